@@ -1,0 +1,56 @@
+# `make help` lists the targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.stamp
+export RAY_USAGE_STATS_ENABLED := 0
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## a venv with everything (.venv); seconds when nothing changed
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	UV_FIND_LINKS="$${PIP_FIND_LINKS:-}" $(BIN)/uv pip install -q --python $(BIN)/python -e '.[all,dev]'
+	@touch $@
+
+.PHONY: demo
+demo: setup ## submit a real job to a service of its own, watch it, download the artifact
+	@$(BIN)/python scripts/demo.py
+
+.PHONY: test
+test: lint types proto-check ## everything CI checks
+	$(BIN)/pytest -q
+
+.PHONY: lint
+lint: setup ## ruff, buf
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/buf lint
+
+.PHONY: types
+types: setup ## mypy, strict
+	$(BIN)/mypy
+
+.PHONY: format
+format: setup ## rewrite the code in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: proto
+proto: setup ## regenerate client/mvprune/v1 from proto/
+	scripts/gen_proto.sh
+
+.PHONY: proto-check
+proto-check: setup ## the committed generated code is what proto/ gives
+	@rm -rf .gen-check && scripts/gen_proto.sh .gen-check && diff -r -x '__init__.py' -x '__pycache__' .gen-check/mvprune/v1 client/mvprune/v1 && rm -rf .gen-check
+
+.PHONY: clean
+clean: ## remove the environments and the demo's folder
+	rm -rf .venv .gen .gen-check .demo

@@ -1,0 +1,506 @@
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Job(_message.Message):
+    __slots__ = ("name", "uid", "display_name", "spec", "policy", "labels", "state", "state_reason", "progress", "attempt", "model_size", "artifact", "failure", "metrics", "create_time", "start_time", "end_time", "update_time", "etag")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[Job.State]
+        QUEUED: _ClassVar[Job.State]
+        STARTING: _ClassVar[Job.State]
+        RUNNING: _ClassVar[Job.State]
+        FINALIZING: _ClassVar[Job.State]
+        CANCELLING: _ClassVar[Job.State]
+        SUCCEEDED: _ClassVar[Job.State]
+        FAILED: _ClassVar[Job.State]
+        CANCELLED: _ClassVar[Job.State]
+    STATE_UNSPECIFIED: Job.State
+    QUEUED: Job.State
+    STARTING: Job.State
+    RUNNING: Job.State
+    FINALIZING: Job.State
+    CANCELLING: Job.State
+    SUCCEEDED: Job.State
+    FAILED: Job.State
+    CANCELLED: Job.State
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STATE_REASON_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_SIZE_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    uid: str
+    display_name: str
+    spec: CompressionSpec
+    policy: ExecutionPolicy
+    labels: _containers.ScalarMap[str, str]
+    state: Job.State
+    state_reason: str
+    progress: Progress
+    attempt: int
+    model_size: ModelSize
+    artifact: str
+    failure: Failure
+    metrics: _containers.ScalarMap[str, float]
+    create_time: _timestamp_pb2.Timestamp
+    start_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    update_time: _timestamp_pb2.Timestamp
+    etag: str
+    def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ...) -> None: ...
+
+class CompressionSpec(_message.Message):
+    __slots__ = ("model", "model_revision", "task", "dataset", "movement", "magnitude", "target_density", "teacher", "seed", "training")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_REVISION_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    MOVEMENT_FIELD_NUMBER: _ClassVar[int]
+    MAGNITUDE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_DENSITY_FIELD_NUMBER: _ClassVar[int]
+    TEACHER_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    model_revision: str
+    task: str
+    dataset: Dataset
+    movement: MovementPruning
+    magnitude: MagnitudePruning
+    target_density: float
+    teacher: Teacher
+    seed: int
+    training: Training
+    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., target_density: _Optional[float] = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., seed: _Optional[int] = ..., training: _Optional[_Union[Training, _Mapping]] = ...) -> None: ...
+
+class Dataset(_message.Message):
+    __slots__ = ("hub_id", "hub_config", "train", "validation", "text_column", "text_pair_column", "label_column")
+    HUB_ID_FIELD_NUMBER: _ClassVar[int]
+    HUB_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    TRAIN_FIELD_NUMBER: _ClassVar[int]
+    VALIDATION_FIELD_NUMBER: _ClassVar[int]
+    TEXT_COLUMN_FIELD_NUMBER: _ClassVar[int]
+    TEXT_PAIR_COLUMN_FIELD_NUMBER: _ClassVar[int]
+    LABEL_COLUMN_FIELD_NUMBER: _ClassVar[int]
+    hub_id: str
+    hub_config: str
+    train: str
+    validation: str
+    text_column: str
+    text_pair_column: str
+    label_column: str
+    def __init__(self, hub_id: _Optional[str] = ..., hub_config: _Optional[str] = ..., train: _Optional[str] = ..., validation: _Optional[str] = ..., text_column: _Optional[str] = ..., text_pair_column: _Optional[str] = ..., label_column: _Optional[str] = ...) -> None: ...
+
+class Schedule(_message.Message):
+    __slots__ = ("warmup", "cooldown")
+    WARMUP_FIELD_NUMBER: _ClassVar[int]
+    COOLDOWN_FIELD_NUMBER: _ClassVar[int]
+    warmup: float
+    cooldown: float
+    def __init__(self, warmup: _Optional[float] = ..., cooldown: _Optional[float] = ...) -> None: ...
+
+class MovementPruning(_message.Message):
+    __slots__ = ("schedule", "score_learning_rate")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SCORE_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    score_learning_rate: float
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ...) -> None: ...
+
+class MagnitudePruning(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+
+class Training(_message.Message):
+    __slots__ = ("max_steps", "epochs", "batch_size", "learning_rate", "weight_decay", "max_length")
+    MAX_STEPS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    max_steps: int
+    epochs: float
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+    max_length: int
+    def __init__(self, max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ...) -> None: ...
+
+class Teacher(_message.Message):
+    __slots__ = ("model", "revision", "temperature", "alpha")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    ALPHA_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    revision: str
+    temperature: float
+    alpha: float
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ...) -> None: ...
+
+class ExecutionPolicy(_message.Message):
+    __slots__ = ("resources", "max_attempts", "start_timeout")
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    START_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    resources: Resources
+    max_attempts: int
+    start_timeout: _duration_pb2.Duration
+    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., max_attempts: _Optional[int] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Resources(_message.Message):
+    __slots__ = ("gpus", "cpus", "memory_bytes")
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    gpus: float
+    cpus: float
+    memory_bytes: int
+    def __init__(self, gpus: _Optional[float] = ..., cpus: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class ModelSize(_message.Message):
+    __slots__ = ("total_parameters", "encoder_parameters", "prunable_weights")
+    TOTAL_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    ENCODER_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    PRUNABLE_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    total_parameters: int
+    encoder_parameters: int
+    prunable_weights: int
+    def __init__(self, total_parameters: _Optional[int] = ..., encoder_parameters: _Optional[int] = ..., prunable_weights: _Optional[int] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("reason", "message")
+    class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        REASON_UNSPECIFIED: _ClassVar[Failure.Reason]
+        INVALID_MODEL: _ClassVar[Failure.Reason]
+        INVALID_DATASET: _ClassVar[Failure.Reason]
+        UNREACHABLE_HUB: _ClassVar[Failure.Reason]
+        UNSUPPORTED_ARCHITECTURE: _ClassVar[Failure.Reason]
+        NAN_LOSS: _ClassVar[Failure.Reason]
+        OUT_OF_MEMORY: _ClassVar[Failure.Reason]
+        DENSITY_NOT_REACHED: _ClassVar[Failure.Reason]
+        ARTIFACT_CORRUPT: _ClassVar[Failure.Reason]
+        STORE_UNAVAILABLE: _ClassVar[Failure.Reason]
+        WORKER_LOST: _ClassVar[Failure.Reason]
+        START_TIMEOUT: _ClassVar[Failure.Reason]
+        TRAINER_CRASHED: _ClassVar[Failure.Reason]
+        UNSATISFIABLE_RESOURCES: _ClassVar[Failure.Reason]
+        MISSING_DEPENDENCY: _ClassVar[Failure.Reason]
+        PREEMPTED: _ClassVar[Failure.Reason]
+    REASON_UNSPECIFIED: Failure.Reason
+    INVALID_MODEL: Failure.Reason
+    INVALID_DATASET: Failure.Reason
+    UNREACHABLE_HUB: Failure.Reason
+    UNSUPPORTED_ARCHITECTURE: Failure.Reason
+    NAN_LOSS: Failure.Reason
+    OUT_OF_MEMORY: Failure.Reason
+    DENSITY_NOT_REACHED: Failure.Reason
+    ARTIFACT_CORRUPT: Failure.Reason
+    STORE_UNAVAILABLE: Failure.Reason
+    WORKER_LOST: Failure.Reason
+    START_TIMEOUT: Failure.Reason
+    TRAINER_CRASHED: Failure.Reason
+    UNSATISFIABLE_RESOURCES: Failure.Reason
+    MISSING_DEPENDENCY: Failure.Reason
+    PREEMPTED: Failure.Reason
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    reason: Failure.Reason
+    message: str
+    def __init__(self, reason: _Optional[_Union[Failure.Reason, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("phase", "step", "total_steps", "density", "loss", "eta")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_STEPS_FIELD_NUMBER: _ClassVar[int]
+    DENSITY_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    ETA_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    step: int
+    total_steps: int
+    density: float
+    loss: float
+    eta: _duration_pb2.Duration
+    def __init__(self, phase: _Optional[str] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., density: _Optional[float] = ..., loss: _Optional[float] = ..., eta: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Attempt(_message.Message):
+    __slots__ = ("name", "state", "executor_ref", "node", "failure", "create_time", "start_time", "end_time", "last_heartbeat_time")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[Attempt.State]
+        CREATED: _ClassVar[Attempt.State]
+        SUBMITTED: _ClassVar[Attempt.State]
+        RUNNING: _ClassVar[Attempt.State]
+        SUCCEEDED: _ClassVar[Attempt.State]
+        FAILED: _ClassVar[Attempt.State]
+        CANCELLED: _ClassVar[Attempt.State]
+        LOST: _ClassVar[Attempt.State]
+    STATE_UNSPECIFIED: Attempt.State
+    CREATED: Attempt.State
+    SUBMITTED: Attempt.State
+    RUNNING: Attempt.State
+    SUCCEEDED: Attempt.State
+    FAILED: Attempt.State
+    CANCELLED: Attempt.State
+    LOST: Attempt.State
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EXECUTOR_REF_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAST_HEARTBEAT_TIME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: Attempt.State
+    executor_ref: str
+    node: str
+    failure: Failure
+    create_time: _timestamp_pb2.Timestamp
+    start_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    last_heartbeat_time: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[Attempt.State, str]] = ..., executor_ref: _Optional[str] = ..., node: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_heartbeat_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class JobEvent(_message.Message):
+    __slots__ = ("sequence", "time", "type", "actor", "from_state", "to_state", "details")
+    class DetailsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    FROM_STATE_FIELD_NUMBER: _ClassVar[int]
+    TO_STATE_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    time: _timestamp_pb2.Timestamp
+    type: str
+    actor: str
+    from_state: Job.State
+    to_state: Job.State
+    details: _containers.ScalarMap[str, str]
+    def __init__(self, sequence: _Optional[int] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., type: _Optional[str] = ..., actor: _Optional[str] = ..., from_state: _Optional[_Union[Job.State, str]] = ..., to_state: _Optional[_Union[Job.State, str]] = ..., details: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class MetricPoint(_message.Message):
+    __slots__ = ("metric", "step", "value", "time", "attempt")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    metric: str
+    step: int
+    value: float
+    time: _timestamp_pb2.Timestamp
+    attempt: int
+    def __init__(self, metric: _Optional[str] = ..., step: _Optional[int] = ..., value: _Optional[float] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class CreateJobRequest(_message.Message):
+    __slots__ = ("parent", "job_id", "job", "request_id", "validate_only")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    job_id: str
+    job: Job
+    request_id: str
+    validate_only: bool
+    def __init__(self, parent: _Optional[str] = ..., job_id: _Optional[str] = ..., job: _Optional[_Union[Job, _Mapping]] = ..., request_id: _Optional[str] = ..., validate_only: bool = ...) -> None: ...
+
+class GetJobRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ListJobsRequest(_message.Message):
+    __slots__ = ("parent", "page_size", "page_token")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    page_size: int
+    page_token: str
+    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListJobsResponse(_message.Message):
+    __slots__ = ("jobs", "next_page_token")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    next_page_token: str
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class WatchJobRequest(_message.Message):
+    __slots__ = ("name", "after_sequence")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    after_sequence: int
+    def __init__(self, name: _Optional[str] = ..., after_sequence: _Optional[int] = ...) -> None: ...
+
+class WatchJobResponse(_message.Message):
+    __slots__ = ("sequence", "job", "events", "done")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    job: Job
+    events: _containers.RepeatedCompositeFieldContainer[JobEvent]
+    done: bool
+    def __init__(self, sequence: _Optional[int] = ..., job: _Optional[_Union[Job, _Mapping]] = ..., events: _Optional[_Iterable[_Union[JobEvent, _Mapping]]] = ..., done: bool = ...) -> None: ...
+
+class CancelJobRequest(_message.Message):
+    __slots__ = ("name", "reason", "grace")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    GRACE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    reason: str
+    grace: _duration_pb2.Duration
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., grace: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class RetryJobRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteJobRequest(_message.Message):
+    __slots__ = ("name", "etag", "allow_missing")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_MISSING_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    etag: str
+    allow_missing: bool
+    def __init__(self, name: _Optional[str] = ..., etag: _Optional[str] = ..., allow_missing: bool = ...) -> None: ...
+
+class DeleteJobResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListJobEventsRequest(_message.Message):
+    __slots__ = ("parent", "page_size", "page_token")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    page_size: int
+    page_token: str
+    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListJobEventsResponse(_message.Message):
+    __slots__ = ("events", "next_page_token")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[JobEvent]
+    next_page_token: str
+    def __init__(self, events: _Optional[_Iterable[_Union[JobEvent, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class ListAttemptsRequest(_message.Message):
+    __slots__ = ("parent", "page_size", "page_token")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    page_size: int
+    page_token: str
+    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListAttemptsResponse(_message.Message):
+    __slots__ = ("attempts", "next_page_token")
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    attempts: _containers.RepeatedCompositeFieldContainer[Attempt]
+    next_page_token: str
+    def __init__(self, attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class FollowLogsRequest(_message.Message):
+    __slots__ = ("attempt", "offset", "follow")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    attempt: str
+    offset: int
+    follow: bool
+    def __init__(self, attempt: _Optional[str] = ..., offset: _Optional[int] = ..., follow: bool = ...) -> None: ...
+
+class FollowLogsResponse(_message.Message):
+    __slots__ = ("offset", "data", "end")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    data: bytes
+    end: bool
+    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ..., end: bool = ...) -> None: ...
+
+class ListMetricsRequest(_message.Message):
+    __slots__ = ("parent", "page_size", "page_token")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    page_size: int
+    page_token: str
+    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListMetricsResponse(_message.Message):
+    __slots__ = ("points", "next_page_token")
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    points: _containers.RepeatedCompositeFieldContainer[MetricPoint]
+    next_page_token: str
+    def __init__(self, points: _Optional[_Iterable[_Union[MetricPoint, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...

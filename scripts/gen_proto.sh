@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Regenerates client/mvprune/v1 from proto/. An old protoc, in a venv of its own: its output has no
+# runtime version check, so one wheel serves protobuf 4.25 and every later one.
+# Usage: scripts/gen_proto.sh [output folder]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=${1:-client}
+if [ ! -x .gen/bin/python ] || ! .gen/bin/python -c 'import grpc_tools' 2>/dev/null; then
+  .venv/bin/uv venv -q --clear --python .venv/bin/python .gen
+  .venv/bin/uv pip install -q --python .gen/bin/python 'grpcio-tools==1.62.3' 'setuptools<81'
+fi
+mkdir -p "$out"
+# google/rpc/*.proto are not imported by the contract: only well-known types, which protoc carries.
+.gen/bin/python -m grpc_tools.protoc -Iproto \
+  --python_out="$out" --pyi_out="$out" --grpc_python_out="$out" proto/mvprune/v1/*.proto
