@@ -1,0 +1,235 @@
+"""The task vocabulary: what each named task reads, predicts and is measured by.
+
+Columns, label order and splits are those of the data sets on the Hugging Face hub (`nyu-mll/glue`,
+`rajpurkar/squad`); folder names are those of GLUE's own download (Wang et al. 2019, arXiv:1804.07461).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+GLUE = "nyu-mll/glue"
+
+
+class TaskKind(StrEnum):
+    """What the model's head predicts."""
+
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+    QUESTION_ANSWERING = "question-answering"
+
+
+class UnknownTask(ValueError):
+    """There is no task of that name; the text lists the names."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One named task.
+
+    Attributes:
+        name: what a user types.
+        kind: what the head predicts.
+        description: one line for people.
+        text_columns: one or two columns of text, by the hub's names.
+        label_column: the column to predict, by the hub's name.
+        labels: label names in the order of their numbers; empty for regression, for question answering, and
+            where the labels are discovered in the user's own data (text-classification).
+        metrics: what is reported, as fractions (accuracy, f1, exact_match) or correlations.
+        primary_metric: the one of `metrics` that results are compared by.
+        hub_id, hub_config: the task's data set on the hub; None where the user brings the data.
+        hub_validation: the hub split to evaluate on (the test splits of GLUE have no labels).
+        folder: GLUE's name for the folder with its tsv files; None where there is none.
+        validation_file: the file in `folder` to evaluate on.
+        implied_header: the columns of the official tsv files where these have no header line (CoLA).
+        has_broken_rows: the official files hold a few damaged rows, left out as the hub's loader does.
+        max_length: tokens an input, longer ones are cut (question answering: the length of a window).
+        epochs, batch_size, learning_rate, weight_decay: defaults of fine-tuning.
+    """
+
+    name: str
+    kind: TaskKind
+    description: str
+    text_columns: tuple[str, ...]
+    label_column: str
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...]
+    primary_metric: str
+    hub_id: str | None = GLUE
+    hub_config: str | None = None
+    hub_validation: str = "validation"
+    folder: str | None = None
+    validation_file: str = "dev.tsv"
+    implied_header: tuple[str, ...] = ()
+    has_broken_rows: bool = False
+    max_length: int = 128
+    epochs: float = 3.0
+    batch_size: int = 32
+    learning_rate: float = 3e-5
+    weight_decay: float = 0.0
+
+    @property
+    def discovers_labels(self) -> bool:
+        """Whether the label names come from the data."""
+        return self.kind is TaskKind.CLASSIFICATION and not self.labels
+
+
+_PAIR = ("sentence1", "sentence2")
+
+# Data sets under 10,000 rows train for 10 epochs: three are a few hundred steps, too few to prune and recover.
+_ALL = (
+    Task(
+        name="cola",
+        kind=TaskKind.CLASSIFICATION,
+        description="grammatical acceptability of a sentence",
+        text_columns=("sentence",),
+        label_column="label",
+        labels=("unacceptable", "acceptable"),
+        metrics=("matthews_correlation", "accuracy"),
+        primary_metric="matthews_correlation",
+        hub_config="cola",
+        folder="CoLA",
+        implied_header=("source", "label", "star", "sentence"),
+        epochs=10.0,
+    ),
+    Task(
+        name="sst2",
+        kind=TaskKind.CLASSIFICATION,
+        description="sentiment of a sentence from a movie review",
+        text_columns=("sentence",),
+        label_column="label",
+        labels=("negative", "positive"),
+        metrics=("accuracy",),
+        primary_metric="accuracy",
+        hub_config="sst2",
+        folder="SST-2",
+    ),
+    Task(
+        name="mrpc",
+        kind=TaskKind.CLASSIFICATION,
+        description="whether two sentences from the news are paraphrases",
+        text_columns=_PAIR,
+        label_column="label",
+        labels=("not_equivalent", "equivalent"),
+        metrics=("accuracy", "f1"),
+        primary_metric="accuracy",
+        hub_config="mrpc",
+        folder="MRPC",
+        epochs=10.0,
+    ),
+    Task(
+        name="qqp",
+        kind=TaskKind.CLASSIFICATION,
+        description="whether two questions ask the same",
+        text_columns=("question1", "question2"),
+        label_column="label",
+        labels=("not_duplicate", "duplicate"),
+        metrics=("accuracy", "f1"),
+        primary_metric="accuracy",
+        hub_config="qqp",
+        folder="QQP",
+        has_broken_rows=True,
+    ),
+    Task(
+        name="stsb",
+        kind=TaskKind.REGRESSION,
+        description="similarity of two sentences, 0 to 5",
+        text_columns=_PAIR,
+        label_column="label",
+        labels=(),
+        metrics=("pearson", "spearman"),
+        primary_metric="pearson",
+        hub_config="stsb",
+        folder="STS-B",
+        epochs=10.0,
+    ),
+    Task(
+        name="mnli",
+        kind=TaskKind.CLASSIFICATION,
+        description="whether a premise entails a hypothesis, ten genres",
+        text_columns=("premise", "hypothesis"),
+        label_column="label",
+        labels=("entailment", "neutral", "contradiction"),
+        metrics=("accuracy",),
+        primary_metric="accuracy",
+        hub_config="mnli",
+        hub_validation="validation_matched",
+        folder="MNLI",
+        validation_file="dev_matched.tsv",
+    ),
+    Task(
+        name="qnli",
+        kind=TaskKind.CLASSIFICATION,
+        description="whether a sentence answers a question",
+        text_columns=("question", "sentence"),
+        label_column="label",
+        labels=("entailment", "not_entailment"),
+        metrics=("accuracy",),
+        primary_metric="accuracy",
+        hub_config="qnli",
+        folder="QNLI",
+    ),
+    Task(
+        name="rte",
+        kind=TaskKind.CLASSIFICATION,
+        description="whether a sentence entails another",
+        text_columns=_PAIR,
+        label_column="label",
+        labels=("entailment", "not_entailment"),
+        metrics=("accuracy",),
+        primary_metric="accuracy",
+        hub_config="rte",
+        folder="RTE",
+        epochs=10.0,
+    ),
+    Task(
+        name="wnli",
+        kind=TaskKind.CLASSIFICATION,
+        description="whether a sentence with its pronoun resolved follows",
+        text_columns=_PAIR,
+        label_column="label",
+        labels=("not_entailment", "entailment"),
+        metrics=("accuracy",),
+        primary_metric="accuracy",
+        hub_config="wnli",
+        folder="WNLI",
+        epochs=10.0,
+    ),
+    Task(
+        name="squad",
+        kind=TaskKind.QUESTION_ANSWERING,
+        description="the span of a passage that answers a question (SQuAD 1.1)",
+        text_columns=("question", "context"),
+        label_column="answers",
+        labels=(),
+        metrics=("exact_match", "f1"),
+        primary_metric="f1",
+        hub_id="rajpurkar/squad",
+        max_length=384,
+        batch_size=16,
+    ),
+    Task(
+        name="text-classification",
+        kind=TaskKind.CLASSIFICATION,
+        description="your own texts and labels",
+        text_columns=("text",),
+        label_column="label",
+        labels=(),
+        metrics=("accuracy",),
+        primary_metric="accuracy",
+        hub_id=None,
+    ),
+)
+
+TASKS: Mapping[str, Task] = MappingProxyType({task.name: task for task in _ALL})
+
+
+def get_task(name: str) -> Task:
+    """The task called `name`. Raises UnknownTask, whose text lists the names."""
+    try:
+        return TASKS[name]
+    except KeyError:
+        raise UnknownTask(f"unknown task {name[:80]!r}; allowed: {', '.join(TASKS)}") from None

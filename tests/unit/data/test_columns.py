@@ -1,0 +1,135 @@
+"""Which columns are the text and the label."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mvprune.data import Columns, DataError, Split
+from mvprune.tasks import get_task
+
+SST2 = get_task("sst2")
+MRPC = get_task("mrpc")
+OWN = get_task("text-classification")
+GOOD = "sentence\tlabel\ngood\t1\nbad\t0\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "header", "chosen"),
+    [
+        (SST2, "sentence label", (0, None)),
+        (SST2, "TEXT Label", (0, None)),
+        (SST2, "id sentiment review", (2, None)),
+        (SST2, "text sentence label", (1, None)),
+        (MRPC, "text text_pair label", (0, 1)),
+        (MRPC, "quality premise hypothesis", (1, 2)),
+        (OWN, "title content label", (0, 1)),
+        (OWN, "text title label", (0, None)),
+        (OWN, "text text_pair label", (0, 1)),
+        (OWN, "target question sentence", (1, 2)),
+        (OWN, "target question", (1, None)),
+    ],
+)
+def test_columns_are_found_by_name(task, header: str, chosen: tuple, load):
+    names = header.split()
+    cells = [f"t{index}" for index in range(len(names))]
+    label = next(
+        index for index, name in enumerate(names) if name.lower() in ("label", "sentiment", "quality", "target")
+    )
+    rows = [[*cells[:label], number, *cells[label + 1 :]] for number in "01"]
+    data = load("\n".join("\t".join(row) for row in [names, *rows]), task=task)
+    text, pair = chosen
+    assert data.train.texts == [cells[text]] * 2
+    assert data.train.pairs == (None if pair is None else [cells[pair]] * 2)
+
+
+def test_columns_are_taken_as_named(load):
+    content = "Body\tlabel\tMark\ngood\tx\t1\nbad\ty\t0\n"
+    data = load(content, columns=Columns(text="body", label="Mark"))
+    assert data.train == Split(["good", "bad"], None, [1, 0])
+    data = load(content, task=OWN, columns=Columns(text="Body", text_pair="label", label="mark"))
+    assert data.train.pairs == ["x", "y"]
+
+
+def test_an_exact_name_comes_before_another_case(load):
+    data = load("Text\ttext\tlabel\nno\tgood\t1\nno\tbad\t0\n", columns=Columns(text="text"))
+    assert data.train.texts == ["good", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("task", "header", "columns", "found"),
+    [
+        (SST2, "sentence\tx", Columns(), r"no label column: name it \(label_column\).*the columns are.*: sentence, x$"),
+        (
+            SST2,
+            "x\tlabel",
+            Columns(),
+            r"no text column: name it \(text_column\), or call it one of sentence, text.*: x, label$",
+        ),
+        (MRPC, "sentence1\tlabel", Columns(), r"no text column.* sentence1 \+ sentence2, .*: sentence1, label$"),
+        (
+            SST2,
+            "sentence\tlabel",
+            Columns(label="mark"),
+            "there is no column 'mark' for the label;.*: sentence, label$",
+        ),
+        (SST2, "sentence\tlabel", Columns(text="body"), "there is no column 'body' for the text;.*: sentence, label$"),
+        (SST2, "sentence\tlabel", Columns(text="label"), "one column is named twice"),
+        (SST2, "sentence\tlabel", Columns(text="sentence", text_pair="label"), "sst2 needs text_column alone"),
+        (SST2, "sentence\tlabel", Columns(text_pair="sentence"), "without text_column; give both"),
+        (MRPC, "sentence1\tlabel", Columns(text="sentence1"), "mrpc needs text_column and text_pair_column"),
+        (SST2, "label\tlabel", Columns(), "the column 'label' appears twice"),
+    ],
+)
+def test_columns_that_are_not_there(task, header: str, columns: Columns, found: str, load):
+    with pytest.raises(DataError, match=found):
+        load(f"{header}\na\t1\nb\t0\n", task=task, columns=columns)
+
+
+def test_a_file_without_a_header_shows_what_was_taken_for_one(refused):
+    assert "by the first line: a fine film, 1" in str(refused("a fine film\t1\na bad film\t0\n"))
+
+
+def test_a_hundred_columns_are_not_all_listed(refused):
+    header = "\t".join(f"c{index}" for index in range(100))
+    assert str(refused(f"{header}\n")).endswith("c19 and 80 more")
+
+
+def test_one_text_to_train_on_and_two_to_validate_on(refused):
+    error = refused("text\tlabel\na\t0\nb\t1\n", task=OWN, validation="text\ttext_pair\tlabel\na\tb\t1\n")
+    assert "one column of text was found, but two in" in str(error)
+
+
+def test_json_objects_may_have_more_keys_but_not_fewer(load, refused):
+    rows = '{"sentence": "a", "label": 1}\n{"label": 0, "sentence": "b", "more": []}\n'
+    assert load(rows, name="train.jsonl").train.texts == ["a", "b"]
+    error = refused(rows + '{"sentence": "c"}\n', name="train.jsonl")
+    assert error.line == 3
+    assert "'label' is missing" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ({"label": 1}, "'sentence' is missing"),
+        ({"sentence": None, "label": 1}, "'sentence' is missing"),
+        ({"sentence": "", "label": 1}, "'sentence' is empty"),
+        ({"sentence": " \t", "label": 1}, "'sentence' is empty"),
+        ({"sentence": 5, "label": 1}, "'sentence' is 5, which is not text"),
+        ({"sentence": ["x"], "label": 1}, "'sentence' is a list, which is not text"),
+        ({"sentence": "x", "label": None}, "'label' is missing"),
+        ({"sentence": "x", "label": ""}, "'label' is empty"),
+        ({"sentence": "x", "label": {"a": 1}}, "'label' is a dict, which is not text"),
+    ],
+)
+def test_cells_that_are_missing_or_of_another_type(row: dict, found: str, refused):
+    good = '{"sentence": "x", "label": 1}\n'
+    error = refused(good + json.dumps(row), name="train.jsonl")
+    assert error.line == 2
+    assert found in str(error)
+
+
+def test_an_empty_cell(refused):
+    assert str(refused(f"{GOOD}\t1\n")).endswith("line 4: 'sentence' is empty")
+    assert str(refused(f"{GOOD}fine\t\n")).endswith("line 4: 'label' is empty")

@@ -1,0 +1,151 @@
+"""Labels: of a task, discovered, and of a regression."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mvprune.data import MAX_CLASSES
+from mvprune.tasks import get_task
+
+SST2 = get_task("sst2")
+STSB = get_task("stsb")
+OWN = get_task("text-classification")
+GOOD = "sentence\tlabel\ngood\t1\nbad\t0\n"
+
+
+@pytest.mark.parametrize("spelled", ["1", 1, True, 1.0, "1.0", " 1 ", "positive"])
+def test_one_label_in_its_spellings(spelled: object, load):
+    rows = [{"sentence": "x", "label": label} for label in (spelled, 0)]
+    data = load("\n".join(map(json.dumps, rows)), name="train.jsonl")
+    assert data.train.labels == [1, 0]
+    assert all(type(label) is int for label in data.train.labels)
+
+
+@pytest.mark.parametrize(
+    ("label", "found"),
+    [
+        ("7", "the label 7 is out of range; allowed: 0 to 1, or negative, positive"),
+        ("-1", "the label -1 is out of range; allowed: 0 to 1"),
+        ("2", "the label 2 is out of range"),
+        ("0.5", "the label '0.5' is not known"),
+        ("good", "the label 'good' is not known; allowed: 0 to 1, or negative, positive"),
+        ("01", "the label '01' is not known"),
+        ("9" * 30, "is not known"),
+    ],
+)
+def test_a_label_outside_the_tasks_own(label: str, found: str, tmp_path: Path, refused):
+    error = refused(f"{GOOD}fine\t{label}\n")
+    assert error.line == 4
+    assert found in str(error)
+    error = refused(GOOD, validation=f"{GOOD}fine\t{label}\n")
+    assert error.path == tmp_path / "validation.tsv"
+    assert error.line == 4
+
+
+def own(labels: list) -> str:
+    return "\n".join(json.dumps({"text": "x", "label": label}) for label in labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "numbers"),
+    [
+        (["b", "a", "b"], ("a", "b"), [1, 0, 1]),
+        ([0, 1, 2, 1], ("0", "1", "2"), [0, 1, 2, 1]),
+        ([2, 1, 3], ("1", "2", "3"), [1, 0, 2]),
+        (["1", "0"], ("0", "1"), [1, 0]),
+        ([True, False], ("0", "1"), [1, 0]),
+        (["Ja", "ja"], ("Ja", "ja"), [0, 1]),
+        (
+            ["10", "9", "8", "7", "6", "5", "4", "3", "2", "1"],
+            (*"123456789", "10"),
+            [9, 8, 7, 6, 5, 4, 3, 2, 1, 0],
+        ),
+    ],
+)
+def test_labels_are_discovered(labels: list, names: tuple, numbers: list, load):
+    data = load(own(labels), task=OWN, name="train.jsonl")
+    assert data.labels == names
+    assert data.train.labels == numbers
+
+
+@pytest.mark.parametrize(
+    ("labels", "line", "found"),
+    [
+        ([0, 1, 7, 0], 3, "the label 7 is out of range; integers must run from 0 or 1 without a gap"),
+        ([1, 0, -1], 3, "the label -1 is out of range"),
+        ([5, 6], 1, "the label 5 is out of range"),
+        ([1, 2, 4], 3, "the label 4 is out of range"),
+        ([0, 10**300], 2, "is out of range"),
+        (["a", "b", 1], 3, "the label is 1, but 'a' in line 1; all integers or all names are allowed"),
+        ([0, 1, "n/a"], 3, "the label is 'n/a', but 0 in line 1"),
+        ([0, 0.5], 2, "the label is 0.5; integers or names are allowed"),
+        ([0, float("nan")], 2, "the label is nan; integers or names are allowed"),
+        ([0, 1, None], 3, "'label' is missing"),
+    ],
+)
+def test_labels_that_cannot_be_discovered(labels: list, line: int, found: str, refused):
+    error = refused(own(labels), task=OWN, name="train.jsonl")
+    assert error.line == line
+    assert found in str(error)
+
+
+def test_more_classes_than_allowed(load, refused):
+    most = list(range(MAX_CLASSES))
+    assert len(load(own(most), task=OWN, name="train.jsonl").labels) == MAX_CLASSES
+    for labels in ([*most, MAX_CLASSES], [f"x{label}" for label in [*most, MAX_CLASSES]]):
+        error = refused(own(labels), task=OWN, name="train.jsonl")
+        assert error.line == MAX_CLASSES + 1
+        assert "there are 1,001 different labels; at most 1,000 are allowed" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("train", "other", "found"),
+    [
+        (["a", "b"], "c", "the label 'c' is not known; allowed: a, b (the labels of"),
+        ([0, 1], 2, "the label 2 is out of range; allowed: 0, 1 (the labels of"),
+        ([1, 2], 0, "the label 0 is out of range; allowed: 1, 2 (the labels of"),
+        ([0, 1], "a", "the label 'a' is not known; allowed: 0, 1 (the labels of"),
+    ],
+)
+def test_a_validation_label_that_is_not_in_train(train: list, other: object, found: str, tmp_path: Path, refused):
+    error = refused(own(train), task=OWN, name="train.jsonl", validation=own([train[0], other]))
+    assert error.path == tmp_path / "validation.jsonl"
+    assert error.line == 2
+    assert found in str(error)
+
+
+@pytest.mark.parametrize(("task", "label"), [(SST2, "1"), (OWN, "a"), (STSB, "2.5")])
+def test_one_label_alone_cannot_be_learned(task, label: str, refused):
+    content = f"sentence1\tsentence2\tsentence\tlabel\na\tb\tc\t{label}\nd\te\tf\t{label}\n"
+    assert "all 2 rows have the same label; at least two different ones" in str(refused(content, task=task))
+
+
+def regression(labels: list) -> str:
+    return "\n".join(json.dumps({"sentence1": "x", "sentence2": "y", "label": label}) for label in labels)
+
+
+def test_regression_takes_finite_numbers(load):
+    data = load(regression([1, 2.5, "3", "4.25", "-1e-3"]), task=STSB, name="train.jsonl")
+    assert data.train.labels == [1.0, 2.5, 3.0, 4.25, -0.001]
+    assert all(type(label) is float for label in data.train.labels)
+    assert data.labels == ()
+
+
+@pytest.mark.parametrize("label", ["nan", "inf", "-Infinity", "high", float("nan"), float("inf"), 10**400])
+def test_regression_refuses_others(label: object, refused):
+    error = refused(regression([1, 2, label]), task=STSB, name="train.jsonl")
+    assert error.line == 3
+    assert "a finite number is allowed" in str(error)
+
+
+def test_a_correlation_needs_two_values_to_validate_on(tmp_path: Path, refused):
+    error = refused(regression([1, 2]), task=STSB, name="train.jsonl", validation=regression([3]))
+    assert error.path == tmp_path / "validation.jsonl"
+    assert "all 1 rows have the same label" in str(error)
+
+
+def test_question_answering_takes_no_tables(refused):
+    assert "the task squad reads no tables" in str(refused(GOOD, task=get_task("squad")))

@@ -1,0 +1,182 @@
+"""References from clients: roots, paths under them, names of models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mvprune.references import (
+    HubModel,
+    InvalidReference,
+    Roots,
+    check_hub_id,
+    inspect_model,
+    resolve_model,
+    resolve_path,
+)
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Roots:
+    for name in ("models", "data", "extra", "outside"):
+        (tmp_path / name).mkdir()
+    return Roots(models=tmp_path / "models", data=tmp_path / "data", allowed=(tmp_path / "extra",))
+
+
+# Roots
+
+
+def test_roots_hold_models_and_data(roots: Roots, tmp_path: Path):
+    assert set(roots.allowed) == {tmp_path / "models", tmp_path / "data", tmp_path / "extra"}
+    assert Roots(models=tmp_path, allowed=(tmp_path,)).allowed == (tmp_path,)
+    assert Roots().allowed == ()
+
+
+def test_roots_are_resolved(tmp_path: Path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    roots = Roots(models=tmp_path / "link", allowed=(tmp_path / "real" / ".." / "real",))
+    assert roots.models == tmp_path / "real"
+    assert roots.allowed == (tmp_path / "real",)
+
+
+@pytest.mark.parametrize("some", [{"models", "data", "extra"}, {"models"}, {"extra"}, set()])
+def test_roots_survive_the_environment(some: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    roots = Roots(
+        models=tmp_path / "models" if "models" in some else None,
+        data=tmp_path / "data" if "data" in some else None,
+        allowed=(tmp_path / "extra", tmp_path / "more") if "extra" in some else (),
+    )
+    for name, value in roots.to_environment().items():
+        monkeypatch.setenv(name, value)
+    assert Roots.from_environment() == roots
+
+
+def test_unset_variables_give_no_roots(monkeypatch: pytest.MonkeyPatch):
+    for name in ("MVPRUNE_MODELS", "MVPRUNE_DATA", "MVPRUNE_ROOTS"):
+        monkeypatch.delenv(name, raising=False)
+    assert Roots.from_environment() == Roots()
+
+
+def test_a_root_with_the_separator_in_its_name_is_refused(tmp_path: Path):
+    with pytest.raises(InvalidReference, match="separates roots"):
+        Roots(models=tmp_path / "a:b").to_environment()
+
+
+# Paths
+
+
+def test_a_path_under_a_root_is_resolved(roots: Roots, tmp_path: Path):
+    assert resolve_path(f"{tmp_path}/data/./x/../train.tsv", roots) == tmp_path / "data" / "train.tsv"
+    assert resolve_path(f"{tmp_path}/extra", roots) == tmp_path / "extra"
+
+
+@pytest.mark.parametrize("path", ["/outside/x", "/data/../outside/x", "/data-2/x", "/data/../../etc/passwd", ""])
+def test_a_path_outside_the_roots_names_the_roots_and_the_way(path: str, roots: Roots, tmp_path: Path):
+    with pytest.raises(InvalidReference) as error:
+        resolve_path(f"{tmp_path}{path}", roots)
+    text = str(error.value)
+    assert f"{tmp_path}{path}" in text
+    assert all(str(root) in text for root in roots.allowed)
+    assert "--root" in text
+    assert "MVPRUNE_ROOTS" in text
+
+
+def test_a_link_that_leads_out_is_refused(roots: Roots, tmp_path: Path):
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "data" / "inner").symlink_to(tmp_path / "extra")
+    (tmp_path / "models" / "out").symlink_to(tmp_path / "outside")
+    with pytest.raises(InvalidReference, match="outside the allowed folders"):
+        resolve_path(f"{tmp_path}/data/link/x", roots)
+    with pytest.raises(InvalidReference, match="outside the allowed folders"):
+        resolve_model("out", roots)
+    assert resolve_path(f"{tmp_path}/data/inner/x", roots) == tmp_path / "extra" / "x"
+
+
+def test_a_loop_of_links_is_refused(roots: Roots, tmp_path: Path):
+    (tmp_path / "data" / "a").symlink_to(tmp_path / "data" / "b")
+    (tmp_path / "data" / "b").symlink_to(tmp_path / "data" / "a")
+    with pytest.raises(InvalidReference):
+        inspect_model(resolve_path(f"{tmp_path}/data/a", roots))
+
+
+def test_without_roots_no_path_is_allowed(tmp_path: Path):
+    with pytest.raises(InvalidReference, match="allowed: none"):
+        resolve_path(str(tmp_path), Roots())
+
+
+@pytest.mark.parametrize("path", ["train.tsv", "./train.tsv", "../train.tsv", "~/train.tsv"])
+def test_a_relative_path_is_refused(path: str, roots: Roots):
+    with pytest.raises(InvalidReference, match="not an absolute path"):
+        resolve_path(path, roots)
+
+
+@pytest.mark.parametrize("resolve", [resolve_path, resolve_model])
+@pytest.mark.parametrize(
+    ("ref", "found"),
+    [
+        ("", "empty"),
+        ("/a\0b", "control"),
+        ("/a\nb", "control"),
+        ("/a\x1b[2J", "control"),
+        ("/\ud800", "unprintable"),
+        ("/" + "a" * 512, "513 characters; at most 512"),
+    ],
+)
+def test_text_that_is_no_reference_is_refused(resolve, ref: str, found: str, roots: Roots):
+    with pytest.raises(InvalidReference, match=found):
+        resolve(ref, roots)
+
+
+# Models
+
+
+def test_a_model_is_a_path_a_name_or_a_hub_id(roots: Roots, tmp_path: Path):
+    (tmp_path / "models" / "team" / "tiny").mkdir(parents=True)
+    assert resolve_model("team/tiny", roots) == tmp_path / "models" / "team" / "tiny"
+    assert resolve_model("team", roots) == tmp_path / "models" / "team"
+    assert resolve_model(f"{tmp_path}/extra/mine", roots) == tmp_path / "extra" / "mine"
+    assert resolve_model("team/small", roots) == HubModel("team/small")
+    assert resolve_model("bert-base-uncased", roots) == HubModel("bert-base-uncased")
+    assert resolve_model("bert-base-uncased", Roots()) == HubModel("bert-base-uncased")
+
+
+def test_a_file_under_the_models_root_is_no_model(roots: Roots, tmp_path: Path):
+    (tmp_path / "models" / "notes").write_text("x")
+    assert resolve_model("notes", roots) == HubModel("notes")
+
+
+@pytest.mark.parametrize("ref", ["./x", "../x", ".", "..", "~", "~/models/x", ".hidden"])
+def test_a_relative_model_path_is_refused_with_the_way(ref: str, roots: Roots):
+    with pytest.raises(
+        InvalidReference, match="is a relative path; give an absolute path, a name under the models root"
+    ):
+        resolve_model(ref, roots)
+
+
+@pytest.mark.parametrize(
+    "ref", ["a/b/c", "a/../b", "a/..", "a..b", "a--b", "-a", "a/", "a//b", "a b", "é", "a\\b", "a:b"]
+)
+def test_a_name_that_the_hub_does_not_allow_is_refused(ref: str, roots: Roots):
+    with pytest.raises(InvalidReference, match="neither a folder that this machine knows nor a hub id"):
+        resolve_model(ref, roots)
+
+
+def test_hub_ids():
+    for name in ("gpt2", "google-bert/bert-base-uncased", "nyu-mll/glue", "t5-v1.1", "a_b/C.d", "a" * 96):
+        assert check_hub_id(name) == name
+    with pytest.raises(InvalidReference):
+        check_hub_id("a" * 97)
+
+
+@given(st.text(max_size=40))
+def test_any_text_gives_a_model_or_an_error(ref: str):
+    roots = Roots(models=Path("/nonexistent/models"))
+    try:
+        found = resolve_model(ref, roots)
+    except InvalidReference:
+        return
+    assert isinstance(found, HubModel) or roots.hold(found)

@@ -1,0 +1,82 @@
+"""The task vocabulary."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from mvprune.tasks import TASKS, Task, TaskKind, UnknownTask, get_task
+
+CLASSES = {
+    "cola": 2,
+    "sst2": 2,
+    "mrpc": 2,
+    "qqp": 2,
+    "mnli": 3,
+    "qnli": 2,
+    "rte": 2,
+    "wnli": 2,
+    "text-classification": 0,
+}
+EVERY = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
+
+
+def test_the_vocabulary_is_glue_squad_and_the_users_own_data():
+    assert set(TASKS) == {*CLASSES, "stsb", "squad"}
+    assert {name for name, task in TASKS.items() if task.hub_id is None} == {"text-classification"}
+    assert {name for name, task in TASKS.items() if task.folder is None} == {"text-classification", "squad"}
+
+
+@EVERY
+def test_each_task_is_whole(task: Task):
+    assert task.kind is {"stsb": TaskKind.REGRESSION, "squad": TaskKind.QUESTION_ANSWERING}.get(
+        task.name, TaskKind.CLASSIFICATION
+    )
+    assert len(task.labels) == CLASSES.get(task.name, 0)
+    assert len(set(task.labels)) == len(task.labels)
+    assert task.discovers_labels == (task.name == "text-classification")
+    assert task.primary_metric in task.metrics
+    assert len(task.text_columns) in (1, 2)
+    assert task.label_column not in task.text_columns
+    assert task.max_length > 0
+    assert task.epochs > 0
+    assert task.batch_size > 0
+    assert 0 < task.learning_rate < 1e-3
+
+
+@EVERY
+def test_glue_tasks_name_their_configuration(task: Task):
+    if task.hub_id == "nyu-mll/glue":
+        assert task.hub_config == task.name
+        assert task.folder is not None
+    else:
+        assert task.hub_config is None
+
+
+def test_mnli_is_evaluated_on_the_matched_genres():
+    assert get_task("mnli").hub_validation == "validation_matched"
+    assert get_task("mnli").validation_file == "dev_matched.tsv"
+
+
+def test_an_unknown_task_is_answered_with_the_names():
+    with pytest.raises(UnknownTask, match=r"unknown task 'sst3'; allowed: cola, sst2, .*, text-classification$"):
+        get_task("sst3")
+    assert issubclass(UnknownTask, ValueError)
+
+
+def test_the_vocabulary_cannot_be_changed():
+    with pytest.raises(TypeError):
+        TASKS["mine"] = get_task("sst2")
+    with pytest.raises(AttributeError):
+        get_task("sst2").epochs = 1.0
+
+
+def test_tasks_references_and_data_load_the_standard_library_only():
+    code = (
+        "import sys, mvprune.tasks, mvprune.references, mvprune.data;"
+        "print(sorted({'numpy', 'torch', 'pyarrow', 'grpc', 'transformers', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
