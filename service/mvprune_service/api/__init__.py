@@ -1,0 +1,1 @@
+"""gRPC servicers: parse, check, call the database, answer."""

@@ -1,0 +1,1 @@
+"""SQL: schema, engine, and the statements that read and change it."""

@@ -1,0 +1,1 @@
+"""States, transitions and failures: data and pure functions, no I/O."""

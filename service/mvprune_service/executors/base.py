@@ -6,19 +6,26 @@ process is an observation, and an executor that cannot be asked answers UNKNOWN,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+_REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
 
 class ExecutorUnavailable(Exception):
-    """The executor cannot be reached now. Nothing is known about its processes."""
+    """The executor cannot be reached now, or refuses. Nothing is known about its processes."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What to start: the same `ref` always means the same attempt."""
+    """What to start: the same `ref` always means the same attempt.
+
+    `grace_seconds` is fixed at the start because whoever watches the process needs it when the control plane is
+    away: it is the time between SIGTERM and SIGKILL of a `stop`.
+    """
 
     ref: str
     argv: tuple[str, ...]
@@ -26,11 +33,24 @@ class Launch:
     cpus: float = 1.0
     gpus: float = 0.0
     memory_bytes: int = 0  # 0: not reserved
+    grace_seconds: int = 30
+
+    def __post_init__(self) -> None:
+        check_ref(self.ref)
+        if not self.argv:
+            raise ValueError("argv is empty: give the program to start")
+
+
+def check_ref(ref: str) -> str:
+    """Returns `ref`. Raises ValueError unless it can name a file and stand in a URL."""
+    if not _REF.fullmatch(ref):
+        raise ValueError(f"ref {ref!r}: letters, digits, '.', '_' and '-' only, at most 128, a letter or digit first")
+    return ref
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """Resources of all nodes together, and of the largest node (what one attempt can get at most)."""
+    """Resources of all live nodes together, and the most of each on any one node (an attempt runs on one node)."""
 
     cpus: float
     gpus: float
@@ -52,7 +72,8 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Observation:
-    """One look at a process; `exit_code` only with EXITED, and only where the executor knows it."""
+    """One look at a process. `exit_code` only with EXITED, and only where the executor knows it: -N after signal N,
+    None where it was stopped or its node was lost."""
 
     phase: Phase
     exit_code: int | None = None
@@ -75,9 +96,9 @@ class Executor(Protocol):
     def observe(self, ref: str) -> Observation:
         """Looks at one process. Never raises for an executor that is away: UNKNOWN."""
 
-    def stop(self, ref: str, grace: float) -> None:
-        """SIGTERM to the process, SIGKILL to its group after `grace` seconds. Returns at once; unknown refs are
-        ignored. Raises ExecutorUnavailable."""
+    def stop(self, ref: str) -> None:
+        """SIGTERM to the process (Ray: to its descendants too), and after the launch's grace SIGKILL to it and all
+        its descendants. Returns at once; unknown refs are ignored. Raises ExecutorUnavailable."""
 
     def list(self, prefix: str) -> list[str]:
         """The refs that are pending or running and start with `prefix`. Raises ExecutorUnavailable."""

@@ -1,0 +1,28 @@
+"""Stores for artifacts: `open_store` gives a BlobStore for a URL. A leaf: workers import it too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from mvprune_service.stores.base import BlobStore
+from mvprune_service.stores.local import LocalStore
+
+
+def open_store(url: str) -> BlobStore:
+    """Opens file:///absolute/folder (created if missing) or s3://bucket/prefix (the bucket exists).
+
+    Raises ValueError for any other URL, StoreUnavailable where a folder cannot be made.
+    """
+    parts = urlsplit(url)
+    plain = not (parts.query or parts.fragment or "@" in parts.netloc)
+    if parts.scheme == "file" and plain and not parts.netloc and parts.path.startswith("/"):
+        return LocalStore(Path(unquote(parts.path)))
+    if parts.scheme == "s3" and plain and parts.netloc:
+        from mvprune_service.stores.s3 import S3Store  # boto3: only where a bucket is used
+
+        return S3Store(parts.netloc, parts.path.strip("/"))
+    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    raise ValueError(
+        f"store url {shown!r}; allowed: file:///absolute/folder, s3://bucket/prefix (no credentials in it)"
+    )

@@ -1,0 +1,107 @@
+"""ArtifactService."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from sqlalchemy import Row
+
+from mvprune.v1 import artifact_pb2, artifact_pb2_grpc
+from mvprune_service import ids
+from mvprune_service.api import mapping
+from mvprune_service.api.errors import ApiError, Violation, invalid, not_found
+from mvprune_service.api.pagination import make_token, page_size, read_token
+from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.db import records
+from mvprune_service.db.database import Database
+from mvprune_service.stores.base import BlobStore, ObjectNotFound
+from mvprune_service.stores.layout import blob_key, manifest_key
+
+_CHUNK = 256 << 10
+_TTL, _TTL_CAP = 900, 12 * 3600
+
+
+class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
+    """Artifacts: read and download."""
+
+    def __init__(self, db: Database, store: BlobStore, clock: Clock = system_clock) -> None:
+        self._db = db
+        self._store = store
+        self._clock = clock
+
+    async def GetArtifact(
+        self, request: artifact_pb2.GetArtifactRequest, context: grpc.aio.ServicerContext
+    ) -> artifact_pb2.Artifact:
+        return mapping.artifact(await self._artifact(request.name))
+
+    async def ListArtifacts(
+        self, request: artifact_pb2.ListArtifactsRequest, context: grpc.aio.ServicerContext
+    ) -> artifact_pb2.ListArtifactsResponse:
+        project = ids.parse_project(request.parent)
+        if project is None:
+            raise invalid(Violation("parent", f"got {request.parent[:200]!r}; allowed: projects/PROJECT"))
+        size = page_size(request.page_size)
+        key: Any = read_token(request.page_token, int, str)
+        rows = await self._db.read(records.page_of_artifacts, project, key, size + 1)
+        token = make_token(rows[size - 1].create_us, rows[size - 1].sha256) if len(rows) > size else ""
+        return artifact_pb2.ListArtifactsResponse(
+            artifacts=[mapping.artifact(row) for row in rows[:size]], next_page_token=token
+        )
+
+    async def GenerateDownloadUrls(
+        self, request: artifact_pb2.GenerateDownloadUrlsRequest, context: grpc.aio.ServicerContext
+    ) -> artifact_pb2.GenerateDownloadUrlsResponse:
+        row = await self._artifact(request.name)
+        ttl = request.ttl.seconds if request.HasField("ttl") else _TTL
+        if ttl < 1:
+            raise invalid(Violation("ttl", f"got {ttl}s; allowed: 1 s and up, capped at 12 h"))
+        ttl = min(ttl, _TTL_CAP)
+        keys = _keys(row)
+        response = artifact_pb2.GenerateDownloadUrlsResponse()
+        for path in request.paths or keys:
+            url = await asyncio.to_thread(self._store.presign, _key(keys, path), ttl)
+            if url is None:
+                return artifact_pb2.GenerateDownloadUrlsResponse()
+            response.urls.add(path=path, url=url, expire_time=mapping.timestamp(self._clock() + ttl * SECOND))
+        return response
+
+    async def ReadFile(
+        self, request: artifact_pb2.ReadFileRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[artifact_pb2.ReadFileResponse]:
+        key = _key(_keys(await self._artifact(request.name)), request.path)
+        offset = request.offset
+        if offset < 0:
+            raise invalid(Violation("offset", f"got {offset}; allowed: 0 and up"))
+        while True:
+            try:
+                data = await asyncio.to_thread(self._store.read, key, offset, _CHUNK)
+            except ObjectNotFound:
+                message = f"{request.path} is no longer in the store"
+                raise ApiError(grpc.StatusCode.DATA_LOSS, "BLOB_MISSING", message) from None
+            yield artifact_pb2.ReadFileResponse(offset=offset, data=data, end=not data)
+            if not data:
+                return
+            offset += len(data)
+
+    async def _artifact(self, given: str) -> Row[Any]:
+        name = ids.parse_artifact(given)
+        if name is None:
+            raise invalid(Violation("name", f"got {given[:200]!r}; allowed: projects/PROJECT/artifacts/SHA256"))
+        row = await self._db.read(records.artifact_named, name)
+        if row is None:
+            raise not_found(str(name))
+        return row
+
+
+def _keys(row: Row[Any]) -> dict[str, str]:
+    files = {file["path"]: blob_key(file["sha256"]) for file in row.manifest["files"]}
+    return {mapping.MANIFEST: manifest_key(row.sha256), **files}
+
+
+def _key(keys: dict[str, str], path: str) -> str:
+    if path not in keys:
+        raise not_found(f"file {path[:200]!r} in the artifact; it has {', '.join(sorted(keys))}")
+    return keys[path]

@@ -1,0 +1,118 @@
+"""Rows to messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from sqlalchemy import Row
+
+from mvprune.v1 import artifact_pb2, job_pb2
+from mvprune_service.ids import ArtifactName, AttemptName, JobName
+
+MANIFEST = "manifest.json"
+
+
+def timestamp(microseconds: int) -> Timestamp:
+    """A protobuf timestamp."""
+    result = Timestamp()
+    result.FromMicroseconds(microseconds)
+    return result
+
+
+def job(row: Row[Any]) -> job_pb2.Job:
+    """A row of jobs."""
+    result = job_pb2.Job(
+        name=str(JobName(row.project, row.job_id)),
+        uid=row.uid,
+        display_name=row.display_name,
+        spec=job_pb2.CompressionSpec.FromString(row.spec),
+        policy=job_pb2.ExecutionPolicy.FromString(row.policy),
+        labels=row.labels,
+        state=row.state,
+        state_reason=row.state_reason,
+        attempt=row.attempt,
+        metrics=row.metrics,
+        create_time=timestamp(row.create_us),
+        update_time=timestamp(row.update_us),
+        etag=str(row.version),
+    )
+    if row.progress is not None:
+        result.progress.ParseFromString(row.progress)
+    if row.model_size is not None:
+        result.model_size.ParseFromString(row.model_size)
+    if row.artifact_sha256:
+        result.artifact = str(ArtifactName(row.project, row.artifact_sha256))
+    if row.failure_reason:
+        result.failure.CopyFrom(_failure(row))
+    if row.start_us is not None:
+        result.start_time.CopyFrom(timestamp(row.start_us))
+    if row.end_us is not None:
+        result.end_time.CopyFrom(timestamp(row.end_us))
+    return result
+
+
+def attempt(row: Row[Any], name: JobName) -> job_pb2.Attempt:
+    """A row of attempts."""
+    result = job_pb2.Attempt(
+        name=str(AttemptName(name.project, name.job, row.number)),
+        state=row.state,
+        executor_ref=row.executor_ref,
+        node=row.node,
+        create_time=timestamp(row.create_us),
+    )
+    if row.failure_reason:
+        result.failure.CopyFrom(_failure(row))
+    if row.start_us is not None:
+        result.start_time.CopyFrom(timestamp(row.start_us))
+    if row.end_us is not None:
+        result.end_time.CopyFrom(timestamp(row.end_us))
+    if row.heartbeat_us is not None:
+        result.last_heartbeat_time.CopyFrom(timestamp(row.heartbeat_us))
+    return result
+
+
+def event(row: Row[Any]) -> job_pb2.JobEvent:
+    """A row of events."""
+    return job_pb2.JobEvent(
+        sequence=row.sequence,
+        time=timestamp(row.time_us),
+        type=row.type,
+        actor=row.actor,
+        from_state=row.from_state,
+        to_state=row.to_state,
+        details=row.details,
+    )
+
+
+def metric(row: Row[Any]) -> job_pb2.MetricPoint:
+    """A row of metrics."""
+    return job_pb2.MetricPoint(
+        metric=row.metric, step=row.step, value=row.value, time=timestamp(row.time_us), attempt=row.attempt
+    )
+
+
+def artifact(row: Row[Any]) -> artifact_pb2.Artifact:
+    """A row of artifacts, joined with the id of its job."""
+    manifest = row.manifest
+    files = [
+        artifact_pb2.ArtifactFile(
+            path=MANIFEST, size_bytes=row.manifest_bytes, sha256=row.sha256, media_type="application/json"
+        ),
+        *(artifact_pb2.ArtifactFile(**file) for file in manifest["files"]),
+    ]
+    return artifact_pb2.Artifact(
+        name=str(ArtifactName(row.project, row.sha256)),
+        job=str(JobName(row.project, row.job_id)) if row.job_id else "",
+        attempt=row.attempt,
+        files=files,
+        total_bytes=sum(file.size_bytes for file in files),
+        metrics=manifest["metrics"],
+        primary_metric=manifest["primary_metric"],
+        accounting=artifact_pb2.Accounting(**manifest["accounting"]),
+        create_time=timestamp(row.create_us),
+    )
+
+
+def _failure(row: Row[Any]) -> job_pb2.Failure:
+    return job_pb2.Failure(reason=row.failure_reason, message=row.failure_message or "")

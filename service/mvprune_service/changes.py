@@ -1,0 +1,55 @@
+"""Which jobs changed, told to whoever waits: an in-process hint. The database is what is true."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Changes:
+    """Wakes subscribers after a commit. Call everything on the event loop."""
+
+    def __init__(self) -> None:
+        self._by_job: dict[str, set[asyncio.Event]] = {}
+        self._all: set[asyncio.Event] = set()
+
+    def announce(self, uids: set[str]) -> None:
+        """Wakes everyone who waits for any of these jobs."""
+        for uid in uids:
+            for event in self._by_job.get(uid, ()):
+                event.set()
+        for event in self._all:
+            event.set()
+
+    @contextmanager
+    def of_job(self, uid: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the job changes."""
+        event = asyncio.Event()
+        self._by_job.setdefault(uid, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._by_job[uid].discard(event)
+            if not self._by_job[uid]:
+                del self._by_job[uid]
+
+    @contextmanager
+    def of_all(self) -> Iterator[asyncio.Event]:
+        """An event that is set whenever any job changes."""
+        event = asyncio.Event()
+        self._all.add(event)
+        try:
+            yield event
+        finally:
+            self._all.discard(event)
+
+
+async def wait_for_change(event: asyncio.Event, timeout: float) -> None:  # noqa: ASYNC109
+    """Waits until the event is set or `timeout` seconds passed, and clears it."""
+    try:
+        async with asyncio.timeout(timeout):
+            await event.wait()
+    except TimeoutError:
+        pass
+    event.clear()

@@ -1,0 +1,58 @@
+"""Hands created attempts to the executor. Repeating it is harmless: the same ref is the same attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Mapping
+
+from mvprune_service.db import lifecycle, records
+from mvprune_service.db.database import Database
+from mvprune_service.db.records import Live
+from mvprune_service.domain.machine import AttemptState, JobState
+from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch
+from mvprune_service.secret import attempt_secret
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Submits attempts. `environment` is the same for all of them: addresses, store, roots."""
+
+    def __init__(self, db: Database, executor: Executor, key: bytes, environment: Mapping[str, str]) -> None:
+        self._db = db
+        self._executor = executor
+        self._key = key
+        self._environment = dict(environment)
+
+    async def step(self) -> None:
+        """One round over attempts that no executor has yet."""
+        for live in await self._db.read(records.live_attempts):
+            if live.attempt.state == AttemptState.CREATED and live.job.state == JobState.STARTING:
+                try:
+                    await asyncio.to_thread(self._executor.submit, self.launch(live))
+                except ExecutorUnavailable as error:
+                    log.warning("executor unreachable: %s", error)
+                    return
+                await self._db.write(lifecycle.submitted, live.attempt.uid)
+
+    def launch(self, live: Live) -> Launch:
+        """What the executor is told to start."""
+        name, token = str(live.name), live.attempt.fencing_token
+        return Launch(
+            ref=live.attempt.executor_ref,
+            argv=(sys.executable, "-m", "mvprune_workers"),
+            env={
+                **self._environment,
+                "MVPRUNE_ATTEMPT": name,
+                "MVPRUNE_ATTEMPT_UID": live.attempt.uid,
+                "MVPRUNE_FENCING_TOKEN": str(token),
+                "MVPRUNE_ATTEMPT_SECRET": attempt_secret(self._key, name, token),
+                "MVPRUNE_CPUS": str(live.attempt.cpus),
+                "MVPRUNE_GPUS": str(live.attempt.gpus),
+            },
+            cpus=live.attempt.cpus,
+            gpus=live.attempt.gpus,
+            memory_bytes=live.attempt.memory_bytes,
+        )

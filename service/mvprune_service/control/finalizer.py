@@ -1,0 +1,49 @@
+"""FINALIZING → SUCCEEDED: an artifact is published only after every file of it was read back and hashed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from mvprune_service.db import lifecycle, records
+from mvprune_service.db.database import Database
+from mvprune_service.db.lifecycle import Fence, StaleLease
+from mvprune_service.db.records import Live
+from mvprune_service.domain.failures import FailureReason
+from mvprune_service.stores.base import BlobStore, StoreUnavailable
+from mvprune_service.stores.layout import ArtifactCorrupt, manifest_key, verify
+
+log = logging.getLogger(__name__)
+
+ACTOR = "finalizer"
+
+
+class Finalizer:
+    """Verifies offered artifacts. While the store is away, they wait."""
+
+    def __init__(self, db: Database, store: BlobStore) -> None:
+        self._db = db
+        self._store = store
+
+    async def step(self) -> None:
+        """One round over attempts with a result."""
+        for live in await self._db.read(records.live_attempts):
+            if live.attempt.manifest_sha256:
+                try:
+                    await self._finalize(live)
+                except StoreUnavailable as error:
+                    log.warning("%s waits for the store: %s", live.name, error)
+                except StaleLease:
+                    pass  # finished by someone else meanwhile
+
+    async def _finalize(self, live: Live) -> None:
+        sha256 = live.attempt.manifest_sha256
+        try:
+            manifest = await asyncio.to_thread(verify, self._store, sha256)
+            size = await asyncio.to_thread(self._store.size, manifest_key(sha256))
+        except ArtifactCorrupt as error:
+            fence = Fence(live.name, live.attempt.fencing_token)
+            await self._db.write(lifecycle.fail_attempt, fence, FailureReason.ARTIFACT_CORRUPT, str(error), actor=ACTOR)
+            return
+        await self._db.write(lifecycle.publish, live.job.uid, live.attempt.uid, manifest, size or 0)
+        log.info("%s published artifact %s", live.name, sha256)

@@ -1,0 +1,125 @@
+"""Finds attempts that nobody carries any more, and ends jobs that are being cancelled.
+
+A lease that ran out proves nothing: first the result marker is looked for, then the executor is asked, and only
+EXITED or GONE ends the attempt. UNKNOWN waits. A server that just started expires no lease until it has been up for
+one lease time, since workers may simply not have reached it yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.db import lifecycle, records
+from mvprune_service.db.database import Database
+from mvprune_service.db.lifecycle import Fence, StaleLease
+from mvprune_service.db.records import Live
+from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.machine import AttemptState, JobState
+from mvprune_service.executors.base import Executor, ExecutorUnavailable, Observation, Phase
+from mvprune_service.stores.base import BlobStore, StoreUnavailable
+from mvprune_service.stores.layout import read_marker
+
+log = logging.getLogger(__name__)
+
+ACTOR = "watchdog"
+_REPORT_US = 5 * SECOND  # a process that ended is given this long to be heard of by its own report
+_OVER = (Phase.EXITED, Phase.GONE)
+
+
+class Watchdog:
+    """Ends what is over, whoever failed to say so."""
+
+    def __init__(
+        self, db: Database, executor: Executor, store: BlobStore, *, lease_seconds: float, clock: Clock = system_clock
+    ) -> None:
+        self._db = db
+        self._executor = executor
+        self._store = store
+        self._clock = clock
+        self._lease_us = int(lease_seconds * SECOND)
+        self._amnesty_until = clock() + self._lease_us
+        self._ended: dict[str, int] = {}  # attempt uid → when it was first seen to be over
+
+    async def step(self) -> None:
+        """One round over live attempts."""
+        live_attempts = await self._db.read(records.live_attempts)
+        self._ended = {uid: at for uid, at in self._ended.items() if uid in {x.attempt.uid for x in live_attempts}}
+        for live in live_attempts:
+            if live.attempt.manifest_sha256:
+                continue  # the finalizer's
+            try:
+                if live.job.state == JobState.CANCELLING:
+                    await self._cancelling(live)
+                elif live.job.state == JobState.STARTING:
+                    await self._starting(live)
+                elif live.job.state == JobState.RUNNING:
+                    await self._running(live)
+            except (ExecutorUnavailable, StoreUnavailable) as error:
+                log.warning("%s waits: %s", live.name, error)
+            except StaleLease:
+                pass  # it moved on by itself meanwhile
+
+    async def _starting(self, live: Live) -> None:
+        now = self._clock()
+        if live.attempt.state == AttemptState.SUBMITTED:
+            seen = await self._observe(live)
+            if self._over(live, seen, now):
+                await self._lost(live, seen)
+                return
+        if now > max(live.attempt.start_deadline_us, self._amnesty_until):
+            await self._fail(live, FailureReason.START_TIMEOUT, "")
+            await self._stop(live)
+
+    async def _running(self, live: Live) -> None:
+        now = self._clock()
+        if now <= max(live.attempt.lease_expire_us or 0, self._amnesty_until):
+            return
+        if await self._adopt(live):
+            return
+        seen = await self._observe(live)
+        if self._over(live, seen, now):
+            await self._lost(live, seen)
+
+    async def _cancelling(self, live: Live) -> None:
+        now, since, grace = self._clock(), live.job.cancel_us, live.job.cancel_grace_us
+        running = live.attempt.state == AttemptState.RUNNING
+        # A running worker hears of it with its next heartbeat; one that does not listen is stopped from outside.
+        if not running or now > since + grace + self._lease_us:
+            await self._stop(live)
+        seen = await self._observe(live)
+        if self._over(live, seen, now) and not await self._adopt(live):
+            await self._db.write(lifecycle.stopped, self._fence(live), actor=ACTOR)
+
+    async def _adopt(self, live: Live) -> bool:
+        manifest = await asyncio.to_thread(read_marker, self._store, live.attempt.uid)
+        if manifest is None:
+            return False
+        await self._db.write(lifecycle.offer, self._fence(live), manifest, actor=ACTOR)
+        return True
+
+    async def _observe(self, live: Live) -> Observation:
+        return await asyncio.to_thread(self._executor.observe, live.attempt.executor_ref)
+
+    async def _stop(self, live: Live) -> None:
+        await asyncio.to_thread(self._executor.stop, live.attempt.executor_ref)
+
+    def _over(self, live: Live, seen: Observation, now: int) -> bool:
+        """EXITED or GONE, for long enough that a report under way would have arrived."""
+        if seen.phase not in _OVER:
+            self._ended.pop(live.attempt.uid, None)
+            return False
+        return now - self._ended.setdefault(live.attempt.uid, now) >= _REPORT_US
+
+    async def _lost(self, live: Live, seen: Observation) -> None:
+        how = f"exit code {seen.exit_code}" if seen.exit_code is not None else seen.phase.value.lower()
+        detail = f": {seen.detail}" if seen.detail else ""
+        await self._fail(live, FailureReason.WORKER_LOST, f"the worker disappeared ({how}{detail})", lost=True)
+
+    async def _fail(self, live: Live, reason: FailureReason, message: str, *, lost: bool = False) -> None:
+        await self._db.write(lifecycle.fail_attempt, self._fence(live), reason, message, actor=ACTOR, lost=lost)
+
+    @staticmethod
+    def _fence(live: Live) -> Fence:
+        return Fence(live.name, live.attempt.fencing_token)

@@ -1,0 +1,148 @@
+"""Workers as processes of this machine: for tests, and for small installs without Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+from mvprune_service.executors import processes
+from mvprune_service.executors.base import (
+    Capacity,
+    ExecutorUnavailable,
+    Launch,
+    Observation,
+    Phase,
+    check_ref,
+)
+from mvprune_service.executors.keeper import MARK
+
+_LINE = re.compile(rb"^(pid|exit) (-?\d+)$", re.MULTILINE)
+
+
+class LocalExecutor:
+    """An Executor that starts a process per ref, each under a keeper that outlives this object and its process.
+
+    `folder` holds the truth, so that any later LocalExecutor on it goes on where this one stopped:
+
+        refs/REF        locked (flock) while the process runs; its lines: `pid N` (the keeper), then `exit CODE`
+        logs/REF.log    stdout and stderr
+
+    The lock is taken before the file appears, so there is no moment at which a started process looks like a dead one,
+    and the kernel releases it however the process ends, so a reused process id misleads nobody.
+
+    It hands out no GPUs (capacity says 0) and reserves nothing: who submits keeps within the capacity.
+    """
+
+    name = "local"
+
+    def __init__(self, folder: Path, cpus: float | None = None) -> None:
+        self._folder = folder.absolute()
+        self._refs = self._folder / "refs"
+        self._logs = self._folder / "logs"
+        self._cpus = float(len(os.sched_getaffinity(0))) if cpus is None else cpus
+        for made in (self._refs, self._logs):
+            made.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def capacity(self) -> Capacity:
+        """The CPUs given to this object, or those this process may use; all of the machine's memory."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return Capacity(self._cpus, 0.0, memory, self._cpus, 0.0, memory)
+
+    def submit(self, launch: Launch) -> None:
+        """See Executor.submit."""
+        try:
+            self._start(launch)
+        except OSError as error:
+            raise ExecutorUnavailable(f"{self._folder}: cannot start a process: {error.strerror}") from error
+
+    def observe(self, ref: str) -> Observation:
+        """See Executor.observe."""
+        try:
+            with (self._refs / check_ref(ref)).open("rb") as file:
+                running = _is_locked(file.fileno())
+                state = _lines(file.read())
+        except FileNotFoundError:
+            return Observation(Phase.GONE, detail="no such process was started here")
+        if b"exit" in state:
+            return Observation(Phase.EXITED, state[b"exit"])
+        if running:
+            return Observation(Phase.RUNNING)
+        return Observation(Phase.GONE, detail="killed together with its keeper, or the machine was restarted")
+
+    def stop(self, ref: str) -> None:
+        """See Executor.stop."""
+        file = self._refs / check_ref(ref)
+        with contextlib.suppress(FileNotFoundError):
+            keeper = _lines(file.read_bytes()).get(b"pid")
+            alive = processes.marked(MARK, str(file))
+            if keeper is not None and keeper in alive:
+                processes.send(keeper, signal.SIGTERM)
+                return
+            for pid in alive:  # nobody is there to wait for the grace
+                processes.send(pid, signal.SIGKILL)
+
+    def list(self, prefix: str) -> list[str]:
+        """See Executor.list."""
+        refs = sorted(path.name for path in self._refs.iterdir() if path.name.startswith(prefix))
+        return [ref for ref in refs if self.observe(ref).phase is Phase.RUNNING]
+
+    def close(self) -> None:
+        """Nothing to release; the processes go on."""
+
+    def _start(self, launch: Launch) -> None:
+        state = self._refs / launch.ref
+        lock = self._claim(state)
+        if lock is None:
+            return
+        keeper = [sys.executable, "-P", "-m", "mvprune_service.executors.keeper", str(lock), str(launch.grace_seconds)]
+        try:
+            with (self._logs / f"{launch.ref}.log").open("wb") as log:
+                process = subprocess.Popen(
+                    [*keeper, *launch.argv],
+                    env={**os.environ, **launch.env, MARK: str(state)},
+                    pass_fds=(lock,),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError:
+            state.unlink()
+            raise
+        finally:
+            os.close(lock)
+        threading.Thread(target=process.wait, daemon=True).start()  # leaves no zombie
+
+    def _claim(self, state: Path) -> int | None:
+        """A descriptor that holds the lock of the new file `state`, None if there is one already."""
+        unnamed = self._folder / f"new-{uuid.uuid4().hex}"
+        lock = os.open(unnamed, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            os.link(unnamed, state)
+        except FileExistsError:
+            os.close(lock)
+            return None
+        finally:
+            unnamed.unlink()
+        return lock
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _lines(content: bytes) -> dict[bytes, int]:
+    return {name: int(value) for name, value in _LINE.findall(content)}

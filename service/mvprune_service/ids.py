@@ -1,0 +1,87 @@
+"""The one place for identifiers and resource names."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import uuid
+from typing import NamedTuple
+
+_SEGMENT = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+ID_PATTERN = re.compile(_SEGMENT)
+ID_RULE = "1 to 63 characters: a-z, 0-9 and '-', not at either end"
+
+_PROJECT = re.compile(rf"projects/({_SEGMENT})")
+_JOB = re.compile(rf"projects/({_SEGMENT})/jobs/({_SEGMENT})")
+_ATTEMPT = re.compile(rf"projects/({_SEGMENT})/jobs/({_SEGMENT})/attempts/([1-9][0-9]{{0,8}}|-)")
+_ARTIFACT = re.compile(rf"projects/({_SEGMENT})/artifacts/([0-9a-f]{{64}})")
+_ALPHABET = "abcdefghjkmnpqrstvwxyz23456789"
+
+
+class JobName(NamedTuple):
+    """projects/{project}/jobs/{job}."""
+
+    project: str
+    job: str
+
+    def __str__(self) -> str:
+        return f"projects/{self.project}/jobs/{self.job}"
+
+
+class AttemptName(NamedTuple):
+    """projects/{project}/jobs/{job}/attempts/{number}; number None stands for '-', the current one."""
+
+    project: str
+    job: str
+    number: int | None
+
+    def __str__(self) -> str:
+        return f"projects/{self.project}/jobs/{self.job}/attempts/{self.number or '-'}"
+
+
+class ArtifactName(NamedTuple):
+    """projects/{project}/artifacts/{sha256 of the manifest}."""
+
+    project: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"projects/{self.project}/artifacts/{self.sha256}"
+
+
+def parse_project(name: str) -> str | None:
+    """The project of projects/{project}, None for anything else."""
+    match = _PROJECT.fullmatch(name)
+    return match[1] if match else None
+
+
+def parse_job(name: str) -> JobName | None:
+    """The parts of a job's name, None for anything else."""
+    match = _JOB.fullmatch(name)
+    return JobName(match[1], match[2]) if match else None
+
+
+def parse_attempt(name: str) -> AttemptName | None:
+    """The parts of an attempt's name, None for anything else."""
+    match = _ATTEMPT.fullmatch(name)
+    return AttemptName(match[1], match[2], None if match[3] == "-" else int(match[3])) if match else None
+
+
+def parse_artifact(name: str) -> ArtifactName | None:
+    """The parts of an artifact's name, None for anything else."""
+    match = _ARTIFACT.fullmatch(name)
+    return ArtifactName(match[1], match[2]) if match else None
+
+
+def new_uid(now_us: int) -> str:
+    """A UUIDv7 (RFC 9562): sorts by time."""
+    value = (now_us // 1000 & (1 << 48) - 1) << 80 | secrets.randbits(80)
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return str(uuid.UUID(int=value))
+
+
+def new_job_id(task: str) -> str:
+    """A short id that people can tell apart: sst2-k3h9x2."""
+    prefix = re.sub(r"[^a-z0-9]+", "-", task.lower()).strip("-")[:40] or "job"
+    return f"{prefix}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"

@@ -1,0 +1,171 @@
+"""How an artifact lies in a store, how it gets there, and how it is checked.
+
+    blobs/sha256/ab/abcdef...        the files, by content: shared by all artifacts that have them
+    manifests/sha256/...             manifest.json, by content: the artifact's identity
+    attempts/UID/RESULT.json         the commit marker: written last, once; names the manifest
+
+An upload that was cut off has no marker, so nothing refers to what it left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreUnavailable
+
+MANIFEST_FILE = "manifest.json"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_CHUNK = 8 << 20
+
+
+class ArtifactCorrupt(Exception):
+    """An artifact is not what its manifest says: a file or the manifest is missing, cut or altered."""
+
+
+def blob_key(sha256: str) -> str:
+    """Where the file with this content lies."""
+    return f"blobs/sha256/{_hex(sha256)[:2]}/{sha256}"
+
+
+def manifest_key(sha256: str) -> str:
+    """Where the manifest with this content lies."""
+    return f"manifests/sha256/{_hex(sha256)}"
+
+
+def marker_key(attempt_uid: str) -> str:
+    """Where the commit marker of an attempt lies."""
+    return f"attempts/{attempt_uid}/RESULT.json"
+
+
+def publish(store: BlobStore, directory: Path, attempt_uid: str) -> str:
+    """Uploads the artifact in `directory` and commits it as the attempt's result; can be repeated.
+
+    Order: the files, the manifest, the marker. Returns the SHA-256 of the manifest that the marker names: an attempt
+    has one result, so where an earlier call committed another artifact, it is that one's. Raises ArtifactCorrupt if
+    the files are not what the manifest says, StoreUnavailable.
+    """
+    data = (directory / MANIFEST_FILE).read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    for file in _files(_parse(data)):
+        path = directory / file.path
+        if not path.is_file():
+            raise ArtifactCorrupt(f"{file.path}: in the manifest, not in the folder")
+        file.check(_read(path))
+        store.put_file(blob_key(file.sha256), path)
+    store.put(manifest_key(digest), data)
+    marker = json.dumps({"manifest_sha256": digest}).encode()
+    if store.put(marker_key(attempt_uid), marker, if_absent=True):
+        return digest
+    committed = read_marker(store, attempt_uid)
+    if committed is None:
+        raise StoreUnavailable(f"{store.url}: the marker of attempt {attempt_uid} is there and is not")
+    return committed
+
+
+def read_marker(store: BlobStore, attempt_uid: str) -> str | None:
+    """The SHA-256 of the manifest that an attempt committed, None if it has not. Raises ArtifactCorrupt,
+    StoreUnavailable."""
+    try:
+        data = store.get(marker_key(attempt_uid))
+    except ObjectNotFound:
+        return None
+    marker = _parse(data)
+    digest = marker.get("manifest_sha256")
+    if not isinstance(digest, str) or not _SHA256.fullmatch(digest):
+        raise ArtifactCorrupt(f"the marker of attempt {attempt_uid} names no manifest")
+    return digest
+
+
+def verify(store: BlobStore, manifest_sha256: str) -> dict[str, Any]:
+    """Reads and hashes every file of an artifact, in chunks. Returns the manifest. Raises ArtifactCorrupt,
+    StoreUnavailable."""
+    try:
+        data = store.get(manifest_key(manifest_sha256))
+    except ObjectNotFound:
+        raise ArtifactCorrupt(f"manifest {manifest_sha256} is missing") from None
+    if hashlib.sha256(data).hexdigest() != manifest_sha256:
+        raise ArtifactCorrupt(f"manifest {manifest_sha256} has other content than its name says")
+    manifest = _parse(data)
+    for file in _files(manifest):
+        try:
+            file.check(_chunks(store, blob_key(file.sha256)))
+        except ObjectNotFound:
+            raise ArtifactCorrupt(f"{file.path}: blob {file.sha256} is missing") from None
+    return manifest
+
+
+@dataclass(frozen=True)
+class _File:
+    path: str
+    size_bytes: int
+    sha256: str
+
+    def check(self, chunks: Iterator[bytes]) -> None:
+        hasher, size = hashlib.sha256(), 0
+        for chunk in chunks:
+            hasher.update(chunk)
+            size += len(chunk)
+        if size != self.size_bytes:
+            raise ArtifactCorrupt(f"{self.path}: {size} bytes, the manifest says {self.size_bytes}")
+        if hasher.hexdigest() != self.sha256:
+            raise ArtifactCorrupt(f"{self.path}: SHA-256 {hasher.hexdigest()}, the manifest says {self.sha256}")
+
+
+def _read(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as content:
+        while chunk := content.read(_CHUNK):
+            yield chunk
+
+
+def _chunks(store: BlobStore, key: str) -> Iterator[bytes]:
+    offset = 0
+    while chunk := store.read(key, offset, _CHUNK):
+        yield chunk
+        offset += len(chunk)
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ArtifactCorrupt(f"not JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise ArtifactCorrupt("not a JSON object")
+    return parsed
+
+
+def _files(manifest: dict[str, Any]) -> list[_File]:
+    """The manifest's files, refusing what could not be written to a folder safely anywhere."""
+    entries = manifest.get("files")
+    if not isinstance(entries, list) or not entries:
+        raise ArtifactCorrupt("the manifest lists no files")
+    files: list[_File] = []
+    taken = {MANIFEST_FILE}
+    for entry in entries:
+        match entry:
+            case {"path": str(path), "size_bytes": int(size), "sha256": str(sha256)} if _SHA256.fullmatch(sha256):
+                pass
+            case _:
+                raise ArtifactCorrupt(f"a file entry needs path, size_bytes and sha256: {str(entry)[:200]}")
+        if not path.isprintable() or "\\" in path or not _is_relative(path) or path.lower() in taken:
+            raise ArtifactCorrupt(f"path {path[:200]!r} leaves the artifact's folder or collides with another")
+        taken.add(path.lower())
+        files.append(_File(path, size, sha256))
+    return files
+
+
+def _is_relative(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return bool(parts) and "/".join(parts) == path and ".." not in parts
+
+
+def _hex(sha256: str) -> str:
+    if not _SHA256.fullmatch(sha256):
+        raise ValueError(f"SHA-256 {sha256[:100]!r}: 64 lower-case hexadecimal digits")
+    return sha256

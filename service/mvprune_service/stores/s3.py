@@ -1,0 +1,175 @@
+"""Artifacts in an S3-compatible bucket."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+from mvprune_service.stores.base import (
+    ObjectNotFound,
+    StoreDenied,
+    StoreUnavailable,
+    check_key,
+    check_prefix,
+    check_range,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_ABSENT = {"NoSuchKey", "404"}
+_DENIED = {"AccessDenied", "403", "401", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
+_CONFLICT_ATTEMPTS = 6
+_TRANSFER = TransferConfig(multipart_threshold=64 << 20, multipart_chunksize=16 << 20, max_concurrency=4)
+
+
+class S3Store:
+    """A BlobStore in a bucket that exists, under `prefix` ("" for the whole bucket).
+
+    Credentials, region and endpoint come from where every AWS tool takes them (AWS_ACCESS_KEY_ID, AWS_PROFILE,
+    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, an instance's role, ...). An endpoint from the environment is addressed by
+    path (http://host/bucket/key), since few self-hosted stores have a host name for each bucket.
+    """
+
+    def __init__(self, bucket: str, prefix: str = "") -> None:
+        if not _BUCKET.fullmatch(bucket):
+            raise ValueError(f"bucket {bucket!r}: 3 to 63 lower-case letters, digits, '.' and '-'")
+        self._bucket = bucket
+        self._prefix = f"{check_key(prefix)}/" if prefix else ""
+        with self._errors():
+            self._client = _client()
+
+    @property
+    def url(self) -> str:
+        """s3://bucket/prefix."""
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"S3Store({self.url!r})"
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """See BlobStore.put."""
+        name = self._name(key)
+        if not if_absent:
+            with self._errors():
+                self._client.put_object(Bucket=self._bucket, Key=name, Body=data)
+            return True
+        for attempt in range(_CONFLICT_ATTEMPTS):
+            with self._errors():
+                try:
+                    self._client.put_object(Bucket=self._bucket, Key=name, Body=data, IfNoneMatch="*")
+                except ClientError as error:
+                    if _code(error) in {"PreconditionFailed", "412"}:
+                        return False
+                    if _code(error) != "ConditionalRequestConflict":
+                        raise
+                else:
+                    return True
+            time.sleep(0.05 * 2**attempt)
+        raise StoreUnavailable(f"{self.url}: {key} is being written by others")
+
+    def put_file(self, key: str, path: Path) -> None:
+        """See BlobStore.put_file. Large files go up in parts, and appear when the last one has."""
+        if self.size(key) == path.stat().st_size:
+            return
+        with path.open("rb") as file, self._errors():
+            self._client.upload_fileobj(file, self._bucket, self._name(key), Config=_TRANSFER)
+
+    def get(self, key: str) -> bytes:
+        """See BlobStore.get."""
+        with self._errors(key):
+            return self._client.get_object(Bucket=self._bucket, Key=self._name(key))["Body"].read()
+
+    def read(self, key: str, offset: int, limit: int) -> bytes:
+        """See BlobStore.read."""
+        check_range(offset, limit)
+        wanted = f"bytes={offset}-{offset + limit - 1}"
+        with self._errors(key):
+            try:
+                response = self._client.get_object(Bucket=self._bucket, Key=self._name(key), Range=wanted)
+            except ClientError as error:
+                if _code(error) in {"InvalidRange", "416"}:
+                    return b""
+                raise
+            return response["Body"].read()
+
+    def size(self, key: str) -> int | None:
+        """See BlobStore.size. A missing bucket looks like a missing object here: HEAD answers carry no reason."""
+        try:
+            with self._errors(key):
+                return self._client.head_object(Bucket=self._bucket, Key=self._name(key))["ContentLength"]
+        except ObjectNotFound:
+            return None
+
+    def delete(self, key: str) -> None:
+        """See BlobStore.delete."""
+        with contextlib.suppress(ObjectNotFound), self._errors(key):
+            self._client.delete_object(Bucket=self._bucket, Key=self._name(key))
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """See BlobStore.list. Asks for a page of 1,000 at a time."""
+        return self._list(self._prefix + check_prefix(prefix))
+
+    def _list(self, start: str) -> Iterator[str]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=start)
+        with self._errors():
+            for page in pages:
+                yield from (item["Key"].removeprefix(self._prefix) for item in page.get("Contents", []))
+
+    def presign(self, key: str, ttl_seconds: int) -> str | None:
+        """See BlobStore.presign."""
+        with self._errors():
+            return self._client.generate_presigned_url(
+                "get_object", Params={"Bucket": self._bucket, "Key": self._name(key)}, ExpiresIn=ttl_seconds
+            )
+
+    def _name(self, key: str) -> str:
+        return self._prefix + check_key(key)
+
+    @contextlib.contextmanager
+    def _errors(self, key: str | None = None) -> Iterator[None]:
+        try:
+            yield
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise StoreDenied(f"{self.url}: {error}") from error
+        except ClientError as error:
+            if key is not None and _code(error) in _ABSENT:
+                raise ObjectNotFound(f"{key} is not in {self.url}") from None
+            kind = StoreDenied if _code(error) in _DENIED else StoreUnavailable
+            raise kind(f"{self.url}: {error}") from error
+        except BotoCoreError as error:
+            raise StoreUnavailable(f"{self.url}: {error}") from error
+
+
+def _client() -> S3Client:
+    own_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    session = boto3.session.Session()
+    return session.client(
+        "s3",
+        region_name=session.region_name or "us-east-1",
+        config=Config(
+            signature_version="s3v4",
+            # Checksums in trailers, the default since boto3 1.36, are refused by most stores that are not AWS's.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            retries={"mode": "standard", "total_max_attempts": 4},
+            connect_timeout=5,
+            read_timeout=30,
+            s3={"addressing_style": "path" if own_endpoint else "auto"},
+        ),
+    )
+
+
+def _code(error: ClientError) -> str:
+    return error.response.get("Error", {}).get("Code", "")

@@ -1,0 +1,66 @@
+"""What many tests need: a tiny encoder with a tokenizer, and text that it can learn to tell apart."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+_GOOD = ("great", "lovely", "fine", "bright", "moving")
+_BAD = ("awful", "dull", "poor", "flat", "clumsy")
+_OTHER = ("the", "film", "plot", "was", "and", "a", "story", "acting", "with", "very")
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """Folders and files of a small real run."""
+
+    models: Path
+    model: Path
+    train: Path  # JSON lines: text, label (negative, positive)
+    validation: Path  # tab-separated, the same columns
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """A BERT of 2 layers × 32 with random weights, and 256 + 64 labelled sentences."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("tiny")
+    model = folder / "models" / "tiny-bert"
+    model.mkdir(parents=True)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_GOOD, *_BAD, *_OTHER]
+    BertTokenizerFast(vocab={word: number for number, word in enumerate(words)}).save_pretrained(model)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        BertModel(config).save_pretrained(model)
+
+    source = random.Random(0)
+
+    def sentence(label: int) -> str:
+        told = source.choice(_GOOD if label else _BAD)
+        rest = [source.choice(_OTHER) for _ in range(source.randint(3, 9))]
+        rest.insert(source.randrange(len(rest)), told)
+        return " ".join(rest)
+
+    names = ("negative", "positive")
+    rows = [(sentence(i % 2), names[i % 2]) for i in range(320)]
+    train, validation = folder / "train.jsonl", folder / "dev.tsv"
+    train.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows[:256]))
+    validation.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows[256:]))
+    return Tiny(folder / "models", model, train, validation)

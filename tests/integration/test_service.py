@@ -1,0 +1,358 @@
+"""The control plane as clients meet it: a real server, real worker processes, a tiny real model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from mvprune.v1 import artifact_pb2, artifact_pb2_grpc, job_pb2, job_pb2_grpc, worker_pb2, worker_pb2_grpc
+from mvprune_service.config import Settings
+from mvprune_service.service import Service, StartError
+
+from ..conftest import Tiny
+
+PARENT = "projects/default"
+
+
+class Plane:
+    """A running service with stubs to it."""
+
+    def __init__(self, service: Service, tiny: Tiny) -> None:
+        self.tiny = tiny
+        self.service = service
+        self.channel = grpc.aio.insecure_channel(service.address)
+        self.worker_channel = grpc.aio.insecure_channel(service.worker_address)
+        self.jobs = job_pb2_grpc.JobServiceStub(self.channel)
+        self.artifacts = artifact_pb2_grpc.ArtifactServiceStub(self.channel)
+        self.workers = worker_pb2_grpc.WorkerServiceStub(self.worker_channel)
+
+    def job(self, steps: int = 60, **spec: Any) -> job_pb2.Job:
+        values: dict[str, Any] = {
+            "model": "tiny-bert",
+            "task": "text-classification",
+            "dataset": {"train": str(self.tiny.train), "validation": str(self.tiny.validation)},
+            "movement": {},
+            "target_density": 0.1,
+            "training": {"max_steps": steps, "batch_size": 16, "learning_rate": 5e-3},
+        }
+        values |= spec
+        if "magnitude" in spec:
+            del values["movement"]
+        values = {name: value for name, value in values.items() if value is not None}
+        return job_pb2.Job(spec=values, policy={"resources": {"cpus": 1.0}})
+
+    async def create(self, job: job_pb2.Job | None = None, **request: Any) -> job_pb2.Job:
+        call = job_pb2.CreateJobRequest(parent=PARENT, job=job or self.job(), **request)
+        created: job_pb2.Job = await self.jobs.CreateJob(call)
+        return created
+
+    async def watch(self, name: str, after: int = 0) -> list[job_pb2.WatchJobResponse]:
+        call = self.jobs.WatchJob(job_pb2.WatchJobRequest(name=name, after_sequence=after))
+        return [message async for message in call]
+
+
+@pytest.fixture
+async def plane(tmp_path: Path, tiny: Tiny) -> AsyncIterator[Plane]:
+    settings = Settings(
+        home=tmp_path / "home",
+        address="127.0.0.1:0",
+        worker_address="127.0.0.1:0",
+        executor="local",
+        models=tiny.models,
+        roots=(tiny.train.parent,),
+        lease_seconds=3,
+        heartbeat_seconds=0.2,
+    )
+    async with Service(settings) as service:
+        plane = Plane(service, tiny)
+        yield plane
+        await plane.channel.close()
+        await plane.worker_channel.close()
+
+
+async def refused(call: Any) -> tuple[grpc.StatusCode, str, dict[str, str]]:
+    """Status, reason and field violations of a call that must fail."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    details = dict(caught.value.trailing_metadata() or ())["grpc-status-details-bin"]
+    reason, fields = "", {}
+    for detail in status_pb2.Status.FromString(details).details:
+        info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+        if detail.Unpack(info):
+            reason = info.reason
+        elif detail.Unpack(bad):
+            fields = {violation.field: violation.description for violation in bad.field_violations}
+    return caught.value.code(), reason, fields
+
+
+async def test_a_job_from_submit_to_artifact(plane: Plane) -> None:
+    created = await plane.create(request_id="once")
+    assert job_pb2.Job.State.Name(created.state) == "QUEUED"
+    # Counted by hand: 2 layers of 4·32·32 + 2·32·64 weights, with biases and norms.
+    assert created.model_size.prunable_weights == 2 * (4 * 32 * 32 + 2 * 32 * 64)
+    assert created.model_size.encoder_parameters == created.model_size.prunable_weights + 2 * (9 * 32 + 64)
+    again = await plane.create(request_id="once")
+    assert again.uid == created.uid
+
+    messages = await plane.watch(created.name)
+    last = messages[-1]
+    assert last.done
+    assert job_pb2.Job.State.Name(last.job.state) == "SUCCEEDED", last.job.failure
+    states = [job_pb2.Job.State.Name(event.to_state) for message in messages for event in message.events]
+    assert states == ["QUEUED", "STARTING", "RUNNING", "FINALIZING", "SUCCEEDED"]
+    sequence = [event.sequence for message in messages for event in message.events]
+    assert sequence == [1, 2, 3, 4, 5]
+    resumed = await plane.watch(created.name, after=3)
+    assert [event.sequence for message in resumed for event in message.events] == [4, 5]
+
+    artifact = await plane.artifacts.GetArtifact(artifact_pb2.GetArtifactRequest(name=last.job.artifact))
+    assert artifact.accounting.kept_weights == sum(
+        int(0.1 * rows * columns) for rows, columns in [(32, 32)] * 8 + [(32, 64)] * 4
+    )
+    assert artifact.metrics["eval/accuracy"] == last.job.metrics["eval/accuracy"]
+    assert artifact.metrics["dense/accuracy"] > 0.8
+    urls = await plane.artifacts.GenerateDownloadUrls(artifact_pb2.GenerateDownloadUrlsRequest(name=artifact.name))
+    assert not urls.urls  # a folder has none
+    for file in artifact.files:
+        call = plane.artifacts.ReadFile(artifact_pb2.ReadFileRequest(name=artifact.name, path=file.path))
+        chunks = [chunk async for chunk in call]
+        assert chunks[-1].end
+        assert sum(len(chunk.data) for chunk in chunks) == file.size_bytes
+    code, _, _ = await refused(
+        plane.artifacts.ReadFile(artifact_pb2.ReadFileRequest(name=artifact.name, path="../key")).read()
+    )
+    assert code is grpc.StatusCode.NOT_FOUND
+
+    logs = plane.jobs.FollowLogs(job_pb2.FollowLogsRequest(attempt=f"{created.name}/attempts/-", follow=True))
+    pieces = [piece async for piece in logs]
+    assert pieces[-1].end
+    text = b"".join(piece.data for piece in pieces)
+    tail = plane.jobs.FollowLogs(job_pb2.FollowLogsRequest(attempt=f"{created.name}/attempts/1", offset=10))
+    assert b"".join([piece.data async for piece in tail]) == text[10:]
+    metrics = await plane.jobs.ListMetrics(job_pb2.ListMetricsRequest(parent=created.name))
+    assert {"eval/accuracy", "dense/accuracy"} <= {point.metric for point in metrics.points}
+    attempts = await plane.jobs.ListAttempts(job_pb2.ListAttemptsRequest(parent=created.name))
+    assert [job_pb2.Attempt.State.Name(attempt.state) for attempt in attempts.attempts] == ["SUCCEEDED"]
+
+    await plane.jobs.DeleteJob(job_pb2.DeleteJobRequest(name=created.name))
+    code, reason, _ = await refused(plane.jobs.GetJob(job_pb2.GetJobRequest(name=created.name)))
+    assert (code, reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
+    kept = await plane.artifacts.GetArtifact(artifact_pb2.GetArtifactRequest(name=artifact.name))
+    assert kept.job == ""
+
+
+async def test_cancel_reaches_the_training_process(plane: Plane, tmp_path: Path) -> None:
+    created = await plane.create(plane.job(steps=100_000))
+    async for message in plane.jobs.WatchJob(job_pb2.WatchJobRequest(name=created.name)):
+        if message.job.progress.step > 1:
+            break
+    assert worker_processes(tmp_path / "home")
+    await plane.jobs.CancelJob(job_pb2.CancelJobRequest(name=created.name, grace={"seconds": 1}))
+    messages = await plane.watch(created.name)
+    assert job_pb2.Job.State.Name(messages[-1].job.state) == "CANCELLED"
+    assert worker_processes(tmp_path / "home") == []
+    again = await plane.jobs.CancelJob(job_pb2.CancelJobRequest(name=created.name))
+    assert job_pb2.Job.State.Name(again.state) == "CANCELLED"
+
+
+async def test_an_unreachable_hub_is_said_in_plain_words(plane: Plane) -> None:
+    created = await plane.create(plane.job(model="bert-base-uncased", task="squad", dataset=None, target_density=0.03))
+    assert created.model_size.encoder_parameters == 85_054_464
+    last = (await plane.watch(created.name))[-1].job
+    assert job_pb2.Job.State.Name(last.state) == "FAILED"
+    assert job_pb2.Failure.Reason.Name(last.failure.reason) == "UNREACHABLE_HUB"
+    assert "cannot be reached" in last.failure.message
+    logs = plane.jobs.FollowLogs(job_pb2.FollowLogsRequest(attempt=f"{created.name}/attempts/-"))
+    assert b"Traceback" not in b"".join([piece.data async for piece in logs])
+
+
+async def test_bad_fields_are_all_named_at_once(plane: Plane) -> None:
+    job = plane.job(
+        model="/etc",
+        task="sst3",
+        movement={"schedule": {"warmup": 0.6, "cooldown": 0.5}},
+        training={"learning_rate": -1.0},
+        teacher={"model": "big"},
+    )
+    job.policy.resources.cpus = 10_000
+    code, reason, fields = await refused(plane.create(job))
+    assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
+    assert set(fields) == {
+        "job.spec.model",
+        "job.spec.task",
+        "job.spec.movement.schedule",
+        "job.spec.training.learning_rate",
+        "job.spec.teacher",
+        "job.policy.resources.cpus",
+    }
+    assert "sst2" in fields["job.spec.task"]
+    assert str(plane.tiny.train.parent) in fields["job.spec.model"]
+    assert "distillation" in fields["job.spec.teacher"]
+
+
+@pytest.mark.parametrize("density", [0.0, 1.5, -1.0, float("nan"), float("inf")])
+async def test_densities_that_mean_nothing(plane: Plane, density: float) -> None:
+    _, _, fields = await refused(plane.create(plane.job(target_density=density)))
+    assert list(fields) == ["job.spec.target_density"]
+
+
+async def test_no_method_lists_the_methods(plane: Plane) -> None:
+    _, _, fields = await refused(plane.create(plane.job(movement=None)))
+    assert "magnitude" in fields["job.spec.method"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("empty.jsonl", "", "empty"),
+        ("one.jsonl", '{"text": "a", "label": 0}\n', ""),
+        ("broken.jsonl", '{"text": "a", "label": 0}\n' * 3 + '{"text": "b", "label": 1}\n' * 3 + "{oops\n", "7"),
+        ("nolabel.tsv", "text\tother\na\t1\nb\t2\n", "label"),
+        ("range.tsv", "text\tlabel\na\t0\nb\t1\nc\t7\n", "7"),
+        ("data.pkl", "x", ".pkl"),
+    ],
+)
+async def test_bad_data_is_refused_at_submit(plane: Plane, tiny: Tiny, name: str, content: str, words: str) -> None:
+    path = tiny.train.parent / name
+    path.write_text(content)
+    dataset = {"train": str(path), "validation": str(tiny.validation)}
+    _, _, fields = await refused(plane.create(plane.job(dataset=dataset)))
+    assert list(fields) == ["job.spec.dataset.train"]
+    assert words in fields["job.spec.dataset.train"]
+
+
+async def test_paths_outside_the_roots_are_refused(plane: Plane, tiny: Tiny, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.jsonl"
+    secret.write_text(tiny.train.read_text())
+    link = tiny.train.parent / "link.jsonl"
+    link.symlink_to(secret)
+    for path in (secret, link, tiny.train.parent / ".." / secret.name):
+        dataset = {"train": str(path), "validation": str(tiny.validation)}
+        _, _, fields = await refused(plane.create(plane.job(dataset=dataset)))
+        assert list(fields) == ["job.spec.dataset.train"]
+
+
+async def test_pickles_are_refused(plane: Plane, tiny: Tiny) -> None:
+    folder = tiny.models / "pickled"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_bytes((tiny.model / "config.json").read_bytes())
+    _, _, fields = await refused(plane.create(plane.job(model="pickled")))
+    assert "safetensors" in fields["job.spec.model"]
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    _, _, fields = await refused(plane.create(plane.job(model="pickled")))
+    assert "pytorch_model.bin" in fields["job.spec.model"]
+
+
+async def test_request_ids_and_job_ids_name_one_job(plane: Plane) -> None:
+    first = await plane.create(request_id="r", job_id="mine")
+    assert first.name == "projects/default/jobs/mine"
+    other = plane.job(steps=21)
+    code, reason, _ = await refused(plane.create(other, request_id="r", job_id="mine"))
+    assert (code, reason) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    code, reason, _ = await refused(plane.create(other, request_id="s", job_id="mine"))
+    assert (code, reason) == (grpc.StatusCode.ALREADY_EXISTS, "ALREADY_EXISTS")
+    code, reason, _ = await refused(plane.jobs.DeleteJob(job_pb2.DeleteJobRequest(name=first.name)))
+    assert (code, reason) == (grpc.StatusCode.FAILED_PRECONDITION, "JOB_NOT_FINISHED")
+    await plane.jobs.CancelJob(job_pb2.CancelJobRequest(name=first.name, grace={"seconds": 0}))
+    assert (await plane.watch(first.name))[-1].done
+
+
+async def test_validate_only_stores_nothing(plane: Plane) -> None:
+    answer = await plane.create(validate_only=True)
+    assert answer.model_size.prunable_weights
+    assert answer.policy.max_attempts == 3
+    assert not (await plane.jobs.ListJobs(job_pb2.ListJobsRequest(parent=PARENT))).jobs
+
+
+async def test_listing_pages_through_everything_newest_first(plane: Plane) -> None:
+    plane_jobs = [plane.job(steps=1_000_000) for _ in range(7)]
+    names = [(await plane.create(job, request_id=f"r{i}")).name for i, job in enumerate(plane_jobs)]
+    seen, token = [], ""
+    while True:
+        page = await plane.jobs.ListJobs(job_pb2.ListJobsRequest(parent=PARENT, page_size=3, page_token=token))
+        assert len(page.jobs) <= 3
+        seen += [job.name for job in page.jobs]
+        token = page.next_page_token
+        if not token:
+            break
+    assert seen == names[::-1]
+    code, _, fields = await refused(plane.jobs.ListJobs(job_pb2.ListJobsRequest(parent=PARENT, page_token="x")))
+    assert (code, list(fields)) == (grpc.StatusCode.INVALID_ARGUMENT, ["page_token"])
+    for name in names:
+        await plane.jobs.CancelJob(job_pb2.CancelJobRequest(name=name, grace={"seconds": 0}))
+    for name in names:
+        assert (await plane.watch(name))[-1].done
+
+
+async def test_only_the_attempts_own_credential_opens_it(plane: Plane) -> None:
+    lease = worker_pb2.Lease(attempt="projects/default/jobs/a/attempts/1", fencing_token=1)
+    for metadata in ((), (("authorization", "Bearer guess"),)):
+        code, reason, _ = await refused(
+            plane.workers.Heartbeat(worker_pb2.HeartbeatRequest(lease=lease), metadata=metadata)
+        )
+        assert (code, reason) == (grpc.StatusCode.UNAUTHENTICATED, "BAD_CREDENTIAL")
+
+
+async def test_workers_are_not_served_on_the_clients_port(plane: Plane) -> None:
+    stub = worker_pb2_grpc.WorkerServiceStub(plane.channel)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Heartbeat(worker_pb2.HeartbeatRequest())
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_second_server_on_the_same_home_refuses_to_start(plane: Plane, tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="another server uses"):
+        async with Service(plane.service.settings):
+            pass
+
+
+async def test_listening_beyond_this_machine_has_to_be_meant(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, address="0.0.0.0:0", executor="local", roots=(tmp_path,))
+    with pytest.raises(StartError, match="allow-remote"):
+        async with Service(settings):
+            pass
+
+
+async def test_a_restarted_server_goes_on_with_its_jobs(tmp_path: Path, tiny: Tiny) -> None:
+    settings = Settings(
+        home=tmp_path / "home",
+        address="127.0.0.1:0",
+        worker_address="127.0.0.1:0",
+        executor="local",
+        models=tiny.models,
+        roots=(tiny.train.parent,),
+        lease_seconds=3,
+        heartbeat_seconds=0.2,
+    )
+    async with Service(settings) as service:
+        settings = settings.model_copy(update={"address": service.address, "worker_address": service.worker_address})
+        plane = Plane(service, tiny)
+        created = await plane.create(plane.job(steps=60))
+        async for message in plane.jobs.WatchJob(job_pb2.WatchJobRequest(name=created.name)):
+            if message.job.progress.step > 1:
+                break
+    async with Service(settings) as service:
+        plane = Plane(service, tiny)
+        last = (await plane.watch(created.name))[-1].job
+        assert job_pb2.Job.State.Name(last.state) == "SUCCEEDED", last.failure
+        assert last.attempt == 1
+
+
+def worker_processes(home: Path) -> list[int]:
+    """Processes whose environment names this home's scratch folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if f"MVPRUNE_SCRATCH={home}".encode() in environment:
+                found.append(int(entry.name))
+    return found

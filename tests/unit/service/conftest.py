@@ -1,0 +1,140 @@
+"""A database of its own for each test, on a clock that the test turns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mvprune.v1 import job_pb2
+from mvprune_migrations import upgrade
+from mvprune_service.clock import SECOND
+from mvprune_service.db import lifecycle, records
+from mvprune_service.db.database import Database, Tx
+from mvprune_service.executors.base import Capacity, ExecutorUnavailable, Launch, Observation, Phase
+from mvprune_service.ids import JobName
+
+
+class TestClock:
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000 * SECOND
+
+    def __call__(self) -> int:
+        self.now += 1
+        return self.now
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += int(seconds * SECOND)
+
+
+class ScriptedExecutor:
+    """An executor that shows what a real one cannot be made to show on demand: silence, loss, strange answers."""
+
+    name = "scripted"
+
+    def __init__(self) -> None:
+        self.launches: dict[str, Launch] = {}
+        self.seen: dict[str, Observation] = {}
+        self.stops: list[str] = []
+        self.away = False
+        self.room = Capacity(4, 0, 8 << 30, 4, 0, 8 << 30)
+
+    def _reach(self) -> None:
+        if self.away:
+            raise ExecutorUnavailable("away")
+
+    def capacity(self) -> Capacity:
+        self._reach()
+        return self.room
+
+    def submit(self, launch: Launch) -> None:
+        self._reach()
+        self.launches.setdefault(launch.ref, launch)
+
+    def observe(self, ref: str) -> Observation:
+        if self.away:
+            return Observation(Phase.UNKNOWN)
+        return self.seen.get(ref, Observation(Phase.RUNNING if ref in self.launches else Phase.GONE))
+
+    def stop(self, ref: str) -> None:
+        self._reach()
+        self.stops.append(ref)
+        self.seen[ref] = Observation(Phase.EXITED, 143)
+
+    def list(self, prefix: str) -> list[str]:
+        return [ref for ref in self.launches if ref.startswith(prefix)]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+@pytest.fixture
+def executor() -> ScriptedExecutor:
+    return ScriptedExecutor()
+
+
+@pytest.fixture
+async def db(tmp_path: Path, clock: TestClock) -> AsyncIterator[Database]:
+    database = Database(f"sqlite:///{tmp_path / 'test.sqlite'}", clock)
+    upgrade(database.engine)
+    yield database
+    database.close()
+
+
+class Jobs:
+    """Shorthand for what tests do to jobs."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+
+    async def create(self, job_id: str = "a", max_attempts: int = 2, **resources: Any) -> str:
+        policy = job_pb2.ExecutionPolicy(max_attempts=max_attempts, resources=job_pb2.Resources(**resources))
+        policy.start_timeout.seconds = 60
+        values = {
+            "project": "p",
+            "job_id": job_id,
+            "display_name": "",
+            "spec": job_pb2.CompressionSpec(model="m", task="sst2").SerializeToString(),
+            "policy": policy.SerializeToString(),
+            "labels": {},
+            "model_size": None,
+        }
+
+        def work(tx: Tx) -> str:
+            return str(lifecycle.create(tx, values, max_attempts=max_attempts, actor="test").uid)
+
+        return await self.db.write(work)
+
+    async def get(self, job_id: str = "a") -> Any:
+        return await self.db.read(records.job_named, JobName("p", job_id))
+
+    async def live(self, job_id: str = "a") -> records.Live:
+        return next(x for x in await self.db.read(records.live_attempts) if x.job.job_id == job_id)
+
+    async def events(self, job_id: str = "a") -> list[str]:
+        job = await self.get(job_id)
+        rows = await self.db.read(records.events_of, job.uid, 0, 1000)
+        assert [row.sequence for row in rows] == list(range(1, job.last_sequence + 1))
+        return [row.type for row in rows]
+
+    async def cancel(self, job_id: str = "a", grace: int = 10) -> None:
+        def work(tx: Tx) -> None:
+            job = lifecycle.lock_job_named(tx, JobName("p", job_id))
+            assert job is not None
+            lifecycle.cancel(tx, job, reason="", grace_us=grace * SECOND, actor="test")
+
+        await self.db.write(work)
+
+
+@pytest.fixture
+def jobs(db: Database) -> Jobs:
+    return Jobs(db)

@@ -1,0 +1,246 @@
+"""Every change to a job, on a real SQLite: states, fences, events, and what the schema itself refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, select, text, update
+from sqlalchemy.exc import IntegrityError
+
+from mvprune_service.clock import SECOND
+from mvprune_service.db import lifecycle, records
+from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.lifecycle import Fence, Reserved, StaleLease
+from mvprune_service.db.models import AttemptRow, EventRow, JobRow, LogRow, MetricRow
+from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.machine import IllegalTransition
+from mvprune_service.ids import ArtifactName, JobName
+
+from .conftest import Jobs, TestClock
+
+ROOM = Reserved(1, 0, 0)
+SHA = "ab" * 32
+MANIFEST = {"files": [], "metrics": {"eval/accuracy": 0.5}, "primary_metric": "accuracy", "accounting": {}}
+
+
+async def start(db: Database, jobs: Jobs, job_id: str = "a") -> Fence:
+    job = await jobs.get(job_id)
+    assert await db.write(lifecycle.schedule, job.uid, ROOM, executor="x", start_timeout_us=60 * SECOND)
+    live = await jobs.live(job_id)
+    return Fence(live.name, live.attempt.fencing_token)
+
+
+async def run(db: Database, jobs: Jobs, job_id: str = "a") -> Fence:
+    fence = await start(db, jobs, job_id)
+    await db.write(lifecycle.claim, fence, runner_id="r", node="n", lease_us=15 * SECOND)
+    return fence
+
+
+async def test_the_way_of_a_job_that_succeeds(db: Database, jobs: Jobs) -> None:
+    uid = await jobs.create()
+    fence = await run(db, jobs)
+    job = await db.write(lifecycle.heartbeat, fence, progress=b"", lease_us=15 * SECOND)
+    assert job.state == "RUNNING"
+    await db.write(lifecycle.offer, fence, SHA, actor="worker")
+    await db.write(lifecycle.offer, fence, SHA, actor="worker")  # the answer was lost: said again
+    live = await jobs.live()
+    await db.write(lifecycle.publish, uid, live.attempt.uid, MANIFEST, 10)
+    await db.write(lifecycle.publish, uid, live.attempt.uid, MANIFEST, 10)
+    job = await jobs.get()
+    assert (job.state, job.artifact_sha256, job.metrics) == ("SUCCEEDED", SHA, {"eval/accuracy": 0.5})
+    assert job.end_us is not None
+    assert await jobs.events() == ["JOB_CREATED", "SCHEDULE", "CLAIM", "OFFER", "PUBLISH"]
+    artifact = await db.read(records.artifact_named, ArtifactName("p", SHA))
+    assert artifact is not None
+    assert artifact.job_id == "a"
+
+
+async def test_a_stale_worker_can_write_nothing(db: Database, jobs: Jobs) -> None:
+    await jobs.create()
+    old = await run(db, jobs)
+    await db.write(lifecycle.fail_attempt, old, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
+    assert (await jobs.get()).state == "QUEUED"
+    new = await run(db, jobs)
+    assert new.token > old.token
+    before = await jobs.get()
+    for late in (
+        db.write(lifecycle.heartbeat, old, progress=b"x", lease_us=SECOND),
+        db.write(lifecycle.offer, old, SHA, actor="worker"),
+        db.write(lifecycle.fail_attempt, old, FailureReason.NAN_LOSS, "", actor="worker"),
+        db.write(lifecycle.stopped, old, actor="worker"),
+        db.write(lifecycle.claim, old, runner_id="r", node="n", lease_us=SECOND),
+        db.write(lifecycle.fenced, Fence(new.attempt, old.token)),
+    ):
+        with pytest.raises(StaleLease):
+            await late
+    assert (await jobs.get()).version == before.version
+
+
+async def test_only_the_runner_that_holds_the_lease_can_claim_again(db: Database, jobs: Jobs) -> None:
+    await jobs.create()
+    fence = await run(db, jobs)
+    await db.write(lifecycle.claim, fence, runner_id="r", node="n", lease_us=SECOND)
+    with pytest.raises(StaleLease):
+        await db.write(lifecycle.claim, fence, runner_id="other", node="n", lease_us=SECOND)
+
+
+async def test_infrastructure_failures_are_retried_until_attempts_are_used_up(
+    db: Database, jobs: Jobs, clock: TestClock
+) -> None:
+    await jobs.create(max_attempts=2)
+    fence = await run(db, jobs)
+    await db.write(lifecycle.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
+    job = await jobs.get()
+    assert (job.state, job.state_reason) == ("QUEUED", "WORKER_LOST")
+    assert job.not_before_us > clock.now
+    fence = await run(db, jobs)
+    await db.write(lifecycle.fail_attempt, fence, FailureReason.WORKER_LOST, "it is gone", actor="watchdog", lost=True)
+    job = await jobs.get()
+    assert (job.state, job.failure_reason, job.failure_message) == ("FAILED", "WORKER_LOST", "it is gone")
+    states = [row.state for row in await db.read(records.attempts_of, job.uid, 0, 10)]
+    assert states == ["LOST", "LOST"]
+
+
+async def test_user_errors_are_not_retried(db: Database, jobs: Jobs) -> None:
+    await jobs.create(max_attempts=5)
+    fence = await run(db, jobs)
+    await db.write(lifecycle.fail_attempt, fence, FailureReason.INVALID_MODEL, "no weights", actor="worker")
+    job = await jobs.get()
+    assert (job.state, job.failure_reason) == ("FAILED", "INVALID_MODEL")
+
+
+@pytest.mark.parametrize("reach", ["queued", "starting", "running", "finalizing"])
+async def test_cancel_in_every_live_state(db: Database, jobs: Jobs, reach: str) -> None:
+    await jobs.create()
+    fence = None
+    if reach == "starting":
+        fence = await start(db, jobs)
+    elif reach in ("running", "finalizing"):
+        fence = await run(db, jobs)
+        if reach == "finalizing":
+            await db.write(lifecycle.offer, fence, SHA, actor="worker")
+    await jobs.cancel()
+    await jobs.cancel()
+    if fence is not None:
+        assert (await jobs.get()).state == "CANCELLING"
+        await db.write(lifecycle.stopped, fence, actor="worker")
+    assert (await jobs.get()).state == "CANCELLED"
+
+
+async def test_a_whole_result_wins_over_a_cancel(db: Database, jobs: Jobs) -> None:
+    uid = await jobs.create()
+    fence = await run(db, jobs)
+    await jobs.cancel()
+    await db.write(lifecycle.offer, fence, SHA, actor="watchdog")
+    assert (await jobs.get()).state == "CANCELLING"
+    await db.write(lifecycle.publish, uid, (await jobs.live()).attempt.uid, MANIFEST, 1)
+    assert (await jobs.get()).state == "SUCCEEDED"
+
+
+async def test_a_failure_while_cancelling_is_a_cancellation(db: Database, jobs: Jobs) -> None:
+    await jobs.create()
+    fence = await run(db, jobs)
+    await jobs.cancel()
+    await db.write(lifecycle.fail_attempt, fence, FailureReason.TRAINER_CRASHED, "", actor="worker")
+    assert (await jobs.get()).state == "CANCELLED"
+
+
+async def test_retry_goes_on_counting_attempts(db: Database, jobs: Jobs) -> None:
+    await jobs.create(max_attempts=1)
+    fence = await run(db, jobs)
+    await db.write(lifecycle.fail_attempt, fence, FailureReason.NAN_LOSS, "", actor="worker")
+
+    def work(tx: Tx) -> Any:
+        return lifecycle.retry(tx, lifecycle.lock_job_named(tx, JobName("p", "a")), max_attempts=1, actor="user")
+
+    job = await db.write(work)
+    assert (job.state, job.failure_reason, job.end_us) == ("QUEUED", None, None)
+    assert (await start(db, jobs)).attempt.number == 2
+    with pytest.raises(IllegalTransition):
+        await db.write(work)
+
+
+async def test_only_finished_jobs_are_deleted_and_their_artifacts_stay(db: Database, jobs: Jobs) -> None:
+    uid = await jobs.create()
+    fence = await run(db, jobs)
+
+    def remove(tx: Tx, etag: str = "") -> None:
+        lifecycle.remove(tx, lifecycle.lock_job_named(tx, JobName("p", "a")), etag=etag)
+
+    with pytest.raises(lifecycle.NotTerminal):
+        await db.write(remove)
+    await db.write(lifecycle.offer, fence, SHA, actor="worker")
+    attempt = (await jobs.live()).attempt
+    await db.write(records.append_log, attempt, 0, b"hello")
+    await db.write(records.add_metrics, attempt, [("loss", 1, 0.5, 0)])
+    await db.write(lifecycle.publish, uid, attempt.uid, MANIFEST, 1)
+    with pytest.raises(lifecycle.EtagMismatch):
+        await db.write(remove, "1")
+    await db.write(remove, str((await jobs.get()).version))
+    assert await jobs.get() is None
+    for row in (AttemptRow, EventRow, LogRow, MetricRow):
+        left = await db.read(lambda conn, table=row.__table__: conn.execute(select(table)).all())
+        assert left == []
+    artifact = await db.read(records.artifact_named, ArtifactName("p", SHA))
+    assert artifact is not None
+    assert artifact.job_id is None
+
+
+async def test_the_schema_refuses_impossible_rows(db: Database, jobs: Jobs) -> None:
+    uid = await jobs.create()
+    fence = await start(db, jobs)
+    live = await jobs.live()
+    copy = {**live.attempt._mapping, "uid": "another", "number": 2}
+    with pytest.raises(IntegrityError):  # two live attempts of one job
+        await db.write(lambda tx: tx.conn.execute(insert(AttemptRow).values(copy)))
+    with pytest.raises(IntegrityError):  # a terminal job without an end
+        await db.write(lambda tx: tx.conn.execute(update(JobRow).where(JobRow.uid == uid).values(state="FAILED")))
+    with pytest.raises(IntegrityError):  # a live job with one
+        await db.write(lambda tx: tx.conn.execute(update(JobRow).where(JobRow.uid == uid).values(end_us=1)))
+    assert (await jobs.get()).state == "STARTING"
+    assert fence.attempt.number == 1
+
+
+async def test_one_failing_write_leaves_its_neighbours_alone(db: Database, jobs: Jobs) -> None:
+    def fail(tx: Tx) -> None:
+        tx.conn.execute(text("UPDATE jobs SET labels = 'gone'"))
+        raise ZeroDivisionError
+
+    results = await asyncio.gather(*(jobs.create(f"job{i}") for i in range(20)), db.write(fail), return_exceptions=True)
+    assert isinstance(results.pop(), ZeroDivisionError)
+    for i, uid in enumerate(results):
+        job = await jobs.get(f"job{i}")
+        assert (job.uid, job.labels) == (uid, {})
+
+
+async def test_logs_are_kept_by_offset(db: Database, jobs: Jobs) -> None:
+    await jobs.create()
+    await run(db, jobs)
+    written = b""
+    for offset, data in ((0, b"hello "), (0, b"hello "), (3, b"lo world"), (20, b"gap"), (11, b"\n")):
+        attempt = (await jobs.live()).attempt
+        following = await db.write(records.append_log, attempt, offset, data)
+        written = (written + data[len(written) - offset :]) if offset <= len(written) else written
+        assert following == len(written)
+    assert written == b"hello world"[:11] + b"\n"
+    uid = (await jobs.live()).attempt.uid
+    for offset in range(len(written) + 1):
+        assert await db.read(records.read_log, uid, offset, 100) == written[offset:]
+    assert await db.read(records.read_log, uid, 2, 4) == written[2:6]
+
+
+async def test_metrics_ignore_what_they_know(db: Database, jobs: Jobs) -> None:
+    uid = await jobs.create()
+    await run(db, jobs)
+    attempt = (await jobs.live()).attempt
+    await db.write(records.add_metrics, attempt, [("loss", 1, 0.5, 0), ("loss", 2, 0.4, 0)])
+    await db.write(records.add_metrics, attempt, [("loss", 2, 9.9, 0), ("loss", 3, 0.3, 0), ("f1", 2, 0.1, 0)])
+    rows = await db.read(records.metrics_of, uid, 0, 100)
+    assert [(row.metric, row.step, row.value) for row in rows] == [
+        ("loss", 1, 0.5),
+        ("loss", 2, 0.4),
+        ("loss", 3, 0.3),
+        ("f1", 2, 0.1),
+    ]

@@ -1,0 +1,256 @@
+"""The control loops, one step at a time, against an executor and a clock that do as they are told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from mvprune.v1 import job_pb2
+from mvprune_service.clock import SECOND
+from mvprune_service.control.dispatcher import Dispatcher
+from mvprune_service.control.finalizer import Finalizer
+from mvprune_service.control.scheduler import Scheduler, resolve
+from mvprune_service.control.watchdog import Watchdog
+from mvprune_service.db import lifecycle
+from mvprune_service.db.database import Database
+from mvprune_service.db.lifecycle import Fence
+from mvprune_service.executors.base import Capacity, Observation, Phase
+from mvprune_service.secret import attempt_secret
+from mvprune_service.stores import open_store
+from mvprune_service.stores.base import BlobStore
+from mvprune_service.stores.layout import marker_key, publish
+
+from .conftest import Jobs, ScriptedExecutor, TestClock
+
+KEY = b"k" * 32
+LEASE = 15.0
+
+
+class Plane:
+    """All loops over one database."""
+
+    def __init__(self, db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock) -> None:
+        self.db, self.executor, self.store, self.clock = db, executor, store, clock
+        self.scheduler = Scheduler(db, executor, clock)
+        self.dispatcher = Dispatcher(db, executor, KEY, {"MVPRUNE_STORE": store.url})
+        self.restart()
+        self.finalizer = Finalizer(db, store)
+        clock.pass_seconds(LEASE + 1)  # amnesty is over
+
+    def restart(self) -> None:
+        self.watchdog = Watchdog(self.db, self.executor, self.store, lease_seconds=LEASE, clock=self.clock)
+
+    async def dispatch(self) -> None:
+        await self.scheduler.step()
+        await self.dispatcher.step()
+
+    async def watch_until_reported(self) -> None:
+        """Looks twice, with the time that a late report is given between."""
+        await self.watchdog.step()
+        self.clock.pass_seconds(6)
+        await self.watchdog.step()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BlobStore:
+    return open_store((tmp_path / "store").as_uri())
+
+
+@pytest.fixture
+def plane(db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock) -> Plane:
+    return Plane(db, executor, store, clock)
+
+
+async def claim(plane: Plane, jobs: Jobs, job_id: str = "a") -> Fence:
+    live = await jobs.live(job_id)
+    fence = Fence(live.name, live.attempt.fencing_token)
+    await plane.db.write(lifecycle.claim, fence, runner_id="r", node="n", lease_us=int(LEASE * SECOND))
+    return fence
+
+
+def artifact(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "weights").write_bytes(b"w" * 100)
+    manifest = {
+        "files": [
+            {
+                "path": "weights",
+                "size_bytes": 100,
+                "sha256": hashlib.sha256(b"w" * 100).hexdigest(),
+                "media_type": "application/octet-stream",
+            }
+        ],
+        "metrics": {"eval/accuracy": 0.9},
+        "primary_metric": "accuracy",
+        "accounting": {},
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+async def test_jobs_start_in_order_and_only_into_capacity(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create("a", cpus=3.0)
+    await jobs.create("b", cpus=2.0)
+    await jobs.create("c", cpus=1.0)
+    await plane.dispatch()
+    assert [(await jobs.get(x)).state for x in "abc"] == ["STARTING", "QUEUED", "QUEUED"]
+    assert (await jobs.get("b")).state_reason == "WAITING_FOR_CAPACITY"
+    await jobs.cancel("a")
+    await plane.watch_until_reported()
+    assert (await jobs.get("a")).state == "CANCELLED"
+    await plane.dispatch()
+    assert [(await jobs.get(x)).state for x in "bc"] == ["STARTING", "STARTING"]
+
+
+async def test_the_launch_carries_the_attempts_own_credential(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    await plane.dispatcher.step()
+    (launch,) = plane.executor.launches.values()
+    live = await jobs.live()
+    assert live.attempt.state == "SUBMITTED"
+    assert launch.env["MVPRUNE_ATTEMPT_SECRET"] == attempt_secret(KEY, "projects/p/jobs/a/attempts/1", 1)
+    assert launch.env["MVPRUNE_ATTEMPT_SECRET"] not in repr(launch)
+    assert (launch.cpus, launch.gpus) == (4.0, 0.0)
+
+
+def test_defaults_follow_the_cluster() -> None:
+    cpus = Capacity(16, 0, 1, 16, 0, 1)
+    gpus = Capacity(64, 8, 1, 32, 4, 1)
+    assert resolve(job_pb2.Resources(), cpus).gpus == 0
+    assert resolve(job_pb2.Resources(), cpus).cpus == 8
+    assert resolve(job_pb2.Resources(), gpus).gpus == 1
+    assert resolve(job_pb2.Resources(gpus=0, cpus=0.5), gpus) == lifecycle.Reserved(0.5, 0, 0)
+
+
+async def test_an_executor_that_is_away_delays_and_decides_nothing(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create()
+    plane.executor.away = True
+    await plane.dispatch()
+    assert (await jobs.get()).state_reason == "EXECUTOR_UNREACHABLE"
+    plane.executor.away = False
+    await plane.dispatch()
+    await claim(plane, jobs)
+    plane.executor.away = True
+    plane.clock.pass_seconds(3600)
+    await plane.watch_until_reported()
+    assert (await jobs.get()).state == "RUNNING"
+    plane.executor.away = False
+    plane.executor.seen = {ref: Observation(Phase.GONE) for ref in plane.executor.launches}
+    await plane.watch_until_reported()
+    assert (await jobs.get()).state == "QUEUED"
+
+
+async def test_an_expired_lease_alone_ends_nothing(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    await claim(plane, jobs)
+    plane.clock.pass_seconds(3600)
+    await plane.watch_until_reported()  # the executor still says RUNNING
+    assert (await jobs.get()).state == "RUNNING"
+
+
+async def test_a_live_lease_is_believed(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    await claim(plane, jobs)
+    plane.executor.seen = {ref: Observation(Phase.EXITED, 0) for ref in plane.executor.launches}
+    await plane.watch_until_reported()
+    assert (await jobs.get()).state == "RUNNING"
+
+
+async def test_a_server_that_just_started_expires_nothing(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    await claim(plane, jobs)
+    plane.executor.seen = {ref: Observation(Phase.GONE) for ref in plane.executor.launches}
+    plane.clock.pass_seconds(3600)
+    plane.restart()
+    await plane.watch_until_reported()
+    assert (await jobs.get()).state == "RUNNING"
+    plane.clock.pass_seconds(LEASE)
+    await plane.watch_until_reported()
+    assert (await jobs.get()).state == "QUEUED"
+
+
+async def test_a_worker_that_never_claims_is_given_up(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create(max_attempts=2)
+    await plane.dispatch()
+    plane.clock.pass_seconds(61)
+    await plane.watchdog.step()
+    job = await jobs.get()
+    assert (job.state, job.state_reason) == ("QUEUED", "START_TIMEOUT")
+    assert plane.executor.stops == list(plane.executor.launches)
+
+
+async def test_a_worker_that_dies_before_its_claim_is_lost(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create(max_attempts=1)
+    await plane.dispatch()
+    plane.executor.seen = {ref: Observation(Phase.EXITED, 1) for ref in plane.executor.launches}
+    await plane.watch_until_reported()
+    job = await jobs.get()
+    assert (job.state, job.failure_reason) == ("FAILED", "WORKER_LOST")
+    assert "exit code 1" in job.failure_message
+
+
+async def test_a_result_whose_report_was_lost_is_adopted(
+    plane: Plane, jobs: Jobs, store: BlobStore, tmp_path: Path
+) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    await claim(plane, jobs)
+    sha256 = publish(store, artifact(tmp_path / "out"), (await jobs.live()).attempt.uid)
+    plane.clock.pass_seconds(LEASE + 1)
+    await plane.watchdog.step()
+    assert (await jobs.get()).state == "FINALIZING"
+    await plane.finalizer.step()
+    job = await jobs.get()
+    assert (job.state, job.artifact_sha256) == ("SUCCEEDED", sha256)
+
+
+async def test_cancel_reaches_a_worker_that_does_not_listen(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    await claim(plane, jobs)
+    await jobs.cancel(grace=10)
+    await plane.watchdog.step()
+    assert plane.executor.stops == []  # it is told by its heartbeat first
+    plane.clock.pass_seconds(10 + LEASE + 1)
+    await plane.watch_until_reported()
+    assert len(plane.executor.stops) >= 1
+    assert (await jobs.get()).state == "CANCELLED"
+
+
+async def test_a_corrupt_artifact_fails_the_job(plane: Plane, jobs: Jobs, store: BlobStore, tmp_path: Path) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    fence = await claim(plane, jobs)
+    sha256 = publish(store, artifact(tmp_path / "out"), (await jobs.live()).attempt.uid)
+    (blob,) = store.list("blobs/")
+    store.put(blob, b"x" * 100)
+    await plane.db.write(lifecycle.offer, fence, sha256, actor="worker")
+    await plane.finalizer.step()
+    job = await jobs.get()
+    assert (job.state, job.failure_reason, job.artifact_sha256) == ("FAILED", "ARTIFACT_CORRUPT", None)
+
+
+async def test_finalizing_waits_while_the_store_is_away(
+    plane: Plane, jobs: Jobs, store: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    await jobs.create()
+    await plane.dispatch()
+    fence = await claim(plane, jobs)
+    sha256 = publish(store, artifact(tmp_path / "out"), (await jobs.live()).attempt.uid)
+    await plane.db.write(lifecycle.offer, fence, sha256, actor="worker")
+    await Finalizer(plane.db, open_store("s3://nowhere/x")).step()
+    assert (await jobs.get()).state == "FINALIZING"
+    assert store.size(marker_key((await jobs.live()).attempt.uid))
+    await plane.finalizer.step()
+    assert (await jobs.get()).state == "SUCCEEDED"
