@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from mvprune.data import Columns, DataError, find_task_files, load_files
 from mvprune.references import (
     KNOWN_SIZES,
     HubModel,
@@ -17,8 +18,6 @@ from mvprune.references import (
     resolve_model,
     resolve_path,
 )
-
-from mvprune.data import Columns, DataError, find_task_files, load_files
 from mvprune.tasks import Task, TaskKind, UnknownTask, get_task
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation

@@ -19,7 +19,7 @@ from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Observation, Phase
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
-from mvprune_service.stores.layout import read_marker
+from mvprune_service.stores.layout import ArtifactCorrupt, read_marker
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,11 @@ class Watchdog:
             await self._db.write(lifecycle.stopped, self._fence(live), actor=ACTOR)
 
     async def _adopt(self, live: Live) -> bool:
-        manifest = await asyncio.to_thread(read_marker, self._store, live.attempt.uid)
+        try:
+            manifest = await asyncio.to_thread(read_marker, self._store, live.attempt.uid)
+        except ArtifactCorrupt as error:
+            await self._fail(live, FailureReason.ARTIFACT_CORRUPT, str(error))
+            return True
         if manifest is None:
             return False
         await self._db.write(lifecycle.offer, self._fence(live), manifest, actor=ACTOR)

@@ -211,6 +211,16 @@ async def test_a_result_whose_report_was_lost_is_adopted(
     assert (job.state, job.artifact_sha256) == ("SUCCEEDED", sha256)
 
 
+async def test_a_marker_that_names_nothing_fails_the_job(plane: Plane, jobs: Jobs, store: BlobStore) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    await claim(plane, jobs)
+    store.put(marker_key((await jobs.live()).attempt.uid), b"{}")
+    plane.clock.pass_seconds(LEASE + 1)
+    await plane.watchdog.step()
+    assert (await jobs.get()).failure_reason == "ARTIFACT_CORRUPT"
+
+
 async def test_cancel_reaches_a_worker_that_does_not_listen(plane: Plane, jobs: Jobs) -> None:
     await jobs.create()
     await plane.dispatch()

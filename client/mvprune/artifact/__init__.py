@@ -1,0 +1,71 @@
+"""The sparse artifact: a folder with a manifest, a model's configuration and tokenizer, and its weights.
+
+    manifest = save_model(folder, model, tokenizer, pruned=names, result=info)   # writes it
+    manifest = verify(folder)                                                    # checks every byte
+    model = load(folder)                                                         # a plain transformers model
+
+The manifest needs the standard library alone; what touches weights is imported on first use and needs
+``mvprune[runtime]``. The layout is told in docs/artifact-format.md.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mvprune.artifact.errors import ArtifactError, MissingExtra
+from mvprune.artifact.manifest import (
+    MANIFEST_FILE,
+    WEIGHTS_FILE,
+    Accounting,
+    ArtifactFile,
+    DatasetSource,
+    LayerCount,
+    Manifest,
+    ModelSource,
+    ResultInfo,
+    read_manifest,
+    verify,
+)
+
+if TYPE_CHECKING:
+    from mvprune.artifact.model import load, round_values, save_model
+    from mvprune.artifact.weights import read_weights, write_weights
+
+__all__ = [
+    "MANIFEST_FILE",
+    "WEIGHTS_FILE",
+    "Accounting",
+    "ArtifactError",
+    "ArtifactFile",
+    "DatasetSource",
+    "LayerCount",
+    "Manifest",
+    "MissingExtra",
+    "ModelSource",
+    "ResultInfo",
+    "load",
+    "read_manifest",
+    "read_weights",
+    "round_values",
+    "save_model",
+    "verify",
+    "write_weights",
+]
+
+_HOMES = {
+    "load": "mvprune.artifact.model",
+    "round_values": "mvprune.artifact.model",
+    "save_model": "mvprune.artifact.model",
+    "read_weights": "mvprune.artifact.weights",
+    "write_weights": "mvprune.artifact.weights",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{name} needs the package {error.name}: pip install 'mvprune[runtime]'") from error

@@ -1,0 +1,117 @@
+"""Where the non-zeros of a matrix are: two codings of ascending positions, each a zstd frame of bytes.
+
+Positions count elements in row-major order from 0.
+
+- ``gap``: before every non-zero lie g zeros; g is written as ⌊g/255⌋ bytes of 255 and one byte g mod 255.
+  Near the entropy of the positions at low density.
+- ``mask``: bit ``p mod 8`` (least significant first) of byte ``⌊p/8⌋`` is set for every position p. Smaller above
+  a density of about 20 %, and only valid from `MASK_MINIMUM_DENSITY` on, which bounds what a small file can
+  make a reader allocate.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from mvprune.artifact.errors import ArtifactError
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Positions: TypeAlias = npt.NDArray[np.int64]
+
+GAP = "gap"
+MASK = "mask"
+MASK_MINIMUM_DENSITY = 1 / 8
+
+_ESCAPE = 255
+_LEVEL = 1  # the gaps have entropy but no repetitions: higher levels find false matches and come out larger
+
+
+def encode_gaps(positions: Positions) -> Bytes:
+    """Ascending positions, shape (n,) → gap bytes, shape (n + escapes,)."""
+    escapes, rest = np.divmod(np.diff(positions, prepend=-1) - 1, _ESCAPE)
+    stream = np.full(len(positions) + int(escapes.sum()), _ESCAPE, np.uint8)
+    stream[np.cumsum(escapes + 1) - 1] = rest
+    return stream
+
+
+def decode_gaps(stream: Bytes, count: int, elements: int) -> Positions:
+    """The inverse of `encode_gaps`.
+
+    Raises:
+        ArtifactError: the bytes do not hold exactly `count` positions below `elements`.
+    """
+    ends = stream != _ESCAPE
+    if len(stream) and not ends[-1]:
+        raise ArtifactError("the gaps end inside an escape")
+    positions: Positions = np.cumsum(stream + ends.astype(np.int64), dtype=np.int64)[ends] - 1
+    if len(positions) != count:
+        raise ArtifactError(f"there are {len(positions)} positions for {count} values")
+    if count and positions[-1] >= elements:
+        raise ArtifactError(f"position {positions[-1]} lies outside {elements} elements")
+    return positions
+
+
+def encode_mask(positions: Positions, elements: int) -> Bytes:
+    """Ascending positions, shape (n,) → bit mask, shape (⌈elements/8⌉,)."""
+    mask = np.zeros(elements, np.bool_)
+    mask[positions] = True
+    return np.packbits(mask, bitorder="little")
+
+
+def decode_mask(stream: Bytes, count: int, elements: int) -> Positions:
+    """The inverse of `encode_mask`.
+
+    Raises:
+        ArtifactError: the mask has another length, another number of set bits, or set bits beyond its end.
+    """
+    if len(stream) != (elements + 7) // 8:
+        raise ArtifactError(f"the mask has {len(stream)} bytes for {elements} elements")
+    positions = np.flatnonzero(np.unpackbits(stream, bitorder="little").view(np.bool_))
+    if len(positions) != count:
+        raise ArtifactError(f"there are {len(positions)} positions for {count} values")
+    if count and positions[-1] >= elements:
+        raise ArtifactError("bits are set beyond the end of the mask")
+    return positions
+
+
+def encode_positions(positions: Positions, elements: int) -> tuple[str, Bytes]:
+    """Ascending positions, shape (n,) → the name of the smaller coding and its zstd frame."""
+    compressor = zstandard.ZstdCompressor(level=_LEVEL)
+    coding, frame = GAP, compressor.compress(encode_gaps(positions).data)
+    if len(positions) >= MASK_MINIMUM_DENSITY * elements:
+        mask = compressor.compress(encode_mask(positions, elements).data)
+        if len(mask) < len(frame):
+            coding, frame = MASK, mask
+    return coding, np.frombuffer(frame, np.uint8)
+
+
+def decode_positions(coding: str, frame: Bytes, count: int, elements: int) -> Positions:
+    """The inverse of `encode_positions`, for any bytes; memory is bounded by `count` and `elements`.
+
+    Raises:
+        ArtifactError: unknown coding, broken or oversized frame, or bytes that `count` and `elements` contradict.
+    """
+    if coding == GAP:
+        return decode_gaps(_decompress(frame, count + elements // _ESCAPE), count, elements)
+    if coding == MASK:
+        if count < MASK_MINIMUM_DENSITY * elements:
+            raise ArtifactError(f"a mask of {elements} elements is too large for {count} values")
+        return decode_mask(_decompress(frame, (elements + 7) // 8), count, elements)
+    raise ArtifactError(f"unknown coding {coding!r}, expected {GAP!r} or {MASK!r}")
+
+
+def _decompress(frame: Bytes, limit: int) -> Bytes:
+    """One complete zstd frame of at most `limit` bytes; the size that its header claims counts only below that."""
+    try:
+        if zstandard.frame_content_size(frame.data) > limit:
+            raise ArtifactError(f"the positions unpack to more than {limit} bytes")
+        content = zstandard.ZstdDecompressor().decompress(
+            frame.data, max_output_size=max(limit, 1), allow_extra_data=False
+        )
+    except zstandard.ZstdError as error:
+        raise ArtifactError(f"the positions are not one zstd frame of at most {limit} bytes ({error})") from error
+    return np.frombuffer(content, np.uint8)

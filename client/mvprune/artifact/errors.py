@@ -1,0 +1,11 @@
+"""What can go wrong with an artifact."""
+
+from __future__ import annotations
+
+
+class ArtifactError(ValueError):
+    """An artifact, or what was to become one, is not valid; one sentence names the file and the part."""
+
+
+class MissingExtra(ImportError):
+    """The installation lacks the packages that models need; the text holds the line that installs them."""

@@ -1,0 +1,278 @@
+"""manifest.json: what an artifact is, where it comes from, what it measures, and the digests of its files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.strictjson import InvalidJson, parse_json
+from mvprune.artifact.typed import decode
+
+MANIFEST_FILE = "manifest.json"
+WEIGHTS_FILE = "weights.safetensors"
+
+_MAX_MANIFEST = 16 << 20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class ArtifactFile:
+    """One file: its path relative to the artifact, '/'-separated, and what its bytes must be."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+    media_type: str
+
+    def __post_init__(self) -> None:
+        _check_path(self.path)
+        _check_counts(self, "size_bytes")
+        _check_sha256("sha256", self.sha256)
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """The model that was compressed: as it was named, its hub revision ("" for a folder), a digest of its weights."""
+
+    name: str
+    revision: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        _check_sha256("sha256", self.sha256)
+
+
+@dataclass(frozen=True)
+class DatasetSource:
+    """The data it was trained and evaluated on: a name, a digest of the content, the number of examples."""
+
+    name: str
+    fingerprint: str
+    train_rows: int
+    validation_rows: int
+
+    def __post_init__(self) -> None:
+        _check_counts(self, "train_rows", "validation_rows")
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Exact counts of a compressed model, taken after `round_values`; densities are fractions KEPT."""
+
+    target_density: float
+    density: float  # kept_weights / prunable_weights
+    prunable_weights: int
+    kept_weights: int  # non-zero prunable weights
+    encoder_parameters: int
+    encoder_nonzero: int  # kept weights plus biases and norms of the encoder
+    total_parameters: int
+    total_nonzero: int
+    dense_bytes: int  # all parameters in fp32
+    sparse_bytes: int = 0  # the weights file; `save_model` fills it in
+
+    def __post_init__(self) -> None:
+        _check_fractions(self, "target_density", "density")
+        _check_counts(self, *(field.name for field in fields(self) if not field.name.endswith("density")))
+        for part, whole in (
+            ("kept_weights", "prunable_weights"),
+            ("encoder_nonzero", "encoder_parameters"),
+            ("total_nonzero", "total_parameters"),
+        ):
+            if getattr(self, part) > getattr(self, whole):
+                raise ArtifactError(f"{part} is {getattr(self, part)}, more than {whole}, {getattr(self, whole)}")
+
+
+@dataclass(frozen=True)
+class LayerCount:
+    """One pruned weight: its name in the state dict, its shape, and how much of it is left."""
+
+    name: str
+    shape: tuple[int, ...]
+    density: float
+    nonzero: int
+
+    def __post_init__(self) -> None:
+        _check_fractions(self, "density")
+        _check_counts(self, "nonzero")
+        if any(length < 0 for length in self.shape) or self.nonzero > math.prod(self.shape):
+            raise ArtifactError(f"nonzero is {self.nonzero}, which a shape of {list(self.shape)} cannot hold")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultInfo:
+    """Everything a manifest says but the files."""
+
+    spec: Mapping[str, Any]
+    """What was asked: a JSON object (the compression spec with all its defaults)."""
+    model: ModelSource
+    dataset: DatasetSource
+    metrics: Mapping[str, float]
+    """``eval/…`` of the pruned model, ``dense/…`` of the dense one, ``delta/…`` the difference."""
+    primary_metric: str
+    accounting: Accounting
+    layers: tuple[LayerCount, ...]
+    versions: Mapping[str, str]
+    """Package → version, of what produced the artifact."""
+    seed: int
+
+    @property
+    def spec_sha256(self) -> str:
+        """The digest of the spec as JSON with sorted keys and no white space."""
+        return hashlib.sha256(_dump(self.spec, separators=(",", ":")).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(ResultInfo):
+    """An artifact. Its identity is the SHA-256 of the bytes of manifest.json, which `to_json` gives."""
+
+    VERSION: ClassVar[int] = 1
+
+    files: tuple[ArtifactFile, ...]
+
+    def __post_init__(self) -> None:
+        _check_collisions([file.path for file in self.files])
+
+    @property
+    def digest(self) -> str:
+        """The artifact's identity: SHA-256, 64 lower-case hex digits."""
+        return hashlib.sha256(self.to_json()).hexdigest()
+
+    def to_json(self) -> bytes:
+        """The one canonical form: ASCII JSON, sorted keys, indented by 2, a newline at the end.
+
+        Raises:
+            ArtifactError: a field has the wrong type or a value that JSON does not know (NaN).
+        """
+        checked = decode(Manifest, parse_json(_dump(vars(self)).encode()), MANIFEST_FILE)
+        plain = asdict(checked) | {"spec_sha256": checked.spec_sha256, "version": self.VERSION}
+        return (_dump(plain, indent=2) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Manifest:
+        """Reads a manifest and checks it in full.
+
+        Raises:
+            ArtifactError: names the field, what it holds and what is allowed.
+        """
+        if len(content) > _MAX_MANIFEST:
+            raise ArtifactError(f"{MANIFEST_FILE}: {len(content)} bytes, at most {_MAX_MANIFEST} are allowed")
+        try:
+            values = parse_json(content)
+        except InvalidJson as error:
+            raise ArtifactError(f"{MANIFEST_FILE}: {error}") from error
+        if not isinstance(values, dict):
+            raise ArtifactError(f"{MANIFEST_FILE}: expected a JSON object")
+        version, spec_sha256 = values.pop("version", None), values.pop("spec_sha256", None)
+        if type(version) is not int or version != cls.VERSION:
+            raise ArtifactError(f"{MANIFEST_FILE}: version is {version!r:.200}, this reader knows {cls.VERSION}")
+        manifest = decode(cls, values, MANIFEST_FILE)
+        if spec_sha256 != manifest.spec_sha256:
+            raise ArtifactError(f"{MANIFEST_FILE}: spec_sha256 is {spec_sha256!r:.200}, not the digest of spec")
+        if manifest.to_json() != content:
+            raise ArtifactError(f"{MANIFEST_FILE}: not in canonical form (sorted keys, indent 2, a newline at the end)")
+        return manifest
+
+
+def read_manifest(directory: str | Path) -> Manifest:
+    """Reads and checks the manifest of an artifact's folder; the files themselves are not looked at.
+
+    Raises:
+        ArtifactError: there is none, or it is not valid.
+    """
+    try:
+        with (Path(directory) / MANIFEST_FILE).open("rb") as file:
+            content = file.read(_MAX_MANIFEST + 1)
+    except OSError as error:
+        raise ArtifactError(f"{directory}: no artifact: {MANIFEST_FILE}: {error.strerror or error}") from error
+    return Manifest.from_json(content)
+
+
+def verify(directory: str | Path) -> Manifest:
+    """Checks that every file of an artifact is there with the size and the SHA-256 that its manifest says.
+
+    Files that the manifest does not name are ignored.
+
+    Raises:
+        ArtifactError: names the first file that is missing or differs.
+    """
+    manifest = read_manifest(directory)
+    for file in manifest.files:
+        try:
+            size, sha256 = measure(Path(directory) / file.path)
+        except OSError as error:
+            raise ArtifactError(f"{file.path}: cannot be read: {error.strerror or error}") from error
+        if size != file.size_bytes:
+            raise ArtifactError(f"{file.path}: has {size} bytes, the manifest says {file.size_bytes}")
+        if sha256 != file.sha256:
+            raise ArtifactError(f"{file.path}: has the SHA-256 {sha256}, the manifest says {file.sha256}")
+    return manifest
+
+
+def measure(path: Path) -> tuple[int, str]:
+    """Size in bytes and SHA-256 of a file, read in pieces."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return file.tell(), digest.hexdigest()
+
+
+def _dump(value: Any, **form: Any) -> str:
+    try:
+        return json.dumps(value, sort_keys=True, allow_nan=False, default=_jsonable, **form)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArtifactError(f"{MANIFEST_FILE}: a value is not JSON: {error}") from error
+
+
+def _jsonable(value: object) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if is_dataclass(value):
+        return vars(value)
+    raise TypeError(f"{value!r:.200}")
+
+
+def _check_path(path: str) -> None:
+    parts = path.split("/")
+    if not path.isprintable() or any(part in ("", ".", "..") for part in parts) or set(path) & set("\\:"):
+        raise ArtifactError(
+            f"path {path!r:.200} is not a relative path of printable characters with '/' between its parts, "
+            "without '.', '..', '\\' and ':'"
+        )
+
+
+def _check_collisions(paths: list[str]) -> None:
+    """No two paths may meet on a disk that ignores case, also not as file and folder, nor meet the manifest itself."""
+    taken = {MANIFEST_FILE: MANIFEST_FILE}
+    folders: dict[str, str] = {}
+    for path in paths:
+        key = unicodedata.normalize("NFKC", path).casefold()
+        parents = ["/".join(key.split("/")[:depth]) for depth in range(1, key.count("/") + 1)]
+        other = taken.get(key) or folders.get(key) or next((taken[p] for p in parents if p in taken), None)
+        if other is not None:
+            raise ArtifactError(f"paths {other!r:.200} and {path!r:.200} are the same on some disks")
+        taken[key] = path
+        folders.update(dict.fromkeys(parents, path))
+
+
+def _check_counts(owner: object, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(owner, name) < 2**63:
+            raise ArtifactError(f"{name} is {getattr(owner, name)}, expected a whole number from 0 to 2^63 - 1")
+
+
+def _check_fractions(owner: object, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(owner, name) <= 1:
+            raise ArtifactError(f"{name} is {getattr(owner, name)}, expected a number from 0 to 1")
+
+
+def _check_sha256(name: str, value: str) -> None:
+    if not _SHA256.fullmatch(value):
+        raise ArtifactError(f"{name} is {value!r:.200}, expected 64 lower-case hex digits")

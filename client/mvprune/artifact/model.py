@@ -1,0 +1,246 @@
+"""Transformers models to artifacts and back."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import transformers
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.manifest import (
+    MANIFEST_FILE,
+    WEIGHTS_FILE,
+    Accounting,
+    ArtifactFile,
+    Manifest,
+    ResultInfo,
+    measure,
+    verify,
+)
+from mvprune.artifact.strictjson import InvalidJson, parse_json
+from mvprune.artifact.weights import read_weights, write_weights
+
+CONFIG_FILE = "config.json"
+
+_MEDIA_TYPES = {".json": "application/json", ".txt": "text/plain", ".jinja": "text/plain"}
+# Keys, at any depth, with which a configuration makes transformers fetch code from the hub.
+_CODE_KEYS = ("auto_map", "attn_implementation", "experts_implementation")
+_MAX_CONFIG = 16 << 20
+_RANDOM = ("normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_")
+
+
+def round_values(model: nn.Module) -> None:
+    """Rounds, in place, every float parameter and persistent buffer to the nearest fp16 number, keeping its dtype.
+
+    What is evaluated afterwards is what `save_model` stores and `load` gives back, bit for bit (-0 becomes 0). Weights
+    below 2^-25 become zero, so count non-zeros after this call, not before.
+
+    Raises:
+        ArtifactError: a value is not finite, or larger than fp16's 65504.
+    """
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if tensor.is_floating_point():
+                rounded = tensor.half().to(tensor.dtype).add_(0.0)
+                if rounded.numel() and not torch.isfinite(torch.stack(torch.aminmax(rounded))).all():
+                    raise ArtifactError(f"tensor {name!r} holds a value that is not finite, or too large for fp16")
+                tensor.copy_(rounded)
+
+
+def save_model(
+    directory: str | Path, model: nn.Module, tokenizer: Any, *, pruned: Collection[str], result: ResultInfo
+) -> Manifest:
+    """Writes an artifact: configuration, tokenizer and weights, each file atomically, and the manifest last.
+
+    Args:
+        directory: a new or empty folder.
+        model: a plain transformers model (no parametrizations left) after `round_values`, on any device.
+        tokenizer: its tokenizer; anything with ``save_pretrained``.
+        pruned: names, in the state dict, of the pruned weights, which are stored sparse.
+        result: what the manifest says; ``accounting.sparse_bytes`` is filled in here.
+
+    Raises:
+        ArtifactError: the folder is not empty, the model is not one that `load` could build, a value is not an fp16
+            number, or the accounting does not match the weights.
+    """
+    if not isinstance(model, transformers.PreTrainedModel):
+        raise ArtifactError(f"{type(model).__name__} is not a transformers model")
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise ArtifactError(f"{directory}: an artifact is written into a new or empty folder, this one has files")
+    arrays = _arrays(model)
+    _check_accounting(arrays, pruned, result.accounting)
+    config: Any = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    with tempfile.TemporaryDirectory(prefix=".writing-", dir=directory) as scratch:
+        staged = Path(scratch)
+        config.save_pretrained(staged)
+        _check_tensors(_read_config(staged), arrays)
+        tokenizer.save_pretrained(staged)
+        write_weights(staged / WEIGHTS_FILE, arrays, pruned)
+        files = tuple(_describe(path, staged) for path in sorted(staged.rglob("*")) if path.is_file())
+        weights_bytes = next(file.size_bytes for file in files if file.path == WEIGHTS_FILE)
+        info = replace(result, accounting=replace(result.accounting, sparse_bytes=weights_bytes))
+        manifest = Manifest(**vars(info), files=files)
+        (staged / MANIFEST_FILE).write_bytes(manifest.to_json())
+        for path in [*(file.path for file in files), MANIFEST_FILE]:
+            _publish(staged / path, directory / path)
+    return manifest
+
+
+def load(directory: str | Path) -> transformers.PreTrainedModel:
+    """Verifies an artifact and gives the model it holds: a plain transformers model, dense, fp32, in evaluation mode.
+
+    Nothing is downloaded and no code of the artifact is run; torch's random state is left alone.
+
+    Raises:
+        ArtifactError: a file is missing or differs from the manifest, or the files do not make a model.
+    """
+    directory = Path(directory)
+    listed = {file.path for file in verify(directory).files}
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        if name not in listed:
+            raise ArtifactError(f"{MANIFEST_FILE}: {name} is not among its files")
+    config = _read_config(directory)
+    arrays = read_weights(directory / WEIGHTS_FILE)
+    _check_tensors(config, arrays)
+    with _NoRandomValues():
+        model: Any = _build(config)
+    model.tie_weights()
+    model.float()
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, strict=True)
+    loaded: transformers.PreTrainedModel = model.eval()
+    return loaded
+
+
+class _NoRandomValues(TorchFunctionMode):
+    """Leaves new parameters as they are: random numbers for 85 M weights take seconds and are overwritten anyway."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in _RANDOM:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def _arrays(model: nn.Module) -> dict[str, npt.NDArray[Any]]:
+    """The state dict as numpy arrays; tied tensors are one array."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    seen: dict[tuple[object, ...], npt.NDArray[Any]] = {}
+    for name, tensor in model.state_dict().items():
+        if tensor.dtype == torch.bfloat16:  # numpy has none
+            tensor = tensor.float()
+        view = tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+        if view not in seen or not tensor.numel():
+            seen[view] = tensor.cpu().numpy()
+        arrays[name] = seen[view]
+    return arrays
+
+
+def _check_accounting(arrays: dict[str, npt.NDArray[Any]], pruned: Collection[str], accounting: Accounting) -> None:
+    for name in pruned:
+        if name not in arrays:
+            raise ArtifactError(f"pruned weight {name!r} is not in the model's state dict")
+    kept = sum(int(np.count_nonzero(arrays[name])) for name in pruned)
+    if kept != accounting.kept_weights:
+        raise ArtifactError(
+            f"accounting.kept_weights is {accounting.kept_weights}, but the pruned weights have {kept} non-zeros: "
+            "count after round_values"
+        )
+
+
+def _check_tensors(config: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """The model that the configuration describes must have exactly these tensors."""
+    with torch.device("meta"):
+        expected = {name: tuple(tensor.shape) for name, tensor in _build(config).state_dict().items()}
+    found = {name: array.shape for name, array in arrays.items()}
+    if expected != found:
+        names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        raise ArtifactError(
+            f"{CONFIG_FILE}: the {config['architectures'][0]} it describes does not have the tensors to be stored or "
+            f"loaded; they differ in {', '.join(names):.500}"
+        )
+
+
+def _read_config(directory: Path) -> dict[str, Any]:
+    """config.json, refused if it asks for code from elsewhere."""
+    path = directory / CONFIG_FILE
+    try:
+        if path.stat().st_size > _MAX_CONFIG:
+            raise ArtifactError(f"{CONFIG_FILE}: more than {_MAX_CONFIG} bytes")
+        config = parse_json(path.read_bytes())
+    except (OSError, InvalidJson) as error:
+        raise ArtifactError(f"{CONFIG_FILE}: {error}") from error
+    if not isinstance(config, dict):
+        raise ArtifactError(f"{CONFIG_FILE}: expected a JSON object")
+    for key in _keys(config):
+        if any(word in key for word in _CODE_KEYS):
+            raise ArtifactError(f"{CONFIG_FILE}: {key} is refused: it may load code that the artifact does not hold")
+    return config
+
+
+def _keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from value
+    if isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _keys(item)
+
+
+def _build(config: dict[str, Any]) -> transformers.PreTrainedModel:
+    """The model that config.json describes, from transformers' own classes alone."""
+    model_type, architectures = config.get("model_type"), config.get("architectures")
+    if not isinstance(model_type, str) or model_type not in transformers.CONFIG_MAPPING:
+        raise ArtifactError(f"{CONFIG_FILE}: model_type {model_type!r:.200} is not known to this transformers")
+    if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
+        raise ArtifactError(
+            f"{CONFIG_FILE}: architectures is {architectures!r:.200}, expected a list of one class name"
+        )
+    config_class = transformers.CONFIG_MAPPING[model_type]
+    model_class = getattr(transformers, architectures[0], None)
+    if (
+        not isinstance(model_class, type)
+        or not issubclass(model_class, transformers.PreTrainedModel)
+        or model_class.config_class is not config_class
+    ):
+        raise ArtifactError(
+            f"{CONFIG_FILE}: architectures names {architectures[0]!r:.200}, "
+            f"which is not a transformers model class for model_type {model_type!r}"
+        )
+    try:
+        return model_class(config_class.from_dict(config))
+    except Exception as error:  # whatever a model's constructor raises on a configuration that makes no sense
+        raise ArtifactError(f"{CONFIG_FILE}: {architectures[0]} cannot be built from it: {error!r:.500}") from error
+
+
+def _describe(path: Path, root: Path) -> ArtifactFile:
+    size, sha256 = measure(path)
+    media_type = _MEDIA_TYPES.get(path.suffix, "application/octet-stream")
+    return ArtifactFile(path.relative_to(root).as_posix(), size, sha256, media_type)
+
+
+def _publish(source: Path, target: Path) -> None:
+    """Renames a file into place, its content and then its name forced to the disk."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _sync(source)
+    source.replace(target)
+    _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
