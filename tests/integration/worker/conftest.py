@@ -1,0 +1,250 @@
+"""A recording WorkerService, a real store, and supervisors as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
+from mvprune_service.stores import open_store
+from mvprune_service.stores.layout import read_marker
+from mvprune_workers.exits import ExitCode
+
+ATTEMPT = "projects/p/jobs/j/attempts/1"
+UID = "0190-test-uid"
+SECRET = "s3cret"
+TOKEN = 7
+FAST = {"call": 2.0, "claim": 20.0, "complete": 20.0, "report_interval": 0.05}
+Hook = Callable[[str, grpc.ServicerContext], None]
+FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")
+
+RUN = """
+import json, os, sys
+from mvprune_workers.limits import Limits
+from mvprune_workers.supervisor import main
+code = main([sys.executable, sys.argv[1]], Limits(**json.loads(sys.argv[2])))
+assert not {"torch", "transformers"} & set(sys.modules)
+os._exit(code)
+"""
+
+
+class Service(worker_pb2_grpc.WorkerServiceServicer):
+    """Records what comes. Hooks see a call before it does anything, or after its effect; they may abort it."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.calls: list[str] = []
+        self.heartbeats: list[worker_pb2.HeartbeatRequest] = []
+        self.log = bytearray()
+        self.points: dict[tuple[str, int], float] = {}
+        self.outcomes: list[worker_pb2.CompleteAttemptRequest] = []
+        self.spec = job_pb2.CompressionSpec(model="works", task="sst2", target_density=0.1)
+        self.log_offset = 0
+        self.directive = worker_pb2.HeartbeatResponse.CONTINUE
+        self.grace = 0.3
+        self.before: list[Hook] = []
+        self.after: list[Hook] = []
+
+    def ClaimAttempt(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.ClaimAttemptResponse:
+        return self._handle(request, context, "claim", self._claim)
+
+    def Heartbeat(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.HeartbeatResponse:
+        return self._handle(request, context, "heartbeat", self._heartbeat)
+
+    def AppendLogs(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.AppendLogsResponse:
+        return self._handle(request, context, "logs", self._append)
+
+    def ReportMetrics(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.ReportMetricsResponse:
+        return self._handle(request, context, "metrics", self._metrics)
+
+    def CompleteAttempt(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.CompleteAttemptResponse:
+        return self._handle(request, context, "complete", self._complete)
+
+    def wait(self, condition: Callable[[], Any], timeout: float = 30.0) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, timeout), f"calls so far: {self.calls[-20:]}"
+
+    def fail(self, call: str, code: grpc.StatusCode) -> None:
+        """Every further call of that name is answered with an error; nothing of it is recorded."""
+        self.before.append(lambda name, context: context.abort(code, "injected") if name == call else None)
+
+    def lose_answers(self, call: str, times: int) -> None:
+        """The next calls of that name are acted on, then answered with UNAVAILABLE."""
+        left = iter(range(times))
+
+        def abort(name: str, context: grpc.ServicerContext) -> None:
+            if name == call and next(left, None) is not None:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "injected")
+
+        self.after.append(abort)
+
+    def _handle(self, request: Any, context: grpc.ServicerContext, call: str, work: Callable[[Any], Any]) -> Any:
+        assert ("authorization", f"Bearer {SECRET}") in context.invocation_metadata()
+        assert request.lease == worker_pb2.Lease(attempt=ATTEMPT, fencing_token=TOKEN)
+        for hook in self.before:
+            hook(call, context)
+        with self.changed:
+            response = work(request)
+            self.calls.append(call)
+            self.changed.notify_all()
+        for hook in self.after:
+            hook(call, context)
+        return response
+
+    def _claim(self, request: worker_pb2.ClaimAttemptRequest) -> worker_pb2.ClaimAttemptResponse:
+        assert request.runner_id
+        assert request.node
+        interval = Duration(nanos=50_000_000)
+        return worker_pb2.ClaimAttemptResponse(
+            spec=self.spec, lease_ttl=Duration(seconds=5), heartbeat_interval=interval, log_offset=self.log_offset
+        )
+
+    def _heartbeat(self, request: worker_pb2.HeartbeatRequest) -> worker_pb2.HeartbeatResponse:
+        self.heartbeats.append(request)
+        grace = Duration(nanos=int(self.grace * 1e9))
+        return worker_pb2.HeartbeatResponse(directive=self.directive, grace=grace)
+
+    def _append(self, request: worker_pb2.AppendLogsRequest) -> worker_pb2.AppendLogsResponse:
+        assert len(request.data) <= 256 << 10
+        stored = self.log_offset + len(self.log)
+        if request.offset <= stored:
+            self.log += request.data[stored - request.offset :]
+        return worker_pb2.AppendLogsResponse(next_offset=self.log_offset + len(self.log))
+
+    def _metrics(self, request: worker_pb2.ReportMetricsRequest) -> worker_pb2.ReportMetricsResponse:
+        assert 0 < len(request.points) <= 1000
+        for point in request.points:
+            self.points.setdefault((point.metric, point.step), point.value)
+        return worker_pb2.ReportMetricsResponse()
+
+    def _complete(self, request: worker_pb2.CompleteAttemptRequest) -> worker_pb2.CompleteAttemptResponse:
+        self.outcomes.append(request)
+        return worker_pb2.CompleteAttemptResponse()
+
+
+class Worker:
+    """A supervisor process on a fake trainer, and the service that it talks to."""
+
+    secret = SECRET
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.service = Service()
+        self.store = open_store((folder / "store").as_uri())
+        self.scratch = folder / "scratch"
+        self.stage = folder / "stage"
+        self.stage.mkdir()
+        self.output = folder / "stdout"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.listen()
+
+    def listen(self) -> None:
+        self.server = grpc.server(futures.ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(self.service, self.server)
+        self.port = self.server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self.server.start()
+
+    def start(self, model: str = "works", **limits: float) -> None:
+        """Starts a supervisor whose trainer is the fake one."""
+        self.service.spec.model = model
+        self._start(["-c", RUN, str(FAKE_TRAINER), json.dumps(FAST | limits)], {})
+
+    def start_real(self, models: Path, data: Path) -> None:
+        """Starts the program as the control plane does."""
+        self._start(["-m", "mvprune_workers"], {"MVPRUNE_MODELS": str(models), "MVPRUNE_DATA": str(data)})
+
+    def _start(self, arguments: list[str], more: dict[str, str]) -> None:
+        environment = os.environ | {
+            "MVPRUNE_WORKER_TARGET": f"127.0.0.1:{self.port}",
+            "MVPRUNE_ATTEMPT": ATTEMPT,
+            "MVPRUNE_ATTEMPT_UID": UID,
+            "MVPRUNE_FENCING_TOKEN": str(TOKEN),
+            "MVPRUNE_ATTEMPT_SECRET": SECRET,
+            "MVPRUNE_STORE": self.store.url,
+            "MVPRUNE_SCRATCH": str(self.scratch),
+            "MVPRUNE_CPUS": "1.5",
+            "AWS_SECRET_ACCESS_KEY": "store-secret",
+            "STAGE": str(self.stage),
+        }
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, *arguments], env=environment | more, stdin=subprocess.DEVNULL, stdout=output
+            )
+
+    def wait(self, timeout: float = 40.0) -> ExitCode:
+        assert self.process is not None
+        return ExitCode(self.process.wait(timeout))
+
+    def told(self, name: str) -> str:
+        """What the trainer put on the stage, once it is there."""
+        self.eventually((self.stage / name).exists)
+        return (self.stage / name).read_text()
+
+    def go(self) -> None:
+        (self.stage / "go").touch()
+
+    def marker(self) -> str | None:
+        """The manifest that the attempt has committed."""
+        return read_marker(self.store, UID)
+
+    def lock_out(self) -> Callable[[], None]:
+        """Takes the store's folder away, as an unmounted disk does; returns what brings it back."""
+        root, away = self.folder / "store", self.folder / "store.away"
+        root.rename(away)
+        root.write_text("not a folder")
+
+        def give_back() -> None:
+            root.unlink()
+            away.rename(root)
+
+        return give_back
+
+    def assert_clean(self) -> None:
+        """No process of the trainer's and no temporary file is left."""
+        for file in self.stage.glob("*.pid"):
+            self.gone(int(file.read_text()))
+        assert list(self.scratch.iterdir()) == []
+
+    def gone(self, pid: int) -> None:
+        """Waits until a process is dead."""
+        self.eventually(lambda: not self.alive(pid))
+
+    def alive(self, pid: int) -> bool:
+        """Whether a process runs; a zombie that nobody reaped does not."""
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    def eventually(self, condition: Callable[[], Any]) -> None:
+        """Waits for what other processes do to files and processes."""
+        deadline = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < deadline, "it never became true"
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.server.stop(None)
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    worker = Worker(tmp_path)
+    yield worker
+    worker.close()

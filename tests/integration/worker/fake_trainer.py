@@ -1,0 +1,81 @@
+"""Speaks the trainer's side of the protocol. The job's model says what to do; $STAGE holds its pids and signals."""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+from mvprune_workers.events import EventWriter, FailureEvent, MetricEvent, ProgressEvent, ResultEvent
+from mvprune_workers.lifeline import Lifeline
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--events-fd", type=int)
+parser.add_argument("--output", type=pathlib.Path)
+parser.add_argument("--threads", type=int)
+parser.add_argument("--device")
+args = parser.parse_args()
+stage = pathlib.Path(os.environ["STAGE"])
+
+
+def tell(name, text="x"):
+    partial = stage / (name + ".part")
+    partial.write_text(str(text))
+    partial.rename(stage / name)
+
+
+tell("trainer.pid", os.getpid())
+tell("environment", json.dumps(dict(os.environ)))
+tell("share", f"{args.threads} {args.device}")
+lifeline, events = Lifeline(), EventWriter(args.events_fd)
+job = json.loads(lifeline.job())
+mode = job["model"]
+
+
+def wait_for(name):
+    while not (stage / name).exists():
+        time.sleep(0.01)
+
+
+def artifact():
+    args.output.mkdir()
+    data = os.urandom(1000)
+    (args.output / "weights.bin").write_bytes(data)
+    entry = {"path": "weights.bin", "size_bytes": 1000, "sha256": hashlib.sha256(data).hexdigest()}
+    (args.output / "manifest.json").write_text(json.dumps({"files": [entry], "metrics": {"eval/accuracy": 0.5}}))
+    events.emit(ResultEvent(str(args.output)))
+
+
+if mode == "works":
+    events.emit(ProgressEvent("pruning", 3, 10, 0.25, 0.7, 12.0))
+    for step in range(1500):
+        events.emit(MetricEvent("pruning/loss", step, 1.0 / (step + 1), time.time()))
+    print("plain line", flush=True)
+    sys.stderr.buffer.write(b"\xff\xfe not text\n")
+    sys.stdout.write("long " * 120_000 + "\n")
+    sys.stdout.flush()
+    tell("working")
+    wait_for("go")
+    print("went on", flush=True)
+    artifact()
+elif mode == "fails":
+    events.emit(FailureEvent("INVALID_DATASET", "train.jsonl line 7: not JSON"))
+    sys.exit(1)
+elif mode == "exits":
+    print("cannot go on: the flux is out of range", flush=True)
+    sys.exit(3)
+elif mode == "silent":
+    sys.exit(0)
+elif mode == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+elif mode == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    tell("child.pid", child.pid)
+    tell("working")
+    while True:
+        time.sleep(60)

@@ -1,0 +1,75 @@
+"""The program as the control plane starts it, on a tiny model and real text files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from mvprune.v1 import job_pb2
+from mvprune_service.stores.layout import blob_key, manifest_key, verify
+from mvprune_workers.exits import ExitCode
+
+
+def real_job(tiny: Any) -> job_pb2.CompressionSpec:
+    spec = job_pb2.CompressionSpec(model="tiny-bert", task="text-classification", target_density=0.25, seed=3)
+    spec.dataset.train, spec.dataset.validation = str(tiny.train), str(tiny.validation)
+    spec.movement.schedule.warmup = 0.2
+    spec.training.max_steps = 12
+    spec.training.batch_size = 8
+    return spec
+
+
+def test_the_real_trainer(worker: Any, tiny: Any) -> None:
+    import torch
+
+    import mvprune
+
+    spec = worker.service.spec = real_job(tiny)
+    worker.start_real(tiny.models, tiny.train.parent)
+    assert worker.wait(120) is ExitCode.PUBLISHED, worker.output.read_text()
+
+    [outcome] = worker.service.outcomes
+    manifest = verify(worker.store, outcome.manifest_sha256)
+    assert manifest["spec"]["model"] == manifest["model"]["name"] == "tiny-bert"
+    assert manifest["model"]["sha256"] == sha256((tiny.model / "model.safetensors").read_bytes())
+    assert manifest["spec"]["movement"] == {"schedule": {"warmup": 0.2, "cooldown": 0.2}, "score_learning_rate": 0.01}
+    canonical = json.dumps(manifest["spec"], sort_keys=True, separators=(",", ":"))
+    assert manifest["spec_sha256"] == sha256(canonical.encode())
+    assert manifest["seed"] == spec.seed
+    assert {"mvprune", "torch", "transformers", "numpy", "python"} <= manifest["versions"].keys()
+    assert {"eval/accuracy", "dense/accuracy", "delta/accuracy"} <= manifest["metrics"].keys()
+    assert manifest["accounting"]["density"] == pytest.approx(0.25, rel=0.05)
+
+    artifact = worker.folder / "download"
+    artifact.mkdir()
+    (artifact / "manifest.json").write_bytes(worker.store.get(manifest_key(outcome.manifest_sha256)))
+    for file in manifest["files"]:
+        (artifact / file["path"]).write_bytes(worker.store.get(blob_key(file["sha256"])))
+    parameters = dict(mvprune.load(artifact).named_parameters())
+    kept = sum(int(torch.count_nonzero(parameters[layer["name"]])) for layer in manifest["layers"])
+    assert kept == manifest["accounting"]["kept_weights"]
+
+    assert {metric for metric, _ in worker.service.points} >= {"dense/loss", "pruning/loss", "pruning/density"}
+    log = worker.service.log.decode()
+    assert "phase: pruning" in log
+    assert "pruning: step 12 of 12, loss" in log
+    assert "Traceback" not in log
+    worker.assert_clean()
+
+
+def test_what_a_user_got_wrong_is_said_in_a_sentence(worker: Any, tiny: Any) -> None:
+    worker.service.spec = real_job(tiny)
+    worker.service.spec.dataset.label_column = "mood"
+    worker.start_real(tiny.models, tiny.train.parent)
+    assert worker.wait(120) is ExitCode.FAILED
+    [outcome] = worker.service.outcomes
+    assert outcome.failure.reason == job_pb2.Failure.INVALID_DATASET
+    assert "mood" in outcome.failure.message
+    assert "Traceback" not in worker.service.log.decode()
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

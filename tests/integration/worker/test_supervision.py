@@ -1,0 +1,262 @@
+"""What the supervisor does around a trainer, and without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from mvprune.v1 import job_pb2, worker_pb2
+from mvprune_service.stores.layout import verify
+from mvprune_workers.exits import ExitCode
+
+
+def test_a_result_is_published_before_it_is_reported(worker: Any) -> None:
+    markers: list[str | None] = []
+
+    worker.service.before.append(lambda call, _: markers.append(worker.marker()) if call == "complete" else None)
+    worker.start()
+    worker.service.wait(lambda: any(beat.progress.phase == "pruning" for beat in worker.service.heartbeats))
+    worker.go()
+    assert worker.wait() is ExitCode.PUBLISHED
+
+    [outcome] = worker.service.outcomes
+    assert markers == [outcome.manifest_sha256]
+    assert verify(worker.store, outcome.manifest_sha256)["metrics"] == {"eval/accuracy": 0.5}
+    progress = next(beat.progress for beat in worker.service.heartbeats if beat.progress.phase == "pruning")
+    assert (progress.step, progress.total_steps, progress.density, progress.loss) == (3, 10, 0.25, 0.7)
+    assert progress.eta.seconds == 12
+    assert len(worker.service.points) == 1500
+    assert worker.service.points["pruning/loss", 3] == 0.25
+    worker.assert_clean()
+
+
+def test_the_trainer_sees_no_credentials_and_its_share_of_cpus(worker: Any) -> None:
+    worker.go()
+    worker.start()
+    environment = json.loads(worker.told("environment"))
+    assert worker.wait() is ExitCode.PUBLISHED
+    assert worker.secret not in environment.values()
+    assert "store-secret" not in environment.values()
+    assert environment["OMP_NUM_THREADS"] == "2"
+    assert worker.told("share") == "2 cpu"
+    assert Path(environment["TMPDIR"]).is_relative_to(worker.scratch)
+
+
+def test_every_byte_of_output_is_shipped_once(worker: Any) -> None:
+    """Also where answers are lost after the server has acted, and where it has bytes of an earlier claim."""
+    worker.service.log_offset = 1000
+    for call in ("claim", "logs", "metrics", "complete"):
+        worker.service.lose_answers(call, 2)
+    worker.start()
+    worker.told("working")
+    worker.go()
+    assert worker.wait() is ExitCode.PUBLISHED
+
+    log = bytes(worker.service.log)
+    assert b"plain line\n" in log
+    assert b"\xff\xfe not text\n" in log
+    assert b"long " * 120_000 + b"\n" in log
+    assert log.endswith(b"\n")
+    assert log == worker.output.read_bytes()
+    assert len(worker.service.points) == 1500
+    assert len({outcome.manifest_sha256 for outcome in worker.service.outcomes}) == 1
+    assert len(worker.service.outcomes) == 3
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.ABORTED, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAUTHENTICATED])
+def test_a_refused_claim_ends_the_worker_at_once(worker: Any, code: grpc.StatusCode) -> None:
+    worker.service.fail("claim", code)
+    started = time.monotonic()
+    worker.start()
+    assert worker.wait() is ExitCode.REFUSED
+    assert time.monotonic() - started < 10
+    assert worker.service.calls == []
+    worker.assert_clean()
+
+
+def test_no_server_to_claim_from(worker: Any) -> None:
+    worker.server.stop(None).wait()
+    worker.start(claim=1.0)
+    assert worker.wait() is ExitCode.UNREACHABLE
+    worker.assert_clean()
+
+
+def test_a_call_without_an_answer_is_made_again_on_a_new_connection(worker: Any) -> None:
+    peers: list[str] = []
+    release = threading.Event()
+
+    def hang_once(call: str, context: grpc.ServicerContext) -> None:
+        if call == "claim":
+            peers.append(context.peer())
+            if len(peers) == 1:
+                release.wait(20)
+
+    worker.service.before.append(hang_once)
+    worker.go()
+    worker.start(call=0.5)
+    assert worker.wait() is ExitCode.PUBLISHED
+    release.set()
+    assert len(set(peers)) == 2
+
+
+def test_logs_and_metrics_that_are_refused_do_not_matter(worker: Any) -> None:
+    for call in ("logs", "metrics"):
+        worker.service.fail(call, grpc.StatusCode.INVALID_ARGUMENT)
+    worker.go()
+    worker.start()
+    assert worker.wait() is ExitCode.PUBLISHED
+
+
+def test_cancelling_kills_a_trainer_that_ignores_sigterm_and_its_child(worker: Any) -> None:
+    worker.start("stubborn")
+    worker.told("working")
+    pids = [int(worker.told("trainer.pid")), int(worker.told("child.pid"))]
+    assert all(worker.alive(pid) for pid in pids)
+    worker.service.directive = worker_pb2.HeartbeatResponse.CANCEL
+    assert worker.wait() is ExitCode.CANCELLED
+    [outcome] = worker.service.outcomes
+    assert outcome.WhichOneof("outcome") == "cancelled"
+    assert not any(worker.alive(pid) for pid in pids)
+    worker.assert_clean()
+
+
+def test_a_lost_lease_ends_all_and_publishes_nothing(worker: Any) -> None:
+    worker.start()
+    worker.told("working")
+    worker.service.fail("heartbeat", grpc.StatusCode.ABORTED)
+    assert worker.wait() is ExitCode.LEASE_LOST
+    assert worker.service.outcomes == []
+    assert worker.marker() is None
+    worker.assert_clean()
+
+
+def test_a_lease_that_is_lost_while_the_store_is_away(worker: Any) -> None:
+    worker.lock_out()
+    worker.go()
+    worker.start()
+    worker.service.wait(lambda: any(beat.progress.phase == "uploading" for beat in worker.service.heartbeats))
+    worker.service.fail("heartbeat", grpc.StatusCode.ABORTED)
+    assert worker.wait() is ExitCode.LEASE_LOST
+    assert worker.service.outcomes == []
+    worker.assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("model", "reason", "words"),
+    [
+        ("fails", "INVALID_DATASET", "train.jsonl line 7: not JSON"),
+        ("exits", "TRAINER_CRASHED", "exited with code 3; its last log line: cannot go on: the flux is out of range"),
+        ("silent", "TRAINER_CRASHED", "ended without a result"),
+        ("killed", "TRAINER_CRASHED", "was killed by SIGKILL"),
+    ],
+)
+def test_why_a_trainer_ended(worker: Any, model: str, reason: str, words: str) -> None:
+    worker.start(model)
+    assert worker.wait() is ExitCode.FAILED
+    [outcome] = worker.service.outcomes
+    assert job_pb2.Failure.Reason.Name(outcome.failure.reason) == reason
+    assert words in outcome.failure.message
+    assert words.encode() in bytes(worker.service.log)
+    worker.assert_clean()
+
+
+def test_a_killed_supervisor_takes_its_trainer_along(worker: Any) -> None:
+    worker.start("stubborn")
+    worker.told("working")
+    assert worker.process is not None
+    worker.process.kill()
+    for name in ("trainer.pid", "child.pid"):
+        worker.gone(int(worker.told(name)))
+    # What it left in the scratch folder is removed by the next worker there.
+    assert list(worker.scratch.iterdir())
+    worker.go()
+    worker.start()
+    assert worker.wait() is ExitCode.PUBLISHED
+    worker.assert_clean()
+
+
+def test_work_goes_on_while_the_server_is_away(worker: Any) -> None:
+    worker.start()
+    worker.told("working")
+    worker.service.wait(lambda: worker.service.heartbeats)
+    worker.server.stop(None).wait()
+    worker.go()
+    worker.eventually(worker.marker)
+    worker.listen()
+    assert worker.wait() is ExitCode.PUBLISHED
+    assert worker.service.outcomes[-1].manifest_sha256 == worker.marker()
+    assert b"went on\n" in bytes(worker.service.log)
+    worker.assert_clean()
+
+
+def test_a_published_result_needs_no_report(worker: Any) -> None:
+    worker.start(flush=0.2, complete=0.5)
+    worker.told("working")
+    worker.server.stop(None).wait()
+    worker.go()
+    assert worker.wait() is ExitCode.PUBLISHED
+    assert worker.marker()
+    worker.assert_clean()
+
+
+def test_publishing_waits_for_the_store(worker: Any) -> None:
+    give_back = worker.lock_out()
+    worker.go()
+    worker.start()
+    worker.service.wait(lambda: b"trying again" in bytes(worker.service.log))
+    give_back()
+    assert worker.wait() is ExitCode.PUBLISHED
+    assert worker.service.outcomes[0].manifest_sha256 == worker.marker()
+
+
+def test_a_store_that_stays_away_is_a_failure_of_its_own(worker: Any) -> None:
+    worker.lock_out()
+    worker.go()
+    worker.start(publish=0.5)
+    assert worker.wait() is ExitCode.FAILED
+    assert worker.service.outcomes[0].failure.reason == job_pb2.Failure.STORE_UNAVAILABLE
+    worker.assert_clean()
+
+
+@pytest.mark.parametrize("cancelling", [False, True])
+def test_sigterm(worker: Any, cancelling: bool) -> None:
+    """A stop from outside is a preemption, unless the server wants the attempt cancelled anyway."""
+    worker.start("stubborn")
+    worker.told("working")
+    worker.service.wait(lambda: worker.service.heartbeats)
+    assert worker.process is not None
+    if cancelling:
+        worker.service.directive = worker_pb2.HeartbeatResponse.CANCEL
+    started = time.monotonic()
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait() is (ExitCode.CANCELLED if cancelling else ExitCode.PREEMPTED)
+    assert time.monotonic() - started < 3, "Ray kills what has not ended by then"
+    [outcome] = worker.service.outcomes
+    if cancelling:
+        assert outcome.WhichOneof("outcome") == "cancelled"
+    else:
+        assert outcome.failure.reason == job_pb2.Failure.PREEMPTED
+    worker.assert_clean()
+
+
+def test_missing_settings_are_named(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "mvprune_workers"],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert run.returncode == ExitCode.USAGE
+    assert "MVPRUNE_ATTEMPT_UID is not set" in run.stderr
+    assert "Traceback" not in run.stderr

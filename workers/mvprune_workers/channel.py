@@ -1,0 +1,131 @@
+"""The supervisor's side of WorkerService."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from mvprune.v1 import job_pb2, worker_pb2
+from mvprune.v1.worker_pb2_grpc import WorkerServiceStub
+
+MAX_LOG_BYTES = 256 << 10  # of one AppendLogs
+MAX_METRIC_POINTS = 1000  # of one ReportMetrics
+
+# The attempt is not ours (any more): superseded, cancelled for good, deleted, or the credential is not honoured.
+_NOT_OURS = frozenset(
+    {
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.FAILED_PRECONDITION,
+    }
+)
+# The server was reached and will answer the same call in the same way again.
+_REJECTED = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 5000),  # the default of two minutes outlives a restart of the server by far
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel means a new connection
+)
+
+
+class LeaseLost(Exception):
+    """The control plane does not take this process for the attempt's owner."""
+
+
+class Unreachable(Exception):
+    """No answer, or one that may differ next time. Nothing is known about the call."""
+
+
+class Rejected(Exception):
+    """The control plane will never take this request."""
+
+
+class WorkerClient:
+    """Calls of one attempt. Safe in threads; every call has a deadline. All raise LeaseLost, Unreachable, Rejected."""
+
+    def __init__(self, target: str, secret: str, attempt: str, fencing_token: int, timeout: float) -> None:
+        self._target = target
+        self._metadata = (("authorization", f"Bearer {secret}"),)
+        self._lease = worker_pb2.Lease(attempt=attempt, fencing_token=fencing_token)
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._connect()
+
+    def __enter__(self) -> WorkerClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def claim(self, runner_id: str, node: str) -> worker_pb2.ClaimAttemptResponse:
+        """Takes the lease."""
+        request = worker_pb2.ClaimAttemptRequest(lease=self._lease, runner_id=runner_id, node=node)
+        response: worker_pb2.ClaimAttemptResponse = self._call("ClaimAttempt", request)
+        return response
+
+    def heartbeat(self, progress: job_pb2.Progress, timeout: float | None = None) -> worker_pb2.HeartbeatResponse:
+        """Extends the lease."""
+        request = worker_pb2.HeartbeatRequest(lease=self._lease, progress=progress)
+        response: worker_pb2.HeartbeatResponse = self._call("Heartbeat", request, timeout)
+        return response
+
+    def append_logs(self, offset: int, data: bytes) -> int:
+        """Sends at most MAX_LOG_BYTES; returns the offset that the server wants next."""
+        request = worker_pb2.AppendLogsRequest(lease=self._lease, offset=offset, data=data)
+        next_offset: int = self._call("AppendLogs", request).next_offset
+        return next_offset
+
+    def report_metrics(self, points: Sequence[job_pb2.MetricPoint]) -> None:
+        """Sends at most MAX_METRIC_POINTS."""
+        self._call("ReportMetrics", worker_pb2.ReportMetricsRequest(lease=self._lease, points=points))
+
+    def complete(self, outcome: worker_pb2.CompleteAttemptRequest) -> None:
+        """Offers an outcome; its lease is filled in here."""
+        request = worker_pb2.CompleteAttemptRequest()
+        request.CopyFrom(outcome)
+        request.lease.CopyFrom(self._lease)
+        self._call("CompleteAttempt", request)
+
+    def _connect(self) -> None:
+        self._channel = grpc.insecure_channel(self._target, options=_OPTIONS)
+        self._stub: Any = WorkerServiceStub(self._channel)
+
+    def _reconnect(self, stub: Any) -> None:
+        with self._lock:
+            if self._stub is stub:
+                self._channel.close()
+                self._connect()
+
+    def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
+        stub = self._stub
+        try:
+            return getattr(stub, method)(request, timeout=timeout or self._timeout, metadata=self._metadata)
+        except grpc.RpcError as error:
+            code, details = error.code(), error.details()
+            if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                # A peer whose machine is gone answers nothing, and TCP would keep that connection for 15 minutes.
+                self._reconnect(stub)
+            text = f"{method}: {code.name}: {details}"
+            if code in _NOT_OURS:
+                raise LeaseLost(text) from None
+            if code in _REJECTED:
+                raise Rejected(text) from None
+            raise Unreachable(text) from None
+        except ValueError as error:  # the channel was closed for another thread's reconnect
+            raise Unreachable(f"{method}: {error}") from None

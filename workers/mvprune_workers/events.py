@@ -1,0 +1,79 @@
+"""What the trainer tells the supervisor: JSON lines on a pipe of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class ProgressEvent:
+    """Where the work stands; `step` counts within `phase`."""
+
+    phase: str
+    step: int = 0
+    total_steps: int = 0
+    density: float = 1.0
+    loss: float | None = None
+    eta_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class MetricEvent:
+    """One value to record; `time` in seconds since the epoch."""
+
+    metric: str
+    step: int
+    value: float
+    time: float
+
+
+@dataclass(frozen=True)
+class ResultEvent:
+    """The work is done: a complete artifact lies in `directory`."""
+
+    directory: str
+
+
+@dataclass(frozen=True)
+class FailureEvent:
+    """The work failed; `reason` is a name of mvprune.v1.Failure.Reason, `message` one sentence for people."""
+
+    reason: str
+    message: str
+
+
+Event = ProgressEvent | MetricEvent | ResultEvent | FailureEvent
+_KINDS: dict[str, type[Event]] = {
+    "progress": ProgressEvent,
+    "metric": MetricEvent,
+    "result": ResultEvent,
+    "failure": FailureEvent,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+class EventWriter:
+    """The trainer's end of the pipe. Safe in threads."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+
+    def emit(self, event: Event) -> None:
+        """Writes one event, whole."""
+        line = json.dumps({"event": _NAMES[type(event)], **asdict(event)}).encode() + b"\n"
+        with self._lock:
+            while line:
+                line = line[os.write(self._fd, line) :]
+
+
+def parse(line: bytes) -> Event | None:
+    """The event on `line`; None if it is none (a trainer that was killed leaves half a line)."""
+    try:
+        fields = json.loads(line)
+        return _KINDS[fields.pop("event")](**fields)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None

@@ -1,0 +1,18 @@
+"""Exit codes of the supervisor. The outcome itself travels by CompleteAttempt and the result marker."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How a supervisor ended."""
+
+    PUBLISHED = 0  # everything is in the store, marker included
+    USAGE = 2  # an environment variable is missing or malformed; nothing was started
+    FAILED = 20  # the attempt failed and the control plane knows why
+    CANCELLED = 21  # cancelled on request, acknowledged
+    REFUSED = 22  # the claim was refused: another attempt or runner owns the job
+    LEASE_LOST = 23  # the lease was lost under way; nothing was published
+    UNREACHABLE = 24  # no control plane to claim from, or to report an outcome to that is not in the store
+    PREEMPTED = 25  # the supervisor itself was told to stop (SIGTERM, SIGINT)

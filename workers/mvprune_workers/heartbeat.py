@@ -1,0 +1,63 @@
+"""The thread that keeps the lease, whatever training and uploads do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from mvprune.v1 import job_pb2, worker_pb2
+from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
+from mvprune_workers.inbox import Fact, Inbox
+
+_RETRY_SECONDS = 2.0
+_DEFAULT_GRACE = 10.0
+
+
+class Heartbeat:
+    """`with Heartbeat(…):` heartbeats every `interval` seconds; posts LEASE_LOST and CANCELLED.
+
+    A control plane that cannot be reached is asked again; that is no reason to stop the work.
+    """
+
+    def __init__(
+        self, client: WorkerClient, inbox: Inbox, progress: Callable[[], job_pb2.Progress], interval: float
+    ) -> None:
+        self._client = client
+        self._inbox = inbox
+        self._progress = progress
+        self._interval = interval
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self.grace = _DEFAULT_GRACE  # of a CANCEL, seconds
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+
+    def beat(self, timeout: float | None = None) -> bool:
+        """One heartbeat; True if the attempt is to be cancelled. Raises LeaseLost, Unreachable, Rejected."""
+        response = self._client.heartbeat(self._progress(), timeout)
+        if response.directive != worker_pb2.HeartbeatResponse.CANCEL:
+            return False
+        if response.HasField("grace"):
+            self.grace = response.grace.ToTimedelta().total_seconds()
+        return True
+
+    def _run(self) -> None:
+        delay = self._interval
+        while not self._end.wait(delay):
+            delay = self._interval
+            try:
+                if self.beat():
+                    self._inbox.post(Fact.CANCELLED)
+            except LeaseLost:
+                self._inbox.post(Fact.LEASE_LOST)
+                return
+            except (Unreachable, Rejected):
+                delay = min(self._interval, _RETRY_SECONDS)

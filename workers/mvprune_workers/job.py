@@ -1,0 +1,196 @@
+"""One job inside the trainer: from a CompressionSpec to an artifact in a folder."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from google.protobuf.json_format import MessageToDict
+
+from mvprune.data import Columns
+from mvprune.references import HubModel, InvalidReference, Roots, resolve_model, resolve_path
+from mvprune.tasks import UnknownTask, get_task
+from mvprune.v1 import job_pb2
+from mvprune_core import METHODS, Callback, CompressionError, Method, Progress, Reason, Schedule, Training, load_task
+from mvprune_core import compress as compress_model
+from mvprune_workers.events import Event, MetricEvent, ProgressEvent
+
+log = logging.getLogger(__name__)
+
+_PROGRESS_SECONDS = 0.25
+_METRIC_POINTS = 500  # of a phase, at most
+_LOG_LINES = 40  # of a phase, at most
+_SCHEDULE = ("warmup", "cooldown")
+
+
+def run_job(spec: job_pb2.CompressionSpec, output: Path, device: str, emit: Callable[[Event], None]) -> None:
+    """Compresses what `spec` says and writes the artifact to `output`.
+
+    References are honoured under the roots of the environment alone (see mvprune.references.Roots).
+
+    Raises:
+        CompressionError: what is wrong with the model, the data, the options or this machine.
+    """
+    roots = Roots.from_environment()
+    if device == "cuda" and not torch.cuda.is_available():
+        raise CompressionError(
+            Reason.MISSING_DEPENDENCY,
+            f"the job was given a GPU, but torch {torch.__version__} of this worker cannot use it; "
+            "install a build of torch with CUDA, or submit with --gpus 0",
+        )
+    with _invalid(Reason.INVALID_MODEL, InvalidReference):
+        found = resolve_model(spec.model, roots)
+    with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
+        data = _load_data(spec, roots)
+    with _invalid(Reason.DENSITY_NOT_REACHED, ValueError):
+        method, training = _method(spec), _training(spec)
+        method.schedule.check(training.settings(data.task).total_steps(len(data.train)))
+    log.info("%s examples to train on, %s to evaluate on", f"{len(data.train):,}", f"{len(data.validation):,}")
+    result = compress_model(
+        found.id if isinstance(found, HubModel) else found,
+        data,
+        method=method,
+        density=spec.target_density,
+        training=training,
+        seed=spec.seed,
+        device=device,
+        callback=Reports(emit),
+        revision=spec.model_revision or None,
+    )
+    result.info = replace(result.info, model=replace(result.info.model, name=spec.model))
+    manifest = result.save(output, spec=complete_spec(spec, result.info.spec))
+    counts = manifest.accounting
+    log.info(
+        "kept %s of %s weights (density %.4g), %s bytes sparse, %s dense",
+        *(f"{counts.kept_weights:,}", f"{counts.prunable_weights:,}", counts.density),
+        *(f"{counts.sparse_bytes:,}", f"{counts.dense_bytes:,}"),
+    )
+
+
+def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dict[str, Any]:
+    """`spec` as JSON with the contract's field names, options that were left open filled in from what was `used`
+    (the spec of a core result)."""
+    complete = job_pb2.CompressionSpec()
+    complete.CopyFrom(spec)
+    for name, value in used["training"].items():
+        if name != "epochs" or not spec.training.HasField("max_steps"):  # one of the two decides
+            setattr(complete.training, name, value)
+    name = str(spec.WhichOneof("method"))
+    options = getattr(complete, name)
+    for option, value in used["method"][name].items():
+        if option == "schedule":
+            for part in _SCHEDULE:
+                setattr(options.schedule, part, value[part])
+        else:
+            setattr(options, option, value)
+    result: dict[str, Any] = MessageToDict(complete, preserving_proto_field_name=True)
+    return result
+
+
+class Reports(Callback):
+    """Turns what the core tells into events and log lines, few enough for long runs."""
+
+    def __init__(self, emit: Callable[[Event], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._next_progress = -math.inf
+        self._density = 1.0
+
+    def on_phase(self, name: str) -> None:
+        """See Callback."""
+        log.info("phase: %s", name)
+        self._next_progress = -math.inf
+        self._emit(ProgressEvent(name, density=self._density))
+
+    def on_step(self, progress: Progress) -> None:
+        """See Callback."""
+        step, total = progress.step, progress.total_steps
+        self._density = progress.density
+        now = self._clock()
+        if now >= self._next_progress or step == total:
+            self._next_progress = now + _PROGRESS_SECONDS
+            self._emit(
+                ProgressEvent(
+                    progress.phase,
+                    step,
+                    total,
+                    progress.density,
+                    _finite(progress.loss),
+                    _finite(progress.eta_seconds),
+                )
+            )
+        if _is_due(step, total, _METRIC_POINTS):
+            self._record(f"{progress.phase}/loss", step, progress.loss)
+            self._record(f"{progress.phase}/density", step, progress.density)
+        if _is_due(step, total, _LOG_LINES):
+            log.info(
+                "%s: step %d of %d, loss %.4f, density %.4f", progress.phase, step, total, progress.loss, self._density
+            )
+
+    def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
+        """See Callback."""
+        log.info("%s model: %s", phase, ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+        for name, value in metrics.items():
+            self._record(f"{phase}/{name}", step, value)
+
+    def _record(self, metric: str, step: int, value: float) -> None:
+        if math.isfinite(value):
+            self._emit(MetricEvent(metric, step, value, time.time()))
+
+
+def _load_data(spec: job_pb2.CompressionSpec, roots: Roots) -> Any:
+    task, dataset = get_task(spec.task), spec.dataset
+    return load_task(
+        task.name,
+        train=resolve_path(dataset.train, roots) if dataset.train else None,
+        validation=resolve_path(dataset.validation, roots) if dataset.validation else None,
+        hub_id=dataset.hub_id or None,
+        hub_config=dataset.hub_config or None,
+        columns=Columns(
+            text=dataset.text_column or None,
+            text_pair=dataset.text_pair_column or None,
+            label=dataset.label_column or None,
+        ),
+        data_root=roots.data,
+    )
+
+
+def _method(spec: job_pb2.CompressionSpec) -> Method:
+    name = str(spec.WhichOneof("method"))
+    options = getattr(spec, name)
+    given = _given(options)
+    given.pop("schedule", None)
+    return METHODS[name](schedule=Schedule(**_given(options.schedule)), **given)
+
+
+def _training(spec: job_pb2.CompressionSpec) -> Training:
+    return Training(**_given(spec.training))
+
+
+def _given(message: Any) -> dict[str, Any]:
+    """The fields that are set."""
+    return {field.name: value for field, value in message.ListFields()}
+
+
+def _is_due(step: int, total: int, times: int) -> bool:
+    """Whether to report at `step` so as to report about `times` times in `total` steps, the last step included."""
+    return step == total or step % math.ceil(total / times) == 0
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+@contextmanager
+def _invalid(reason: Reason, *errors: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except errors as error:
+        raise CompressionError(reason, str(error)) from error

@@ -1,0 +1,36 @@
+"""The trainer's tie to its supervisor, standard input: it brings the job, and it ends when the supervisor dies."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+
+
+class Lifeline:
+    """Reads the job from standard input, then waits for its end and kills the process group with it.
+
+    A thread does the reading, so the job can be awaited while slow imports go on, and a supervisor that is killed
+    takes its trainer along even before the job arrived.
+    """
+
+    def __init__(self) -> None:
+        self._job: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
+
+    def job(self) -> str:
+        """Waits for the job: one line of JSON."""
+        return self._job.get()
+
+    def _watch(self) -> None:
+        # Unbuffered: a thread that waits inside sys.stdin holds its lock, which the interpreter needs to shut down.
+        received = b""
+        waiting = True
+        while data := os.read(0, 1 << 16):
+            if waiting:
+                received += data
+                if received.endswith(b"\n"):
+                    self._job.put(received.decode())
+                    waiting = False
+        os.killpg(0, signal.SIGKILL)

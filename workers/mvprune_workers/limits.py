@@ -1,0 +1,18 @@
+"""How long the supervisor tries things."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds."""
+
+    call: float = 10.0  # one call
+    claim: float = 300.0  # claiming: the control plane may be restarting
+    publish: float = 1800.0  # publishing: the store may be away
+    flush: float = 30.0  # sending the rest of the logs
+    complete: float = 600.0  # reporting the outcome
+    report_interval: float = 1.0  # between batches of logs and metrics
+    stop: float = 0.5  # each step after SIGTERM: Ray kills what has not ended 3 s after it

@@ -1,0 +1,94 @@
+"""What a supervisor is told by its environment."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+# The trainer runs a user's model on a user's data: it gets no credential of the control plane or the store.
+_PRIVATE = ("MVPRUNE_ATTEMPT_SECRET", "MVPRUNE_FENCING_TOKEN", "MVPRUNE_WORKER_TARGET", "MVPRUNE_STORE")
+
+
+class SettingsError(ValueError):
+    """An environment variable is missing or malformed; the text names it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The identity of an attempt and the place it runs in."""
+
+    target: str  # host:port of the WorkerService
+    attempt: str  # projects/{project}/jobs/{job}/attempts/{number}
+    attempt_uid: str
+    fencing_token: int
+    secret: str = field(repr=False)
+    store: str  # URL of the artifact store
+    scratch: Path  # folder for temporary files; the attempt gets a subfolder of its own
+    cpus: float
+    gpus: float
+
+    @property
+    def threads(self) -> int:
+        """Compute threads of the trainer: the whole number of CPUs that covers the reserved share, at least 1."""
+        return max(1, math.ceil(self.cpus))
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Settings:
+        """Reads MVPRUNE_* variables. Raises SettingsError."""
+        uid = _required(environ, "MVPRUNE_ATTEMPT_UID")
+        if not _UID.fullmatch(uid):
+            raise SettingsError(f"MVPRUNE_ATTEMPT_UID is {uid!r}: letters, digits, '-' and '_' are allowed")
+        return cls(
+            target=_required(environ, "MVPRUNE_WORKER_TARGET"),
+            attempt=_required(environ, "MVPRUNE_ATTEMPT"),
+            attempt_uid=uid,
+            fencing_token=_token(environ, "MVPRUNE_FENCING_TOKEN"),
+            secret=_required(environ, "MVPRUNE_ATTEMPT_SECRET"),
+            store=_required(environ, "MVPRUNE_STORE"),
+            scratch=Path(_required(environ, "MVPRUNE_SCRATCH")).absolute(),
+            cpus=_number(environ, "MVPRUNE_CPUS", "1"),
+            gpus=_number(environ, "MVPRUNE_GPUS", "0"),
+        )
+
+
+def trainer_environment(environ: Mapping[str, str], temporary: Path, threads: int) -> dict[str, str]:
+    """The environment of the trainer: `environ` without credentials, temporary files under `temporary`, math
+    libraries held to `threads`, output unbuffered and free of progress bars."""
+    kept = {name: value for name, value in environ.items() if name not in _PRIVATE and not name.startswith("AWS_")}
+    return kept | {
+        "TMPDIR": str(temporary),
+        "OMP_NUM_THREADS": str(threads),
+        "RAYON_NUM_THREADS": str(threads),
+        "PYTHONUNBUFFERED": "1",
+        "TQDM_DISABLE": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }
+
+
+def _required(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name, "")
+    if not value:
+        raise SettingsError(f"{name} is not set: the supervisor is started by the control plane, which sets it")
+    return value
+
+
+def _token(environ: Mapping[str, str], name: str) -> int:
+    text = _required(environ, name)
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise SettingsError(f"{name} is {text!r}: a whole number is needed")
+    return int(text)
+
+
+def _number(environ: Mapping[str, str], name: str, default: str) -> float:
+    text = environ.get(name) or default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise SettingsError(f"{name} is {text!r}: a number of at least 0 is needed")
+    return value

@@ -1,0 +1,120 @@
+"""The supervisor: holds one attempt's lease while a trainer process does the work.
+
+    claim ──▶ train ──▶ publish ──▶ send the logs ──▶ complete
+      │         │          │
+      └─────────┴──────────┴── lease lost, cancelled, told to stop: the trainer's process group dies first
+
+The trainer is started before the gRPC channel is opened (gRPC and fork do not mix) and imports its libraries while
+the claim is under way. Neither the trainer nor the scratch folder outlives this process, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from mvprune.v1 import worker_pb2
+from mvprune_workers import backoff
+from mvprune_workers.attempt import Attempt
+from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
+from mvprune_workers.exits import ExitCode
+from mvprune_workers.inbox import Fact, Inbox
+from mvprune_workers.limits import Limits
+from mvprune_workers.logs import LogFile, forward
+from mvprune_workers.process import TrainerProcess
+from mvprune_workers.report import TrainerReport
+from mvprune_workers.scratch import Scratch
+from mvprune_workers.settings import Settings, SettingsError, trainer_environment
+
+TRAINER = (sys.executable, "-P", "-m", "mvprune_workers.trainer")  # -P: no module comes from the working folder
+
+
+class Supervisor:
+    """Runs one attempt. `trainer` is the command to start, given what mvprune_workers.trainer takes; `limits` bounds
+    every wait."""
+
+    def __init__(self, settings: Settings, trainer: Sequence[str] = TRAINER, limits: Limits | None = None) -> None:
+        self._settings = settings
+        self._trainer = trainer
+        self._limits = limits or Limits()
+        self._runner_id = uuid.uuid4().hex
+        self._inbox = Inbox()
+
+    def stop(self) -> None:
+        """Ends the attempt early, as SIGTERM does. Safe in signal handlers."""
+        self._inbox.post(Fact.STOPPED)
+
+    def run(self) -> ExitCode:
+        """Runs the attempt to its end, cleaned up."""
+        settings = self._settings
+        with Scratch(settings.scratch, f"{settings.attempt_uid}-{self._runner_id[:8]}") as scratch:
+            log, report = LogFile(scratch / "attempt.log"), TrainerReport()
+            forwarder = threading.Thread(target=forward, args=(log, sys.stdout.fileno()), daemon=True)
+            forwarder.start()
+            trainer = self._start_trainer(scratch, log, report)
+            try:
+                return self._run(trainer, log, report)
+            finally:
+                trainer.kill()
+                log.finish()
+                forwarder.join(self._limits.stop)
+
+    def _run(self, trainer: TrainerProcess, log: LogFile, report: TrainerReport) -> ExitCode:
+        settings, limits = self._settings, self._limits
+        with WorkerClient(
+            settings.target, settings.secret, settings.attempt, settings.fencing_token, limits.call
+        ) as client:
+            claim = self._claim(client, log)
+            if isinstance(claim, ExitCode):
+                return claim
+            return Attempt(settings, limits, client, self._inbox, log, trainer, report).run(claim)
+
+    def _start_trainer(self, scratch: Path, log: LogFile, report: TrainerReport) -> TrainerProcess:
+        temporary, threads = scratch / "tmp", self._settings.threads
+        temporary.mkdir()
+        command = [*self._trainer, "--output", str(scratch / "artifact"), "--threads", str(threads)]
+        return TrainerProcess(
+            [*command, "--device", "cuda" if self._settings.gpus else "cpu"],
+            trainer_environment(os.environ, temporary, threads),
+            temporary,
+            on_output=log.append,
+            on_event=report.take,
+            on_end=lambda: self._inbox.post(Fact.TRAINER_ENDED),
+        )
+
+    def _claim(self, client: WorkerClient, log: LogFile) -> worker_pb2.ClaimAttemptResponse | ExitCode:
+        """The lease, or why there is none."""
+        deadline = time.monotonic() + self._limits.claim
+        for delay in backoff.delays():
+            try:
+                return client.claim(self._runner_id, socket.gethostname())
+            except (LeaseLost, Rejected) as error:
+                log.say(f"the claim was refused: {error}")
+                return ExitCode.REFUSED
+            except Unreachable as error:
+                if time.monotonic() + delay > deadline:
+                    log.say(f"the control plane could not be reached: {error}")
+                    return ExitCode.UNREACHABLE
+            if self._inbox.wait((Fact.STOPPED,), delay):
+                return ExitCode.PREEMPTED
+        raise AssertionError("delays are endless")
+
+
+def main(trainer: Sequence[str] = TRAINER, limits: Limits | None = None) -> ExitCode:
+    """The program: settings from the environment, SIGTERM and SIGINT end the attempt early."""
+    try:
+        settings = Settings.from_environment(os.environ)
+    except SettingsError as error:
+        print(f"mvprune_workers: {error}", file=sys.stderr)
+        return ExitCode.USAGE
+    supervisor = Supervisor(settings, trainer, limits)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: supervisor.stop())
+    return supervisor.run()

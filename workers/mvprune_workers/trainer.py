@@ -1,0 +1,74 @@
+"""`python -m mvprune_workers.trainer`: the process that does the work. Started by the supervisor, see process.py.
+
+Standard input brings the job, a CompressionSpec as one line of JSON, and is the tie to the supervisor; events go to
+the pipe --events-fd; what is printed is the attempt's log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from google.protobuf.json_format import Parse
+
+from mvprune.v1 import job_pb2
+from mvprune_workers.events import EventWriter, FailureEvent, ResultEvent
+from mvprune_workers.lifeline import Lifeline
+
+
+def main() -> int:
+    """Runs the job on standard input; 0 once its artifact lies in --output, else 1 after a failure event."""
+    parser = argparse.ArgumentParser(prog="mvprune_workers.trainer", description=__doc__)
+    parser.add_argument("--events-fd", type=int, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
+    args = parser.parse_args()
+    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%F %T")
+    lifeline, events = Lifeline(), EventWriter(args.events_fd)
+    try:
+        failure = _run(lifeline, events, args)
+    except Exception as error:
+        traceback.print_exc()
+        failure = FailureEvent("TRAINER_CRASHED", f"The trainer crashed: {_summary(error)}; the log has the details.")
+    if failure is None:
+        events.emit(ResultEvent(str(args.output)))
+        return 0
+    events.emit(failure)
+    return 1
+
+
+def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace) -> FailureEvent | None:
+    try:
+        import torch  # slow: done while the supervisor claims the attempt
+
+        from mvprune_core import CompressionError
+        from mvprune_workers.job import run_job
+    except ModuleNotFoundError as error:
+        return FailureEvent(
+            "MISSING_DEPENDENCY", f"The worker lacks the package {error.name}: pip install 'mvprune[worker]'"
+        )
+    torch.set_num_threads(args.threads)
+    spec = Parse(lifeline.job(), job_pb2.CompressionSpec())
+    try:
+        run_job(spec, args.output, args.device, events.emit)
+    except CompressionError as error:
+        return FailureEvent(error.reason, error.message)
+    return None
+
+
+def _summary(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: the work is over, and the libraries' threads and exit hooks have nothing to add but risk.
+    os._exit(code)
