@@ -12,6 +12,8 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+pytest_plugins = ["tests.neighbours"]
+
 _GOOD = ("great", "lovely", "fine", "bright", "moving")
 _BAD = ("awful", "dull", "poor", "flat", "clumsy")
 _OTHER = ("the", "film", "plot", "was", "and", "a", "story", "acting", "with", "very")
@@ -45,6 +47,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
         num_attention_heads=2,
         intermediate_size=64,
         max_position_embeddings=64,
+        initializer_range=0.1,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -32,7 +32,7 @@ class Plane:
         self.artifacts = artifact_pb2_grpc.ArtifactServiceStub(self.channel)
         self.workers = worker_pb2_grpc.WorkerServiceStub(self.worker_channel)
 
-    def job(self, steps: int = 60, **spec: Any) -> job_pb2.Job:
+    def job(self, steps: int = 120, **spec: Any) -> job_pb2.Job:
         values: dict[str, Any] = {
             "model": "tiny-bert",
             "task": "text-classification",

@@ -18,7 +18,18 @@ from mvprune.data import Columns
 from mvprune.references import HubModel, InvalidReference, Roots, resolve_model, resolve_path
 from mvprune.tasks import UnknownTask, get_task
 from mvprune.v1 import job_pb2
-from mvprune_core import METHODS, Callback, CompressionError, Method, Progress, Reason, Schedule, Training, load_task
+from mvprune_core import (
+    METHODS,
+    Callback,
+    CompressionError,
+    Method,
+    Progress,
+    Reason,
+    Schedule,
+    Training,
+    find_model,
+    load_task,
+)
 from mvprune_core import compress as compress_model
 from mvprune_workers.events import Event, MetricEvent, ProgressEvent
 
@@ -47,6 +58,7 @@ def run_job(spec: job_pb2.CompressionSpec, output: Path, device: str, emit: Call
         )
     with _invalid(Reason.INVALID_MODEL, InvalidReference):
         found = resolve_model(spec.model, roots)
+    source = find_model(found.id if isinstance(found, HubModel) else found, spec.model_revision or None)
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
         data = _load_data(spec, roots)
     with _invalid(Reason.DENSITY_NOT_REACHED, ValueError):
@@ -54,7 +66,7 @@ def run_job(spec: job_pb2.CompressionSpec, output: Path, device: str, emit: Call
         method.schedule.check(training.settings(data.task).total_steps(len(data.train)))
     log.info("%s examples to train on, %s to evaluate on", f"{len(data.train):,}", f"{len(data.validation):,}")
     result = compress_model(
-        found.id if isinstance(found, HubModel) else found,
+        source,
         data,
         method=method,
         density=spec.target_density,
@@ -62,7 +74,6 @@ def run_job(spec: job_pb2.CompressionSpec, output: Path, device: str, emit: Call
         seed=spec.seed,
         device=device,
         callback=Reports(emit),
-        revision=spec.model_revision or None,
     )
     result.info = replace(result.info, model=replace(result.info.model, name=spec.model))
     manifest = result.save(output, spec=complete_spec(spec, result.info.spec))

@@ -26,6 +26,7 @@ from mvprune_service.ids import ID_PATTERN, ID_RULE
 
 MAX_ATTEMPTS = 3
 START_TIMEOUT_SECONDS = 900
+_WARMUP, _COOLDOWN = 0.1, 0.2  # the contract's defaults
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 _METHODS = tuple(field.name for field in job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields)
 
@@ -75,6 +76,8 @@ class Checker:
         self._check_density(spec.target_density)
         self._check_method(spec)
         self._check_numbers("job.spec.training", spec.training, _TRAINING)
+        if spec.training.HasField("max_steps") and spec.training.HasField("epochs"):
+            self._add("job.spec.training", "max_steps and epochs both given; allowed: one, which decides the length")
         if not 0 <= spec.seed < 1 << 32:
             self._bad("job.spec.seed", spec.seed, "from 0 to 4294967295")
         if spec.HasField("teacher"):
@@ -136,12 +139,13 @@ class Checker:
         field = f"job.spec.{method}"
         self._check_numbers(field, options, {"score_learning_rate": Bound(0, 100, open_low=True)})
         schedule = options.schedule
-        self._check_numbers(f"{field}.schedule", schedule, {"warmup": Bound(0, 1), "cooldown": Bound(0, 1)})
-        both = (schedule.warmup if schedule.HasField("warmup") else 0.0) + (
-            schedule.cooldown if schedule.HasField("cooldown") else 0.0
+        self._check_numbers(
+            f"{field}.schedule", schedule, {"warmup": Bound(0, 1), "cooldown": Bound(0, 1, open_low=True)}
         )
+        warmup = schedule.warmup if schedule.HasField("warmup") else _WARMUP
+        both = warmup + (schedule.cooldown if schedule.HasField("cooldown") else _COOLDOWN)
         if both >= 1:
-            self._bad(f"{field}.schedule", both, "warmup + cooldown below 1, or the target is never reached gradually")
+            self._bad(f"{field}.schedule", both, "warmup + cooldown below 1, so that steps are left to prune in")
 
     def _check_numbers(self, field: str, message: object, bounds: dict[str, Bound]) -> None:
         known = {found.name for found in message.DESCRIPTOR.fields}  # type: ignore[attr-defined]

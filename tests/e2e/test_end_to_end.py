@@ -1,0 +1,135 @@
+"""The product as its users have it: a server on a Ray of its own, S3, mvpctl, and what lands in the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mvprune
+from mvprune.data import load_files
+from mvprune.tasks import get_task
+
+from ..conftest import Tiny
+
+BIN = Path(sys.executable).parent
+START_SECONDS = 120
+
+
+@dataclass
+class Plane:
+    """A server in a process of its own."""
+
+    address: str
+    tiny: Tiny
+    folder: Path
+
+    def ctl(self, *words: object) -> subprocess.CompletedProcess[str]:
+        """Runs mvpctl in a pipe."""
+        command = [BIN / "mvpctl", *(str(word) for word in words)]
+        environment = {**os.environ, "MVPRUNE_ADDRESS": self.address}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=self.folder)
+
+    def submit(self, *words: object) -> subprocess.CompletedProcess[str]:
+        """Submits a short run of the tiny model on its own files."""
+        return self.ctl(
+            "submit", "--model", "tiny-bert", "--train", self.tiny.train, "--validation", self.tiny.validation,
+            "--max-steps", 120, "--batch-size", 16, "--learning-rate", 5e-3, "--cpus", 1, *words,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory, tiny: Tiny, seaweedfs: Any) -> Iterator[Plane]:
+    folder = tmp_path_factory.mktemp("plane")
+    status = folder / "home" / "server.json"
+    command = [
+        BIN / "mvprune-server", "--home", folder / "home", "--address", "127.0.0.1:0", "--worker-address",
+        "127.0.0.1:0", "--store", f"{seaweedfs.url}/e2e", "--models", tiny.models, "--root", tiny.train.parent,
+    ]  # fmt: skip
+    log = folder / "server.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **seaweedfs.env})
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not status.exists():
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        yield Plane(json.loads(status.read_text())["address"], tiny, folder)
+    finally:
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(60) == 0, log.read_text()
+        assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize("method", ["movement", "magnitude"])
+def test_from_submit_to_a_model_that_gives_the_reported_metric(plane: Plane, method: str) -> None:
+    import torch
+
+    target = plane.folder / f"out-{method}"
+    done = plane.submit("--method", method, "--density", 0.1, "--wait", "--download", target, "--timeout", 240)
+    assert done.returncode == 0, done.stderr
+    assert "keeps 10.0 %" in done.stdout
+    manifest = json.loads((target / "manifest.json").read_text())
+
+    model = mvprune.load(target)
+    counts = manifest["accounting"]
+    kept = {layer["name"]: layer["nonzero"] for layer in manifest["layers"]}
+    found = {name: int(torch.count_nonzero(value)) for name, value in model.named_parameters() if name in kept}
+    assert found == kept
+    assert sum(found.values()) == counts["kept_weights"]
+    assert counts["sparse_bytes"] == (target / "weights.safetensors").stat().st_size
+    total = sum(int(torch.count_nonzero(value)) for value in model.parameters())
+    assert total == counts["total_nonzero"]
+
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    data = load_files(get_task("text-classification"), plane.tiny.train, plane.tiny.validation).validation
+    with torch.inference_mode():
+        logits = model(**tokenizer(data.texts, padding=True, return_tensors="pt")).logits
+    accuracy = (logits.argmax(-1) == torch.tensor(data.labels)).double().mean().item()
+    assert accuracy == pytest.approx(manifest["metrics"]["eval/accuracy"], abs=1e-9)
+    assert manifest["metrics"]["dense/accuracy"] > 0.8
+
+    again = plane.ctl("download", json.loads(plane.ctl("list", "-o", "json").stdout)[0]["name"], target)
+    assert again.returncode == 0, again.stderr
+
+
+def test_the_line_of_the_readme_is_accepted_and_says_what_is_missing(plane: Plane) -> None:
+    line = ("submit", "--model", "bert-base-uncased", "--task", "squad", "--sparsity", "0.03")
+    done = plane.ctl(*line, "--cpus", 1, "--wait", "--timeout", 120)
+    assert "keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)" in done.stdout
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "UNREACHABLE_HUB" in done.stderr
+    assert "MVPRUNE_MODELS" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--density", "0"), "density"),
+        (("--density", "1.5"), "density"),
+        (("--density=-1",), "density"),
+        (("--density", "nan"), "density"),
+        (("--density", "0.1", "--method", "magic"), "movement"),
+        (("--density", "0.1", "--task", "sst3"), "sst2"),
+        (("--density", "0.1", "--teacher", "big"), "distillation"),
+        (("--density", "0.1", "--model", "/etc"), "/etc"),
+    ],
+)
+def test_bad_input_ends_with_exit_code_2(plane: Plane, words: tuple[str, ...], said: str) -> None:
+    done = plane.submit(*words)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
