@@ -28,6 +28,11 @@ demo: setup ## submit a real job to a service of its own, watch it, download the
 test: lint types proto-check ## everything CI checks
 	$(BIN)/pytest -q
 
+.PHONY: bench
+bench: setup ## step time and artifact size beside their rivals (minutes; nothing else should run)
+	$(BIN)/python tests/perf/bench_step.py
+	$(BIN)/python tests/perf/bench_artifact.py
+
 .PHONY: lint
 lint: setup ## ruff, buf
 	$(BIN)/ruff check .

@@ -33,7 +33,7 @@ def server(home: Path, log: Path, root: Path) -> Iterator[str]:
     status.unlink(missing_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, "--root", root], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            [*command, "--roots", root], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
         deadline = time.monotonic() + START_SECONDS

@@ -26,10 +26,25 @@ def default_home() -> Path:
     return Path(os.environ.get("MVPRUNE_HOME") or Path.home() / ".mvprune")
 
 
-class Settings(BaseSettings):
-    """Settings of the server. Paths are made absolute."""
+def _working_folder() -> tuple[Path, ...]:
+    return (Path.cwd(),)
 
-    model_config = SettingsConfigDict(env_prefix="MVPRUNE_", extra="forbid", env_ignore_empty=True)
+
+class Settings(BaseSettings):
+    """Start the control plane with its workers, on this machine unless told otherwise.
+
+    Example: mvprune-server --models ./models --data ./glue
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="MVPRUNE_",
+        env_ignore_empty=True,
+        cli_prog_name="mvprune-server",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+    )
 
     home: Path = Field(default_factory=default_home, description="database, store, keys, logs")
     address: str = Field("127.0.0.1:7070", description="where clients connect; port 0 picks a free one")
@@ -41,22 +56,33 @@ class Settings(BaseSettings):
     models: Path | None = Field(None, description="folder with model folders, found by name")
     data: Path | None = Field(None, description="folder with task data in GLUE's layout")
     roots: Annotated[tuple[Path, ...], NoDecode] = Field(
-        default_factory=lambda: (Path.cwd(),),
-        description="folders that clients may name paths in; default: the folder the server is started in",
+        default_factory=_working_folder,
+        description="folders that clients may name paths in, separated by ':'; default: the folder it is started in",
     )
-    lease_seconds: float = Field(15.0, ge=1, le=3600)
-    heartbeat_seconds: float = Field(1.0, gt=0, le=600)
+    lease_seconds: float = Field(15.0, ge=1, le=3600, description="how long a silent worker keeps its lease")
+    heartbeat_seconds: float = Field(1.0, gt=0, le=600, description="how often workers are told to report")
     allow_remote: bool = Field(False, description="listen beyond this machine, without TLS")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="of what goes to stderr")
 
     @field_validator("roots", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return tuple(Path(part) for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
 
-    @field_validator("home", "models", "data", mode="after")
+    @field_validator("home", mode="after")
     @classmethod
-    def _absolute(cls, value: Path | None) -> Path | None:
-        return value.expanduser().resolve() if value else None
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().resolve()
+
+    @field_validator("models", "data", mode="after")
+    @classmethod
+    def _folder(cls, value: Path | None) -> Path | None:
+        return None if value is None else _existing(value)
+
+    @field_validator("roots", mode="after")
+    @classmethod
+    def _folders(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        return tuple(_existing(path) for path in value)
 
     @classmethod
     def settings_customise_sources(
@@ -83,4 +109,11 @@ class Settings(BaseSettings):
     @property
     def allowed_roots(self) -> Roots:
         """Where references of clients may lead."""
-        return Roots(models=self.models, data=self.data, allowed=tuple(root.resolve() for root in self.roots))
+        return Roots(models=self.models, data=self.data, allowed=self.roots)
+
+
+def _existing(path: Path) -> Path:
+    resolved = path.expanduser().resolve()
+    if not resolved.is_dir():
+        raise ValueError(f"{resolved} is not a folder")
+    return resolved

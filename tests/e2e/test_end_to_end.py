@@ -53,7 +53,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory, tiny: Tiny, seaweedfs: Any) 
     status = folder / "home" / "server.json"
     command = [
         BIN / "mvprune-server", "--home", folder / "home", "--address", "127.0.0.1:0", "--worker-address",
-        "127.0.0.1:0", "--store", f"{seaweedfs.url}/e2e", "--models", tiny.models, "--root", tiny.train.parent,
+        "127.0.0.1:0", "--store", f"{seaweedfs.url}/e2e", "--models", tiny.models, "--roots", tiny.train.parent,
     ]  # fmt: skip
     log = folder / "server.log"
     with log.open("wb") as output:
