@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from demo_data import DemoInputError, build
 FOLDER = Path(".demo").resolve()
 BIN = Path(sys.executable).parent
 DENSITY = "0.10"
-STEPS = "200"
+STEPS = "250"
 START_SECONDS = 120
 STOP_SECONDS = 30
 
@@ -58,13 +59,14 @@ def main() -> int:
         inputs = build(FOLDER / "inputs")
     except DemoInputError as error:
         sys.exit(f"error: {error}")
+    shutil.rmtree(FOLDER / "home", ignore_errors=True)  # a demo that was interrupted left its job there
     print("2/4  starting the service: SQLite, a folder as store, a Ray of its own …", flush=True)
     with server(FOLDER / "home", FOLDER / "server.log", FOLDER / "inputs") as address:
         target = FOLDER / "artifacts" / time.strftime("%Y%m%d-%H%M%S")
         command = [
             "submit", "--model", str(inputs.model), "--task", "text-classification",
             "--train", str(inputs.train), "--validation", str(inputs.validation),
-            "--method", "movement", "--density", DENSITY, "--max-steps", STEPS, "--wait", "--download", str(target),
+            "--method", "movement", "--density", DENSITY, "--max-steps", STEPS, "--batch-size", "16", "--wait", "--download", str(target),
         ]  # fmt: skip
         print(f"3/4  mvpctl {' '.join(command)}", flush=True)
         code = subprocess.call([BIN / "mvpctl", *command], env={**os.environ, "MVPRUNE_ADDRESS": address})

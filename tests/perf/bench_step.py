@@ -65,7 +65,7 @@ def build(config: BertConfig, kind: str, batch: dict[str, Tensor]) -> Callable[[
     model.bert.embeddings.requires_grad_(False)
     masks, scores = None, []
     if kind == "movement":
-        masks = Masks(model, Movement(), seed=0)
+        masks = Masks(model, Movement(), seed=0, target=DENSITY)
         scores = list(masks.scores)
     elif kind == "sorting":
         for name, layer in prunable_layers(model).items():

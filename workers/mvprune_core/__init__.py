@@ -1,0 +1,38 @@
+"""Fine-pruning of Transformers: plain PyTorch, no server.
+
+from mvprune_core import compress, load_task
+
+data = load_task("sst2", data_root="data")
+result = compress("bert-base-uncased", data, method="movement", density=0.10)
+print(result.metrics, result.accounting)
+result.save("out")
+"""
+
+from __future__ import annotations
+
+from mvprune_core.callbacks import Callback, Progress
+from mvprune_core.compression import compress
+from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.methods import METHODS, Magnitude, Method, Movement
+from mvprune_core.models import find_model
+from mvprune_core.result import Result
+from mvprune_core.schedule import Schedule
+from mvprune_core.sources import load_task
+from mvprune_core.training import Training
+
+__all__ = [
+    "METHODS",
+    "Callback",
+    "CompressionError",
+    "Magnitude",
+    "Method",
+    "Movement",
+    "Progress",
+    "Reason",
+    "Result",
+    "Schedule",
+    "Training",
+    "compress",
+    "find_model",
+    "load_task",
+]

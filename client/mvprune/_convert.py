@@ -1,0 +1,198 @@
+"""Messages to models."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from mvprune import _models as models
+from mvprune._spec import METHODS
+from mvprune.v1 import artifact_pb2, job_pb2
+
+if TYPE_CHECKING:
+    from mvprune._client import Client
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_T = TypeVar("_T")
+_State = TypeVar("_State", models.JobState, models.AttemptState)
+
+
+def job(message: job_pb2.Job, client: Client) -> models.Job:
+    """A job, bound to the client that its methods ask."""
+    return models.Job(
+        name=message.name,
+        uid=message.uid,
+        display_name=message.display_name,
+        spec=_spec(message.spec),
+        policy=_policy(message.policy),
+        labels=dict(message.labels),
+        state=_job_state(message.state),
+        state_reason=message.state_reason,
+        progress=_progress(message.progress) if message.HasField("progress") else None,
+        attempt=message.attempt,
+        model_size=_same_fields(models.ModelSize, message.model_size) if message.HasField("model_size") else None,
+        artifact=message.artifact,
+        failure=_failure(message),
+        metrics=dict(message.metrics),
+        create_time=_time(message, "create_time"),
+        start_time=_time(message, "start_time"),
+        end_time=_time(message, "end_time"),
+        update_time=_time(message, "update_time"),
+        etag=message.etag,
+        client=client,
+    )
+
+
+def update(message: job_pb2.WatchJobResponse, client: Client) -> models.JobUpdate:
+    """One message of a watch."""
+    return models.JobUpdate(
+        sequence=message.sequence,
+        job=job(message.job, client),
+        events=tuple(event(one) for one in message.events),
+        done=message.done,
+    )
+
+
+def event(message: job_pb2.JobEvent) -> models.JobEvent:
+    """One entry of the audit trail."""
+    return models.JobEvent(
+        sequence=message.sequence,
+        time=_time(message, "time"),
+        type=message.type,
+        actor=message.actor,
+        from_state=_job_state(message.from_state),
+        to_state=_job_state(message.to_state),
+        details=dict(message.details),
+    )
+
+
+def attempt(message: job_pb2.Attempt) -> models.Attempt:
+    """One attempt."""
+    return models.Attempt(
+        name=message.name,
+        state=_state(models.AttemptState, job_pb2.Attempt.State, message.state),
+        executor_ref=message.executor_ref,
+        node=message.node,
+        failure=_failure(message),
+        create_time=_time(message, "create_time"),
+        start_time=_time(message, "start_time"),
+        end_time=_time(message, "end_time"),
+        last_heartbeat_time=_time(message, "last_heartbeat_time"),
+    )
+
+
+def metric(message: job_pb2.MetricPoint) -> models.MetricPoint:
+    """One recorded value."""
+    return models.MetricPoint(
+        metric=message.metric,
+        step=message.step,
+        value=message.value,
+        time=_time(message, "time"),
+        attempt=message.attempt,
+    )
+
+
+def artifact(message: artifact_pb2.Artifact) -> models.Artifact:
+    """An artifact with its files."""
+    return models.Artifact(
+        name=message.name,
+        job=message.job,
+        attempt=message.attempt,
+        files=tuple(_same_fields(models.ArtifactFile, file) for file in message.files),
+        total_bytes=message.total_bytes,
+        metrics=dict(message.metrics),
+        primary_metric=message.primary_metric,
+        accounting=_same_fields(models.Accounting, message.accounting),
+        create_time=_time(message, "create_time"),
+    )
+
+
+def _spec(message: job_pb2.CompressionSpec) -> models.Spec:
+    method = message.WhichOneof("method") or ""
+    return models.Spec(
+        model=message.model,
+        model_revision=message.model_revision,
+        task=message.task,
+        dataset=_same_fields(models.Dataset, message.dataset) if message.HasField("dataset") else None,
+        method=method,
+        method_options=_method_options(getattr(message, method), METHODS[method]) if method else {},
+        target_density=message.target_density,
+        teacher=_same_fields(models.Teacher, message.teacher) if message.HasField("teacher") else None,
+        seed=message.seed,
+        training=_same_fields(models.Training, message.training),
+    )
+
+
+def _method_options(message: Any, paths: dict[str, tuple[str, ...]]) -> dict[str, float]:
+    options = {}
+    for name, path in paths.items():
+        holder = message
+        for part in path[:-1]:
+            holder = getattr(holder, part)
+        if holder.HasField(path[-1]):
+            options[name] = getattr(holder, path[-1])
+    return options
+
+
+def _policy(message: job_pb2.ExecutionPolicy) -> models.Policy:
+    resources = message.resources
+    return models.Policy(
+        gpus=resources.gpus if resources.HasField("gpus") else None,
+        cpus=resources.cpus if resources.HasField("cpus") else None,
+        memory_bytes=resources.memory_bytes if resources.HasField("memory_bytes") else None,
+        max_attempts=message.max_attempts,
+        start_timeout=_seconds(message.start_timeout) if message.HasField("start_timeout") else None,
+    )
+
+
+def _progress(message: job_pb2.Progress) -> models.Progress:
+    return models.Progress(
+        phase=message.phase,
+        step=message.step,
+        total_steps=message.total_steps,
+        density=message.density,
+        loss=message.loss if message.HasField("loss") else None,
+        eta=_seconds(message.eta) if message.HasField("eta") else None,
+    )
+
+
+def _failure(message: job_pb2.Job | job_pb2.Attempt) -> models.Failure | None:
+    if not message.HasField("failure"):
+        return None
+    known = job_pb2.Failure.Reason.DESCRIPTOR.values_by_number.get(message.failure.reason)
+    return models.Failure(
+        reason=known.name if known else f"REASON_{message.failure.reason}", message=message.failure.message
+    )
+
+
+def _job_state(number: int) -> models.JobState:
+    return _state(models.JobState, job_pb2.Job.State, number)
+
+
+def _state(kind: type[_State], enum: Any, number: int) -> _State:
+    known = enum.DESCRIPTOR.values_by_number.get(number)
+    return kind[known.name] if known and known.name in kind.__members__ else kind["UNSPECIFIED"]
+
+
+def _same_fields(kind: type[_T], message: Message) -> _T:
+    """A dataclass from a message of scalars with the same field names; None where an optional field is unset."""
+    values = {}
+    for field in message.DESCRIPTOR.fields:
+        is_unset = field.has_presence and not message.HasField(field.name)
+        values[field.name] = None if is_unset else getattr(message, field.name)
+    return kind(**values)
+
+
+def _time(message: Message, field: str) -> datetime | None:
+    if not message.HasField(field):
+        return None
+    value: Timestamp = getattr(message, field)
+    return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+
+
+def _seconds(value: Duration) -> float:
+    return value.seconds + value.nanos / 1e9

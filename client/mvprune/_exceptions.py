@@ -1,0 +1,140 @@
+"""What can go wrong.
+
+MvpruneError
+├── ServerUnreachable          nothing answers, or not in time
+├── RequestRefused             the server said no: .code, .reason
+│   ├── InvalidArgument        .violations name the fields
+│   ├── NotFound
+│   ├── NotAuthorised
+│   ├── AlreadyExists
+│   ├── FailedPrecondition     right call, wrong moment
+│   └── ServerError            the server's own fault
+├── JobError                   the work ended badly: .job
+│   ├── JobFailed              .job.failure says why
+│   └── JobCancelled
+├── WaitTimeout                the time is up, the job goes on: .job
+└── DownloadError
+    ├── DestinationNotEmpty    the folder holds something else
+    ├── UnsafeArtifact         paths that must not be written
+    └── IntegrityError         bytes that differ from the manifest
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from mvprune._models import Job
+
+
+class MvpruneError(Exception):
+    """Base of all errors that this package raises."""
+
+
+class ServerUnreachable(MvpruneError):
+    """Nothing answers at the address, or not before the deadline."""
+
+
+class FieldViolation(NamedTuple):
+    """One bad field of a request: its path (job.spec.target_density) and what was given and is allowed."""
+
+    field: str
+    description: str
+
+
+class RequestRefused(MvpruneError):
+    """The server answered with an error.
+
+    Attributes:
+        code: gRPC status code, e.g. "NOT_FOUND".
+        reason: the server's reason, e.g. "WRONG_STATE"; empty if it gave none.
+    """
+
+    def __init__(self, message: str, *, code: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+
+
+class InvalidArgument(RequestRefused):
+    """One or more fields are wrong: see `violations`."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str = "INVALID_ARGUMENT",
+        reason: str = "",
+        violations: Sequence[FieldViolation] = (),
+    ) -> None:
+        text = "; ".join(f"{field}: {description}" for field, description in violations)
+        super().__init__(text or message, code=code, reason=reason)
+        self.violations = tuple(violations)
+
+
+class NotFound(RequestRefused):
+    """There is no such resource."""
+
+
+class NotAuthorised(RequestRefused):
+    """The caller may not do this."""
+
+
+class AlreadyExists(RequestRefused):
+    """The name or the request id is taken."""
+
+
+class FailedPrecondition(RequestRefused):
+    """The resource is not in a state that allows this."""
+
+
+class ServerError(RequestRefused):
+    """The server failed."""
+
+
+class JobError(MvpruneError):
+    """A job ended without a result."""
+
+    def __init__(self, message: str, job: Job) -> None:
+        super().__init__(message)
+        self.job = job
+
+
+class JobFailed(JobError):
+    """The job FAILED; `job.failure` has the reason."""
+
+    def __init__(self, job: Job) -> None:
+        why = f"{job.failure.reason}: {job.failure.message}" if job.failure else "no reason given"
+        super().__init__(f"job {job.id} failed: {why}", job)
+
+
+class JobCancelled(JobError):
+    """The job was CANCELLED."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(f"job {job.id} was cancelled", job)
+
+
+class WaitTimeout(MvpruneError):
+    """The time to wait is over; the job goes on."""
+
+    def __init__(self, job: Job, seconds: float) -> None:
+        super().__init__(f"job {job.id} is still {job.state} after {seconds:g} s")
+        self.job = job
+
+
+class DownloadError(MvpruneError):
+    """An artifact could not be downloaded."""
+
+
+class DestinationNotEmpty(DownloadError):
+    """The folder to download to holds something else."""
+
+
+class UnsafeArtifact(DownloadError):
+    """The artifact's list of files is not safe to write."""
+
+
+class IntegrityError(DownloadError):
+    """Bytes differ from their SHA-256."""

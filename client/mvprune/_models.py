@@ -1,0 +1,335 @@
+"""What the client returns: frozen mirrors of the messages in proto/mvprune/v1.
+
+Times are aware datetimes in UTC, durations are seconds, an unset message is None, an unset string is "".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import InitVar, dataclass
+from datetime import datetime
+from enum import StrEnum
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mvprune._client import Client
+
+
+class JobState(StrEnum):
+    """Lifecycle of a job. A state that this version does not know reads as UNSPECIFIED."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    QUEUED = "QUEUED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    FINALIZING = "FINALIZING"
+    CANCELLING = "CANCELLING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job has ended."""
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+class AttemptState(StrEnum):
+    """Lifecycle of an attempt. A state that this version does not know reads as UNSPECIFIED."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    CREATED = "CREATED"
+    SUBMITTED = "SUBMITTED"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    LOST = "LOST"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Data in place of the task's own: `hub_id`, or `train` and `validation`."""
+
+    hub_id: str
+    hub_config: str
+    train: str
+    validation: str
+    text_column: str
+    text_pair_column: str
+    label_column: str
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Distillation teacher."""
+
+    model: str
+    revision: str
+    temperature: float | None
+    alpha: float | None
+
+
+@dataclass(frozen=True)
+class Training:
+    """Fine-tuning settings; None: the task's default."""
+
+    max_steps: int | None
+    epochs: float | None
+    batch_size: int | None
+    learning_rate: float | None
+    weight_decay: float | None
+    max_length: int | None
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to compress and how.
+
+    Attributes:
+        method: name of the method, e.g. "movement".
+        method_options: the method's options that were set.
+        target_density: fraction of the prunable weights that is kept, in (0, 1].
+    """
+
+    model: str
+    model_revision: str
+    task: str
+    dataset: Dataset | None
+    method: str
+    method_options: Mapping[str, float]
+    target_density: float
+    teacher: Teacher | None
+    seed: int
+    training: Training
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a job is run; None: the server's default."""
+
+    gpus: float | None
+    cpus: float | None
+    memory_bytes: int | None
+    max_attempts: int
+    start_timeout: float | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a job is.
+
+    Attributes:
+        phase: loading, dense, pruning, evaluating or uploading.
+        step: of the phase, out of `total_steps` (0: not known).
+        density: fraction of the prunable weights kept now.
+        eta: seconds left in the phase.
+    """
+
+    phase: str
+    step: int
+    total_steps: int
+    density: float
+    loss: float | None
+    eta: float | None
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Parameters of the dense model."""
+
+    total_parameters: int
+    encoder_parameters: int
+    prunable_weights: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why the work failed: a reason in UPPER_SNAKE_CASE and a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """A compression job, as it was when the server answered.
+
+    Its methods ask the server again; the object itself never changes.
+    """
+
+    name: str
+    uid: str
+    display_name: str
+    spec: Spec
+    policy: Policy
+    labels: Mapping[str, str]
+    state: JobState
+    state_reason: str
+    progress: Progress | None
+    attempt: int
+    model_size: ModelSize | None
+    artifact: str
+    failure: Failure | None
+    metrics: Mapping[str, float]
+    create_time: datetime | None
+    start_time: datetime | None
+    end_time: datetime | None
+    update_time: datetime | None
+    etag: str
+    client: InitVar[Client]
+
+    def __post_init__(self, client: Client) -> None:
+        # No field: equality, repr and asdict are about the data alone.
+        object.__setattr__(self, "_client", client)
+
+    @property
+    def id(self) -> str:
+        """The last part of the name."""
+        return self.name.rpartition("/")[2]
+
+    def refresh(self) -> Job:
+        """The job as it is now."""
+        return self._server.get(self.name)
+
+    def wait(self, timeout: float | None = None, on_progress: Callable[[Job], None] | None = None) -> Job:
+        """Waits for the end: see `Client.wait`."""
+        return self._server.wait(self.name, timeout, on_progress)
+
+    def watch(self) -> Iterator[JobUpdate]:
+        """Changes until the end: see `Client.watch`."""
+        return self._server.watch(self.name)
+
+    def logs(self, *, follow: bool = False) -> Iterator[bytes]:
+        """The log: see `Client.logs`."""
+        return self._server.logs(self.name, follow=follow)
+
+    def download(self, directory: str | PathLike[str], on_progress: Callable[[int, int], None] | None = None) -> Path:
+        """Downloads the artifact: see `Client.download`."""
+        return self._server.download(self.name, directory, on_progress)
+
+    def cancel(self, reason: str = "") -> Job:
+        """Asks for cancellation: see `Client.cancel`."""
+        return self._server.cancel(self.name, reason)
+
+    def retry(self) -> Job:
+        """Puts the job back in the queue: see `Client.retry`."""
+        return self._server.retry(self.name)
+
+    def delete(self) -> None:
+        """Deletes the job: see `Client.delete`."""
+        self._server.delete(self.name)
+
+    @property
+    def _server(self) -> Client:
+        client: Client = self.__dict__["_client"]
+        return client
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """One entry of a job's audit trail; `sequence` counts from 1 without gaps."""
+
+    sequence: int
+    time: datetime | None
+    type: str
+    actor: str
+    from_state: JobState
+    to_state: JobState
+    details: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class JobUpdate:
+    """A job at the event `sequence`, with the events since the update before."""
+
+    sequence: int
+    job: Job
+    events: tuple[JobEvent, ...]
+    done: bool
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One execution of a job on a worker."""
+
+    name: str
+    state: AttemptState
+    executor_ref: str
+    node: str
+    failure: Failure | None
+    create_time: datetime | None
+    start_time: datetime | None
+    end_time: datetime | None
+    last_heartbeat_time: datetime | None
+
+
+@dataclass(frozen=True)
+class MetricPoint:
+    """One recorded value."""
+
+    metric: str
+    step: int
+    value: float
+    time: datetime | None
+    attempt: int
+
+
+@dataclass(frozen=True)
+class ArtifactFile:
+    """One file of an artifact; `path` is relative and '/'-separated."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+    media_type: str
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Exact counts of a compressed model.
+
+    Attributes:
+        density: kept_weights / prunable_weights.
+        encoder_nonzero: kept weights plus biases and norms of the encoder.
+        dense_bytes: all parameters in fp32.
+        sparse_bytes: the weights file of the artifact.
+    """
+
+    target_density: float
+    density: float
+    prunable_weights: int
+    kept_weights: int
+    encoder_parameters: int
+    encoder_nonzero: int
+    total_parameters: int
+    total_nonzero: int
+    dense_bytes: int
+    sparse_bytes: int
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A published, immutable set of files.
+
+    Attributes:
+        metrics: eval/…, dense/… and delta/… of every metric of the task.
+        primary_metric: the metric's name without prefix, e.g. "accuracy".
+    """
+
+    name: str
+    job: str
+    attempt: int
+    files: tuple[ArtifactFile, ...]
+    total_bytes: int
+    metrics: Mapping[str, float]
+    primary_metric: str
+    accounting: Accounting
+    create_time: datetime | None
+
+    @property
+    def sha256(self) -> str:
+        """The artifact's identity: SHA-256 of its manifest.json, in hex."""
+        return self.name.rpartition("/")[2]

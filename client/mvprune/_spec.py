@@ -1,0 +1,139 @@
+"""A caller's options to messages.
+
+The names of the methods and of their options are those of the contract: they are read from the descriptors, so a
+method added to the `oneof` is known here without another word.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
+
+from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune.v1 import job_pb2
+
+DEFAULT_OWN_DATA_TASK = "text-classification"
+
+
+def _paths(descriptor: Any) -> dict[str, tuple[str, ...]]:
+    """Option name to the path of its field; options of a nested message (the schedule) are reached through it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for field in descriptor.fields:
+        if field.message_type is None:
+            found[field.name] = (field.name,)
+        else:
+            found |= {name: (field.name, *path) for name, path in _paths(field.message_type).items()}
+    return found
+
+
+METHODS: dict[str, dict[str, tuple[str, ...]]] = {
+    field.name: _paths(field.message_type)
+    for field in job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields
+    if field.message_type is not None
+}
+"""Method name to its options, each with the path of its field."""
+
+
+def reference(given: str | os.PathLike[str]) -> str:
+    """A model reference as the server has to read it: absolute if it is a path here, else (a hub id, a name) as it is.
+
+    A path is a PathLike, anything that starts with /, ./, ../ or ~, and what exists here.
+    """
+    text = os.fspath(given)
+    looks_like_path = text.startswith(("/", "./", "../", "~")) or text in (".", "..")
+    if looks_like_path or not isinstance(given, str) or (text and Path(text).exists()):
+        return file(text)
+    return text
+
+
+def file(given: str | os.PathLike[str]) -> str:
+    """An absolute path; "" stays "". Symbolic links are left to the server."""
+    text = os.fspath(given)
+    expanded = os.path.expanduser(text)  # noqa: PTH111 (Path's own raises for an unknown user)
+    return str(Path(expanded).absolute()) if text else ""
+
+
+def compression_spec(
+    *,
+    model: str | os.PathLike[str],
+    model_revision: str,
+    task: str,
+    density: float,
+    method: str,
+    method_options: Mapping[str, float | None],
+    dataset: Mapping[str, str],
+    teacher: str | os.PathLike[str],
+    seed: int,
+    training: Mapping[str, float | None],
+) -> job_pb2.CompressionSpec:
+    """The spec of a job. Options that are None or "" stay unset.
+
+    Raises:
+        InvalidArgument: an unknown method, an option that the method does not have, a value of the wrong type.
+    """
+    spec = job_pb2.CompressionSpec(model=reference(model), model_revision=model_revision)
+    spec.task = task or (DEFAULT_OWN_DATA_TASK if any(dataset.values()) else "")
+    _set(spec, "target_density", density, "job.spec.target_density")
+    _set(spec, "seed", seed, "job.spec.seed")
+    for name, value in dataset.items():
+        if value:
+            setattr(spec.dataset, name, value)
+    if teacher:
+        spec.teacher.model = reference(teacher)
+    for name, number in training.items():
+        if number is not None:
+            _set(spec.training, name, number, f"job.spec.training.{name}")
+    _set_method(spec, method, method_options)
+    return spec
+
+
+def execution_policy(
+    *, gpus: float | None, cpus: float | None, memory_bytes: int | None, max_attempts: int | None
+) -> job_pb2.ExecutionPolicy:
+    """The policy of a job. Options that are None stay unset.
+
+    Raises:
+        InvalidArgument: a value of the wrong type.
+    """
+    policy = job_pb2.ExecutionPolicy()
+    for name, value in {"gpus": gpus, "cpus": cpus, "memory_bytes": memory_bytes}.items():
+        if value is not None:
+            _set(policy.resources, name, value, f"job.policy.resources.{name}")
+    if max_attempts is not None:
+        _set(policy, "max_attempts", max_attempts, "job.policy.max_attempts")
+    return policy
+
+
+def _set_method(spec: job_pb2.CompressionSpec, method: str, options: Mapping[str, float | None]) -> None:
+    if method not in METHODS:
+        raise _invalid("job.spec.method", method, " or ".join(METHODS))
+    chosen = getattr(spec, method)
+    chosen.SetInParent()
+    for name, value in options.items():
+        if value is None:
+            continue
+        path = METHODS[method].get(name)
+        if path is None:
+            allowed = f"{', '.join(METHODS[method])} (the options of {method})"
+            raise _invalid(f"job.spec.{method}.{name}", value, allowed)
+        holder = chosen
+        for part in path[:-1]:
+            holder = getattr(holder, part)
+        _set(holder, path[-1], value, f"job.spec.{method}.{'.'.join(path)}")
+
+
+def _set(message: Message, name: str, value: Any, field: str) -> None:
+    try:
+        setattr(message, name, value)
+    except (TypeError, ValueError):
+        kind = message.DESCRIPTOR.fields_by_name[name]
+        whole = kind.cpp_type in (kind.CPPTYPE_INT32, kind.CPPTYPE_INT64)
+        raise _invalid(field, value, "a whole number that fits" if whole else "a number") from None
+
+
+def _invalid(field: str, given: object, allowed: str) -> InvalidArgument:
+    return InvalidArgument(violations=[FieldViolation(field, f"got {str(given)[:200]!r}; allowed: {allowed}")])

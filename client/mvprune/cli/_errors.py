@@ -1,0 +1,113 @@
+"""Errors as lines on stderr and exit codes."""
+
+from __future__ import annotations
+
+import sys
+
+from mvprune._exceptions import (
+    AlreadyExists,
+    DestinationNotEmpty,
+    FailedPrecondition,
+    InvalidArgument,
+    JobCancelled,
+    JobFailed,
+    MvpruneError,
+    NotAuthorised,
+    NotFound,
+    ServerUnreachable,
+    WaitTimeout,
+)
+from mvprune.cli._exit import ExitCode
+from mvprune.cli._text import clean
+
+_CODES: dict[type[MvpruneError], ExitCode] = {
+    InvalidArgument: ExitCode.REFUSED,
+    AlreadyExists: ExitCode.REFUSED,
+    FailedPrecondition: ExitCode.REFUSED,
+    DestinationNotEmpty: ExitCode.REFUSED,
+    JobFailed: ExitCode.FAILED,
+    JobCancelled: ExitCode.CANCELLED,
+    WaitTimeout: ExitCode.TIMEOUT,
+    ServerUnreachable: ExitCode.UNREACHABLE,
+    NotFound: ExitCode.NOT_FOUND,
+    NotAuthorised: ExitCode.NOT_FOUND,
+}
+_OPTION_OF = {
+    "target_density": "--density",
+    "hub_id": "--dataset",
+    "hub_config": "--dataset-config",
+    "model_revision": "--revision",
+    "memory_bytes": "--memory",
+    "display_name": "--name",
+    "labels": "--label",
+    "dataset": "--train, --validation or --dataset",
+    "schedule": "--warmup, --cooldown",
+}
+_SAME_NAME = {
+    "batch_size",
+    "cooldown",
+    "cpus",
+    "epochs",
+    "gpus",
+    "label_column",
+    "learning_rate",
+    "max_attempts",
+    "max_length",
+    "max_steps",
+    "method",
+    "model",
+    "request_id",
+    "score_learning_rate",
+    "seed",
+    "task",
+    "teacher",
+    "text_column",
+    "text_pair_column",
+    "train",
+    "validation",
+    "warmup",
+    "weight_decay",
+}
+
+
+class UsageError(Exception):
+    """A mistake in the command line; `prog` is the command that can help."""
+
+    def __init__(self, message: str, prog: str) -> None:
+        super().__init__(message)
+        self.prog = prog
+
+
+def report(error: MvpruneError) -> ExitCode:
+    """Prints an error and returns the exit code for it."""
+    if isinstance(error, InvalidArgument) and error.violations:
+        for field, description in error.violations:
+            option = _option(field)
+            _line(f"error: {field}{f' ({option})' if option else ''}: {description}")
+    else:
+        _line(f"error: {error}")
+    if isinstance(error, WaitTimeout):
+        _line(f"wait again: mvpctl wait {error.job.id}")
+    if isinstance(error, ServerUnreachable):
+        _line("start a server with `mvpctl server start`, or name another with --address or MVPRUNE_ADDRESS")
+    return _CODES.get(type(error), ExitCode.ERROR)
+
+
+def report_usage(error: UsageError) -> ExitCode:
+    """Prints a mistake in the command line and returns the exit code for it."""
+    _line(f"error: {error}")
+    _line(f"see: {error.prog} --help")
+    return ExitCode.REFUSED
+
+
+def _line(text: str) -> None:
+    print(clean(text), file=sys.stderr)
+
+
+def _option(field: str) -> str:
+    """The option that sets a field of the request, "" if there is none."""
+    parts = field.split(".")
+    if parts[:2] == ["job", "labels"]:
+        return _OPTION_OF["labels"]
+    last = parts[-1]
+    return _OPTION_OF.get(last) or (f"--{last.replace('_', '-')}" if last in _SAME_NAME else "")

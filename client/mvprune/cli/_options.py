@@ -1,0 +1,128 @@
+"""Parsers, and the options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+from mvprune.cli._app import COMMANDS
+from mvprune.cli._errors import UsageError
+
+if TYPE_CHECKING:
+    from mvprune._client import Client
+    from mvprune._models import Job
+
+_UNITS = {"": 1, "b": 1} | {
+    f"{prefix}{suffix}": base ** (power + 1)
+    for suffix, base in (("b", 1000), ("ib", 1024))
+    for power, prefix in enumerate("kmgt")
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are exceptions."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message.removeprefix("argument "), self.prog)
+
+
+def command_parser(name: str, example: str, details: str = "", *, job: bool = True, output: bool = True) -> Parser:
+    """A parser with what all commands have.
+
+    Args:
+        job: whether the command is about one job.
+        output: whether the answer can be had as JSON.
+    """
+    parser = Parser(
+        prog=f"mvpctl {name}",
+        description="\n\n".join(filter(None, (COMMANDS[name].help, details))),
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    if job:
+        parser.add_argument("job", metavar="JOB", help="a job's id, or its name projects/P/jobs/J")
+    common = parser.add_argument_group("common")
+    common.add_argument("--address", metavar="HOST:PORT", help="default: MVPRUNE_ADDRESS, else 127.0.0.1:7070")
+    if output:
+        common.add_argument(
+            "-o", "--output", metavar="FORM", type=one_of("text", "json"), default="text", help="text (default) or json"
+        )
+    return parser
+
+
+def connect(address: str | None) -> Client:
+    """A client; gRPC is imported here and not before."""
+    from mvprune._client import Client
+
+    return Client(address)
+
+
+def number(text: str) -> float:
+    """The type of an option that takes a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise _refused(text, "a number") from None
+
+
+def whole_number(text: str) -> int:
+    """The type of an option that takes a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise _refused(text, "a whole number") from None
+
+
+def positive_number(text: str) -> int:
+    """The type of an option that takes a whole number from 1 on."""
+    value = whole_number(text)
+    if value < 1:
+        raise _refused(text, "1 and up")
+    return value
+
+
+def memory(text: str) -> int:
+    """8GiB -> 8589934592 bytes. Units are decimal (GB) or binary (GiB); a bare number is bytes."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        raise _refused(text, "a number with a unit, such as 8GiB or 500MB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def label(text: str) -> tuple[str, str]:
+    """team=search -> ("team", "search")."""
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise _refused(text, "KEY=VALUE")
+    return key, value
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    """The type of an option that takes one of a few words."""
+
+    def check(text: str) -> str:
+        if text not in allowed:
+            raise _refused(text, ", ".join(allowed))
+        return text
+
+    return check
+
+
+@contextlib.contextmanager
+def job_goes_on(job: str | Job) -> Iterator[None]:
+    """Ctrl-C ends the command, not the job: says so, and how to wait again."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        job_id = job.rpartition("/")[2] if isinstance(job, str) else job.id
+        print(f"\ninterrupted; job {job_id} goes on. Wait again: mvpctl wait {job_id}", file=sys.stderr)
+        raise
+
+
+def _refused(given: str, allowed: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(f"got {given!r}; allowed: {allowed}")

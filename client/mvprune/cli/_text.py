@@ -1,0 +1,95 @@
+"""Numbers and times in words."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mvprune._models import Job, JobEvent, Progress
+
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+def clean(text: str) -> str:
+    """Without control characters: what a server sends must not steer a terminal."""
+    return _CONTROL.sub(" ", text)
+
+
+def count(number: float) -> str:
+    """85054464 → "85.1 M"."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number:.0f}"
+
+
+def size(number: int) -> str:
+    """24117248 → "24.1 MB"."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= factor:
+            return f"{number / factor:.1f} {unit}"
+    return f"{number} B"
+
+
+def percent(fraction: float) -> str:
+    """0.03 → "3.0 %"; more digits where one would not do."""
+    value = 100 * fraction
+    return f"{value:.1f} %" if value >= 0.1 else f"{value:.2g} %"
+
+
+def duration(seconds: float) -> str:
+    """80 → "1m20s"."""
+    total = max(0, int(seconds))
+    if total < 60:
+        return f"{total}s"
+    if total < 3600:
+        return f"{total // 60}m{total % 60:02}s"
+    if total < 86400:
+        return f"{total // 3600}h{total % 3600 // 60:02}m"
+    return f"{total // 86400}d{total % 86400 // 3600:02}h"
+
+
+def timestamp(time: datetime | None) -> str:
+    """2026-01-31 12:00:00, "" if there is none."""
+    return f"{time:%Y-%m-%d %H:%M:%S}" if time else ""
+
+
+def age(then: datetime | None) -> str:
+    """Time since `then`, "" if there is none."""
+    return duration((datetime.now(UTC) - then).total_seconds()) if then else ""
+
+
+def keeps(job: Job) -> str:
+    """What the job keeps, in words and, where the server can count the model, in counts."""
+    density = job.spec.target_density
+    if job.model_size is None:
+        return f"keeps {percent(density)} of the encoder's weights"
+    weights = job.model_size.encoder_parameters
+    return f"keeps {percent(density)} of {count(weights)} encoder weights ({count(density * weights)} non-zero)"
+
+
+def steps(progress: Progress | None) -> str:
+    """pruning 120/400"""
+    if progress is None:
+        return ""
+    return f"{progress.phase} {progress.step}/{progress.total_steps}" if progress.total_steps else progress.phase
+
+
+def details(progress: Progress | None) -> str:
+    """loss 0.4312  density 0.412  eta 1m20s"""
+    if progress is None:
+        return ""
+    parts = [] if progress.loss is None else [f"loss {progress.loss:.4f}"]
+    if progress.density:
+        parts.append(f"density {progress.density:.3f}")
+    if progress.eta is not None:
+        parts.append(f"eta {duration(progress.eta)}")
+    return "  ".join(parts)
+
+
+def transition(event: JobEvent) -> str:
+    """QUEUED -> STARTING; "" for an event that is no change of state."""
+    known = [state for state in (event.from_state, event.to_state) if state != "UNSPECIFIED"]
+    return " -> ".join(known)

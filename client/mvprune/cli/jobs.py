@@ -1,0 +1,111 @@
+"""mvpctl get, list, events, cancel, retry, delete"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mvprune.cli._options import command_parser, connect, positive_number
+from mvprune.cli._output import job_with_result, print_job, print_json, print_result, print_table
+from mvprune.cli._text import age, clean, percent, steps, timestamp, transition
+
+if TYPE_CHECKING:
+    from mvprune._models import Job
+
+
+def get_command(argv: Sequence[str]) -> None:
+    """Shows a job, and its result if it has one."""
+    args = command_parser("get", "mvpctl get sst2-k3x9 -o json").parse_args(argv)
+    with connect(args.address) as client:
+        job = client.get(args.job)
+        artifact = client.artifact(job.artifact) if job.artifact else None
+    if args.output == "json":
+        print_json(job_with_result(job, artifact))
+        return
+    print_job(job)
+    if artifact:
+        print_result(artifact)
+
+
+def list_command(argv: Sequence[str]) -> None:
+    """Lists jobs."""
+    parser = command_parser("list", "mvpctl list --limit 10", job=False)
+    parser.add_argument("--limit", type=positive_number, default=50, metavar="N", help="at most so many; default 50")
+    args = parser.parse_args(argv)
+    with connect(args.address) as client:
+        jobs = list(client.list(limit=args.limit))
+    if args.output == "json":
+        print_json(jobs)
+        return
+    rows = [
+        [
+            job.id,
+            job.spec.task,
+            job.spec.method,
+            percent(job.spec.target_density),
+            job.state,
+            "" if job.state.is_terminal else steps(job.progress),
+            age(job.create_time),
+        ]
+        for job in jobs
+    ]
+    print_table(["JOB", "TASK", "METHOD", "DENSITY", "STATE", "PROGRESS", "AGE"], rows)
+    if len(jobs) == args.limit:
+        print(f"these are the newest {args.limit}; there may be more: --limit", file=sys.stderr)
+
+
+def events_command(argv: Sequence[str]) -> None:
+    """Shows the audit trail."""
+    args = command_parser("events", "mvpctl events sst2-k3x9").parse_args(argv)
+    with connect(args.address) as client:
+        events = list(client.events(args.job))
+    if args.output == "json":
+        print_json(events)
+        return
+    rows = [
+        [
+            str(event.sequence),
+            timestamp(event.time),
+            event.type,
+            transition(event),
+            event.actor,
+            " ".join(f"{key}={value}" for key, value in sorted(event.details.items())),
+        ]
+        for event in events
+    ]
+    print_table(["#", "TIME (UTC)", "TYPE", "STATE", "ACTOR", "DETAILS"], rows)
+
+
+def cancel_command(argv: Sequence[str]) -> None:
+    """Asks for cancellation."""
+    parser = command_parser("cancel", "mvpctl cancel sst2-k3x9 --reason 'wrong data'")
+    parser.add_argument("--reason", default="", help="why, for the audit trail")
+    args = parser.parse_args(argv)
+    with connect(args.address) as client:
+        _print_state(client.cancel(args.job, args.reason), args.output)
+
+
+def retry_command(argv: Sequence[str]) -> None:
+    """Puts a job back in the queue."""
+    args = command_parser("retry", "mvpctl retry sst2-k3x9").parse_args(argv)
+    with connect(args.address) as client:
+        _print_state(client.retry(args.job), args.output)
+
+
+def delete_command(argv: Sequence[str]) -> None:
+    """Deletes a job."""
+    args = command_parser("delete", "mvpctl delete sst2-k3x9").parse_args(argv)
+    with connect(args.address) as client:
+        client.delete(args.job)
+    if args.output == "json":
+        print_json({"deleted": args.job})
+    else:
+        print(clean(f"job {args.job} deleted"))
+
+
+def _print_state(job: Job, output: str) -> None:
+    if output == "json":
+        print_json(job_with_result(job, None))
+    else:
+        print(clean(f"job {job.id} is {job.state}"))

@@ -1,0 +1,116 @@
+"""mvpctl submit"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mvprune.cli._errors import UsageError
+from mvprune.cli._options import Parser, command_parser, connect, label, memory, number, whole_number
+from mvprune.cli._output import job_with_result, print_json
+from mvprune.cli._text import clean, keeps, percent
+from mvprune.cli._wait import finish
+
+_EXAMPLE = """mvpctl submit --model bert-base-uncased --task sst2 --density 0.03 --wait
+  mvpctl submit --model ./model --train train.jsonl --validation dev.tsv --density 0.1 --download out/"""
+
+
+def submit_command(argv: Sequence[str]) -> None:
+    """Submits a job; with --wait, or --download, sees it through."""
+    parser = _parser()
+    options = vars(parser.parse_args(argv))
+    address, output = options.pop("address"), options.pop("output")
+    waits, timeout, directory = options.pop("wait"), options.pop("timeout"), options.pop("download")
+    waits = waits or directory is not None
+    if timeout is not None and not waits:
+        raise UsageError("--timeout: is for waiting; it needs --wait or --download", parser.prog)
+    density = _kept(parser, options.pop("density"), options.pop("sparsity"))
+    labels = dict(options.pop("labels"))
+    with connect(address) as client:
+        job = client.submit(density=density, labels=labels, **options)
+        if output == "text":
+            done = "valid" if options["validate_only"] else f"job {job.id} submitted"
+            print(clean(f"{done}: {keeps(job)}"), flush=True)
+        if waits and not options["validate_only"]:
+            finish(client, job, timeout, directory, output)
+        elif output == "json":
+            print_json(job_with_result(job, None))
+
+
+def _kept(parser: Parser, density: float | None, sparsity: float | None) -> float:
+    """The fraction to keep, under either name."""
+    if density is not None and sparsity is None:
+        return density
+    if sparsity is None or density is not None:
+        given = "neither" if sparsity is None else "both"
+        raise UsageError(f"--density, --sparsity: got {given}; allowed: one, they are the same number", parser.prog)
+    if 0.5 < sparsity < 1:
+        rest = f"{1 - sparsity:.4g}"
+        print(
+            f"warning: --sparsity {sparsity:g} KEEPS {percent(sparsity)} of the weights, as the literature names it; "
+            f"to keep {percent(1 - sparsity)}, say --sparsity {rest} or --density {rest}",
+            file=sys.stderr,
+        )
+    return sparsity
+
+
+def _parser() -> Parser:
+    """Where an option goes (`dest`) is the parameter of `Client.submit`."""
+    parser = command_parser("submit", _EXAMPLE, job=False)
+    what = parser.add_argument_group("what")
+    what.add_argument("--model", required=True, help="a folder, a name that the server knows, or a hub id")
+    what.add_argument("--revision", default="", dest="model_revision", metavar="REV", help="revision on the hub")
+    what.add_argument(
+        "--task", default="", help="sst2, mrpc, squad, ...; with data of your own by default text-classification"
+    )
+    what.add_argument("--density", type=number, metavar="D", help="fraction of the weights KEPT: 0.03 keeps 3 %%")
+    what.add_argument(
+        "--sparsity",
+        type=number,
+        metavar="D",
+        help="the same number as the literature says it: 3 %% remain",
+    )
+
+    data = parser.add_argument_group("data of your own")
+    data.add_argument("--train", default="", metavar="FILE", help="csv, tsv, jsonl or parquet")
+    data.add_argument("--validation", default="", metavar="FILE", help="likewise")
+    data.add_argument("--dataset", default="", metavar="ID", help="or a data set on the hub, e.g. stanfordnlp/imdb")
+    data.add_argument("--dataset-config", default="", metavar="NAME", help="its configuration")
+    data.add_argument("--text-column", default="", metavar="NAME", help="column of the text; default: found by name")
+    data.add_argument("--text-pair-column", default="", metavar="NAME", help="column of the second text")
+    data.add_argument("--label-column", default="", metavar="NAME", help="column of the label")
+
+    method = parser.add_argument_group("method")
+    method.add_argument("--method", default="movement", help="movement (default) or magnitude")
+    method.add_argument("--warmup", type=number, metavar="F", help="fraction of the steps before pruning begins")
+    method.add_argument("--cooldown", type=number, metavar="F", help="fraction of the steps at the final density")
+    method.add_argument("--score-learning-rate", type=number, metavar="R", help="of the scores (movement only)")
+    method.add_argument("--teacher", default="", metavar="MODEL", help="distil from this model")
+
+    training = parser.add_argument_group("training (default: the task's)")
+    training.add_argument("--max-steps", type=whole_number, metavar="N", help="steps")
+    training.add_argument("--epochs", type=number, metavar="N", help="passes over the data, without --max-steps")
+    training.add_argument("--batch-size", type=whole_number, metavar="N", help="examples a step")
+    training.add_argument("--learning-rate", type=number, metavar="R", help="peak learning rate of the weights")
+    training.add_argument("--weight-decay", type=number, metavar="R", help="weight decay")
+    training.add_argument("--max-length", type=whole_number, metavar="N", help="tokens; longer inputs are cut")
+    training.add_argument("--seed", type=whole_number, default=0, metavar="N", help="default: 0")
+
+    resources = parser.add_argument_group("resources of an attempt")
+    resources.add_argument("--gpus", type=number, metavar="N", help="default: 1 where the cluster has GPUs")
+    resources.add_argument("--cpus", type=number, metavar="N", help="CPUs")
+    resources.add_argument("--memory", type=memory, dest="memory_bytes", metavar="SIZE", help="e.g. 8GiB")
+    resources.add_argument("--max-attempts", type=whole_number, metavar="N", help="attempts, if machines fail")
+
+    job = parser.add_argument_group("job")
+    job.add_argument("--name", default="", dest="display_name", metavar="NAME", help="a name for people")
+    job.add_argument(
+        "--label", type=label, action="append", default=[], dest="labels", metavar="KEY=VALUE", help="may be repeated"
+    )
+    job.add_argument("--request-id", default="", metavar="ID", help="repeated with the same id, it is the same job")
+    job.add_argument("--validate-only", action="store_true", help="check, start nothing")
+    job.add_argument("--wait", action="store_true", help="wait for the end; the exit code tells how")
+    job.add_argument("--timeout", type=number, metavar="SECONDS", help="stop waiting after this; exit code 6")
+    job.add_argument("--download", type=Path, metavar="DIR", help="wait, then download the artifact into this folder")
+    return parser

@@ -1,0 +1,200 @@
+"""mvpctl submit: options, words, waiting for the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+
+from mvprune.v1 import job_pb2
+
+from .conftest import NAME, SIZE, SUBMIT, Fake, Mvpctl, Outcome, always, job, refuse, watch
+
+
+@pytest.mark.parametrize("option", ["--density", "--sparsity"])
+def test_submit_answers_in_words_and_counts(fake: Fake, mvpctl: Mvpctl, option: str) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED", model_size=SIZE))
+    outcome = mvpctl(*SUBMIT, option, "0.03")
+    assert outcome == Outcome(0, "job j1 submitted: keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)\n", "")
+    request = fake.asked("CreateJob")
+    assert request.job.spec.target_density == 0.03
+    assert request.job.spec.WhichOneof("method") == "movement"
+
+
+def test_submit_where_the_model_cannot_be_counted(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    assert mvpctl(*SUBMIT, "--density", "0.03").out == "job j1 submitted: keeps 3.0 % of the encoder's weights\n"
+
+
+def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    monkeypatch.chdir(tmp_path)
+    line = """
+        submit --model org/m --revision r --density 0.1
+        --train t.jsonl --validation v.tsv --text-column a --text-pair-column b --label-column c
+        --method movement --warmup 0.05 --cooldown 0.3 --score-learning-rate 0.02 --teacher org/t
+        --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
+        --gpus 0 --cpus 2 --memory 8GiB --max-attempts 1
+        --label team=search --label a=b=c --name mine --request-id once --validate-only
+    """
+    assert mvpctl(*line.split()).out == "valid: keeps 3.0 % of the encoder's weights\n"
+    request = fake.asked("CreateJob")
+    assert (request.request_id, request.validate_only) == ("once", True)
+    assert request.job.display_name == "mine"
+    assert dict(request.job.labels) == {"team": "search", "a": "b=c"}
+    assert request.job.spec == job_pb2.CompressionSpec(
+        model="org/m",
+        model_revision="r",
+        task="text-classification",
+        dataset=job_pb2.Dataset(
+            train=str(tmp_path / "t.jsonl"),
+            validation=str(tmp_path / "v.tsv"),
+            text_column="a",
+            text_pair_column="b",
+            label_column="c",
+        ),
+        movement=job_pb2.MovementPruning(
+            schedule=job_pb2.Schedule(warmup=0.05, cooldown=0.3), score_learning_rate=0.02
+        ),
+        target_density=0.1,
+        teacher=job_pb2.Teacher(model="org/t"),
+        seed=5,
+        training=job_pb2.Training(
+            max_steps=9, epochs=1.5, batch_size=4, learning_rate=1e-5, weight_decay=0.01, max_length=32
+        ),
+    )
+    assert request.job.policy == job_pb2.ExecutionPolicy(
+        resources=job_pb2.Resources(gpus=0, cpus=2, memory_bytes=8 << 30), max_attempts=1
+    )
+
+
+def test_sparsity_warns_above_one_half(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    outcome = mvpctl(*SUBMIT, "--sparsity", "0.97")
+    assert outcome.code == 0
+    assert outcome.err == (
+        "warning: --sparsity 0.97 KEEPS 97.0 % of the weights, as the literature names it; "
+        "to keep 3.0 %, say --sparsity 0.03 or --density 0.03\n"
+    )
+    assert mvpctl(*SUBMIT, "--sparsity", "0.5").err == ""
+    assert mvpctl(*SUBMIT, "--density", "0.97").err == ""
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (["--density", "0.1", "--sparsity", "0.1"], "--density, --sparsity: got both; allowed: one"),
+        ([], "--density, --sparsity: got neither; allowed: one"),
+        (["--density", "three"], "--density: got 'three'; allowed: a number"),
+        (["--density", "0.1", "--max-steps", "1.5"], "--max-steps: got '1.5'; allowed: a whole number"),
+        (["--density", "0.1", "--memory", "8 apples"], "--memory: got '8 apples'; allowed: a number with a unit"),
+        (["--density", "0.1", "--label", "team"], "--label: got 'team'; allowed: KEY=VALUE"),
+        (["--density", "0.1", "--timeout", "5"], "--timeout: is for waiting"),
+        (["--density", "0.1", "-o", "yaml"], "-o/--output: got 'yaml'; allowed: text, json"),
+        (["--density", "0.1", "--frobnicate"], "unrecognized arguments: --frobnicate"),
+        (
+            ["--density", "0.1", "--method", "l0"],
+            "job.spec.method (--method): got 'l0'; allowed: movement or magnitude",
+        ),
+        (
+            ["--density", "0.1", "--method", "magnitude", "--score-learning-rate", "1"],
+            "job.spec.magnitude.score_learning_rate (--score-learning-rate): got '1.0'; allowed: warmup, cooldown",
+        ),
+    ],
+)
+def test_mistakes_in_the_command_line(fake: Fake, mvpctl: Mvpctl, argv: list[str], error: str) -> None:
+    outcome = mvpctl(*SUBMIT, *argv)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith(f"error: {error}")
+    assert "CreateJob" not in fake.requests
+
+
+@pytest.mark.parametrize("density", ["nan", "0", "1.5", "-1"])
+def test_a_density_is_judged_by_the_server(fake: Fake, mvpctl: Mvpctl, density: str) -> None:
+    violations = {
+        "job.spec.target_density": f"got {density!r}; allowed: more than 0, up to 1",
+        "job.spec.dataset.hub_id": "no",
+        "job.policy.resources.memory_bytes": "too much",
+        "job.labels.x": "too long",
+        "parent": "odd",
+    }
+    fake.answers["CreateJob"] = lambda request, context: refuse(
+        context, grpc.StatusCode.INVALID_ARGUMENT, "bad", violations=violations
+    )
+    outcome = mvpctl(*SUBMIT, "--density", density)
+    assert outcome.code == 2
+    assert outcome.err.splitlines() == [
+        f"error: job.spec.target_density (--density): got {density!r}; allowed: more than 0, up to 1",
+        "error: job.spec.dataset.hub_id (--dataset): no",
+        "error: job.policy.resources.memory_bytes (--memory): too much",
+        "error: job.labels.x (--label): too long",
+        "error: parent: odd",
+    ]
+
+
+def test_submit_wait_shows_progress_and_the_result(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
+    outcome = mvpctl(*SUBMIT, "--density", "0.03", "--wait")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == (
+        "job j1 submitted: keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)\n"
+        "QUEUED\n"
+        "RUNNING  pruning 120/400  loss 0.4313  density 0.412  eta 1m20s\n"
+        "SUCCEEDED\n"
+        "                       dense     pruned    difference\n"
+        "f1                    0.8000     0.7000       -0.1000\n"
+        "accuracy              0.9000     0.8750       -0.0250\n"
+        "density asked                     3.0 %\n"
+        "density reached                   3.0 %\n"
+        "non-zero weights  84,934,656  2,556,533\n"
+        "bytes               438.0 MB    54.8 MB  8.0x smaller\n"
+    )
+
+
+def test_submit_download_waits_and_downloads(fake: Fake, mvpctl: Mvpctl, succeeds: str, tmp_path: Path) -> None:
+    outcome = mvpctl(*SUBMIT, "--density", "0.03", "--download", str(tmp_path / "out"))
+    assert outcome.code == 0
+    assert f"downloaded and verified: {tmp_path / 'out'}\n" in outcome.out
+    assert (tmp_path / "out" / "weights.safetensors").read_bytes() == b"w" * 3000
+
+
+def test_json_is_one_document_with_the_result(fake: Fake, mvpctl: Mvpctl, succeeds: str, tmp_path: Path) -> None:
+    alone = mvpctl(*SUBMIT, "--density", "0.03", "-o", "json")
+    assert alone.json["name"] == NAME
+    assert alone.json["result"] is None
+    waited = mvpctl(*SUBMIT, "--density", "0.03", "--download", str(tmp_path / "out"), "-o", "json")
+    assert waited.json.keys() == alone.json.keys()
+    assert waited.json["state"] == "SUCCEEDED"
+    assert waited.json["create_time"] == "2026-01-31T12:00:00Z"
+    assert waited.json["spec"]["target_density"] == 0.03
+    assert waited.json["result"]["metrics"]["delta/accuracy"] == -0.025
+    assert waited.json["result"]["accounting"]["kept_weights"] == 2_556_533
+    assert "RUNNING  pruning 120/400" in waited.err
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "line"),
+    [
+        ("FAILED", 3, "error: job j1 failed: NAN_LOSS: lower the learning rate"),
+        ("CANCELLED", 4, "error: job j1 was cancelled"),
+    ],
+)
+@pytest.mark.parametrize("command", ["wait", "watch", "submit"])
+def test_how_the_job_ended(fake: Fake, mvpctl: Mvpctl, command: str, state: str, code: int, line: str) -> None:
+    ended = job(state)
+    if state == "FAILED":
+        ended.failure.CopyFrom(job_pb2.Failure(reason="NAN_LOSS", message="lower the learning rate"))
+    fake.answers |= {
+        "CreateJob": always(job("QUEUED")),
+        "GetJob": [always(job("QUEUED")), always(ended)] if command == "wait" else always(ended),
+        "WatchJob": watch(job("QUEUED"), ended),
+    }
+    argv = (*SUBMIT, "--density", "0.03", "--wait") if command == "submit" else (command, "j1")
+    outcome = mvpctl(*argv)
+    assert (outcome.code, outcome.err.strip()) == (code, line)
+    as_json = mvpctl(*argv, "-o", "json")
+    assert as_json.code == code
+    last = json.loads(as_json.out.splitlines()[-1])["job"] if command == "watch" else as_json.json
+    assert last["state"] == state

@@ -1,0 +1,88 @@
+"""A tiny model, a tokenizer and a task that can be learned in seconds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from mvprune.data import ClassificationData, Split
+from mvprune.tasks import get_task
+
+GOOD, BAD = ("good", "great", "fine"), ("bad", "awful", "poor")
+NEUTRAL = tuple(f"word{number}" for number in range(20))
+
+
+@pytest.fixture(scope="session")
+def bert_config() -> Callable[..., BertConfig]:
+    """Configuration of a tiny BERT; dropout off, for quick learning."""
+
+    def make(**changes: Any) -> BertConfig:
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+        dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        return BertConfig(
+            vocab_size=40, max_position_embeddings=64, initializer_range=0.2, **(sizes | dropout | changes)
+        )
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> PreTrainedTokenizerFast:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *GOOD, *BAD, *NEUTRAL]
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+
+
+@pytest.fixture
+def save(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> Callable[..., Path]:
+    """Writes a model and the tokenizer into a folder."""
+
+    def write(model: Any, name: str = "model") -> Path:
+        model.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def model_folder(save: Callable[..., Path], bert_config: Callable[..., BertConfig]) -> Path:
+    """A BERT without a task head."""
+    torch.manual_seed(1)
+    return save(BertModel(bert_config()))
+
+
+def sentences(count: int, seed: int) -> Split:
+    """Texts whose one word of judgement decides the label."""
+    source = random.Random(seed)
+    texts, labels = [], []
+    for _ in range(count):
+        label = source.randrange(2)
+        words = source.choices(NEUTRAL, k=source.randint(3, 9))
+        words.insert(source.randrange(len(words)), source.choice((BAD, GOOD)[label]))
+        texts.append(" ".join(words))
+        labels.append(label)
+    return Split(texts, None, labels)
+
+
+@pytest.fixture(scope="session")
+def data() -> ClassificationData:
+    return ClassificationData(get_task("sst2"), ("negative", "positive"), sentences(400, 1), sentences(200, 2))

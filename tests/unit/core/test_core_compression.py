@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BertForSequenceClassification
+
+from mvprune.artifact import load
+from mvprune.data import ClassificationData, Split
+from mvprune.tasks import get_task
+from mvprune_core import METHODS, Callback, CompressionError, Magnitude, Reason, Schedule, Training, compress
+from mvprune_core.models import find_model, load_model
+from mvprune_core.tasks import objective_for
+
+QUICK = Training(max_steps=120, batch_size=32, learning_rate=5e-3)
+
+
+class Recorder(Callback):
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+        self.evaluations: list[tuple[str, int, dict[str, float]]] = []
+
+    def on_phase(self, name: str) -> None:
+        self.phases.append(name)
+
+    def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
+        self.evaluations.append((phase, step, dict(metrics)))
+
+
+@pytest.fixture
+def fine_tuned(save: Callable[..., Path], bert_config: Callable[..., Any]) -> Callable[..., Path]:
+    """A model folder with a classification head and these class names."""
+
+    def make(*names: str) -> Path:
+        torch.manual_seed(1)
+        config = bert_config(num_labels=len(names))
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: index for index, name in enumerate(names)}
+        return save(BertForSequenceClassification(config), "fine-tuned")
+
+    return make
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_compresses_from_folder_to_artifact(
+    model_folder: Path, data: ClassificationData, method: str, tmp_path: Path
+) -> None:
+    recorder = Recorder()
+    result = compress(model_folder, data, method=method, density=0.2, training=QUICK, callback=recorder)
+    assert recorder.phases == ["loading", "dense", "evaluating", "pruning", "evaluating"]
+    assert [(phase, step) for phase, step, _ in recorder.evaluations] == [
+        ("dense", QUICK.max_steps),
+        ("pruning", QUICK.max_steps),
+    ]
+    assert result.metrics["dense/accuracy"] > 0.95
+    assert result.metrics["eval/accuracy"] > 0.9
+    assert result.metrics["delta/accuracy"] == result.metrics["eval/accuracy"] - result.metrics["dense/accuracy"]
+    assert result.primary_metric == "accuracy"
+
+    manifest = result.save(tmp_path / "artifact")
+    assert result.accounting == manifest.accounting
+    assert manifest.accounting.sparse_bytes == (tmp_path / "artifact" / "weights.safetensors").stat().st_size
+    assert manifest.spec["method"] == {
+        method: {
+            "schedule": {"warmup": 0.1, "cooldown": 0.2},
+            **({"score_learning_rate": 0.01} if method == "movement" else {}),
+        }
+    }
+    plain = load(tmp_path / "artifact")
+    state = plain.state_dict()
+    assert sum(int((state[name] != 0).sum()) for name in result.pruned) == result.accounting.kept_weights
+    assert result.accounting.kept_weights == sum(int(0.2 * state[name].numel()) for name in result.pruned)
+    again = objective_for(data).evaluate(plain, result.tokenizer, 128, torch.device("cpu"))
+    assert again["accuracy"] == result.metrics["eval/accuracy"]
+
+
+def test_the_same_seed_gives_the_same_result(model_folder: Path, data: ClassificationData) -> None:
+    quick = replace(QUICK, max_steps=10)
+    results = [
+        compress(model_folder, data, density=0.3, training=quick, seed=seed, dense_baseline=False) for seed in (4, 4, 5)
+    ]
+    states = [result.model.state_dict() for result in results]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    assert not all(torch.equal(value, states[2][name]) for name, value in states[0].items())
+    assert set(results[0].metrics) == {"eval/accuracy"}
+
+
+def test_a_fine_tuned_model_is_its_own_baseline(
+    fine_tuned: Callable[..., Path], model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    trained = compress(model_folder, data, method=Magnitude(), density=1.0, training=QUICK, dense_baseline=False)
+    trained.model.save_pretrained(tmp_path / "trained")
+    trained.tokenizer.save_pretrained(tmp_path / "trained")
+    recorder = Recorder()
+    result = compress(tmp_path / "trained", data, density=0.5, training=replace(QUICK, max_steps=6), callback=recorder)
+    assert recorder.phases == ["loading", "evaluating", "pruning", "evaluating"]
+    assert recorder.evaluations[0] == ("dense", 0, {"accuracy": trained.metrics["eval/accuracy"]})
+    assert result.metrics["dense/accuracy"] == trained.metrics["eval/accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        (("negative", "positive"), True),
+        (("POSITIVE", "NEGATIVE"), True),
+        (("LABEL_0", "LABEL_1"), True),
+        (("cat", "dog"), False),
+        (("negative", "neutral", "positive"), False),
+    ],
+)
+def test_a_head_is_kept_where_it_answers_the_same_question(
+    fine_tuned: Callable[..., Path], data: ClassificationData, names: tuple[str, ...], kept: bool
+) -> None:
+    folder = fine_tuned(*names)
+    loaded = load_model(find_model(folder, None), objective_for(data), seed=0)
+    assert loaded.fine_tuned is kept
+    assert loaded.config.num_labels == 2
+    if kept:
+        stored = load_file(folder / "model.safetensors")["classifier.weight"]
+        assert torch.equal(loaded.model.state_dict()["classifier.weight"], stored)
+
+
+def test_classes_in_another_order_are_translated(fine_tuned: Callable[..., Path], data: ClassificationData) -> None:
+    objective, cpu = objective_for(data), torch.device("cpu")
+    loaded = load_model(find_model(fine_tuned("positive", "negative"), None), objective, seed=0)
+    assert loaded.config.id2label == {0: "positive", 1: "negative"}
+    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
+    assert examples.targets["labels"].tolist() == [1 - label for label in data.train.labels]
+    as_it_is = objective.evaluate(loaded.model, loaded.tokenizer, 32, cpu)["accuracy"]
+    swapped = load_model(find_model(fine_tuned("negative", "positive"), None), objective, seed=0)
+    assert as_it_is == pytest.approx(1 - objective.evaluate(swapped.model, swapped.tokenizer, 32, cpu)["accuracy"])
+
+
+def test_regression(model_folder: Path, data: ClassificationData) -> None:
+    def scored(split: Split) -> Split:
+        return Split(split.texts, split.texts, [5.0 * label for label in split.labels])
+
+    task = get_task("stsb")
+    similar = ClassificationData(task, (), scored(data.train), scored(data.validation))
+    result = compress(model_folder, similar, method="magnitude", density=0.5, training=replace(QUICK, max_steps=100))
+    assert result.metrics["eval/pearson"] > 0.9
+    assert set(result.metrics) == {f"{part}/{name}" for part in ("dense", "eval", "delta") for name in task.metrics}
+
+
+@pytest.mark.parametrize("density", [0, -1, 1.5, float("nan")])
+def test_density_out_of_range_is_refused(model_folder: Path, data: ClassificationData, density: float) -> None:
+    with pytest.raises(ValueError, match=r"^density: .* given; a fraction in \(0, 1\]"):
+        compress(model_folder, data, density=density)
+
+
+def test_unknown_methods_and_short_runs_are_refused(model_folder: Path, data: ClassificationData) -> None:
+    with pytest.raises(ValueError, match="movement, magnitude"):
+        compress(model_folder, data, method="moovement", density=0.5)
+    short = Magnitude(schedule=Schedule(cooldown=0.1))
+    with pytest.raises(ValueError, match="less than one step"):
+        compress(model_folder, data, method=short, density=0.5, training=Training(max_steps=4))
+
+
+def test_density_that_rounds_away_is_not_reached(model_folder: Path, data: ClassificationData) -> None:
+    with pytest.raises(CompressionError, match="off by more than 10 %") as raised:
+        compress(model_folder, data, density=0.0015, training=replace(QUICK, max_steps=6), dense_baseline=False)
+    assert raised.value.reason is Reason.DENSITY_NOT_REACHED
+
+
+def _no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def _pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def _cut(folder: Path) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
+
+
+def _half_an_encoder(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file({name: value for name, value in tensors.items() if "layer.1." not in name}, folder / "model.safetensors")
+
+
+def _unknown_type(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "no-such-model"}))
+
+
+def _no_tokenizer(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+
+
+def _other_tokenizer(folder: Path) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"] |= {f"more{number}": 100 + number for number in range(50)}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (_no_weights, "no model.safetensors"),
+        (_pickle, "safetensors only"),
+        (_cut, "cut or corrupt"),
+        (_half_an_encoder, r"lack \d+ tensors of the encoder"),
+        (_unknown_type, "no-such-model"),
+        (_no_tokenizer, "tokenizer"),
+        (_other_tokenizer, "do not belong together"),
+    ],
+)
+def test_unusable_models_are_refused_in_one_sentence(
+    model_folder: Path, data: ClassificationData, spoil: Callable[[Path], None], words: str
+) -> None:
+    spoil(model_folder)
+    with pytest.raises(CompressionError, match=words) as raised:
+        compress(model_folder, data, density=0.5)
+    assert raised.value.reason is Reason.INVALID_MODEL
+    assert "\n" not in raised.value.message
+    assert len(raised.value.message) < 500
+
+
+def test_running_out_of_memory_has_a_reason(model_folder: Path, data: ClassificationData) -> None:
+    class Greedy(Callback):
+        def on_phase(self, name: str) -> None:
+            torch.empty(2**60, dtype=torch.uint8)
+
+    with pytest.raises(CompressionError, match="batch_size") as raised:
+        compress(model_folder, data, density=0.5, callback=Greedy())
+    assert raised.value.reason is Reason.OUT_OF_MEMORY

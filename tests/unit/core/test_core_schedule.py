@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from mvprune_core import Schedule
+
+
+def test_density_at_every_boundary() -> None:
+    densities = [Schedule(warmup=0.1, cooldown=0.3).density(step, 100, 0.03) for step in range(101)]
+    assert densities[:11] == [1.0] * 11
+    assert densities[11] < 1.0
+    assert densities[69] > 0.03
+    assert densities[70:] == [0.03] * 31
+    assert all(before > after for before, after in pairwise(densities[10:71]))
+
+
+def test_cubic_between_the_boundaries() -> None:
+    # Half-way between steps 20 and 80: v + (1 - v) / 8.
+    assert Schedule(warmup=0.2, cooldown=0.2).density(50, 100, 0.2) == pytest.approx(0.3, abs=1e-12)
+
+
+@pytest.mark.parametrize("total", [7, 10, 29, 100, 12345])
+@pytest.mark.parametrize(("warmup", "cooldown"), [(0.0, 0.2), (0.29, 0.2), (0.1, 0.7)])
+def test_starts_dense_and_ends_at_the_target(total: int, warmup: float, cooldown: float) -> None:
+    schedule = Schedule(warmup=warmup, cooldown=cooldown)
+    schedule.check(total)
+    assert schedule.density(0, total, 0.1) == 1.0
+    assert schedule.density(round(warmup * total), total, 0.1) == 1.0
+    assert schedule.density(total - round(cooldown * total), total, 0.1) == 0.1
+    assert schedule.density(total - 1, total, 0.1) == 0.1
+    assert schedule.density(total, total, 0.1) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("field", "options"),
+    [
+        ("schedule.warmup", {"warmup": -0.1}),
+        ("schedule.warmup", {"warmup": float("nan")}),
+        ("schedule.warmup", {"warmup": 1.0}),
+        ("schedule.cooldown", {"cooldown": 0.0}),
+        ("schedule.cooldown", {"cooldown": 1.5}),
+        ("schedule", {"warmup": 0.6, "cooldown": 0.4}),
+    ],
+)
+def test_refuses_a_schedule_that_never_reaches_its_target(field: str, options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=rf"^{field}:"):
+        Schedule(**options)
+
+
+@pytest.mark.parametrize(("steps", "cooldown"), [(1, 0.2), (2, 0.2), (1, 0.9)])
+def test_refuses_a_run_too_short_for_it(steps: int, cooldown: float) -> None:
+    with pytest.raises(ValueError, match="steps"):
+        Schedule(warmup=0.05, cooldown=cooldown).check(steps)

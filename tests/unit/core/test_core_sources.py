@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+
+from mvprune.data import ClassificationData
+from mvprune.tasks import UnknownTask
+from mvprune_core import CompressionError, Reason, compress, hub, load_task
+from mvprune_core.models import find_model
+
+COMMIT = "5" * 40
+TSV = "sentence\tlabel\ngood film\t1\nbad film\t0\n"
+
+
+class Hub(ThreadingHTTPServer):
+    """The part of the hub that serves models: one repository, tiny/model."""
+
+    def __init__(self, files: Path) -> None:
+        super().__init__(("127.0.0.1", 0), partial(_Handler, files))
+        self.status: int | None = None  # answered to everything, if set
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Hub
+
+    def __init__(self, files: Path, *args: object) -> None:
+        self.files = files
+        super().__init__(*args)  # type: ignore[arg-type]
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        self.wfile.write(self.answer())
+
+    def answer(self) -> bytes:
+        path = self.path.partition("?")[0]
+        names = sorted(file.name for file in self.files.iterdir())
+        if self.server.status:
+            status, body = self.server.status, b""
+        elif path.startswith("/api/models/tiny/model/tree/"):
+            tree = [{"type": "file", "path": name, "size": 1, "oid": "0" * 40} for name in names]
+            status, body = 200, json.dumps(tree).encode()
+        elif path.startswith("/api/models/tiny/model"):
+            info = {"id": "tiny/model", "sha": COMMIT, "siblings": [{"rfilename": name} for name in names]}
+            status, body = 200, json.dumps(info).encode()
+        elif path.startswith("/tiny/model/resolve/"):
+            status, body = 200, (self.files / path.rpartition("/")[2]).read_bytes()
+        else:
+            status, body = 404, b"{}"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", hashlib.sha256(body).hexdigest())
+        if status == 404:
+            self.send_header("X-Error-Code", "RepoNotFound")
+        self.end_headers()
+        return body
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def use_endpoint(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", url)
+    monkeypatch.setattr(
+        huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    for name in ("MVPRUNE_MODELS", "MVPRUNE_DATA", "MVPRUNE_ROOTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def server(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with Hub(model_folder) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        use_endpoint(monkeypatch, server.url)
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub whose port is closed."""
+    use_endpoint(monkeypatch, "http://127.0.0.1:9")
+
+
+def test_a_model_of_the_hub_is_fetched_once_and_then_works_without_it(
+    server: Hub, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (model_folder / "pytorch_model.bin").write_bytes(b"never fetched")
+    source = find_model("tiny/model", None)
+    assert source.revision == COMMIT
+    fetched = {file.name for file in source.folder.iterdir()}
+    assert fetched == {file.name for file in model_folder.iterdir()} - {"pytorch_model.bin"}
+    server.status = 503
+    assert find_model("tiny/model", None) == source
+    use_endpoint(monkeypatch, "http://127.0.0.1:9")
+    assert find_model("tiny/model", None) == source
+
+
+def test_a_model_that_the_hub_does_not_have_is_invalid(server: Hub) -> None:
+    with pytest.raises(CompressionError, match="'tiny/other' cannot be had from the hub") as raised:
+        find_model("tiny/other", None)
+    assert raised.value.reason is Reason.INVALID_MODEL
+
+
+def test_a_model_of_the_hub_without_safetensors_is_invalid(server: Hub, model_folder: Path) -> None:
+    (model_folder / "model.safetensors").rename(model_folder / "pytorch_model.bin")
+    with pytest.raises(CompressionError, match="no safetensors weights") as raised:
+        find_model("tiny/model", None)
+    assert raised.value.reason is Reason.INVALID_MODEL
+
+
+@pytest.mark.usefixtures("nobody")
+def test_without_the_hub_a_model_says_how_to_go_on(data: ClassificationData) -> None:
+    with pytest.raises(CompressionError, match=r"cannot be reached .* MVPRUNE_MODELS") as raised:
+        compress("bert-base-uncased", data, density=0.1)
+    assert raised.value.reason is Reason.UNREACHABLE_HUB
+
+
+def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "_GIVE_UP_SECONDS", 0.05)
+    answered = threading.Event()
+    with pytest.raises(hub.HubUnreachable, match="no answer"):
+        hub.ask(answered.wait)
+    answered.set()
+
+
+@pytest.mark.usefixtures("nobody")
+def test_a_name_under_the_models_root_needs_no_hub(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MVPRUNE_MODELS", str(model_folder.parent))
+    assert find_model(model_folder.name, None).folder == model_folder
+
+
+@pytest.mark.usefixtures("nobody")
+@pytest.mark.parametrize("options", [{}, {"hub_id": "owner/data"}])
+def test_without_the_hub_data_says_how_to_go_on(options: dict[str, str]) -> None:
+    with pytest.raises(CompressionError, match=r"cannot be reached .* MVPRUNE_DATA") as raised:
+        load_task("sst2", **options)
+    assert raised.value.reason is Reason.UNREACHABLE_HUB
+
+
+def test_files_come_before_everything_else(tmp_path: Path) -> None:
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text(TSV)
+    data = load_task("text-classification", train=tmp_path / "train.tsv", validation=tmp_path / "dev.tsv")
+    assert data.train.texts == ["good film", "bad film"]
+    assert data.train.labels == [1, 0]
+
+
+@pytest.mark.parametrize("by_environment", [True, False])
+def test_a_folder_with_the_files_of_the_task_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_environment: bool
+) -> None:
+    (tmp_path / "SST-2").mkdir()
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / "SST-2" / name).write_text(TSV)
+    if by_environment:
+        monkeypatch.setenv("MVPRUNE_DATA", str(tmp_path))
+        data = load_task("sst2")
+    else:
+        data = load_task("sst2", data_root=tmp_path)
+    assert data.labels == ("negative", "positive")
+
+
+def test_broken_data_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text(TSV + "fine film\t7\n")
+    (tmp_path / "dev.tsv").write_text(TSV)
+    with pytest.raises(CompressionError, match=r"train\.tsv, line 4: the label 7 is out of range") as raised:
+        load_task("sst2", train=tmp_path / "train.tsv", validation=tmp_path / "dev.tsv")
+    assert raised.value.reason is Reason.INVALID_DATASET
+
+
+def test_contradicting_arguments_are_refused() -> None:
+    with pytest.raises(UnknownTask, match="sst2"):
+        load_task("sst3")
+    with pytest.raises(ValueError, match="both are needed"):
+        load_task("sst2", train="train.tsv")
+    with pytest.raises(ValueError, match="one is allowed"):
+        load_task("sst2", train="train.tsv", validation="dev.tsv", hub_id="owner/data")
+    with pytest.raises(ValueError, match="no data of its own"):
+        load_task("text-classification")

@@ -1,0 +1,40 @@
+"""What a compression tells while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    """State after one training step.
+
+    Attributes:
+        phase: "dense" or "pruning".
+        step: steps done in this phase, from 1.
+        total_steps: of this phase.
+        density: fraction of the prunable weights that the step trained with.
+        loss: of a recent step; on a CUDA device it is refreshed every few steps, so as not to wait for the device.
+        eta_seconds: estimated time left in this phase.
+    """
+
+    phase: str
+    step: int
+    total_steps: int
+    density: float
+    loss: float
+    eta_seconds: float
+
+
+class Callback:
+    """Subclass and override what is wanted. An exception raised here ends the compression."""
+
+    def on_phase(self, name: str) -> None:
+        """A phase begins: "loading", "dense", "pruning" or "evaluating"."""
+
+    def on_step(self, progress: Progress) -> None:
+        """A training step is done."""
+
+    def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
+        """A model was evaluated after `step` steps: `phase` is "dense" or "pruning", `metrics` has plain names."""

@@ -1,0 +1,164 @@
+"""Loading models, from a folder, a name under MVPRUNE_MODELS or the hub: safetensors only, no code of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import transformers
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+from torch import nn
+
+from mvprune.references import HubModel, InvalidReference, Roots, inspect_model, resolve_model
+from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.hub import fetch_model, first_line
+from mvprune_core.masking import in_block
+from mvprune_core.tasks import Objective
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from: how the user named it, its revision on the hub ("" for a folder), its folder."""
+
+    name: str
+    revision: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model with the task's head, in float32 on the CPU.
+
+    Attributes:
+        model: the transformers model.
+        tokenizer: its tokenizer.
+        fine_tuned: its checkpoint has a head for this task already.
+    """
+
+    model: nn.Module
+    tokenizer: Any
+    fine_tuned: bool
+
+    @property
+    def config(self) -> Any:
+        """The model's transformers config."""
+        return self.model.config
+
+
+def find_model(model: str | Path, revision: str | None) -> Source:
+    """The folder of `model`: itself, or a name under MVPRUNE_MODELS, or a hub id, fetched into the hub's cache.
+
+    Raises:
+        CompressionError: INVALID_MODEL, UNREACHABLE_HUB.
+    """
+    name, path, hub_revision = str(model), Path(model).expanduser(), ""
+    try:
+        if isinstance(model, Path) or name.startswith((".", "~", "/")) or path.is_dir():
+            folder = path.resolve()
+        else:
+            found = resolve_model(name, Roots.from_environment())
+            if isinstance(found, HubModel):
+                with _quiet():
+                    folder = fetch_model(found.id, revision)
+                hub_revision = folder.name
+            else:
+                folder = found
+        inspect_model(folder)
+    except (InvalidReference, OSError) as error:
+        raise CompressionError(Reason.INVALID_MODEL, str(error)) from error
+    return Source(name, hub_revision, folder)
+
+
+def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
+    """Loads a model with the task's head. One that the checkpoint lacks, or has in another size, is drawn from `seed`.
+
+    Raises:
+        CompressionError: INVALID_MODEL.
+    """
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        config = _read(source, lambda: transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False))
+        tokenizer = _read(
+            source, lambda: transformers.AutoTokenizer.from_pretrained(source.folder, trust_remote_code=False)
+        )
+        same_question = objective.configure(config)
+        model, report = _read(
+            source,
+            lambda: objective.auto_class.from_pretrained(
+                source.folder,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            ),
+        )
+    new = sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
+    if lost := [name for name in new if in_block(name)]:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"the weights of {source.name!r} lack {len(lost)} tensors of the encoder that its config.json describes, "
+            f"such as {lost[0]}",
+        )
+    _check_tokenizer(source, tokenizer, model)
+    if getattr(model.config, "pad_token_id", None) is None:
+        model.config.pad_token_id = tokenizer.eos_token_id
+    return Loaded(model, tokenizer, fine_tuned=same_question and not new)
+
+
+def longest_input(loaded: Loaded, max_length: int) -> int:
+    """`max_length`, or less where the model takes less."""
+    positions = getattr(loaded.config, "max_position_embeddings", None) or max_length
+    return int(min(max_length, loaded.tokenizer.model_max_length, positions))
+
+
+def _check_tokenizer(source: Source, tokenizer: Any, model: Any) -> None:
+    tokens, embeddings = len(tokenizer), model.get_input_embeddings().num_embeddings
+    # Without its files, transformers builds a tokenizer that knows the special tokens alone.
+    if tokens <= len(tokenizer.all_special_tokens):
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"the model {source.name!r} has no tokenizer: put its files (tokenizer.json, vocab.txt, …) into the folder",
+        )
+    if tokens > embeddings:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"the tokenizer of {source.name!r} has {tokens:,} tokens, but the model embeds {embeddings:,}: "
+            "they do not belong together",
+        )
+
+
+def _read(source: Source, load: Callable[[], _T]) -> _T:
+    try:
+        return load()
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # transformers raises almost anything over a folder that it cannot use
+        raise CompressionError(
+            Reason.INVALID_MODEL, f"the model {source.name!r} cannot be loaded: {first_line(error)}"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences the progress bars and reports of transformers and of the hub's client."""
+    log: Any = transformers.utils.logging
+    verbosity, bars, hub_bars = log.get_verbosity(), log.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()
+        if hub_bars:
+            enable_progress_bars()

@@ -1,0 +1,83 @@
+"""What a compression gives: the sparse model, what it measures, and where it comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from mvprune.artifact import Accounting, LayerCount, Manifest, ModelSource, ResultInfo, save_model
+from mvprune_core.models import Source
+
+_PACKAGES = ("mvprune", "torch", "transformers", "numpy", "safetensors")
+
+
+@dataclass
+class Result:
+    """A compressed model.
+
+    Attributes:
+        model: a plain transformers model on the CPU, in float32, zeros in its pruned weights; in evaluation mode.
+        tokenizer: its tokenizer.
+        pruned: names of the pruned weights in its state dict.
+        info: provenance, metrics and counts, as they stand in the artifact's manifest.
+    """
+
+    model: nn.Module
+    tokenizer: Any
+    pruned: tuple[str, ...]
+    info: ResultInfo
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """`eval/…` of the pruned model, `dense/…` of the dense one, `delta/…` = eval − dense; fractions."""
+        return self.info.metrics
+
+    @property
+    def primary_metric(self) -> str:
+        """The metric to compare results by, such as accuracy."""
+        return self.info.primary_metric
+
+    @property
+    def accounting(self) -> Accounting:
+        """Exact counts; `sparse_bytes` is 0 until the artifact is saved."""
+        return self.info.accounting
+
+    @property
+    def layers(self) -> tuple[LayerCount, ...]:
+        """Counts of every pruned matrix."""
+        return self.info.layers
+
+    def save(self, directory: str | Path, *, spec: Mapping[str, Any] | None = None) -> Manifest:
+        """Writes the sparse artifact.
+
+        Args:
+            directory: a new or empty folder.
+            spec: what to record as asked for, in place of the arguments of `compress`.
+        """
+        if spec is not None:
+            self.info = replace(self.info, spec=spec)
+        manifest = save_model(Path(directory), self.model, self.tokenizer, pruned=self.pruned, result=self.info)
+        self.info = replace(self.info, accounting=manifest.accounting)
+        return manifest
+
+
+def model_source(source: Source) -> ModelSource:
+    """Provenance of a model: the digest is SHA-256 over its safetensors files in the order of their names."""
+    digest = hashlib.sha256()
+    for path in sorted(source.folder.glob("model*.safetensors")):
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    return ModelSource(name=source.name, revision=source.revision, sha256=digest.hexdigest())
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides the result."""
+    return {"python": platform.python_version()} | {package: version(package) for package in _PACKAGES}

@@ -1,0 +1,124 @@
+"""Data of a task: the user's own files, the task's files in a local folder, or the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mvprune.data import Columns, DataError, find_task_files, load_files, load_rows
+from mvprune.references import Roots
+from mvprune.tasks import Task, TaskKind, get_task
+from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.hub import HubUnreachable, dataset_reachable, first_line
+from mvprune_core.squad import find_question_files, load_question_files, load_question_rows
+from mvprune_core.tasks import TaskData
+
+
+def load_task(
+    name: str,
+    *,
+    train: str | Path | None = None,
+    validation: str | Path | None = None,
+    hub_id: str | None = None,
+    hub_config: str | None = None,
+    columns: Columns = Columns(),  # noqa: B008 (immutable)
+    data_root: str | Path | None = None,
+) -> TaskData:
+    """The data of a task, checked.
+
+    Looked for in this order: `train` and `validation` files; the data set `hub_id`; the task's own files in `data_root`
+    (GLUE's tsv layout, as in `SST-2/train.tsv`; `SQuAD/train-v1.1.json`), by default the folder in MVPRUNE_DATA; the
+    task's data set on the hub.
+
+    Args:
+        name: of the task, such as sst2 or text-classification.
+        train, validation: csv, tsv, JSON lines or parquet files (question answering: SQuAD's JSON); both or none.
+        hub_id, hub_config: a data set on the hub in place of the task's own.
+        columns: names of columns that are not found by themselves; question answering has fixed ones.
+        data_root: a folder with the tasks' own files.
+
+    Raises:
+        UnknownTask: no task has that name.
+        ValueError: the arguments contradict each other.
+        CompressionError: INVALID_DATASET, UNREACHABLE_HUB, MISSING_DEPENDENCY.
+    """
+    task = get_task(name)
+    if (train is None) != (validation is None):
+        raise ValueError("train and validation: one file is given; both are needed, or none")
+    if train is not None and hub_id is not None:
+        raise ValueError("train, validation and hub_id: both files and a data set of the hub are given; one is allowed")
+    questions = task.kind is TaskKind.QUESTION_ANSWERING
+    root = Path(data_root) if data_root is not None else Roots.from_environment().data
+    files = None
+    if train is not None and validation is not None:
+        files = Path(train), Path(validation)
+    elif hub_id is None and root is not None:
+        files = find_question_files(root) if questions else find_task_files(task, root)
+    try:
+        if files is None:
+            return _from_hub(task, hub_id, hub_config, columns)
+        return load_question_files(task, *files) if questions else load_files(task, *files, columns)
+    except DataError as error:
+        raise CompressionError(Reason.INVALID_DATASET, str(error)) from error
+
+
+def _from_hub(task: Task, hub_id: str | None, hub_config: str | None, columns: Columns) -> TaskData:
+    own = hub_id is None
+    if own and task.hub_id is None:
+        raise ValueError(f"the task {task.name} has no data of its own; give train and validation, or hub_id")
+    name, config = (task.hub_id, task.hub_config) if own else (hub_id, hub_config)
+    splits = _load_dataset(str(name), config)
+    validation = task.hub_validation if own else next((s for s in ("validation", "dev", "test") if s in splits), "")
+    if "train" not in splits or validation not in splits:
+        raise CompressionError(
+            Reason.INVALID_DATASET,
+            f"the data set {name!r} has the splits {', '.join(splits)}; needed: train, and validation, dev or test",
+        )
+    if task.kind is TaskKind.QUESTION_ANSWERING:
+        return load_question_rows(task, splits["train"], splits[validation], name=str(name))
+    labels = _label_names(splits["train"], columns.label or task.label_column)
+    return load_rows(task, splits["train"], splits[validation], columns, name=str(name), labels=labels)
+
+
+def _label_names(split: Any, column: str) -> tuple[str, ...]:
+    return tuple(getattr(split.features.get(column), "names", None) or ())
+
+
+def _load_dataset(hub_id: str, config: str | None) -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise CompressionError(
+            Reason.MISSING_DEPENDENCY, "data sets of the hub need the package datasets: pip install 'mvprune[worker]'"
+        ) from error
+    try:
+        dataset_reachable(hub_id)
+        return datasets.load_dataset(hub_id, config)
+    except HubUnreachable as unreachable:
+        try:
+            with _offline(datasets):
+                return datasets.load_dataset(hub_id, config)
+        except Exception as error:
+            raise CompressionError(
+                Reason.UNREACHABLE_HUB,
+                f"the Hugging Face hub cannot be reached ({first_line(unreachable)}) and the data set {hub_id!r} is "
+                "not in its cache; give your own files (--train and --validation), or set MVPRUNE_DATA to a folder "
+                "with the task's files, such as SST-2/train.tsv",
+            ) from error
+    except (ValueError, OSError, datasets.exceptions.DatasetGenerationError) as error:
+        raise CompressionError(
+            Reason.INVALID_DATASET, f"the data set {hub_id!r} cannot be read: {first_line(error)}"
+        ) from error
+
+
+@contextmanager
+def _offline(datasets: Any) -> Iterator[None]:
+    """Makes `datasets` look into its cache alone, without first trying the hub for half a minute."""
+    before = datasets.config.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before
