@@ -66,7 +66,8 @@ def main() -> int:
         command = [
             "submit", "--model", str(inputs.model), "--task", "text-classification",
             "--train", str(inputs.train), "--validation", str(inputs.validation),
-            "--method", "movement", "--density", DENSITY, "--max-steps", STEPS, "--batch-size", "16", "--wait", "--download", str(target),
+            "--method", "movement", "--density", DENSITY, "--max-steps", STEPS, "--batch-size", "16",
+            "--wait", "--download", str(target),
         ]  # fmt: skip
         print(f"3/4  mvpctl {' '.join(command)}", flush=True)
         code = subprocess.call([BIN / "mvpctl", *command], env={**os.environ, "MVPRUNE_ADDRESS": address})

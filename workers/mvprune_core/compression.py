@@ -19,7 +19,7 @@ from mvprune_core.methods import Method, get_method
 from mvprune_core.models import Loaded, Source, find_model, load_model, longest_input
 from mvprune_core.result import Result, model_source, versions
 from mvprune_core.tasks import Objective, TaskData, objective_for
-from mvprune_core.training import Settings, Training, train
+from mvprune_core.training import BASE_WIDTH, Settings, Training, train
 
 _DENSITY_TOLERANCE = 0.1  # relative
 
@@ -68,7 +68,7 @@ def compress(
         source = model if isinstance(model, Source) else find_model(model, revision)
         loaded = load_model(source, objective, seed)
         prunable_layers(loaded.model)
-        settings = training.settings(objective.task)
+        settings = training.settings(objective.task, getattr(loaded.config, "hidden_size", BASE_WIDTH))
         run = _Run(objective, settings, seed, place, tell, loaded)
         chosen.schedule.check(run.total_steps)
         metrics: dict[str, float] = {}

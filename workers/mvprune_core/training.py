@@ -22,6 +22,8 @@ from mvprune_core.masking import Masks, in_block
 
 LEARNING_RATE_WARMUP = 0.1  # fraction of the steps
 CLIP_NORM = 1.0
+BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
+NARROW_LEARNING_RATE = 3e-4
 _STEPS_BETWEEN_SYNCS = 10  # on a device that works apart from the CPU
 
 
@@ -34,7 +36,8 @@ class Training:
         epochs: passes over the training data, may be a fraction.
         batch_size: examples a step.
         learning_rate: of the weights (AdamW), reached after a linear warm-up over 10 % of the steps, then falling
-            linearly to 0.
+            linearly to 0. Models narrower than BERT-base take 3e-4 by default, not the task's rate, which suits
+            BERT-base: at 3e-5 a model of width 384 learns next to nothing in a few hundred steps.
         weight_decay: of the weights; never of biases, norms and scores.
         max_length: tokens an input; longer ones are cut.
 
@@ -59,13 +62,14 @@ class Training:
         if self.max_steps is not None and self.epochs is not None:
             raise ValueError("training: max_steps and epochs are both given; one of them decides the length of the run")
 
-    def settings(self, task: Task) -> Settings:
-        """These settings with the task's defaults filled in."""
+    def settings(self, task: Task, hidden_size: int = BASE_WIDTH) -> Settings:
+        """These settings with the defaults of the task, and of the model's width, filled in."""
+        usual_rate = task.learning_rate if hidden_size >= BASE_WIDTH else NARROW_LEARNING_RATE
         return Settings(
             max_steps=self.max_steps,
             epochs=self.epochs or task.epochs,
             batch_size=self.batch_size or task.batch_size,
-            learning_rate=self.learning_rate or task.learning_rate,
+            learning_rate=self.learning_rate or usual_rate,
             weight_decay=task.weight_decay if self.weight_decay is None else self.weight_decay,
             max_length=self.max_length or task.max_length,
         )

@@ -171,7 +171,6 @@ def upgrade() -> None:
         batch_op.create_index("uq_metrics_attempt_uid_metric_step", ["attempt_uid", "metric", "step"], unique=True)
 
 
-
 def downgrade() -> None:
     with op.batch_alter_table("metrics", schema=None) as batch_op:
         batch_op.drop_index("uq_metrics_attempt_uid_metric_step")
