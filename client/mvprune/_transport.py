@@ -88,7 +88,7 @@ class Transport:
             address,
             options=[
                 ("grpc.enable_retries", 0),
-                # Streams without a thread of gRPC's own: with one, Ctrl-C in the wrong moment leaves close() waiting for ever.
+                # Streams without a thread of gRPC's: with one, Ctrl-C in a bad moment leaves close() waiting for ever.
                 (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
                 # The connect timeout: without it a host that drops packets is waited for 20 s.
                 ("grpc.min_reconnect_backoff_ms", int(1000 * CONNECT_SECONDS)),

@@ -87,7 +87,12 @@ def test_wait_returns_the_job_that_succeeded(fake: Fake, client: Client) -> None
         _updates(_update(3, "SUCCEEDED", done=True)),
     ]
     seen: list[JobState] = []
-    done = client.get("j1").wait(on_progress=lambda job: seen.append(job.state))
+
+    def report(job: mvprune.Job) -> None:
+        assert job.refresh().state is JobState.QUEUED  # calls may be made while the stream is open
+        seen.append(job.state)
+
+    done = client.get("j1").wait(on_progress=report)
     assert done.state is JobState.SUCCEEDED
     assert seen == [JobState.QUEUED, JobState.QUEUED, JobState.RUNNING, JobState.SUCCEEDED]
 
