@@ -9,10 +9,10 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import Message
-from mvprune.references import Roots
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
+from mvprune.references import Roots
 from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api import mapping
