@@ -103,8 +103,8 @@ def _status(error: ApiError) -> status_pb2.Status:
 async def _abort(context: grpc.aio.ServicerContext, error: Exception) -> NoReturn:
     api_error = _as_api_error(error)
     # Metadata has a size limit of about 8 KiB in all.
-    api_error.message = api_error.message[:3000]
-    api_error.violations = tuple(Violation(f[:200], d[:500]) for f, d in api_error.violations[:6])
+    api_error.message = api_error.message[:800]
+    api_error.violations = tuple(Violation(f[:100], d[:400]) for f, d in api_error.violations[:12])
     details = _status(api_error).SerializeToString()
     await context.abort(api_error.code, api_error.message, (("grpc-status-details-bin", details),))
     raise AssertionError("abort raises")

@@ -88,9 +88,7 @@ class Checker:
         if policy.HasField("start_timeout") and not 1 <= policy.start_timeout.seconds <= 86_400:
             self._bad("job.policy.start_timeout", f"{policy.start_timeout.seconds}s", "1 s to 1 day")
         self._check_model(spec)
-        task = self._check_task(spec)
-        if task is not None:
-            self._check_data(task, spec)
+        self._check_data(self._check_task(spec), spec)
 
     def check_feasible(self, capacity: Capacity) -> None:
         """Refuses resources that no node has."""
@@ -174,7 +172,7 @@ class Checker:
             self._add("job.spec.task", str(error))
             return None
 
-    def _check_data(self, task: Task, spec: job_pb2.CompressionSpec) -> None:
+    def _check_data(self, task: Task | None, spec: job_pb2.CompressionSpec) -> None:
         dataset, field = spec.dataset, "job.spec.dataset"
         if dataset.hub_id:
             if dataset.train or dataset.validation:
@@ -186,13 +184,15 @@ class Checker:
         elif dataset.train or dataset.validation:
             train = self._data_path(f"{field}.train", dataset.train)
             validation = self._data_path(f"{field}.validation", dataset.validation)
-            if train and validation:
+            if task and train and validation:
                 columns = Columns(
                     text=dataset.text_column or None,
                     text_pair=dataset.text_pair_column or None,
                     label=dataset.label_column or None,
                 )
                 self._check_files(task, train, validation, columns)
+        elif task is None:
+            return
         elif task.hub_id is None:
             self._add(field, f"the task {task.name} needs data: train and validation files, or a data set on the hub")
         elif self._roots.data is not None:
