@@ -77,14 +77,19 @@ def test_interrupted(fake: Fake) -> None:
         done.wait(30)
 
     fake.answers |= {"GetJob": always(job()), "WatchJob": silent}
-    command = [sys.executable, "-c", "import sys; from mvprune.cli import main; sys.exit(main())", "wait", NAME]
+    # A shell's background jobs ignore SIGINT, and so would whatever the tests start in one.
+    heard = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heard}; from mvprune.cli import main; sys.exit(main())", "wait", NAME]
     env = {**os.environ, "MVPRUNE_ADDRESS": fake.address}
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "RUNNING\n"
         assert watching.wait(30)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        try:
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert (out, err.strip()) == ("", "interrupted; job j1 goes on. Wait again: mvpctl wait j1")
 
