@@ -58,9 +58,9 @@ class Plane:
         return [message async for message in call]
 
 
-@pytest.fixture
-async def plane(tmp_path: Path, tiny: Tiny) -> AsyncIterator[Plane]:
-    settings = Settings(
+def local_settings(tmp_path: Path, tiny: Tiny) -> Settings:
+    """A server on free ports with quick leases, that runs jobs as plain processes."""
+    return Settings(
         home=tmp_path / "home",
         address="127.0.0.1:0",
         worker_address="127.0.0.1:0",
@@ -70,6 +70,11 @@ async def plane(tmp_path: Path, tiny: Tiny) -> AsyncIterator[Plane]:
         lease_seconds=3,
         heartbeat_seconds=0.2,
     )
+
+
+@pytest.fixture
+async def plane(tmp_path: Path, tiny: Tiny) -> AsyncIterator[Plane]:
+    settings = local_settings(tmp_path, tiny)
     async with Service(settings) as service:
         plane = Plane(service, tiny)
         yield plane
@@ -332,16 +337,7 @@ async def test_listening_beyond_this_machine_has_to_be_meant(tmp_path: Path) -> 
 
 
 async def test_a_restarted_server_goes_on_with_its_jobs(tmp_path: Path, tiny: Tiny) -> None:
-    settings = Settings(
-        home=tmp_path / "home",
-        address="127.0.0.1:0",
-        worker_address="127.0.0.1:0",
-        executor="local",
-        models=tiny.models,
-        roots=(tiny.train.parent,),
-        lease_seconds=3,
-        heartbeat_seconds=0.2,
-    )
+    settings = local_settings(tmp_path, tiny)
     async with Service(settings) as service:
         settings = settings.model_copy(update={"address": service.address, "worker_address": service.worker_address})
         plane = Plane(service, tiny)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from mvprune.artifact import Accounting, ArtifactError, DatasetSource, ResultInfo, round_values
+from mvprune.tasks import Task
 from mvprune_core.accounting import account
 from mvprune_core.callbacks import Callback
 from mvprune_core.errors import CompressionError, Reason
@@ -68,7 +69,7 @@ def compress(
         source = model if isinstance(model, Source) else find_model(model, revision)
         loaded = load_model(source, objective, seed)
         prunable_layers(loaded.model)
-        settings = training.settings(objective.task, getattr(loaded.config, "hidden_size", BASE_WIDTH))
+        settings = training.settings(data.task, getattr(loaded.config, "hidden_size", BASE_WIDTH))
         run = _Run(objective, settings, seed, place, tell, loaded)
         chosen.schedule.check(run.total_steps)
         metrics: dict[str, float] = {}
@@ -86,13 +87,11 @@ def compress(
         }
         loaded.model.cpu()
     info = ResultInfo(
-        spec=_spec(source, objective, chosen, density, settings, seed),
+        spec=_spec(source, data.task, chosen, density, settings, seed),
         model=model_source(source),
-        dataset=DatasetSource(
-            objective.task.name, objective.fingerprint, objective.train_rows, objective.validation_rows
-        ),
+        dataset=DatasetSource(data.task.name, data.fingerprint, len(data.train), len(data.validation)),
         metrics=metrics,
-        primary_metric=objective.task.primary_metric,
+        primary_metric=data.task.primary_metric,
         accounting=accounting,
         layers=layers,
         versions=versions(),
@@ -176,12 +175,12 @@ def _check_density(accounting: Accounting) -> None:
 
 
 def _spec(
-    source: Source, objective: Objective, method: Method, density: float, settings: Settings, seed: int
+    source: Source, task: Task, method: Method, density: float, settings: Settings, seed: int
 ) -> Mapping[str, Any]:
     return {
         "model": source.name,
         "model_revision": source.revision,
-        "task": objective.task.name,
+        "task": task.name,
         "method": {method.name: asdict(method)},
         "target_density": density,
         "training": {name: value for name, value in asdict(settings).items() if value is not None},

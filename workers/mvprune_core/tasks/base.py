@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from mvprune.tasks import Task
 from mvprune_core.batching import Examples
 
 EVALUATION_BATCH = 64
@@ -15,22 +14,6 @@ EVALUATION_BATCH = 64
 
 class Objective(Protocol):
     """One kind of task over one data set: which head, which examples, how well a model does."""
-
-    @property
-    def task(self) -> Task:
-        """The task."""
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the data."""
-
-    @property
-    def train_rows(self) -> int:
-        """Rows to train on."""
-
-    @property
-    def validation_rows(self) -> int:
-        """Rows to evaluate on."""
 
     @property
     def auto_class(self) -> Any:

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification
 
 from mvprune.data import ClassificationData, Split
-from mvprune.tasks import Task, TaskKind
+from mvprune.tasks import TaskKind
 from mvprune_core.batching import Examples, Indices, add_inputs, evaluation_batches, pad_token, tokenize
 from mvprune_core.metrics import compute_metrics
 from mvprune_core.tasks.base import EVALUATION_BATCH
@@ -27,22 +27,6 @@ class Classification:
     """The objective of `ClassificationData`. A fine-tuned model keeps the order of classes in its config."""
 
     data: ClassificationData
-
-    @property
-    def task(self) -> Task:
-        return self.data.task
-
-    @property
-    def fingerprint(self) -> str:
-        return self.data.fingerprint
-
-    @property
-    def train_rows(self) -> int:
-        return len(self.data.train)
-
-    @property
-    def validation_rows(self) -> int:
-        return len(self.data.validation)
 
     @property
     def auto_class(self) -> Any:
@@ -78,14 +62,14 @@ class Classification:
             for indices in evaluation_batches(examples.lengths, EVALUATION_BATCH):
                 logits[torch.from_numpy(indices)] = model(**examples.batch(indices, device)).logits.float().cpu()
         if self._regression:
-            return compute_metrics(self.task.metrics, logits[:, 0].numpy(), references)
+            return compute_metrics(self.data.task.metrics, logits[:, 0].numpy(), references)
         # Column i of these logits is the class that the data numbers i.
         logits = logits[:, torch.from_numpy(self._model_classes(config))]
-        return compute_metrics(self.task.metrics, logits.argmax(dim=1).numpy(), references)
+        return compute_metrics(self.data.task.metrics, logits.argmax(dim=1).numpy(), references)
 
     @property
     def _regression(self) -> bool:
-        return self.task.kind is TaskKind.REGRESSION
+        return self.data.task.kind is TaskKind.REGRESSION
 
     def _model_classes(self, config: Any) -> Indices:
         """The model's number of each of the data's classes, shape (classes,)."""

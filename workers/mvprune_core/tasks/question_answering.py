@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import AutoModelForQuestionAnswering
 
-from mvprune.tasks import Task
 from mvprune_core.batching import Examples, add_inputs, evaluation_batches, pad_token, tokenize
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.metrics import exact_match, token_f1
@@ -50,22 +49,6 @@ class QuestionAnswering:
     """The objective of `QuestionAnsweringData`."""
 
     data: QuestionAnsweringData
-
-    @property
-    def task(self) -> Task:
-        return self.data.task
-
-    @property
-    def fingerprint(self) -> str:
-        return self.data.fingerprint
-
-    @property
-    def train_rows(self) -> int:
-        return len(self.data.train)
-
-    @property
-    def validation_rows(self) -> int:
-        return len(self.data.validation)
 
     @property
     def auto_class(self) -> Any:
