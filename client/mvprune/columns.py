@@ -69,12 +69,12 @@ def find_columns(task: Task, table: Table, wanted: Columns) -> tuple[str, list[s
     """The label column and the one or two text columns of `table` for `task`.
 
     Where nothing is named, the task's own columns are looked for, then well-known names, in any case of letters.
-    One text or two: as many as the task has; for text-classification, as many as are found.
+    One text or two: as many as the task has; as many as are found where the user brings the data.
 
     Raises:
         DataError: nothing was found, or a named column is not there.
     """
-    widths = (1, 2) if task.discovers_labels else (len(task.text_columns),)
+    widths = (1, 2) if task.hub_id is None else (len(task.text_columns),)
     if wanted.text is None and wanted.text_pair is not None:
         raise DataError(table.path, "text_pair_column is given without text_column; give both")
     named = [name for name in (wanted.text, wanted.text_pair) if name is not None]
@@ -87,7 +87,7 @@ def find_columns(task: Task, table: Table, wanted: Columns) -> tuple[str, list[s
     if named:
         candidates = [tuple(named)]
     else:
-        own = [] if task.discovers_labels else [task.text_columns]
+        own = [] if task.hub_id is None else [task.text_columns]
         candidates = own + [names for names in _TEXTS if len(names) in widths]
     for names in candidates:
         found = [column for name in names if (column := _find(table, [name])) is not None]
@@ -97,6 +97,18 @@ def find_columns(task: Task, table: Table, wanted: Columns) -> tuple[str, list[s
             raise DataError(table.path, f"one column is named twice: text {listed(named)}, label {label}")
     known = ", ".join(" + ".join(names) for names in candidates)
     raise _missing(table, "text", " + ".join(named) if named else None, known)
+
+
+def find_column(table: Table, role: str, named: str | None, known: tuple[str, ...]) -> str:
+    """The column called `named`, or else the first of `known` that there is, in any case of letters.
+
+    Raises:
+        DataError: there is none; `role` ("text", "label") says what for.
+    """
+    found = _find(table, known if named is None else [named])
+    if found is None:
+        raise _missing(table, role, named, ", ".join(known))
+    return found
 
 
 def _missing(table: Table, role: str, named: str | None, known: str) -> DataError:

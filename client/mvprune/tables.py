@@ -15,9 +15,10 @@ import csv
 import json
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
 MAX_BYTES = 2 * 2**30
 
@@ -47,12 +48,14 @@ class Table:
         rows: called once with the wanted columns, iterates over (line, cells); a row that does not fit the header
             comes as a sentence in place of its cells. Raises DataError on what cannot be read.
         unit: what `line` counts, "line" or "row".
+        classes: by column, the names that its numbers stand for, where the data set knows them.
     """
 
     path: Path | str
     columns: tuple[str, ...]
     rows: Callable[[Sequence[str]], Iterator[tuple[int, Sequence[object] | str]]]
     unit: str = "line"
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def shown(value: object) -> str:
@@ -84,16 +87,7 @@ def read_table(path: Path, implied_header: tuple[str, ...] = ()) -> Table:
     Raises:
         DataError: the file is missing, too large, empty, of another kind, or its beginning cannot be read.
     """
-    try:
-        status = path.stat()
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    if not stat.S_ISREG(status.st_mode):
-        raise DataError(path, "this is not a file")
-    if status.st_size == 0:
-        raise DataError(path, "the file is empty")
-    if status.st_size > MAX_BYTES:
-        raise DataError(path, f"the file has {status.st_size:,} bytes; at most {MAX_BYTES:,} are allowed")
+    check_file(path)
     match path.suffix.lower():
         case ".csv":
             return _delimited(path, _csv_records(path), implied_header)
@@ -108,18 +102,70 @@ def read_table(path: Path, implied_header: tuple[str, ...] = ()) -> Table:
             raise DataError(path, f"the suffix {shown(suffix)} is not known; allowed: {allowed}")
 
 
-def table_of_rows(name: str, rows: Iterable[Mapping[str, object]]) -> Table:
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file, numbered from 1, with their ends.
+
+    Only a line feed ends one: text may hold the other separators of Unicode.
+
+    Raises:
+        DataError: the file is missing, too large or empty, or it is not UTF-8.
+    """
+    check_file(path)
+    return enumerate(_lines(path), 1)
+
+
+def check_file(path: Path) -> None:
+    """Raises DataError where `path` is missing, no regular file, empty, or larger than 2 GiB."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(path, "this is not a file")
+    if status.st_size == 0:
+        raise DataError(path, "the file is empty")
+    if status.st_size > MAX_BYTES:
+        raise DataError(path, f"the file has {status.st_size:,} bytes; at most {MAX_BYTES:,} are allowed")
+
+
+def checked_text(table: Table, line: int, column: str, value: object) -> str:
+    """The cell `value` of `column`. Raises DataError where it is not text, blank, or cannot be written as UTF-8."""
+    if isinstance(value, str) and value.strip() and is_writable(value):
+        return value
+    if value is None:
+        found = "missing"
+    elif not isinstance(value, str):
+        found = f"{shown(value)}, which is not text"
+    elif not value.strip():
+        found = "empty"
+    else:
+        found = f"{shown(value)}, which holds a NUL character or half a surrogate pair"
+    raise DataError(table.path, f"{shown(column)} is {found}", line=line, unit=table.unit)
+
+
+def is_writable(text: str) -> bool:
+    """Whether a text has neither NUL characters nor halves of surrogate pairs."""
+    try:
+        return "\0" not in text and (text.isascii() or text.encode() is not None)
+    except UnicodeEncodeError:
+        return False
+
+
+def table_of_rows(
+    name: str, rows: Iterable[Mapping[str, object]], classes: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Table:
     """A table of rows that are in memory already, such as a data set of the hub called `name`."""
-    return _objects(name, enumerate(rows, 1), unit="row")
+    return replace(_objects(name, enumerate(rows, 1), unit="row"), classes=classes)
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def unreadable(path: Path, error: Exception) -> DataError:
+    """The DataError for what the system or a library said of a file."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0][:200]
     return DataError(path, f"the file cannot be read ({reason})")
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Decoded lines with their ends. Only a line feed ends one: text may hold the other separators of Unicode."""
+    """Decoded lines with their ends."""
     try:
         with path.open("rb") as file:
             for number, raw in enumerate(file, 1):
@@ -132,7 +178,7 @@ def _lines(path: Path) -> Iterator[str]:
                     found = f"byte 0x{line[error.start]:02x} at position {error.start + 1} is not UTF-8"
                     raise DataError(path, f"{found}; text must be UTF-8", line=number) from None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
 
 
 def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -208,20 +254,20 @@ def _parquet(path: Path) -> Table:
         from pyarrow import parquet
     except ImportError:
         raise DataError(path, "reading parquet needs pyarrow: pip install pyarrow") from None
-    unreadable = (pyarrow.ArrowException, OSError, ValueError, OverflowError)
+    broken = (pyarrow.ArrowException, OSError, ValueError, OverflowError)
     try:
         file = parquet.ParquetFile(path)
         columns = tuple(file.schema_arrow.names)
-    except unreadable as error:
-        raise _unreadable(path, error) from None
+    except broken as error:
+        raise unreadable(path, error) from None
 
     def rows(names: Sequence[str]) -> Iterator[tuple[int, Sequence[object] | str]]:
         try:
             batches = file.iter_batches(columns=list(names))
             columns_of_batches = ([batch.column(name).to_pylist() for name in names] for batch in batches)
             yield from enumerate(chain.from_iterable(zip(*lists, strict=True) for lists in columns_of_batches), 1)
-        except unreadable as error:
-            raise _unreadable(path, error) from None
+        except broken as error:
+            raise unreadable(path, error) from None
 
     return Table(path, _distinct(path, columns), rows, "row")
 

@@ -1,7 +1,8 @@
 """The task vocabulary: what each named task reads, predicts and is measured by.
 
 Columns, label order and splits are those of the data sets on the Hugging Face hub (`nyu-mll/glue`,
-`rajpurkar/squad`); folder names are those of GLUE's own download (Wang et al. 2019, arXiv:1804.07461).
+`rajpurkar/squad`, `rajpurkar/squad_v2`, `lhoestq/conll2003`, `Salesforce/wikitext`); folder and file names are those of
+GLUE's own download (Wang et al. 2019, arXiv:1804.07461) and of the other data sets' authors.
 """
 
 from __future__ import annotations
@@ -20,10 +21,27 @@ class TaskKind(StrEnum):
     CLASSIFICATION = "classification"
     REGRESSION = "regression"
     QUESTION_ANSWERING = "question-answering"
+    TOKEN_CLASSIFICATION = "token-classification"  # noqa: S105 (not a password)
+    MASKED_LM = "masked-lm"
 
 
 class UnknownTask(ValueError):
     """There is no task of that name; the text lists the names."""
+
+
+@dataclass(frozen=True)
+class FurtherValidation:
+    """A second split to evaluate on.
+
+    Attributes:
+        name: the ending of its metrics' names, after an underscore.
+        hub_split: its name on the hub.
+        file: its file in the task's folder.
+    """
+
+    name: str
+    hub_split: str
+    file: str
 
 
 @dataclass(frozen=True)
@@ -35,15 +53,18 @@ class Task:
         kind: what the head predicts.
         description: one line for people.
         text_columns: one or two columns of text, by the hub's names.
-        label_column: the column to predict, by the hub's name.
-        labels: label names in the order of their numbers; empty for regression, for question answering, and
-            where the labels are discovered in the user's own data (text-classification).
-        metrics: what is reported, as fractions (accuracy, f1, exact_match) or correlations.
+        label_column: the column to predict, by the hub's name; "" where the text itself is (masked-lm).
+        labels: label names in the order of their numbers; empty where they are discovered in the data
+            (text-classification, ner), and where there are none.
+        metrics: what is reported: fractions (accuracy, f1, exact_match), correlations, or a perplexity. Those of a
+            split that the data does not have are left out (accuracy_mismatched, no_ans_f1).
         primary_metric: the one of `metrics` that results are compared by.
         hub_id, hub_config: the task's data set on the hub; None where the user brings the data.
         hub_validation: the hub split to evaluate on (the test splits of GLUE have no labels).
-        folder: GLUE's name for the folder with its tsv files; None where there is none.
-        validation_file: the file in `folder` to evaluate on.
+        folder: the folder with its files; None where there is none.
+        train_file, validation_file: the files in `folder`, as patterns of `Path.glob`.
+        more_validation: further splits to evaluate on.
+        allows_no_answer: question answering: the passage may not hold the answer.
         implied_header: the columns of the official tsv files where these have no header line (CoLA).
         has_broken_rows: the official files hold a few damaged rows, left out as the hub's loader does.
         max_length: tokens an input, longer ones are cut (question answering: the length of a window).
@@ -62,7 +83,10 @@ class Task:
     hub_config: str | None = None
     hub_validation: str = "validation"
     folder: str | None = None
+    train_file: str = "train.tsv"
     validation_file: str = "dev.tsv"
+    more_validation: tuple[FurtherValidation, ...] = ()
+    allows_no_answer: bool = False
     implied_header: tuple[str, ...] = ()
     has_broken_rows: bool = False
     max_length: int = 128
@@ -74,7 +98,18 @@ class Task:
     @property
     def discovers_labels(self) -> bool:
         """Whether the label names come from the data."""
-        return self.kind is TaskKind.CLASSIFICATION and not self.labels
+        return self.kind in (TaskKind.CLASSIFICATION, TaskKind.TOKEN_CLASSIFICATION) and not self.labels
+
+    @property
+    def split_metrics(self) -> tuple[str, ...]:
+        """The metrics of one split; those of further splits have the same names with an ending."""
+        endings = tuple(f"_{split.name}" for split in self.more_validation)
+        return tuple(name for name in self.metrics if not name.endswith(endings))
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether of two results the one with the larger primary metric is the better."""
+        return self.primary_metric != "perplexity"
 
 
 _PAIR = ("sentence1", "sentence2")
@@ -153,12 +188,13 @@ _ALL = (
         text_columns=("premise", "hypothesis"),
         label_column="label",
         labels=("entailment", "neutral", "contradiction"),
-        metrics=("accuracy",),
+        metrics=("accuracy", "accuracy_mismatched"),
         primary_metric="accuracy",
         hub_config="mnli",
         hub_validation="validation_matched",
         folder="MNLI",
         validation_file="dev_matched.tsv",
+        more_validation=(FurtherValidation("mismatched", "validation_mismatched", "dev_mismatched.tsv"),),
     ),
     Task(
         name="qnli",
@@ -208,18 +244,90 @@ _ALL = (
         metrics=("exact_match", "f1"),
         primary_metric="f1",
         hub_id="rajpurkar/squad",
+        folder="SQuAD",
+        train_file="train-v1.1*.json",
+        validation_file="dev-v1.1*.json",
         max_length=384,
         batch_size=16,
     ),
     Task(
+        name="squad_v2",
+        kind=TaskKind.QUESTION_ANSWERING,
+        description="the same, or that the passage does not answer it (SQuAD 2.0)",
+        text_columns=("question", "context"),
+        label_column="answers",
+        labels=(),
+        metrics=("exact_match", "f1", "has_ans_f1", "no_ans_f1"),
+        primary_metric="f1",
+        hub_id="rajpurkar/squad_v2",
+        folder="SQuAD",
+        train_file="train-v2.0*.json",
+        validation_file="dev-v2.0*.json",
+        allows_no_answer=True,
+        max_length=384,
+        batch_size=16,
+    ),
+    Task(
+        name="ner",
+        kind=TaskKind.TOKEN_CLASSIFICATION,
+        description="named entities in sentences (CoNLL 2003, or your own tags)",
+        text_columns=("tokens",),
+        label_column="ner_tags",
+        labels=(),
+        metrics=("f1", "precision", "recall", "accuracy"),
+        primary_metric="f1",
+        hub_id="lhoestq/conll2003",
+        folder="CoNLL-2003",
+        train_file="train.txt",
+        validation_file="valid.txt",
+        max_length=256,
+    ),
+    Task(
+        name="wikitext-2",
+        kind=TaskKind.MASKED_LM,
+        description="hidden words of Wikipedia's good articles (WikiText-2)",
+        text_columns=("text",),
+        label_column="",
+        labels=(),
+        metrics=("perplexity", "accuracy"),
+        primary_metric="perplexity",
+        hub_id="Salesforce/wikitext",
+        hub_config="wikitext-2-v1",
+        folder="WikiText-2",
+        train_file="wiki.train.tokens",
+        validation_file="wiki.valid.tokens",
+    ),
+    Task(
         name="text-classification",
         kind=TaskKind.CLASSIFICATION,
-        description="your own texts and labels",
+        description="your own texts, or pairs of texts, and labels",
         text_columns=("text",),
         label_column="label",
         labels=(),
         metrics=("accuracy",),
         primary_metric="accuracy",
+        hub_id=None,
+    ),
+    Task(
+        name="text-regression",
+        kind=TaskKind.REGRESSION,
+        description="your own texts, or pairs of texts, and numbers",
+        text_columns=("text",),
+        label_column="label",
+        labels=(),
+        metrics=("pearson", "spearman"),
+        primary_metric="pearson",
+        hub_id=None,
+    ),
+    Task(
+        name="masked-lm",
+        kind=TaskKind.MASKED_LM,
+        description="hidden words of your own texts",
+        text_columns=("text",),
+        label_column="",
+        labels=(),
+        metrics=("perplexity", "accuracy"),
+        primary_metric="perplexity",
         hub_id=None,
     ),
 )

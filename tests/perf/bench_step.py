@@ -1,36 +1,46 @@
-"""One fine-pruning step against a dense step, and against a masked linear that sorts in every forward pass.
+"""One fine-pruning step against a dense step by transformers' Trainer, and against a layer that sorts in every pass.
 
 Run: make bench. CPU: one thread, the rivals interleaved, the minimum of N rounds; ratios are what counts.
 
-dense      the plain model, embeddings frozen, the same optimizer
-movement   exact top-v once a step, fp32 scores (mvprune_core)
-sorting    as the original research code did it: every forward pass sorts every score matrix
+dense      transformers' Trainer: fused AdamW, clipping at 1, embeddings frozen
+movement   exact top-v after every step, fp32 scores (mvprune_core), the same optimizer and clipping
+distilled  the same, with a teacher's cached logits
+sorting    as the original research code did it: every forward pass sorts every score matrix; Trainer's step otherwise
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import linear
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from mvprune_core import Movement
-from mvprune_core.masking import Masks, prunable_layers
+from mvprune.tasks import get_task
+from mvprune_core import Callback, Movement, Schedule, Training
+from mvprune_core.batching import Examples
+from mvprune_core.distillation import Lessons
+from mvprune_core.families import prunable_layers
+from mvprune_core.masking import Masks
+from mvprune_core.training import FineTuning
 
 SHAPES = {
-    "BERT-small": BertConfig(
-        hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=2048, vocab_size=1000
-    ),
-    "BERT-base": BertConfig(vocab_size=1000),
+    "BERT-small": {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048},
+    "BERT-base": {},
 }
+KINDS = ("dense", "movement", "distilled", "sorting")
 DENSITY = 0.1
+LENGTH = 128
+
+Step = Callable[[], None]
 
 
 class _TopV(torch.autograd.Function):
@@ -52,45 +62,86 @@ class SortingLinear(nn.Module):
     def __init__(self, inner: nn.Linear) -> None:
         super().__init__()
         self.weight, self.bias = inner.weight, inner.bias
-        self.scores = nn.Parameter(torch.zeros_like(inner.weight))
+        self.scores = nn.Parameter(torch.randn_like(inner.weight) * 1e-3)
 
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, _TopV.apply(self.scores) * self.weight, self.bias)
 
 
-def build(config: BertConfig, kind: str, batch: dict[str, Tensor]) -> Callable[[], None]:
-    """A function that runs one training step."""
+def model_of(shape: str) -> BertForSequenceClassification:
+    """A model with random weights, embeddings frozen."""
     torch.manual_seed(0)
-    model = BertForSequenceClassification(config)
+    model = BertForSequenceClassification(BertConfig(vocab_size=1000, **SHAPES[shape]))
     model.bert.embeddings.requires_grad_(False)
-    masks, scores = None, []
-    if kind == "movement":
-        masks = Masks(model, Movement(), seed=0, target=DENSITY)
-        scores = list(masks.scores)
-    elif kind == "sorting":
-        for name, layer in prunable_layers(model).items():
-            parent, _, child = name.rpartition(".")
-            setattr(model.get_submodule(parent), child, SortingLinear(layer))
-        scores = [layer.scores for layer in model.modules() if isinstance(layer, SortingLinear)]
-    apart = {id(score) for score in scores}
-    weights = [p for p in model.parameters() if p.requires_grad and id(p) not in apart]
-    groups: list[dict[str, Any]] = [{"params": weights, "lr": 3e-5}]
-    if scores:
-        groups.append({"params": scores, "lr": 1e-2, "weight_decay": 0.0})
-    optimizer = torch.optim.AdamW(groups, fused=True)
+    return model
+
+
+def trainer_step(model: nn.Module, batch: dict[str, Tensor], precision: str) -> Step:
+    """One optimizer step as Trainer does it: forward, backward, clipping, update."""
+    arguments = TrainingArguments(
+        tempfile.mkdtemp(),
+        optim="adamw_torch_fused",
+        max_grad_norm=1.0,
+        learning_rate=3e-5,
+        bf16=precision == "bf16",
+        use_cpu=not torch.cuda.is_available(),
+        report_to=[],
+        disable_tqdm=True,
+    )
+    trainer = Trainer(model, arguments)
+    trainer.create_optimizer_and_scheduler(num_training_steps=1000)
+    trainer.current_gradient_accumulation_steps = 1  # what train() sets before its loop
+    optimizer = trainer.optimizer
+    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def step() -> None:
+        trainer.training_step(model, dict(batch))
+        trainer.accelerator.clip_grad_norm_(weights, 1.0)
+        optimizer.step()
+        trainer.lr_scheduler.step()
+        model.zero_grad()
+
+    return step
+
+
+def our_step(model: nn.Module, batch: dict[str, Tensor], precision: Any, distilled: bool) -> Step:
+    """One step of `FineTuning` at the target density."""
+    size = len(batch["labels"])
+    ids = [row.numpy().astype(np.int32) for row in batch["input_ids"].cpu()]
+    examples = Examples({"input_ids": ids}, {"labels": batch["labels"].cpu()}, pad_token=0)
+    total = 1000
+    method = Movement(schedule=Schedule("one_shot", warmup=0.0))
+    masks = Masks(model, method, target=DENSITY, total_steps=total, seed=0)
+    lessons = None
+    if distilled:
+        starts = torch.arange(size + 1)
+        lessons = Lessons({"logits": torch.randn(size, 2).half()}, {"logits": starts}, temperature=2.0, alpha=0.9)
+    settings = Training(max_steps=total, batch_size=size, precision=precision).settings(get_task("sst2"))
+    tuning = FineTuning(
+        model, examples, settings, phase="pruning", seed=0, callback=Callback(), masks=masks, lessons=lessons
+    )
+    indices = np.arange(size)
     model.train()
 
     def step() -> None:
-        model(**batch).loss.backward()
-        for parameters in (weights, scores):
-            if parameters:
-                nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        if masks is not None:
-            masks.select(DENSITY)
+        tuning.advance(indices)
 
     return step
+
+
+def build(shape: str, kind: str, tokens: int, precision: str, device: torch.device) -> Step:
+    """A function that runs one training step."""
+    ids = torch.randint(5, 1000, (tokens // LENGTH, LENGTH))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.zeros(len(ids)).long()}
+    batch = {name: value.to(device) for name, value in batch.items()}
+    model = model_of(shape)
+    if kind in ("movement", "distilled"):
+        return our_step(model.to(device), batch, precision, kind == "distilled")
+    if kind == "sorting":
+        for name, layer in prunable_layers(model).items():
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, SortingLinear(layer))
+    return trainer_step(model.to(device), batch, precision)
 
 
 def main() -> None:
@@ -98,29 +149,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--tokens", type=int, default=1024)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[1024, 4096])
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    table = Table(title=f"one training step, {args.tokens} tokens, {args.threads} thread(s), minimum of {args.rounds}")
-    for column in ("shape", "dense", "movement", "sorting", "movement / dense", "sorting / dense"):
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    precision = "bf16" if device.type == "cuda" else "fp32"
+    table = Table(title=f"one training step, {device.type} {precision}, minimum of {args.rounds}")
+    for column in ("shape", "tokens", *args.kinds, *(f"{kind} / dense" for kind in args.kinds if kind != "dense")):
         table.add_column(column, justify="left" if column == "shape" else "right")
-    for name, config in SHAPES.items():
-        ids = torch.randint(5, config.vocab_size, (args.tokens // 128, 128))
-        batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.zeros(len(ids)).long()}
-        steps = {kind: build(config, kind, batch) for kind in ("dense", "movement", "sorting")}
-        best = dict.fromkeys(steps, float("inf"))
-        for turn in range(args.rounds + 1):
-            for kind, step in steps.items():
-                start = time.perf_counter()
-                step()
-                if turn:  # the first round warms up
-                    best[kind] = min(best[kind], time.perf_counter() - start)
-        table.add_row(
-            name,
-            *(f"{best[kind]:.3f} s" for kind in steps),
-            *(f"{best[kind] / best['dense']:.2f}x" for kind in ("movement", "sorting")),
-        )
-    Console().print(table)
+    for tokens in args.tokens:
+        for shape in args.shapes:
+            steps = {kind: build(shape, kind, tokens, precision, device) for kind in args.kinds}
+            best = dict.fromkeys(steps, float("inf"))
+            for turn in range(args.rounds + 1):
+                for kind, step in steps.items():
+                    start = time.perf_counter()
+                    step()
+                    if device.type == "cuda":
+                        torch.cuda.synchronize()
+                    if turn:  # the first round warms up
+                        best[kind] = min(best[kind], time.perf_counter() - start)
+            ratios = (f"{best[kind] / best['dense']:.3f}x" for kind in args.kinds if kind != "dense")
+            table.add_row(shape, str(tokens), *(f"{best[kind]:.3f} s" for kind in args.kinds), *ratios)
+            del steps
+    Console(width=140).print(table)
 
 
 if __name__ == "__main__":

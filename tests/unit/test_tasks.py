@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mvprune.tasks import TASKS, Task, TaskKind, UnknownTask, get_task
+from mvprune.tasks import TASKS, FurtherValidation, Task, TaskKind, UnknownTask, get_task
 
 CLASSES = {
     "cola": 2,
@@ -20,26 +20,37 @@ CLASSES = {
     "wnli": 2,
     "text-classification": 0,
 }
+OTHERS = {
+    "stsb": TaskKind.REGRESSION,
+    "text-regression": TaskKind.REGRESSION,
+    "squad": TaskKind.QUESTION_ANSWERING,
+    "squad_v2": TaskKind.QUESTION_ANSWERING,
+    "ner": TaskKind.TOKEN_CLASSIFICATION,
+    "wikitext-2": TaskKind.MASKED_LM,
+    "masked-lm": TaskKind.MASKED_LM,
+}
+OWN = {"text-classification", "text-regression", "masked-lm"}
 EVERY = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
 
 
-def test_the_vocabulary_is_glue_squad_and_the_users_own_data():
-    assert set(TASKS) == {*CLASSES, "stsb", "squad"}
-    assert {name for name, task in TASKS.items() if task.hub_id is None} == {"text-classification"}
-    assert {name for name, task in TASKS.items() if task.folder is None} == {"text-classification", "squad"}
+def test_the_vocabulary_is_what_the_docs_name():
+    assert set(TASKS) == {*CLASSES, *OTHERS}
+    assert {name for name, task in TASKS.items() if task.hub_id is None} == OWN
+    assert {name for name, task in TASKS.items() if task.folder is None} == OWN
 
 
 @EVERY
 def test_each_task_is_whole(task: Task):
-    assert task.kind is {"stsb": TaskKind.REGRESSION, "squad": TaskKind.QUESTION_ANSWERING}.get(
-        task.name, TaskKind.CLASSIFICATION
-    )
+    assert task.kind is OTHERS.get(task.name, TaskKind.CLASSIFICATION)
     assert len(task.labels) == CLASSES.get(task.name, 0)
     assert len(set(task.labels)) == len(task.labels)
-    assert task.discovers_labels == (task.name == "text-classification")
-    assert task.primary_metric in task.metrics
+    assert task.discovers_labels == (task.name in ("text-classification", "ner"))
+    assert task.higher_is_better == (task.kind is not TaskKind.MASKED_LM)
+    assert task.primary_metric in task.split_metrics
+    assert set(task.split_metrics) <= set(task.metrics)
     assert len(task.text_columns) in (1, 2)
     assert task.label_column not in task.text_columns
+    assert (task.label_column == "") == (task.kind is TaskKind.MASKED_LM)
     assert task.max_length > 0
     assert task.epochs > 0
     assert task.batch_size > 0
@@ -52,16 +63,20 @@ def test_glue_tasks_name_their_configuration(task: Task):
         assert task.hub_config == task.name
         assert task.folder is not None
     else:
-        assert task.hub_config is None
+        assert task.hub_config is None or task.name == "wikitext-2"
 
 
-def test_mnli_is_evaluated_on_the_matched_genres():
-    assert get_task("mnli").hub_validation == "validation_matched"
-    assert get_task("mnli").validation_file == "dev_matched.tsv"
+def test_mnli_is_evaluated_on_matched_and_mismatched_genres():
+    mnli = get_task("mnli")
+    assert mnli.hub_validation == "validation_matched"
+    assert mnli.validation_file == "dev_matched.tsv"
+    assert mnli.more_validation == (FurtherValidation("mismatched", "validation_mismatched", "dev_mismatched.tsv"),)
+    assert mnli.metrics == ("accuracy", "accuracy_mismatched")
+    assert mnli.split_metrics == ("accuracy",)
 
 
 def test_an_unknown_task_is_answered_with_the_names():
-    with pytest.raises(UnknownTask, match=r"unknown task 'sst3'; allowed: cola, sst2, .*, text-classification$"):
+    with pytest.raises(UnknownTask, match=r"unknown task 'sst3'; allowed: cola, sst2, .*, masked-lm$"):
         get_task("sst3")
     assert issubclass(UnknownTask, ValueError)
 

@@ -12,27 +12,36 @@ from __future__ import annotations
 
 from mvprune_core.callbacks import Callback, Progress
 from mvprune_core.compression import compress
+from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.methods import METHODS, Magnitude, Method, Movement
+from mvprune_core.interruption import Stopped, request_stop
+from mvprune_core.methods import L0, METHODS, Magnitude, Method, Movement, OneShotMagnitude, Random, SoftMovement
 from mvprune_core.models import find_model
 from mvprune_core.result import Result
 from mvprune_core.schedule import Schedule
+from mvprune_core.settings import Training
 from mvprune_core.sources import load_task
-from mvprune_core.training import Training
 
 __all__ = [
+    "L0",
     "METHODS",
     "Callback",
     "CompressionError",
     "Magnitude",
     "Method",
     "Movement",
+    "OneShotMagnitude",
     "Progress",
+    "Random",
     "Reason",
     "Result",
     "Schedule",
+    "SoftMovement",
+    "Stopped",
+    "Teacher",
     "Training",
     "compress",
     "find_model",
     "load_task",
+    "request_stop",
 ]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from mvprune.artifact import Accounting, LayerCount
-from mvprune_core.masking import in_block
+from mvprune_core.families import in_block
 
 
 def account(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,54 @@ from mvprune_core.errors import CompressionError, Reason
 _POOL = 50
 _TOKENIZE_AT_ONCE = 1000
 
+IGNORED = -100  # the label that PyTorch's cross-entropy leaves out
+
 Indices = NDArray[np.int64]
+Ragged = Sequence[NDArray[np.int32]]
+_Id = TypeVar("_Id", np.int32, np.int64)
+
+
+@dataclass(frozen=True)
+class TokenMasking:
+    """How the tokens of a training batch are hidden for masked language modelling.
+
+    As for BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, section 3.1): a token is chosen with
+    `probability`; of the chosen, 80 % become the mask, 10 % a random token, 10 % stay.
+
+    Attributes:
+        probability: of a token to be chosen.
+        mask_token: id of the mask.
+        vocabulary: random tokens have ids below this.
+    """
+
+    probability: float
+    mask_token: int
+    vocabulary: int
+
+    def hide(
+        self, ids: NDArray[_Id], labels: NDArray[_Id], random: np.random.Generator
+    ) -> tuple[NDArray[_Id], NDArray[_Id]]:
+        """Ids with the chosen tokens hidden, and labels at these tokens alone.
+
+        Args:
+            ids: any shape.
+            labels: the same shape; tokens with the label −100 are never chosen. At least one of the others always is:
+                a batch without labels has no loss.
+            random: what is drawn from.
+        """
+        allowed = labels != IGNORED
+        draws = random.random(ids.shape)
+        chosen = allowed & (draws < self.probability)
+        if allowed.any() and not chosen.any():
+            chosen.flat[np.where(allowed, draws, np.inf).argmin()] = True
+        fate = random.random(ids.shape)
+        others = random.integers(self.vocabulary, size=ids.shape, dtype=ids.dtype)
+        hidden, targets = ids.copy(), np.full_like(labels, IGNORED)
+        hidden[chosen & (fate < 0.8)] = self.mask_token
+        replaced = chosen & (fate >= 0.8) & (fate < 0.9)
+        hidden[replaced] = others[replaced]
+        targets[chosen] = labels[chosen]
+        return hidden, targets
 
 
 @dataclass(frozen=True)
@@ -25,14 +72,19 @@ class Examples:
     """One split, tokenised.
 
     Attributes:
-        inputs: by the name of the model's argument (input_ids, token_type_ids): one int32 array for each example.
+        inputs: by the name of the model's argument (input_ids, token_type_ids, labels of tokens): one int32 array for
+            each example, as long as its input_ids.
         targets: by the name of the model's argument (labels, start_positions): a tensor, one row for each example.
         pad_token: id that fills up input_ids.
+        notes: what evaluation has to know of an example and the model does not: one int32 array for each example.
+        masking: how the tokens of a batch are hidden; None: they are not.
     """
 
-    inputs: Mapping[str, Sequence[NDArray[np.int32]]]
+    inputs: Mapping[str, Ragged]
     targets: Mapping[str, Tensor]
     pad_token: int
+    notes: Mapping[str, Ragged] = field(default_factory=dict)
+    masking: TokenMasking | None = None
 
     def __len__(self) -> int:
         return len(self.inputs["input_ids"])
@@ -42,23 +94,45 @@ class Examples:
         """Tokens of each example, shape (examples,)."""
         return np.array([len(ids) for ids in self.inputs["input_ids"]], dtype=np.int64)
 
-    def batch(self, indices: Indices, device: torch.device) -> dict[str, Tensor]:
-        """Arguments of the model's forward pass; inputs are (batch, longest), padded on the right."""
-        batch = {name: _pad([column[i] for i in indices], self._filler(name)) for name, column in self.inputs.items()}
-        lengths = torch.tensor([len(self.inputs["input_ids"][i]) for i in indices])
-        batch["attention_mask"] = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
+    def batch(
+        self, indices: Indices, device: torch.device, random: np.random.Generator | None = None
+    ) -> dict[str, Tensor]:
+        """Arguments of the model's forward pass; inputs are (batch, longest), padded on the right.
+
+        Args:
+            indices: of the examples, shape (batch,).
+            device: where the tensors go.
+            random: what the masking draws from; needed where there is one, not used otherwise.
+        """
+        padded = {name: _pad([column[i] for i in indices], self._filler(name)) for name, column in self.inputs.items()}
+        if self.masking is not None:
+            if random is None:
+                raise ValueError("these examples are masked anew in each batch; a random generator is needed")
+            hidden, labels = self.masking.hide(padded["input_ids"], padded["labels"], random)
+            padded |= {"input_ids": hidden, "labels": labels}
+        lengths = np.array([len(self.inputs["input_ids"][i]) for i in indices])
+        padded["attention_mask"] = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64)
+        batch = {name: torch.from_numpy(column) for name, column in padded.items()}
         batch |= {name: target[torch.from_numpy(indices)] for name, target in self.targets.items()}
         return {name: value.to(device, non_blocking=True) for name, value in batch.items()}
 
     def _filler(self, name: str) -> int:
-        return self.pad_token if name == "input_ids" else 0
+        return {"input_ids": self.pad_token, "labels": IGNORED}.get(name, 0)
 
 
-def _pad(rows: Sequence[NDArray[np.int32]], filler: int) -> Tensor:
+def _pad(rows: Ragged, filler: int) -> NDArray[np.int64]:
     padded = np.full((len(rows), max(map(len, rows))), filler, dtype=np.int64)
     for target, row in zip(padded, rows, strict=True):
         target[: len(row)] = row
-    return torch.from_numpy(padded)
+    return padded
+
+
+def check_offsets(tokenizer: Any) -> None:
+    """Raises CompressionError INVALID_MODEL where the tokenizer cannot say which characters a token stands for."""
+    if not tokenizer.is_fast:
+        raise CompressionError(
+            Reason.INVALID_MODEL, "the model's tokenizer cannot say where its tokens stand; a tokenizer.json is needed"
+        )
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str], pairs: Sequence[str] | None, **options: Any) -> Iterator[Any]:
@@ -69,11 +143,14 @@ def tokenize(tokenizer: Any, texts: Sequence[str], pairs: Sequence[str] | None, 
         yield tokenizer(texts[portion], second, return_attention_mask=False, **options)
 
 
-def add_inputs(inputs: dict[str, list[NDArray[np.int32]]], tokenizer: Any, encodings: Any) -> None:
-    """Appends the model's inputs among `encodings` to `inputs`."""
+def add_inputs(
+    inputs: dict[str, list[NDArray[np.int32]]], tokenizer: Any, encodings: Any, rows: Sequence[int] | None = None
+) -> None:
+    """Appends the model's inputs among `encodings` to `inputs`; of `rows` alone, where these are given."""
     for name in tokenizer.model_input_names:
         if name in encodings and name != "attention_mask":
-            inputs.setdefault(name, []).extend(np.array(row, dtype=np.int32) for row in encodings[name])
+            column = encodings[name] if rows is None else [encodings[name][row] for row in rows]
+            inputs.setdefault(name, []).extend(np.array(row, dtype=np.int32) for row in column)
 
 
 def pad_token(tokenizer: Any) -> int:

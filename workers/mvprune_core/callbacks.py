@@ -14,7 +14,7 @@ class Progress:
         phase: "dense" or "pruning".
         step: steps done in this phase, from 1.
         total_steps: of this phase.
-        density: fraction of the prunable weights that the step trained with.
+        density: fraction of the prunable weights that are kept after the step.
         loss: of a recent step; on a CUDA device it is refreshed every few steps, so as not to wait for the device.
         eta_seconds: estimated time left in this phase.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -10,19 +10,20 @@ from typing import Any
 
 import torch
 
-from mvprune.artifact import Accounting, ArtifactError, DatasetSource, ResultInfo, round_values
-from mvprune.tasks import Task
+from mvprune.artifact import Accounting, DatasetSource, ResultInfo
 from mvprune_core.accounting import account
 from mvprune_core.callbacks import Callback
+from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.masking import Masks, prunable_layers
 from mvprune_core.methods import Method, get_method
-from mvprune_core.models import Loaded, Source, find_model, load_model, longest_input
-from mvprune_core.result import Result, model_source, versions
-from mvprune_core.tasks import Objective, TaskData, objective_for
-from mvprune_core.training import BASE_WIDTH, Settings, Training, train
+from mvprune_core.models import Source, find_model
+from mvprune_core.phases import Phases, Plan
+from mvprune_core.result import Result, versions
+from mvprune_core.settings import Settings, Training
+from mvprune_core.tasks import TaskData, objective_for
 
 _DENSITY_TOLERANCE = 0.1  # relative
+_CHECKPOINT_SECONDS = 300.0
 
 
 def compress(
@@ -32,11 +33,18 @@ def compress(
     method: str | Method = "movement",
     density: float,
     training: Training = Training(),  # noqa: B008 (immutable)
+    teacher: Teacher | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    allow_density_miss: bool = False,
     seed: int = 0,
     device: str | None = None,
     callback: Callback | None = None,
     dense_baseline: bool = True,
     revision: str | None = None,
+    cache: Path | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_seconds: float = _CHECKPOINT_SECONDS,
 ) -> Result:
     """Fine-tunes a Transformer on a task while pruning it.
 
@@ -50,45 +58,56 @@ def compress(
         method: name or options of the method.
         density: fraction of the prunable weights to KEEP, in (0, 1]; 0.03 is the "3 %" of the literature.
         training: fine-tuning settings; unset ones are the task's.
-        seed: of new heads, batches, dropout and ties. The same seed and number of threads give the same model.
+        teacher: distils from it; None: labels alone.
+        include: patterns of layer names to prune, such as `*.attention.*`; by default every matrix of the blocks.
+        exclude: patterns of layer names to leave dense.
+        allow_density_miss: a density off by more than 10 % (relative) is a result all the same.
+        seed: of new heads, batches, dropout, gates and ties. The same seed and number of threads give the same model.
         device: a torch device; by default a GPU where there is one.
         callback: is told about phases, steps and evaluations.
         dense_baseline: whether to evaluate the dense model too; False saves its training.
         revision: of a model of the hub.
+        cache: folder for tokenised data, teachers' logits and dense baselines, shared by all runs; None keeps nothing.
+        checkpoint: folder to resume from and to save to; the result is the same as without interruption.
+        checkpoint_seconds: between two checkpoints.
 
     Raises:
         ValueError: an argument out of its range, or a run too short for the schedule.
         CompressionError: everything that is wrong with the model or the run; `reason` says what.
+        Stopped: `request_stop` was called.
     """
     if not 0 < density <= 1:
         raise ValueError(f"density: {density} given; a fraction in (0, 1] is allowed: the part of the weights to keep")
-    chosen, objective, tell = get_method(method), objective_for(data), callback or Callback()
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    objective = objective_for(data)
+    if teacher is not None and not objective.outputs:
+        raise ValueError(f"teacher: given, but the task {data.task.name} cannot be distilled; leave it out")
+    plan = Plan(
+        data=data,
+        objective=objective,
+        source=model if isinstance(model, Source) else find_model(model, revision),
+        method=get_method(method),
+        density=density,
+        teacher=teacher,
+        seed=seed,
+        include=tuple(include),
+        exclude=tuple(exclude),
+        device=torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+    )
     with _memory_errors():
-        tell.on_phase("loading")
-        source = model if isinstance(model, Source) else find_model(model, revision)
-        loaded = load_model(source, objective, seed)
-        prunable_layers(loaded.model)
-        settings = training.settings(data.task, getattr(loaded.config, "hidden_size", BASE_WIDTH))
-        run = _Run(objective, settings, seed, place, tell, loaded)
-        chosen.schedule.check(run.total_steps)
-        metrics: dict[str, float] = {}
-        if dense_baseline:
-            metrics |= {f"dense/{name}": value for name, value in run.dense(loaded).items()}
-            if not loaded.fine_tuned:
-                loaded = load_model(source, objective, seed)
-        pruned = run.prune(loaded, chosen, density)
+        phases = Phases(plan, training, callback or Callback(), cache, checkpoint, checkpoint_seconds)
+        dense = phases.dense_metrics() if dense_baseline else {}
+        loaded, pruned = phases.prune()
         accounting, layers = account(loaded.model, pruned, density)
-        _check_density(accounting)
-        evaluated = run.evaluate(loaded, "pruning", run.total_steps)
-        metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
-        metrics |= {
-            f"delta/{name}": value - metrics[f"dense/{name}"] for name, value in evaluated.items() if dense_baseline
-        }
+        if not allow_density_miss:
+            _check_density(accounting)
+        evaluated = phases.evaluate(loaded, "pruning", phases.steps_done)
         loaded.model.cpu()
+    metrics = {f"dense/{name}": value for name, value in dense.items()}
+    metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
+    metrics |= {f"delta/{name}": value - dense[name] for name, value in evaluated.items() if dense_baseline}
     info = ResultInfo(
-        spec=_spec(source, data.task, chosen, density, settings, seed),
-        model=model_source(source),
+        spec=_spec(plan, phases.method, phases.settings, allow_density_miss),
+        model=phases.model_source,
         dataset=DatasetSource(data.task.name, data.fingerprint, len(data.train), len(data.validation)),
         metrics=metrics,
         primary_metric=data.task.primary_metric,
@@ -100,97 +119,43 @@ def compress(
     return Result(loaded.model, loaded.tokenizer, pruned, info)
 
 
-class _Run:
-    """What the dense and the pruning phase share: examples, settings, seed and device."""
-
-    def __init__(
-        self,
-        objective: Objective,
-        settings: Settings,
-        seed: int,
-        device: torch.device,
-        callback: Callback,
-        loaded: Loaded,
-    ) -> None:
-        self.objective, self.settings, self.seed, self.device, self.callback = (
-            objective,
-            settings,
-            seed,
-            device,
-            callback,
-        )
-        self.max_length = longest_input(loaded, settings.max_length)
-        self.examples = objective.training_examples(loaded.tokenizer, loaded.config, self.max_length)
-        self.total_steps = settings.total_steps(len(self.examples))
-
-    def dense(self, loaded: Loaded) -> dict[str, float]:
-        steps = 0
-        if not loaded.fine_tuned:
-            steps = self.total_steps
-            self._train(loaded, None)
-        return self.evaluate(loaded, "dense", steps)
-
-    def prune(self, loaded: Loaded, method: Method, density: float) -> tuple[str, ...]:
-        masks = Masks(loaded.model, method, target=density, seed=self.seed)
-        self._train(loaded, masks)
-        masks.fold()
-        try:
-            round_values(loaded.model)
-        except ArtifactError as error:
-            raise CompressionError(
-                Reason.NAN_LOSS,
-                f"training went astray ({error}); lower the learning rate ({self.settings.learning_rate:g})",
-            ) from error
-        return masks.weight_names
-
-    def evaluate(self, loaded: Loaded, phase: str, step: int) -> dict[str, float]:
-        self.callback.on_phase("evaluating")
-        loaded.model.to(self.device)
-        metrics = self.objective.evaluate(loaded.model, loaded.tokenizer, self.max_length, self.device)
-        self.callback.on_evaluate(phase, step, metrics)
-        return metrics
-
-    def _train(self, loaded: Loaded, masks: Masks | None) -> None:
-        self.callback.on_phase("dense" if masks is None else "pruning")
-        train(
-            loaded.model.to(self.device),
-            self.examples,
-            self.settings,
-            seed=self.seed,
-            device=self.device,
-            callback=self.callback,
-            masks=masks,
-        )
-
-
 def _check_density(accounting: Accounting) -> None:
     asked, reached = accounting.target_density, accounting.density
     if abs(reached - asked) > _DENSITY_TOLERANCE * asked:
         raise CompressionError(
             Reason.DENSITY_NOT_REACHED,
             f"density {asked:g} was asked for and {reached:g} reached ({accounting.kept_weights:,} of "
-            f"{accounting.prunable_weights:,} weights), which is off by more than 10 %; "
-            "take a density that the model's matrices are large enough for",
+            f"{accounting.prunable_weights:,} weights), which is off by more than 10 %; take more steps, a density "
+            "that the model's matrices are large enough for, or allow_density_miss",
         )
 
 
-def _spec(
-    source: Source, task: Task, method: Method, density: float, settings: Settings, seed: int
-) -> Mapping[str, Any]:
-    return {
-        "model": source.name,
-        "model_revision": source.revision,
-        "task": task.name,
-        "method": {method.name: asdict(method)},
-        "target_density": density,
+def _spec(plan: Plan, method: Method, settings: Settings, allow_density_miss: bool) -> Mapping[str, Any]:
+    spec: dict[str, Any] = {
+        "model": plan.source.name,
+        "model_revision": plan.source.revision,
+        "task": plan.data.task.name,
+        "method": {method.name: asdict(method)},  # type: ignore[call-overload]
+        "target_density": plan.density,
         "training": {name: value for name, value in asdict(settings).items() if value is not None},
-        "seed": seed,
+        "seed": plan.seed,
     }
+    if plan.teacher is not None:
+        teacher = plan.teacher
+        named = teacher.model.name if isinstance(teacher.model, Source) else str(teacher.model or "")
+        spec["teacher"] = {
+            "model": named,
+            "revision": teacher.revision or "",
+            "temperature": teacher.temperature,
+            "alpha": teacher.alpha,
+        }
+    options = {"include": list(plan.include), "exclude": list(plan.exclude), "allow_density_miss": allow_density_miss}
+    return spec | {name: value for name, value in options.items() if value}
 
 
 @contextmanager
 def _memory_errors() -> Iterator[None]:
-    advice = "take a smaller batch_size or max_length, or a machine with more memory"
+    advice = "take a smaller batch_size or max_length, more accumulation_steps, or a machine with more memory"
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError) as error:

@@ -1,178 +1,185 @@
-"""Masked weights: which matrices are pruned, and how a mask stands between a weight and the layer that uses it.
+"""Masked weights: the model's own parameters are W' = M ⊙ W; W and the scores S stand beside it.
 
-    weight W ──────┐
-                   ⊙── W' ── F.linear(x, W', b)        mask M = select(S), renewed once a step
-    scores S ─ M ──┘
+    scores S ── M = select(S) ──┐            after the backward pass, with G = ∂L/∂W':
+                                ⊙── W' ── the plain model      ∂L/∂W = G ⊙ M
+    weight W ───────────────────┘                              ∂L/∂S = G ⊙ W   (straight-through)
 
-The layer is wrapped by `torch.nn.utils.parametrize`, never rewritten, so any model made of `nn.Linear` (or of GPT-2's
-`Conv1D`) can be pruned.
+The model is not wrapped: its layers multiply by W' as they always do, so that any architecture, autocast, compilation
+and gradient checkpointing work as without pruning, and whatever evaluates or saves the model sees the zeros.
+
+Between two steps W' is written once. During the optimizer step its memory holds ∂L/∂S, which is why the scores cost
+three values a weight (S and AdamW's two moments) beside W, not four.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 from transformers.pytorch_utils import Conv1D
 
-from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.methods import Method
-from mvprune_core.selection import kept_count, select_top
-
-
-def in_block(name: str) -> bool:
-    """Whether a dotted name lies inside a numbered block, as in `encoder.layer.0.output.dense`: the encoder."""
-    return any(part.isdecimal() for part in name.split("."))
-
-
-def prunable_layers(model: nn.Module) -> dict[str, nn.Linear | Conv1D]:
-    """The layers whose weights are pruned: every `nn.Linear` and `Conv1D` inside a numbered block, by name.
-
-    Embeddings, norms, biases, pooler and task head are outside. A layer used several times (ALBERT) counts once.
-
-    Raises:
-        CompressionError: UNSUPPORTED_ARCHITECTURE, the model has no such layer.
-    """
-    layers = {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear | Conv1D) and in_block(name)
-    }
-    if not layers:
-        raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"{type(model).__name__} has no nn.Linear inside a numbered block (such as encoder.layer.0), so there is "
-            "nothing to prune; give a Transformer encoder or decoder",
-        )
-    return layers
-
-
-class _StraightThrough(torch.autograd.Function):
-    """W' = M ⊙ W. With G = ∂L/∂W': ∂L/∂W = G ⊙ M and ∂L/∂S = G ⊙ W, as though selecting were the identity."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, scores: Tensor | None, mask: Tensor | None) -> Tensor:
-        ctx.save_for_backward(weight, mask)
-        return weight.view_as(weight) if mask is None else weight * mask
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        weight, mask = ctx.saved_tensors
-        to_weight, to_scores, _ = ctx.needs_input_grad
-        grad_scores = grad * weight if to_scores else None
-        if not to_weight:
-            return None, grad_scores, None
-        return grad if mask is None else grad * mask, grad_scores, None
-
-
-class MaskedWeight(nn.Module):
-    """The parametrization of one weight.
-
-    `mask` has the shape of the weight; it is float32, which multiplies faster than bool, and not in the state dict.
-    """
-
-    mask: Tensor
-
-    def __init__(self, weight: Tensor, method: Method) -> None:
-        super().__init__()
-        self.scores = nn.Parameter(method.scores(weight)) if method.learned else None
-        self.register_buffer("mask", torch.ones_like(weight, dtype=torch.float32), persistent=False)
-        self.dense = True  # nothing is masked: the multiplication is left out
-
-    def forward(self, weight: Tensor) -> Tensor:
-        masked: Tensor = _StraightThrough.apply(  # type: ignore[no-untyped-call]
-            weight, self.scores, None if self.dense else self.mask
-        )
-        return masked
+from mvprune_core.elementwise import in_parallel, multiply
+from mvprune_core.families import prunable_layers
+from mvprune_core.methods.base import Matrix, Method, Moment, generator_of
 
 
 class Masks:
     """All masks of one model.
 
     Masked weights keep their value underneath: a weight whose score recovers comes back as it was, moved only by
-    momentum and weight decay meanwhile. Zeros are made by `fold`, and the forward pass sees zeros all along.
+    momentum and weight decay meanwhile.
 
     Args:
-        model: wrapped in place.
+        model: pruned in place; on the device it is to be trained on.
         method: gives the scores and the schedule.
         target: density at the end of the schedule.
-        seed: decides between equal scores.
-
-    Attributes:
-        density: fraction of the weights that the masks keep now.
+        total_steps: length of the run.
+        seed: of random scores and gates, and decides between equal scores.
+        layers: which layers are pruned; by default `prunable_layers`.
 
     Raises:
         CompressionError: UNSUPPORTED_ARCHITECTURE, see `prunable_layers`.
     """
 
-    def __init__(self, model: nn.Module, method: Method, *, target: float, seed: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        method: Method,
+        *,
+        target: float,
+        total_steps: int,
+        seed: int,
+        layers: Mapping[str, nn.Linear | Conv1D] | None = None,
+    ) -> None:
         self.method = method
-        self.target = target
-        self.seed = seed
-        self.density = 1.0
-        self._matrices = [_wrap(name, layer, method) for name, layer in prunable_layers(model).items()]
+        self._moment = Moment(0, total_steps, target, seed)
+        self._control: dict[str, Tensor] = {}
+        chosen = prunable_layers(model) if layers is None else layers
+        self.matrices = [
+            _matrix(f"{name}.weight", layer.weight, method, generator_of(seed, index))
+            for index, (name, layer) in enumerate(chosen.items())
+        ]
+        self.renew(0)
 
     @property
     def weight_names(self) -> tuple[str, ...]:
-        """Names of the pruned weights in the plain model."""
-        return tuple(f"{matrix.layer_name}.weight" for matrix in self._matrices)
+        """Names of the pruned weights in the model."""
+        return tuple(matrix.name for matrix in self.matrices)
+
+    @property
+    def weights(self) -> Mapping[nn.Parameter, nn.Parameter]:
+        """W of every pruned parameter W' of the model."""
+        return {matrix.masked: matrix.weight for matrix in self.matrices}
 
     @property
     def scores(self) -> list[nn.Parameter]:
         """The learned scores; empty where the method learns none."""
-        return [matrix.masked.scores for matrix in self._matrices if matrix.masked.scores is not None]
+        return [matrix.scores for matrix in self.matrices if matrix.scores is not None]
 
-    def follow_schedule(self, step: int, total_steps: int) -> None:
-        """Renews every mask for the density due after `step` of `total_steps` updates."""
-        self.select(self.method.schedule.density(step, total_steps, self.target))
+    @property
+    def density(self) -> float:
+        """Fraction of the weights that the masks keep now. Waits for the device with methods of emergent density."""
+        return float(self._moment.density)
 
-    def select(self, density: float) -> None:
-        """Renews every mask: ⌊density · n⌋ weights of each matrix are kept. Never waits for the device."""
+    def score_groups(self) -> list[dict[str, Any]]:
+        """The optimizer's groups of the scores."""
+        return self.method.score_groups(self.scores) if self.scores else []
 
-        def renew(index: int, matrix: _Matrix) -> None:
-            weight, masked = matrix.weight, matrix.masked
-            count = kept_count(weight.numel(), density)
-            masked.dense = count == weight.numel()
-            if not masked.dense:
-                scores = self.method.scores(weight) if masked.scores is None else masked.scores
-                select_top(scores, count, masked.mask, self.seed + index)
+    def take_gradients(self) -> None:
+        """Turns the gradients of W', of one backward pass or the sum of several, into those of W and S.
 
-        # numpy's selection runs on one core and releases the interpreter: matrices are shared out among the cores.
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            for job in [pool.submit(renew, index, matrix) for index, matrix in enumerate(self._matrices)]:
-                job.result()
-        self.density = density
+        The model's pruned parameters are without gradient afterwards, and hold no weights until `renew`.
+        """
 
-    def once_per_pass(self) -> AbstractContextManager[None]:
-        """A context for one forward pass, within which a layer that is used several times is masked once."""
-        return parametrize.cached()
+        def take(_: int, matrix: Matrix) -> None:
+            grad = matrix.masked.grad
+            if grad is None:
+                return
+            if matrix.scores is not None:
+                slope = self.method.slope(matrix.mask)
+                multiply(grad, matrix.weight, matrix.masked)
+                if slope is not None:
+                    multiply(matrix.masked, slope, matrix.masked)
+                matrix.scores.grad = matrix.masked.detach()
+            if not self._dense:
+                multiply(grad, matrix.mask, grad)
+            matrix.weight.grad, matrix.masked.grad = grad, None
 
-    def fold(self) -> None:
-        """Writes W ← M ⊙ W and removes the wrapping: a plain model with zeros is left."""
-        for matrix in self._matrices:
-            if not matrix.masked.dense:
-                with torch.no_grad():
-                    matrix.weight.mul_(matrix.masked.mask)
-            parametrize.remove_parametrizations(matrix.layer, "weight", leave_parametrized=False)
+        in_parallel(take, self.matrices)
+        self.method.add_penalty(self.matrices, self._moment, self._control)
+
+    def renew(self, step: int) -> None:
+        """Renews masks and W' after `step` updates. Never waits for the device."""
+        self._moment = replace(self._moment, step=step)
+        density = self.method.renew(self.matrices, self._moment, self._control)
+        self._moment = replace(self._moment, density=density)
+        self._write()
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """A context to evaluate and to store in: W' is what the method gives in the end, without noise."""
+        if not self.method.soft:
+            yield
+            return
+        noisy = [matrix.mask.clone() for matrix in self.matrices]
+        self.method.settle(self.matrices, self._control)
+        self._write()
+        yield
+        for matrix, mask in zip(self.matrices, noisy, strict=True):
+            matrix.mask.copy_(mask)
+        self._write()
+
+    def finish(self) -> None:
+        """Writes the final W'. Nothing else is left to do: the model is plain, with zeros."""
+        self.method.settle(self.matrices, self._control)
+        self._write()
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint needs beside the model's and the optimizer's state, by name."""
+        kept = {f"control.{name}": value for name, value in self._control.items()}
+        for matrix in self.matrices:
+            kept |= {f"weight.{matrix.name}": matrix.weight.detach(), f"mask.{matrix.name}": matrix.mask}
+            if matrix.scores is not None:
+                kept[f"scores.{matrix.name}"] = matrix.scores.detach()
+        return kept
+
+    def restore(self, state: Mapping[str, Tensor], step: int, density: float) -> None:
+        """Takes back what `state` gave after `step` updates, when the density was `density`."""
+        prefix = "control."
+        device = self.matrices[0].weight.device
+        self._control = {
+            name.removeprefix(prefix): value.to(device) for name, value in state.items() if name.startswith(prefix)
+        }
+        for matrix in self.matrices:
+            matrix.weight.detach().copy_(state[f"weight.{matrix.name}"])
+            matrix.mask.copy_(state[f"mask.{matrix.name}"])
+            if matrix.scores is not None:
+                matrix.scores.detach().copy_(state[f"scores.{matrix.name}"])
+        self._moment = replace(self._moment, step=step, density=torch.tensor(density) if self.method.soft else density)
+        self._write()
+
+    @property
+    def _dense(self) -> bool:
+        return isinstance(self._moment.density, float) and self._moment.density == 1.0
+
+    def _write(self) -> None:
+        def write(_: int, matrix: Matrix) -> None:
+            if self._dense:
+                matrix.masked.detach().copy_(matrix.weight.detach())
+            else:
+                multiply(matrix.weight, matrix.mask, matrix.masked)
+
+        in_parallel(write, self.matrices)
 
 
-@dataclass(frozen=True)
-class _Matrix:
-    """One pruned weight: the layer that has it, the weight underneath, and its parametrization."""
-
-    layer_name: str
-    layer: nn.Module
-    weight: Tensor
-    masked: MaskedWeight
-
-
-def _wrap(name: str, layer: nn.Linear | Conv1D, method: Method) -> _Matrix:
-    weight = layer.weight
-    masked = MaskedWeight(weight, method)
-    parametrize.register_parametrization(layer, "weight", masked)
-    return _Matrix(name, layer, weight, masked)
+def _matrix(name: str, masked: Tensor, method: Method, generator: torch.Generator) -> Matrix:
+    if not isinstance(masked, nn.Parameter):
+        raise TypeError(f"{name} is computed, not a parameter")
+    weight = nn.Parameter(masked.detach().clone(memory_format=torch.contiguous_format))
+    scores = nn.Parameter(method.scores(weight.detach(), generator)) if method.learned else None
+    mask = torch.ones_like(weight, dtype=torch.float32 if method.soft else torch.bool, requires_grad=False)
+    return Matrix(name, weight, masked, scores, mask)

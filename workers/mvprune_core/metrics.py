@@ -1,4 +1,4 @@
-"""Metrics of the named tasks, as fractions in [0, 1] (correlations in [−1, 1])."""
+"""Metrics of the named tasks: fractions in [0, 1], correlations in [−1, 1]."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 from sklearn import metrics as sk
+
+_TAG = re.compile(r"([BIEMSLU])(?:-(.*))?", re.DOTALL)
 
 
 def _correlation(function: Callable[..., Any]) -> Callable[[NDArray[Any], NDArray[Any]], float]:
@@ -51,6 +53,81 @@ def token_f1(prediction: str, answer: str) -> float:
     predicted, expected = _words(prediction), _words(answer)
     shared = sum((Counter(predicted) & Counter(expected)).values())
     return 2 * shared / (len(predicted) + len(expected)) if shared else 0.0
+
+
+def answer_metrics(
+    predictions: Sequence[str], answers: Sequence[Sequence[str]], *, allows_no_answer: bool
+) -> dict[str, float]:
+    """SQuAD's official measures: the best match among a question's answers, averaged over questions.
+
+    Args:
+        predictions: one for each question; one without words says that there is no answer.
+        answers: those accepted; an empty sequence where there is none.
+        allows_no_answer: measure as SQuAD 2.0 does (Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822): where no
+            answer has words, the prediction must have none; otherwise answers without words do not count.
+
+    Returns:
+        exact_match and f1; where answerable and unanswerable questions are both among them, also has_ans_f1 and
+        no_ans_f1, the f1 over each.
+    """
+    exact, f1 = np.empty(len(predictions)), np.empty(len(predictions))
+    for index, (said, accepted) in enumerate(zip(predictions, answers, strict=True)):
+        counted = [answer for answer in accepted if _words(answer)] if allows_no_answer else accepted
+        if counted:
+            exact[index] = max(exact_match(said, answer) for answer in counted)
+            f1[index] = max(token_f1(said, answer) for answer in counted)
+        else:
+            exact[index] = f1[index] = exact_match(said, "")
+    answerable = np.array([len(accepted) > 0 for accepted in answers])
+    metrics = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
+    if answerable.any() and not answerable.all():
+        metrics |= {"has_ans_f1": float(f1[answerable].mean()), "no_ans_f1": float(f1[~answerable].mean())}
+    return metrics
+
+
+def entity_metrics(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Measures over tagged sentences: f1, precision and recall over entities, accuracy over words.
+
+    An entity counts where its first word, its last word and its type are right (Tjong Kim Sang and De Meulder 2003,
+    https://arxiv.org/abs/cs/0306050, section 2.4).
+
+    Args:
+        predictions: the names of the tags of each sentence's words.
+        references: likewise, of the same lengths.
+    """
+    found, expected = (
+        {(number, *entity) for number, tags in enumerate(sentences) for entity in entities(tags)}
+        for sentences in (predictions, references)
+    )
+    right = len(found & expected)
+    words = [pair for said, true in zip(predictions, references, strict=True) for pair in zip(said, true, strict=True)]
+    return {
+        "f1": 2 * right / (len(found) + len(expected)) if right else 0.0,
+        "precision": right / len(found) if right else 0.0,
+        "recall": right / len(expected) if right else 0.0,
+        "accuracy": sum(said == true for said, true in words) / len(words),
+    }
+
+
+def entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
+    """The entities among the words of a sentence: first word, last word, type.
+
+    Reads IOB1, IOB2, IOE, IOBES and BILOU, and mends what does not fit, by the rules of the CoNLL shared tasks: a word
+    begins an entity if its tag says so (B, S, U), if it follows a word outside or one that ends an entity (E, L, S, U),
+    or if its type is another than the word's before. A tag without such a prefix is a type.
+    """
+    found: list[tuple[int, int, str]] = []
+    begin, before, kind = 0, "O", ""
+    for index, tag in enumerate([*tags, "O"]):
+        matched = _TAG.fullmatch(tag)
+        prefix, its_kind = (matched[1], matched[2] or "") if matched else ("O" if tag == "O" else "I", tag)
+        begins = prefix != "O" and (prefix in "BSU" or before in "OELSU" or its_kind != kind)
+        if before != "O" and (begins or prefix == "O"):
+            found.append((begin, index - 1, kind))
+        if begins:
+            begin = index
+        before, kind = prefix, its_kind
+    return found
 
 
 def _words(text: str) -> list[str]:

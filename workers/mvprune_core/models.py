@@ -15,8 +15,8 @@ from torch import nn
 
 from mvprune.references import HubModel, InvalidReference, Roots, inspect_model, resolve_model
 from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.families import in_block
 from mvprune_core.hub import fetch_model, first_line
-from mvprune_core.masking import in_block
 from mvprune_core.tasks import Objective
 
 _T = TypeVar("_T")

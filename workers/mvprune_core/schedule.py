@@ -4,30 +4,46 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
+
+Shape = Literal["cubic", "linear", "one_shot"]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Cubic schedule of automated gradual pruning (Zhu and Gupta 2017, https://arxiv.org/abs/1710.01878, equation 1).
+    """Density over the steps of a run.
 
-    With T steps in all, w = round(warmup · T), c = round(cooldown · T) and target density v:
+    With T steps in all, w = round(warmup · T), c = round(cooldown · T), target density v and p = (t − w) / (T − w − c):
 
-        density(t) = 1                                             t ≤ w
-                     v + (1 − v) · (1 − (t − w) / (T − w − c))³    w < t < T − c
-                     v                                             t ≥ T − c
+        t ≤ w          1
+        w < t < T − c  v + (1 − v) · (1 − p)³   cubic: automated gradual pruning (Zhu and Gupta 2017,
+                                                https://arxiv.org/abs/1710.01878, equation 1)
+                       v + (1 − v) · (1 − p)    linear
+        t ≥ T − c      v
+
+    one_shot prunes once, after w steps: 1 for t < w, v for t ≥ w. Its warm-up may be 0 (before training) or 1 (after
+    it), and it has no cooldown.
 
     Args:
+        shape: cubic, linear or one_shot.
         warmup: fraction of the steps, from the start, that train the dense model.
         cooldown: fraction of the steps, at the end, that train at the target density.
 
     Raises:
-        ValueError: a fraction outside [0, 1), no cooldown, or both together leaving no step to prune in.
+        ValueError: an unknown shape, a fraction out of its range, or a schedule that never reaches its target.
     """
 
+    shape: Shape = "cubic"
     warmup: float = 0.1
     cooldown: float = 0.2
 
     def __post_init__(self) -> None:
+        if self.shape not in get_args(Shape):
+            raise ValueError(f"schedule.shape: {self.shape!r} given; one of {', '.join(get_args(Shape))} is allowed")
+        if self.shape == "one_shot":
+            if not 0 <= self.warmup <= 1:
+                raise ValueError(f"schedule.warmup: {self.warmup} given; a fraction in [0, 1] is allowed")
+            return
         if not 0 <= self.warmup < 1:
             raise ValueError(f"schedule.warmup: {self.warmup} given; a fraction in [0, 1) is allowed")
         if not 0 < self.cooldown < 1:
@@ -47,6 +63,8 @@ class Schedule:
         Raises:
             ValueError: the cooldown, or what lies between warm-up and cooldown, rounds to no step at all.
         """
+        if self.shape == "one_shot":
+            return
         warm, cool = self._boundaries(total_steps)
         if cool < 1:
             raise ValueError(
@@ -61,13 +79,18 @@ class Schedule:
 
     def density(self, step: int, total_steps: int, target: float) -> float:
         """Density to train with after `step` of `total_steps` updates; exactly `target` at the end."""
-        warm, cool = self._boundaries(total_steps)
-        if step >= total_steps - cool:
+        warm, _ = self._boundaries(total_steps)
+        if step >= self.settled(total_steps):
             return target
         if step <= warm:
             return 1.0
-        progress = (step - warm) / (total_steps - warm - cool)
-        return target + (1.0 - target) * (1.0 - progress) ** 3
+        left = 1.0 - (step - warm) / (self.settled(total_steps) - warm)
+        return target + (1.0 - target) * (left**3 if self.shape == "cubic" else left)
+
+    def settled(self, total_steps: int) -> int:
+        """Number of updates after which the density is at its target."""
+        warm, cool = self._boundaries(total_steps)
+        return warm if self.shape == "one_shot" else total_steps - cool
 
     def _boundaries(self, total_steps: int) -> tuple[int, int]:
         return round(self.warmup * total_steps), round(self.cooldown * total_steps)

@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mvprune.data import Columns, DataError, find_task_files, load_files, load_rows
+from mvprune.data import Columns, DataError, TaskData, TaskFiles, find_task_files, load_files, load_rows
 from mvprune.references import Roots
-from mvprune.tasks import Task, TaskKind, get_task
+from mvprune.tasks import Task, get_task
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.hub import HubUnreachable, dataset_reachable, first_line
-from mvprune_core.squad import find_question_files, load_question_files, load_question_rows
-from mvprune_core.tasks import TaskData
 
 
 def load_task(
@@ -29,12 +27,13 @@ def load_task(
     """The data of a task, checked.
 
     Looked for in this order: `train` and `validation` files; the data set `hub_id`; the task's own files in `data_root`
-    (GLUE's tsv layout, as in `SST-2/train.tsv`; `SQuAD/train-v1.1.json`), by default the folder in MVPRUNE_DATA; the
-    task's data set on the hub.
+    (as in `SST-2/train.tsv`, `SQuAD/train-v1.1.json`, `CoNLL-2003/train.txt`, `WikiText-2/wiki.train.tokens`), by
+    default the folder in MVPRUNE_DATA; the task's data set on the hub.
 
     Args:
         name: of the task, such as sst2 or text-classification.
-        train, validation: csv, tsv, JSON lines or parquet files (question answering: SQuAD's JSON); both or none.
+        train, validation: csv, tsv, JSON lines or parquet files (question answering: SQuAD's JSON; ner: CoNLL files
+            too; masked-lm: text files too); both or none.
         hub_id, hub_config: a data set on the hub in place of the task's own.
         columns: names of columns that are not found by themselves; question answering has fixed ones.
         data_root: a folder with the tasks' own files.
@@ -49,17 +48,16 @@ def load_task(
         raise ValueError("train and validation: one file is given; both are needed, or none")
     if train is not None and hub_id is not None:
         raise ValueError("train, validation and hub_id: both files and a data set of the hub are given; one is allowed")
-    questions = task.kind is TaskKind.QUESTION_ANSWERING
     root = Path(data_root) if data_root is not None else Roots.from_environment().data
     files = None
     if train is not None and validation is not None:
-        files = Path(train), Path(validation)
+        files = TaskFiles(Path(train), Path(validation))
     elif hub_id is None and root is not None:
-        files = find_question_files(root) if questions else find_task_files(task, root)
+        files = find_task_files(task, root)
     try:
         if files is None:
             return _from_hub(task, hub_id, hub_config, columns)
-        return load_question_files(task, *files) if questions else load_files(task, *files, columns)
+        return load_files(task, files.train, files.validation, columns, more_validation=files.more_validation)
     except DataError as error:
         raise CompressionError(Reason.INVALID_DATASET, str(error)) from error
 
@@ -76,14 +74,24 @@ def _from_hub(task: Task, hub_id: str | None, hub_config: str | None, columns: C
             Reason.INVALID_DATASET,
             f"the data set {name!r} has the splits {', '.join(splits)}; needed: train, and validation, dev or test",
         )
-    if task.kind is TaskKind.QUESTION_ANSWERING:
-        return load_question_rows(task, splits["train"], splits[validation], name=str(name))
-    labels = _label_names(splits["train"], columns.label or task.label_column)
-    return load_rows(task, splits["train"], splits[validation], columns, name=str(name), labels=labels)
+    further = {
+        split.name: splits[split.hub_split] for split in task.more_validation if own and split.hub_split in splits
+    }
+    return load_rows(
+        task,
+        splits["train"],
+        splits[validation],
+        columns,
+        name=str(name),
+        classes=_classes(splits["train"]),
+        more_validation=further,
+    )
 
 
-def _label_names(split: Any, column: str) -> tuple[str, ...]:
-    return tuple(getattr(split.features.get(column), "names", None) or ())
+def _classes(split: Any) -> dict[str, tuple[str, ...]]:
+    """By column of classes, or of lists of classes: their names."""
+    features = {column: getattr(feature, "feature", feature) for column, feature in split.features.items()}
+    return {column: tuple(names) for column, kind in features.items() if (names := getattr(kind, "names", None))}
 
 
 def _load_dataset(hub_id: str, config: str | None) -> Any:

@@ -1,149 +1,293 @@
-"""Fine-tuning: the settings, and the one loop that trains dense and masked models alike."""
+"""Fine-tuning: the one loop that trains dense and masked models alike."""
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
-from torch.optim.lr_scheduler import LambdaLR
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from mvprune.tasks import Task
-from mvprune_core.batching import Examples, training_batches
+from mvprune_core.batching import Examples, Indices, training_batches
 from mvprune_core.callbacks import Callback, Progress
+from mvprune_core.distillation import Lessons
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.masking import Masks, in_block
+from mvprune_core.families import in_block
+from mvprune_core.interruption import Stopped, stop_requested
+from mvprune_core.masking import Masks
+from mvprune_core.settings import Settings
+from mvprune_core.storage import Checkpoints
 
 LEARNING_RATE_WARMUP = 0.1  # fraction of the steps
 CLIP_NORM = 1.0
-BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
-NARROW_LEARNING_RATE = 1e-4  # a pruned MiniLM collapses at 3e-4
 _STEPS_BETWEEN_SYNCS = 10  # on a device that works apart from the CPU
 
 
 @dataclass(frozen=True)
-class Training:
-    """Fine-tuning settings; None takes the task's default.
+class Evaluation:
+    """How a model in training is judged.
+
+    Attributes:
+        measure: gives the metrics of the model as it is.
+        metric: the one that decides.
+        higher_is_better: which way.
+    """
+
+    measure: Callable[[int], Mapping[str, float]]
+    metric: str
+    higher_is_better: bool
+
+
+class FineTuning:
+    """One phase of training, which prunes on the way where there are masks.
+
+    AdamW; gradients of weights and of scores are clipped apart, at norm 1. Masks are renewed after every step, so that
+    whatever is evaluated next sees the masks of now. The same seed and number of threads give the same model, bit for
+    bit, however often the run is stopped and resumed on the way.
 
     Args:
-        max_steps: optimizer steps; given in place of `epochs`.
-        epochs: passes over the training data, may be a fraction.
-        batch_size: examples a step.
-        learning_rate: of the weights (AdamW), reached after a linear warm-up over 10 % of the steps, then falling
-            linearly to 0. Models narrower than BERT-base take 3e-4 by default, not the task's rate, which suits
-            BERT-base: at 3e-5 a model of width 384 learns next to nothing in a few hundred steps.
-        weight_decay: of the weights; never of biases, norms and scores.
-        max_length: tokens an input; longer ones are cut.
-
-    Raises:
-        ValueError: a setting out of its range, or both `max_steps` and `epochs`.
+        model: trained in place, on its device.
+        examples: to train on.
+        settings: of the training.
+        phase: "dense" or "pruning".
+        seed: of batches and dropout.
+        callback: is told about every step.
+        masks: of the model.
+        lessons: of a teacher.
+        evaluation: needed where the settings say to evaluate on the way.
+        checkpoints: where to resume from, and to save to.
     """
 
-    max_steps: int | None = None
-    epochs: float | None = None
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    weight_decay: float | None = None
-    max_length: int | None = None
+    def __init__(
+        self,
+        model: nn.Module,
+        examples: Examples,
+        settings: Settings,
+        *,
+        phase: str,
+        seed: int,
+        callback: Callback,
+        masks: Masks | None = None,
+        lessons: Lessons | None = None,
+        evaluation: Evaluation | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        self.model, self.examples, self.settings, self.phase, self.seed = model, examples, settings, phase, seed
+        self.callback, self.masks, self.lessons = callback, masks, lessons
+        self.evaluation, self.checkpoints = evaluation, checkpoints
+        self.device = next(model.parameters()).device
+        self.total_steps = settings.total_steps(len(examples))
+        self.step = 0
+        self._settled = 0
+        if masks is not None:
+            masks.method.schedule.check(self.total_steps)
+            self._settled = masks.method.schedule.settled(self.total_steps)
+        self._freeze()
+        self._scores = [] if masks is None else masks.scores
+        hidden = {} if masks is None else masks.weights
+        self._weights = [hidden.get(p, p) for p in model.parameters() if p.requires_grad]
+        self._optimizer = self._build_optimizer()
+        self._forward = torch.compile(model, dynamic=True) if settings.compile else model
+        self._finite = torch.ones((), dtype=torch.bool, device=self.device)
+        self._loss, self._density = math.nan, 1.0
+        self._best: float | None = None
+        self._best_model: dict[str, Tensor] = {}
+        self._evaluations_since_best = 0
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            zero_allowed = field.name == "weight_decay"
-            if value is not None and not (0 < value < math.inf or (zero_allowed and value == 0)):
-                allowed = "a number of 0 or more" if zero_allowed else "a positive number"
-                raise ValueError(f"training.{field.name}: {value} given; {allowed} is allowed")
-        if self.max_steps is not None and self.epochs is not None:
-            raise ValueError("training: max_steps and epochs are both given; one of them decides the length of the run")
+    def run(self) -> int:
+        """Trains to the end, from the newest checkpoint if there is one. Returns the number of steps done.
 
-    def settings(self, task: Task, hidden_size: int = BASE_WIDTH) -> Settings:
-        """These settings with the defaults of the task, and of the model's width, filled in."""
-        usual_rate = task.learning_rate if hidden_size >= BASE_WIDTH else NARROW_LEARNING_RATE
-        return Settings(
-            max_steps=self.max_steps,
-            epochs=self.epochs or task.epochs,
-            batch_size=self.batch_size or task.batch_size,
-            learning_rate=self.learning_rate or usual_rate,
-            weight_decay=task.weight_decay if self.weight_decay is None else self.weight_decay,
-            max_length=self.max_length or task.max_length,
-        )
+        Raises:
+            CompressionError: NAN_LOSS.
+            Stopped: `request_stop` was called; a checkpoint was written before.
+        """
+        with _random_state(self.seed, self.device), self._training_mode():
+            self._resume()
+            self._train()
+            if self.checkpoints is not None:
+                self._save(self.checkpoints)
+        if self.masks is not None:
+            self.masks.finish()
+        if self._best_model:
+            _fill(self.model, self._best_model)
+        return self.step
 
+    def _train(self) -> None:
+        batches = training_batches(self.examples.lengths, self.settings.batch_size, self.seed)
+        syncs = 1 if self.device.type == "cpu" else _STEPS_BETWEEN_SYNCS
+        began, first = time.monotonic(), self.step
+        for indices in itertools.islice(batches, self.step, self.total_steps):
+            if self._gave_up:
+                return
+            loss = self.advance(indices)
+            if self.step % syncs == 0 or self.step == self.total_steps:
+                self._check_finite()
+                self._loss = loss.item()
+                self._density = 1.0 if self.masks is None else self.masks.density
+            eta = (time.monotonic() - began) / (self.step - first) * (self.total_steps - self.step)
+            self.callback.on_step(Progress(self.phase, self.step, self.total_steps, self._density, self._loss, eta))
+            if self.settings.evaluate_every and self._is_due(self.settings.evaluate_every):
+                self._evaluate()
+            if self.checkpoints is not None and (stop_requested() or self.checkpoints.due):
+                self._save(self.checkpoints)
+            if stop_requested():
+                raise Stopped
 
-@dataclass(frozen=True)
-class Settings:
-    """Training settings without gaps; `epochs` counts where `max_steps` is None."""
+    def advance(self, indices: Indices) -> Tensor:
+        """One step over the examples of these indices: gradients, update, new masks. Returns the loss."""
+        loss = self._backward(indices)
+        self._update(loss)
+        self.step += 1
+        if self.masks is not None:
+            self.masks.renew(self.step)
+        return loss
 
-    max_steps: int | None
-    epochs: float
-    batch_size: int
-    learning_rate: float
-    weight_decay: float
-    max_length: int
-
-    def total_steps(self, examples: int) -> int:
-        """Optimizer steps over so many examples an epoch."""
-        return self.max_steps or math.ceil(self.epochs * math.ceil(examples / self.batch_size))
-
-
-def train(
-    model: nn.Module,
-    examples: Examples,
-    settings: Settings,
-    *,
-    seed: int,
-    device: torch.device,
-    callback: Callback,
-    masks: Masks | None = None,
-) -> None:
-    """Trains `model` in place, pruning it on the way where `masks` is given.
-
-    AdamW; embeddings are frozen; gradients of weights and of scores are clipped apart, at norm 1. Masks are renewed
-    after every step, so that whatever is evaluated next sees the masks of now. The same seed and number of threads give
-    the same model.
-
-    Raises:
-        CompressionError: NAN_LOSS.
-        ValueError: the method's schedule does not fit the number of steps.
-    """
-    phase = "dense" if masks is None else "pruning"
-    total_steps = settings.total_steps(len(examples))
-    if masks is not None:
-        masks.method.schedule.check(total_steps)
-    _freeze_embeddings(model)
-    scores = [] if masks is None else masks.scores
-    weights = _weights(model, scores)
-    groups = _weight_groups(weights, settings) + ([] if masks is None else masks.method.score_groups(scores))
-    optimizer = torch.optim.AdamW(groups, fused=True)
-    rate = LambdaLR(optimizer, lambda step: rate_factor(step, total_steps))
-    batches = training_batches(examples.lengths, settings.batch_size, seed)
-    steps_between_syncs = 1 if device.type == "cpu" else _STEPS_BETWEEN_SYNCS
-    finite = torch.ones((), dtype=torch.bool, device=device)
-    recent_loss, began = math.nan, time.monotonic()
-    model.train()
-    with _own_random_state(seed, device):
-        for step in range(1, total_steps + 1):
-            with nullcontext() if masks is None else masks.once_per_pass():
-                loss = model(**examples.batch(next(batches), device)).loss
+    def _backward(self, indices: Indices) -> Tensor:
+        """Gradients of one batch; returns its loss."""
+        total = torch.zeros((), device=self.device)
+        for part, some in enumerate(np.array_split(indices, min(self.settings.accumulation_steps, len(indices)))):
+            random = np.random.default_rng((self.seed, self.step, part))
+            batch = self.examples.batch(some, self.device, random)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+                output = self._forward(**batch)
+            loss = output.loss if self.lessons is None else self.lessons.loss(output, batch, some)
+            loss = loss * (len(some) / len(indices))
             loss.backward()
-            norms = [clip_grad_norm_(parameters, CLIP_NORM) for parameters in (weights, scores) if parameters]
-            finite &= torch.stack([loss.detach(), *norms]).isfinite().all()
-            if step % steps_between_syncs == 0 or step == total_steps:
-                _check_finite(finite, f"step {step} of {total_steps} ({phase})", settings)
-                recent_loss = loss.item()
-            optimizer.step()
-            optimizer.zero_grad()
-            rate.step()
-            density = 1.0 if masks is None else masks.density
-            eta = (time.monotonic() - began) / step * (total_steps - step)
-            callback.on_step(Progress(phase, step, total_steps, density, recent_loss, eta))
-            if masks is not None:
-                masks.follow_schedule(step, total_steps)
+            total += loss.detach()
+        return total
+
+    def _update(self, loss: Tensor) -> None:
+        if self.masks is not None:
+            self.masks.take_gradients()
+        norms = [_clip(group) for group in (self._weights, self._scores) if group]
+        self._finite &= torch.stack([loss, *norms]).isfinite().all()
+        factor = rate_factor(self.step, self.total_steps)
+        for group in self._optimizer.param_groups:
+            group["lr"] = group["peak"] * factor
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def _is_due(self, every: int) -> bool:
+        return self.step % every == 0 or self.step == self.total_steps
+
+    def _evaluate(self) -> None:
+        if self.evaluation is None:
+            raise ValueError("evaluate_every is set, but there is nothing to evaluate with")
+        with _masks_settled(self.masks):
+            value = self.evaluation.measure(self.step)[self.evaluation.metric]
+            self.model.train()
+            if self.step < self._settled:
+                return
+            sign = 1 if self.evaluation.higher_is_better else -1
+            if self._best is None or sign * value > sign * self._best:
+                self._best, self._evaluations_since_best = value, 0
+                if self.settings.keep_best:
+                    self._best_model = {name: tensor.cpu().clone() for name, tensor in _tensors(self.model).items()}
+            else:
+                self._evaluations_since_best += 1
+
+    @property
+    def _gave_up(self) -> bool:
+        patience = self.settings.patience
+        return patience is not None and self._evaluations_since_best >= patience
+
+    def _save(self, checkpoints: Checkpoints) -> None:
+        tensors = {f"model.{name}": value for name, value in _tensors(self.model).items()}
+        tensors |= {f"best.{name}": value for name, value in self._best_model.items()}
+        for index, state in self._optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+        if self.masks is not None:
+            # W' is W ⊙ M: the model's own copy is not needed.
+            for matrix in self.masks.matrices:
+                del tensors[f"model.{matrix.name}"]
+            tensors |= {f"masks.{name}": value for name, value in self.masks.state().items()}
+        tensors |= {f"random.{name}": state for name, state in _random_states(self.device).items()}
+        facts = {
+            "step": self.step,
+            "density": 1.0 if self.masks is None else self.masks.density,
+            "loss": self._loss,
+            "best": self._best,
+            "since_best": self._evaluations_since_best,
+        }
+        checkpoints.save(self.phase, tensors, facts)
+
+    def _resume(self) -> None:
+        found = None if self.checkpoints is None else self.checkpoints.load(self.phase)
+        if found is None:
+            return
+        tensors, facts = found
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}, "masks": {}, "random": {}}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition(".")
+            parts[part][rest] = tensor
+        _fill(self.model, parts["model"])
+        self._best_model = parts["best"]
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in parts["optimizer"].items():
+            index, _, field = name.partition(".")
+            state.setdefault(int(index), {})[field] = tensor
+        groups = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.step, self._loss = facts["step"], facts["loss"]
+        self._best, self._evaluations_since_best = facts["best"], facts["since_best"]
+        if self.masks is not None:
+            self.masks.restore(parts["masks"], self.step, facts["density"])
+        _set_random_states(parts["random"], self.device)
+
+    def _freeze(self) -> None:
+        for name, module in self.model.named_modules():
+            if isinstance(module, nn.Embedding) and not in_block(name):
+                module.requires_grad_(self.settings.train_embeddings)
+
+    def _build_optimizer(self) -> torch.optim.AdamW:
+        """Matrices decay; biases and norms, which are vectors, do not; scores are the method's affair."""
+        groups: list[dict[str, Any]] = [
+            {"params": params, "lr": self.settings.learning_rate, "weight_decay": decay}
+            for params, decay in (
+                ([weight for weight in self._weights if weight.dim() > 1], self.settings.weight_decay),
+                ([weight for weight in self._weights if weight.dim() <= 1], 0.0),
+            )
+            if params
+        ]
+        if self.masks is not None:
+            groups += self.masks.score_groups()
+        for group in groups:
+            group["peak"] = group["lr"]
+        return torch.optim.AdamW(groups, fused=True)
+
+    def _check_finite(self) -> None:
+        if not self._finite.item():
+            raise CompressionError(
+                Reason.NAN_LOSS,
+                f"the loss or its gradient is no longer finite at step {self.step} of {self.total_steps} "
+                f"({self.phase}); lower the learning rate (now {self.settings.learning_rate:g}) or that of the scores",
+            )
+
+    @contextmanager
+    def _training_mode(self) -> Iterator[None]:
+        model: Any = self.model
+        checkpointing, deterministic = self.settings.gradient_checkpointing, self.settings.deterministic
+        before = torch.are_deterministic_algorithms_enabled()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        if deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses
+            torch.use_deterministic_algorithms(True)
+        model.train()
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before)
+            if checkpointing:
+                model.gradient_checkpointing_disable()
 
 
 def rate_factor(step: int, total_steps: int) -> float:
@@ -152,41 +296,51 @@ def rate_factor(step: int, total_steps: int) -> float:
     return min((step + 1) / warmup, (total_steps - step) / (total_steps - warmup + 1))
 
 
+def _clip(parameters: list[nn.Parameter]) -> Tensor:
+    """Scales the gradients to a norm of 1 at most; returns the norm that they had."""
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = get_total_norm(grads)
+    if norm.device.type != "cpu" or norm > CLIP_NORM:  # on the CPU, no pass over memory where nothing changes
+        clip_grads_with_norm_(parameters, CLIP_NORM, norm)
+    return norm
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, tied ones once."""
+    return {name: tensor.detach() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+
+
+def _fill(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    tensors = _tensors(model)
+    for name, value in values.items():
+        tensors[name].copy_(value)
+
+
 @contextmanager
-def _own_random_state(seed: int, device: torch.device) -> Iterator[None]:
+def _masks_settled(masks: Masks | None) -> Iterator[None]:
+    if masks is None:
+        yield
+    else:
+        with masks.settled():
+            yield
+
+
+@contextmanager
+def _random_state(seed: int, device: torch.device) -> Iterator[None]:
     """Dropout draws from `seed`; the caller's random state is left alone."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
 
 
-def _freeze_embeddings(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Embedding) and not in_block(name):
-            module.requires_grad_(False)
+def _random_states(device: torch.device) -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
 
 
-def _weights(model: nn.Module, scores: Sequence[Tensor]) -> list[nn.Parameter]:
-    apart = {id(score) for score in scores}
-    return [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in apart]
-
-
-def _weight_groups(weights: Sequence[nn.Parameter], settings: Settings) -> list[dict[str, Any]]:
-    """Matrices decay; biases and norms, which are vectors, do not."""
-    return [
-        {"params": params, "lr": settings.learning_rate, "weight_decay": decay}
-        for params, decay in (
-            ([weight for weight in weights if weight.dim() > 1], settings.weight_decay),
-            ([weight for weight in weights if weight.dim() <= 1], 0.0),
-        )
-        if params
-    ]
-
-
-def _check_finite(finite: Tensor, where: str, settings: Settings) -> None:
-    if not finite.item():
-        raise CompressionError(
-            Reason.NAN_LOSS,
-            f"the loss or its gradient is no longer finite at {where}; "
-            f"lower the learning rate (now {settings.learning_rate:g}) or that of the scores",
-        )
+def _set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)

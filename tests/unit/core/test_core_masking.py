@@ -8,89 +8,83 @@ from torch import nn
 from transformers import (
     AlbertConfig,
     AutoModelForSequenceClassification,
+    BartConfig,
     BertConfig,
     BertForSequenceClassification,
+    DebertaV2Config,
     DistilBertConfig,
     ElectraConfig,
     GPT2Config,
+    ModernBertConfig,
     RobertaConfig,
+    T5Config,
 )
 
-from mvprune_core import CompressionError, Magnitude, Method, Movement, Reason
+from mvprune_core import METHODS, CompressionError, Method, Movement, Reason
 from mvprune_core.accounting import account
-from mvprune_core.masking import Masks, prunable_layers
+from mvprune_core.families import prunable_layers
+from mvprune_core.masking import Masks
+from mvprune_core.selection import kept_count
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 40}
 BLOCK = 4 * 32 * 32 + 2 * 32 * 64  # prunable weights of one layer
 
 
-def one_block(rows: int = 6, columns: int = 8) -> nn.Module:
-    torch.manual_seed(0)
-    return nn.ModuleDict({"layer": nn.ModuleList([nn.Linear(columns, rows)])})
+def masks_of(model: nn.Module, method: Method | None = None, target: float = 0.1, **options: Any) -> Masks:
+    return Masks(model, method or Movement(), target=target, total_steps=10, seed=0, **options)
 
 
-@pytest.mark.parametrize("method", [Movement(), Magnitude()])
-@pytest.mark.parametrize("density", [0.4, 1.0])
-def test_gradients_are_those_of_the_straight_through_estimator(method: Method, density: float) -> None:
-    model = one_block()
-    layer = model["layer"][0]
-    weight, bias = layer.weight.detach().clone(), layer.bias.detach().clone()
-    masks = Masks(model, method, target=0.1, seed=0)
-    scores = [torch.randn_like(weight) for _ in masks.scores]
-    for parameter, value in zip(masks.scores, scores, strict=True):
-        parameter.data.copy_(value)
-    masks.select(density)
-
-    inputs, targets = torch.randn(5, 8), torch.randn(5, 6)
-    (layer(inputs) - targets).square().sum().backward()
-
-    # By hand: W' = M * W, L = sum((x W'^T + b - y)^2), G = dL/dW'.
-    importance = scores[0] if scores else weight.abs()
-    kept = importance.flatten().argsort(descending=True)[: int(density * weight.numel())]
-    mask = torch.zeros(weight.numel()).index_fill_(0, kept, 1.0).view_as(weight)
-    residual = inputs @ (mask * weight).T + bias - targets
-    gradient = 2 * residual.T @ inputs
-    original = layer.parametrizations["weight"].original
-    torch.testing.assert_close(original.grad, gradient * mask)
-    torch.testing.assert_close(layer.bias.grad, 2 * residual.sum(dim=0))
-    for parameter in masks.scores:
-        torch.testing.assert_close(parameter.grad, gradient * weight)
-
-
-@pytest.mark.parametrize("method", [Movement(), Magnitude()])
-def test_dense_is_free_and_masks_leave_the_weights_alone(method: Method) -> None:
-    model = one_block()
-    layer = model["layer"][0]
-    weight = layer.weight.detach().clone()
-    masks = Masks(model, method, target=0.1, seed=0)
-    assert layer.weight.data_ptr() == layer.parametrizations["weight"].original.data_ptr()
-    masks.select(0.25)
-    assert torch.count_nonzero(layer.weight) == 12
-    assert torch.equal(layer.parametrizations["weight"].original, weight)
-    assert not any("mask" in name for name in model.state_dict())
-    masks.select(1.0)
-    assert torch.equal(layer.weight, weight)
-
-
-@pytest.mark.parametrize("method", [Movement(), Magnitude()])
-def test_fold_leaves_a_plain_model_with_exactly_the_counted_zeros(method: Method) -> None:
+@pytest.mark.parametrize("name", METHODS)
+def test_zeros_stay_zero_under_momentum_and_weight_decay(name: str) -> None:
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(**SMALL))
-    names = sorted(model.state_dict())
-    masks = Masks(model, method, target=0.1, seed=0)
-    masks.select(0.1)
-    inputs = torch.randint(40, (3, 7))
-    model.eval()
+    masks = Masks(model, METHODS[name]().for_run(60), target=0.2, total_steps=60, seed=0)
+    hidden = masks.weights
+    weights = [hidden.get(parameter, parameter) for parameter in model.parameters()]
+    optimizer = torch.optim.AdamW([{"params": weights, "lr": 1e-2, "weight_decay": 0.1}, *masks.score_groups()])
+    for step in range(60):
+        model(torch.randint(40, (3, 7)), labels=torch.tensor([0, 1, 1])).loss.backward()
+        masks.take_gradients()
+        for matrix in masks.matrices:  # dead weights have no gradient, whatever momentum moves them by
+            assert not matrix.weight.grad[matrix.mask == 0].any()
+        optimizer.step()
+        optimizer.zero_grad()
+        masks.renew(step + 1)
+        for matrix in masks.matrices:
+            assert torch.equal(matrix.masked.detach(), matrix.weight.detach() * matrix.mask)
+            assert not matrix.masked.detach()[matrix.mask == 0].any()
+    masks.finish()
+    kept = sum(int(matrix.masked.count_nonzero()) for matrix in masks.matrices)
+    assert kept == pytest.approx(0.2 * 2 * BLOCK, rel=0.02)
+
+
+def test_the_model_stays_plain_and_dense_at_density_one() -> None:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**SMALL)).eval()
+    names, inputs = sorted(model.state_dict()), torch.randint(40, (3, 7))
     expected = model(inputs).logits
-    masks.fold()
+    masks = masks_of(model)
     assert torch.equal(model(inputs).logits, expected)
+    masks.renew(10)
+    assert not torch.equal(model(inputs).logits, expected)
     assert sorted(model.state_dict()) == names
     assert type(model.bert.encoder.layer[0].output.dense) is nn.Linear
+    assert masks.density == 0.1
+    assert {int(matrix.masked.count_nonzero()) for matrix in masks.matrices} == {102, 204}
 
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_left_is_counted_exactly(name: str) -> None:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**SMALL))
+    masks = masks_of(model, METHODS[name]())
+    for scores in masks.scores:
+        scores.data.add_(torch.randn_like(scores))
+    masks.renew(10)
+    masks.finish()
     accounting, layers = account(model, masks.weight_names, 0.1)
     state = model.state_dict()
     kept = {name: int((state[name] != 0).sum()) for name in masks.weight_names}
-    assert kept == {name: int(0.1 * state[name].numel()) for name in masks.weight_names}
     assert {layer.name: layer.nonzero for layer in layers} == kept
     assert accounting.kept_weights == sum(kept.values())
     assert accounting.prunable_weights == 2 * BLOCK
@@ -118,37 +112,109 @@ def test_fold_leaves_a_plain_model_with_exactly_the_counted_zeros(method: Method
             2 * (4 * 32 * 32 + 2 * 32 * 128),
             2 * (4 * 32 * 32 + 2 * 32 * 128 + 4 * 32 + 128 + 32 + 4 * 32),
         ),
+        # Two blocks of each stack; cross-attention in the decoder.
+        (
+            BartConfig(
+                d_model=32,
+                encoder_layers=2,
+                decoder_layers=2,
+                encoder_attention_heads=2,
+                decoder_attention_heads=2,
+                encoder_ffn_dim=64,
+                decoder_ffn_dim=64,
+                vocab_size=40,
+            ),
+            4 * BLOCK + 2 * 4 * 32 * 32,
+            4 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32) + 2 * (4 * 32 * 32 + 4 * 32 + 2 * 32),
+        ),
+        # No biases; the first block of each stack holds the table of relative positions.
+        (
+            T5Config(
+                d_model=32,
+                d_kv=16,
+                num_heads=2,
+                d_ff=64,
+                num_layers=2,
+                vocab_size=40,
+                decoder_start_token_id=0,
+                eos_token_id=2,
+            ),
+            4 * BLOCK + 2 * 4 * 32 * 32,
+            4 * (BLOCK + 2 * 32) + 2 * (4 * 32 * 32 + 32) + 2 * 32 * 2,
+        ),
+        (
+            DebertaV2Config(**SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], share_att_key=True),
+            2 * BLOCK,
+            2 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32),
+        ),
+        # Gated: the first feed-forward matrix is twice as wide. The first block has no norm before its attention.
+        (
+            ModernBertConfig(**SMALL, pad_token_id=0, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2),
+            2 * (4 * 32 * 32 + 3 * 32 * 64),
+            2 * (4 * 32 * 32 + 3 * 32 * 64) + 3 * 32,
+        ),
     ],
     ids=lambda value: getattr(value, "model_type", ""),
 )
-def test_every_architecture_is_wrapped_trained_and_counted(config: Any, prunable: int, encoder: int) -> None:
+def test_every_architecture_is_masked_trained_and_counted(config: Any, prunable: int, encoder: int) -> None:
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_config(config)
-    masks = Masks(model, Movement(), target=0.1, seed=0)
-    masks.select(0.5)
-    with masks.once_per_pass():
-        loss = model(torch.randint(1, 40, (3, 7)), labels=torch.tensor([0, 1, 1])).loss
-    loss.backward()
+    masks = masks_of(model, target=0.5)
+    masks.renew(10)
+    inputs = torch.randint(3, 40, (3, 7))
+    inputs[:, -1] = 2  # the end of a sequence, by which some architectures find their summary
+    model(inputs, labels=torch.tensor([0, 1, 1])).loss.backward()
+    masks.take_gradients()
     assert all(score.grad is not None and score.grad.abs().sum() > 0 for score in masks.scores)
-    masks.fold()
+    masks.renew(10)
     accounting, _ = account(model, masks.weight_names, 0.5)
     assert accounting.prunable_weights == prunable
     assert accounting.kept_weights == prunable // 2
     assert accounting.encoder_parameters == encoder
 
 
-def test_bert_base_counts() -> None:
+@pytest.mark.parametrize(("density", "kept"), [(0.03, 2_547_984), (0.1, 8_493_432), (0.2, 16_986_888)])
+def test_bert_base_counts(density: float, kept: int) -> None:
     with torch.device("meta"):
         model = BertForSequenceClassification(BertConfig())
     layers = prunable_layers(model)
-    assert len(layers) == 72
-    assert sum(layer.weight.numel() for layer in layers.values()) == 84_934_656
+    sizes = [layer.weight.numel() for layer in layers.values()]
+    assert len(sizes) == 72
+    assert sum(sizes) == 84_934_656
     assert sum(value.numel() for name, value in model.named_parameters() if ".layer." in name) == 85_054_464
+    # 48 matrices of 768 x 768 and 24 of 768 x 3072
+    assert sum(kept_count(size, density) for size in sizes) == kept
+    assert kept == 48 * int(density * 589_824) + 24 * int(density * 2_359_296)
+
+
+def test_layers_are_chosen_by_pattern() -> None:
+    model = BertForSequenceClassification(BertConfig(**SMALL))
+    attention = prunable_layers(model, include=["*.attention.*"])
+    assert len(attention) == 8
+    assert len(prunable_layers(model, exclude=["bert.encoder.layer.1.*"])) == 6
+    assert set(prunable_layers(model, include=["bert.pooler.dense"])) == {"bert.pooler.dense"}
+    masks = masks_of(model, layers=prunable_layers(model, ["*.attention.*"], ["*.layer.0.*"]))
+    assert len(masks.weight_names) == 4
+    assert all(".layer.1.attention." in name for name in masks.weight_names)
+
+
+@pytest.mark.parametrize("field", ["include", "exclude"])
+def test_a_pattern_that_matches_nothing_is_refused(field: str) -> None:
+    model = BertForSequenceClassification(BertConfig(**SMALL))
+    words = rf"^{field}: no layer matches 'encoder.layers.\*'; .*bert.encoder.layer.0"
+    with pytest.raises(CompressionError, match=words):
+        prunable_layers(model, **{field: ["encoder.layers.*"]})
 
 
 def test_a_model_without_blocks_is_refused() -> None:
     with pytest.raises(CompressionError, match="numbered block") as raised:
-        Masks(nn.Sequential(), Movement(), target=0.1, seed=0)
+        masks_of(nn.Sequential())
     assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
     with pytest.raises(CompressionError):
         prunable_layers(nn.ModuleDict({"pooler": nn.Linear(3, 3)}))
+
+
+def test_tied_weights_count_once() -> None:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    assert list(prunable_layers(nn.ModuleDict({"layer": nn.ModuleList([first, second])}))) == ["layer.0"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,23 @@ def test_density_at_every_boundary() -> None:
 def test_cubic_between_the_boundaries() -> None:
     # Half-way between steps 20 and 80: v + (1 - v) / 8.
     assert Schedule(warmup=0.2, cooldown=0.2).density(50, 100, 0.2) == pytest.approx(0.3, abs=1e-12)
+
+
+def test_linear_between_the_boundaries() -> None:
+    schedule = Schedule("linear", warmup=0.2, cooldown=0.2)
+    assert schedule.density(20, 100, 0.2) == 1.0
+    assert schedule.density(35, 100, 0.2) == pytest.approx(0.8, abs=1e-12)
+    assert schedule.density(50, 100, 0.2) == pytest.approx(0.6, abs=1e-12)
+    assert schedule.density(80, 100, 0.2) == 0.2
+
+
+@pytest.mark.parametrize(("warmup", "dense"), [(0.0, 0), (0.25, 25), (1.0, 100)])
+def test_one_shot_prunes_once(warmup: float, dense: int) -> None:
+    schedule = Schedule("one_shot", warmup=warmup)
+    schedule.check(1)
+    densities = [schedule.density(step, 100, 0.1) for step in range(101)]
+    assert densities == [1.0] * dense + [0.1] * (101 - dense)
+    assert schedule.settled(100) == dense
 
 
 @pytest.mark.parametrize("total", [7, 10, 29, 100, 12345])
@@ -41,10 +59,13 @@ def test_starts_dense_and_ends_at_the_target(total: int, warmup: float, cooldown
         ("schedule.warmup", {"warmup": 1.0}),
         ("schedule.cooldown", {"cooldown": 0.0}),
         ("schedule.cooldown", {"cooldown": 1.5}),
+        ("schedule.shape", {"shape": "square"}),
+        ("schedule.warmup", {"shape": "one_shot", "warmup": 1.1}),
+        ("schedule.cooldown", {"shape": "linear", "cooldown": 0.0}),
         ("schedule", {"warmup": 0.6, "cooldown": 0.4}),
     ],
 )
-def test_refuses_a_schedule_that_never_reaches_its_target(field: str, options: dict[str, float]) -> None:
+def test_refuses_a_schedule_that_never_reaches_its_target(field: str, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"^{field}:"):
         Schedule(**options)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import pytest
@@ -12,39 +12,81 @@ from torch import Tensor
 from mvprune_core import selection
 from mvprune_core.selection import kept_count, select_top
 
-# The way of other devices runs on the CPU too.
-WAYS = [selection._select_by_partition, selection._select_on_device]
-Way = Callable[[Tensor, int, Tensor, int], None]
+Way = Callable[[Sequence[Tensor], int, Sequence[Tensor], int], None]
+
+
+def _on_device(importances: Sequence[Tensor], count: int, masks: Sequence[Tensor], seed: int) -> None:
+    """The way of other devices; it runs on the CPU too."""
+    selection._select_on_device([importance.reshape(-1) for importance in importances], count, masks, seed)
+
+
+WAYS = [select_top, _on_device]
+
+
+def _run(way: Way, importances: Sequence[Tensor], count: int, seed: int = 0) -> Tensor:
+    masks = [torch.empty_like(importance, dtype=torch.bool) for importance in importances]
+    way(importances, count, masks, seed)
+    return torch.cat([mask.reshape(-1) for mask in masks])
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
-    shape=st.tuples(st.integers(1, 13), st.integers(1, 17)),
+    shapes=st.lists(st.tuples(st.integers(1, 13), st.integers(1, 17)), min_size=1, max_size=4),
     share=st.floats(0, 1),
     values=st.integers(1, 40),
+    scale=st.sampled_from([1.0, 1e-38, 1e38]),
     seed=st.integers(0, 2**32),
 )
 def test_selects_what_a_full_sort_selects(
-    way: Way, shape: tuple[int, int], share: float, values: int, seed: int
+    way: Way, shapes: list[tuple[int, int]], share: float, values: int, scale: float, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
-    importance = torch.randint(values, shape, generator=generator).float() - values / 2  # few values: many ties
-    count = max(1, round(share * importance.numel()))
-    mask = torch.full(shape, 0.5)
-    way(importance, count, mask, seed)
-    assert set(mask.unique().tolist()) <= {0.0, 1.0}
-    kept = importance[mask == 1].sort(descending=True).values
-    assert torch.equal(kept, importance.flatten().sort(descending=True).values[:count])
+    # few values: many ties, of both signs
+    importances = [(torch.randint(values, shape, generator=generator) - values / 2) * scale for shape in shapes]
+    together = torch.cat([importance.reshape(-1) for importance in importances])
+    count = round(share * together.numel())
+    kept = together[_run(way, importances, count, seed)]
+    assert torch.equal(kept.sort(descending=True).values, together.sort(descending=True).values[:count])
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("density", [0.999, 0.5, 0.03, 0.0001])
+def test_large_matrices_of_other_scales_are_ranked_together(way: Way, density: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    importances = [torch.randn(300, 401, generator=generator) * scale for scale in (1.0, 50.0, 0.01)]
+    together = torch.cat([importance.reshape(-1) for importance in importances])
+    count = kept_count(together.numel(), density)
+    expected = torch.zeros_like(together, dtype=torch.bool)
+    expected[together.argsort(descending=True)[:count]] = True
+    assert torch.equal(_run(way, importances, count), expected)
+
+
+def test_more_than_two_to_the_24_entries() -> None:
+    size = 2**24 + 12_345
+    importance = torch.arange(size, dtype=torch.int32).mul_(7919).remainder_(size).float()  # float32 rounds: ties
+    count = kept_count(size, 0.03)
+    kept = importance[_run(select_top, [importance], count)]
+    assert kept.numel() == count
+    assert torch.equal(kept.sort().values, importance.sort().values[-count:])
+
+
+@pytest.mark.parametrize("pattern", ["periodic", "sorted", "one value but for a few"])
+def test_values_that_mislead_a_sample_are_still_selected_exactly(pattern: str) -> None:
+    size = 400_000
+    values = {
+        "periodic": torch.arange(size).remainder(24).float(),
+        "sorted": torch.arange(size).float(),
+        "one value but for a few": torch.zeros(size).index_fill_(0, torch.arange(1, 4000, 2), 1.0),
+    }[pattern]
+    for count in (3, 1000, 2500, size // 2, size - 1):
+        kept = values[_run(select_top, [values], count)]
+        assert torch.equal(kept.sort(descending=True).values, values.sort(descending=True).values[:count])
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_ties_are_broken_at_random_but_by_the_seed(way: Way) -> None:
-    masks = []
-    for seed in (3, 3, 4):
-        mask = torch.empty(64, 48)
-        way(torch.zeros(64, 48), 307, mask, seed)
-        masks.append(mask)
+    masks = [_run(way, [torch.zeros(64, 48)], 307, seed).view(64, 48) for seed in (3, 3, 4)]
     assert [int(mask.sum()) for mask in masks] == [307] * 3
     assert torch.equal(masks[0], masks[1])
     assert not torch.equal(masks[0], masks[2])
@@ -52,16 +94,20 @@ def test_ties_are_broken_at_random_but_by_the_seed(way: Way) -> None:
     assert masks[0].sum(dim=0).max() < 20, "whole columns are kept"
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_ties_are_shared_out_among_matrices(way: Way) -> None:
+    first, second = _run(way, [torch.zeros(64, 48)] * 2, 600).chunk(2)
+    assert 220 < int(first.sum()) < 380
+    assert int(first.sum() + second.sum()) == 600
+
+
 @pytest.mark.parametrize("count", [0, 12])
 def test_nothing_and_everything(count: int) -> None:
-    mask = torch.full((3, 4), 0.5)
-    select_top(torch.randn(3, 4), count, mask, 0)
-    assert mask.sum() == count
+    assert _run(select_top, [torch.randn(3, 4)], count).sum() == count
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_values_that_are_not_numbers_do_not_break_selection(way: Way) -> None:
-    way(torch.full((5, 5), torch.nan), 3, torch.empty(5, 5), 0)
+def test_values_that_are_not_numbers_do_not_break_selection() -> None:
+    _run(select_top, [torch.full((5, 5), torch.nan)], 3)
 
 
 @given(size=st.integers(1, 10**8), thousandths=st.integers(1, 1000))

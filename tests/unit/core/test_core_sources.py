@@ -3,17 +3,18 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
-from mvprune.data import ClassificationData
+from mvprune.data import ClassificationData, Split
 from mvprune.tasks import UnknownTask
-from mvprune_core import CompressionError, Reason, compress, hub, load_task
+from mvprune_core import CompressionError, Reason, compress, hub, load_task, sources
 from mvprune_core.models import find_model
 
 COMMIT = "5" * 40
@@ -159,6 +160,87 @@ def test_without_the_hub_data_says_how_to_go_on(options: dict[str, str]) -> None
     with pytest.raises(CompressionError, match=r"cannot be reached .* MVPRUNE_DATA") as raised:
         load_task("sst2", **options)
     assert raised.value.reason is Reason.UNREACHABLE_HUB
+
+
+def splits_of(**rows: list[dict[str, object]]) -> DatasetDict:
+    return DatasetDict({name: Dataset.from_list(split) for name, split in rows.items()})
+
+
+@pytest.fixture
+def on_hub(monkeypatch: pytest.MonkeyPatch) -> Callable[[DatasetDict], list[tuple[str, str | None]]]:
+    """Puts a data set onto the hub; says which one was asked for."""
+
+    def put(splits: DatasetDict) -> list[tuple[str, str | None]]:
+        asked: list[tuple[str, str | None]] = []
+        monkeypatch.setattr(sources, "_load_dataset", lambda *name: asked.append(name) or splits)
+        return asked
+
+    return put
+
+
+def test_both_validation_splits_of_mnli_are_taken(on_hub: Callable[..., list]) -> None:
+    rows = [{"premise": "a", "hypothesis": "b", "label": label} for label in (0, 1)]
+    asked = on_hub(splits_of(train=rows, validation_matched=rows, validation_mismatched=rows[1:]))
+    data = load_task("mnli")
+    assert asked == [("nyu-mll/glue", "mnli")]
+    assert data.validation == Split(["a", "a"], ["b", "b"], [0, 1])
+    assert data.more_validation == {"mismatched": Split(["a"], ["b"], [1])}
+
+
+@pytest.mark.parametrize("column", ["ner_tags", "tags"])
+def test_names_of_tags_and_classes_are_those_of_the_data_set(on_hub: Callable[..., list], column: str) -> None:
+    split = Dataset.from_dict(
+        {"tokens": [["a", "b"], ["c"]], column: [[0, 2], [1]]},
+        features=Features({"tokens": List(Value("string")), column: List(ClassLabel(names=["O", "B-X", "I-X"]))}),
+    )
+    on_hub(DatasetDict({"train": split, "test": split}))
+    data = load_task("ner", hub_id="owner/set")
+    assert data.labels == ("O", "B-X", "I-X")
+    assert data.train.tags == [[0, 2], [1]]
+    topics = Features({"text": Value("string"), "topic": ClassLabel(names=["world", "arts"])})
+    split = Dataset.from_dict({"text": ["a", "b"], "topic": [0, 1]}, features=topics)
+    on_hub(DatasetDict({"train": split, "dev": split}))
+    assert load_task("text-classification", hub_id="owner/set").labels == ("world", "arts")
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "row"),
+    [
+        (
+            "squad_v2",
+            ("rajpurkar/squad_v2", None),
+            {"id": "1", "question": "a", "context": "b", "answers": {"text": [], "answer_start": []}},
+        ),
+        ("wikitext-2", ("Salesforce/wikitext", "wikitext-2-v1"), {"text": "one two"}),
+        ("ner", ("lhoestq/conll2003", None), {"tokens": ["a", "b"], "ner_tags": ["O", "B-X"]}),
+    ],
+)
+def test_data_sets_of_the_other_tasks(
+    on_hub: Callable[..., list], name: str, asked: tuple[str, str | None], row: dict[str, object]
+) -> None:
+    found = on_hub(splits_of(train=[row, row], validation=[row]))
+    data = load_task(name)
+    assert found == [asked]
+    assert (len(data.train), len(data.validation)) == (2, 1)
+
+
+def test_a_data_set_without_rows_to_evaluate_on_is_refused(on_hub: Callable[..., list]) -> None:
+    on_hub(splits_of(train=[{"text": "a"}]))
+    with pytest.raises(CompressionError, match="has the splits train; needed: train, and validation, dev or test"):
+        load_task("masked-lm", hub_id="owner/set")
+
+
+def test_official_files_of_the_other_tasks_are_found(tmp_path: Path) -> None:
+    for name, content in {
+        "CoNLL-2003/train.txt": "a O\nb B-X\n",
+        "CoNLL-2003/valid.txt": "a O\n",
+        "WikiText-2/wiki.train.tokens": " = a = \n",
+        "WikiText-2/wiki.valid.tokens": "b\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert load_task("ner", data_root=tmp_path).labels == ("O", "B-X")
+    assert load_task("wikitext-2", data_root=tmp_path).train == ("= a =",)
 
 
 def test_files_come_before_everything_else(tmp_path: Path) -> None:

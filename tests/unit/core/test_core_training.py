@@ -1,23 +1,44 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mvprune.data import ClassificationData
 from mvprune.tasks import get_task
-from mvprune_core import Callback, CompressionError, Magnitude, Method, Movement, Progress, Reason, Training
+from mvprune_core import (
+    L0,
+    METHODS,
+    Callback,
+    CompressionError,
+    Method,
+    Movement,
+    Progress,
+    Reason,
+    Schedule,
+    Stopped,
+    Training,
+    interruption,
+    request_stop,
+)
 from mvprune_core.batching import evaluation_batches, training_batches
 from mvprune_core.masking import Masks
 from mvprune_core.models import Loaded, find_model, load_model
+from mvprune_core.settings import Settings
+from mvprune_core.storage import Checkpoints
 from mvprune_core.tasks import Objective, objective_for
-from mvprune_core.training import Settings, rate_factor, train
+from mvprune_core.training import Evaluation, FineTuning, rate_factor
 
 CPU = torch.device("cpu")
+NUMBERS = (
+    *("max_steps", "epochs", "batch_size", "learning_rate", "weight_decay", "max_length"),
+    *("accumulation_steps", "evaluate_every", "patience"),
+)
 
 
 def settings(**changes: Any) -> Settings:
@@ -35,12 +56,24 @@ def loaded(model_folder: Path, objective: Objective) -> Loaded:
 
 
 def run(
-    loaded: Loaded, objective: Objective, chosen: Settings, method: Method | None, callback: Callback | None = None
-) -> Masks | None:
-    masks = None if method is None else Masks(loaded.model, method, target=0.25, seed=0)
+    loaded: Loaded, objective: Objective, chosen: Settings, method: Method | None, **options: Any
+) -> tuple[Masks | None, int]:
     examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
-    train(loaded.model, examples, chosen, seed=0, device=CPU, callback=callback or Callback(), masks=masks)
-    return masks
+    total = chosen.total_steps(len(examples))
+    masks = None
+    if method is not None:
+        masks = Masks(loaded.model, method.for_run(total), target=0.25, total_steps=total, seed=0)
+    tuning = FineTuning(
+        loaded.model,
+        examples,
+        chosen,
+        phase="pruning",
+        seed=0,
+        callback=options.pop("callback", Callback()),
+        masks=masks,
+        **options,
+    )
+    return masks, tuning.run()
 
 
 def test_batches_cover_every_example_once_an_epoch_and_are_of_similar_length() -> None:
@@ -68,19 +101,214 @@ def test_inputs_are_padded_no_further_than_the_batch_needs(loaded: Loaded, objec
     assert batch["labels"].shape == (3,)
 
 
-@pytest.mark.parametrize("method", [None, Movement(), Magnitude()])
-def test_the_same_seed_gives_the_same_model(model_folder: Path, objective: Objective, method: Method | None) -> None:
+@pytest.mark.parametrize("name", [None, *METHODS])
+def test_the_same_seed_gives_the_same_model(model_folder: Path, objective: Objective, name: str | None) -> None:
     states: list[dict[str, Tensor]] = []
     for noise in (1, 2):
         torch.manual_seed(noise)  # the state outside must not matter
-        loaded = load_model(find_model(model_folder, None), objective, seed=0)
-        loaded.config.hidden_dropout_prob = 0.1
-        masks = run(loaded, objective, settings(), method)
-        if masks is not None:
-            masks.fold()
+        loaded = with_dropout(model_folder, objective)
+        run(loaded, objective, settings(), METHODS[name]() if name else None)
         states.append(loaded.model.state_dict())
-    assert states[0].keys() == states[1].keys()
-    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    assert same(*states)
+
+
+def with_dropout(folder: Path, objective: Objective) -> Loaded:
+    loaded = load_model(find_model(folder, None), objective, seed=0)
+    for module in loaded.model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.1
+    return loaded
+
+
+def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+class StopAt(Callback):
+    """Asks for a stop after some step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step(self, progress: Progress) -> None:
+        if progress.step == self.step:
+            request_stop()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_requested() -> Iterator[None]:
+    yield
+    interruption._requested.clear()
+
+
+@pytest.mark.parametrize("name", [None, *METHODS])
+def test_a_run_that_was_stopped_twice_ends_as_one_that_was_not(
+    model_folder: Path, objective: Objective, name: str | None, tmp_path: Path
+) -> None:
+    method = METHODS[name]() if name else None
+    chosen = settings(evaluate_every=2, keep_best=True)
+
+    def judged(loaded: Loaded) -> Evaluation:
+        # any value will do that depends on the model
+        return Evaluation(
+            lambda step: {"size": float(loaded.model.get_submodule("classifier").weight.sum())}, "size", True
+        )
+
+    whole = with_dropout(model_folder, objective)
+    run(whole, objective, chosen, method, evaluation=judged(whole))
+    checkpoints = Checkpoints(tmp_path, "this run", seconds=1e9)
+    for step in (5, 11):
+        loaded = with_dropout(model_folder, objective)
+        torch.manual_seed(step)
+        with pytest.raises(Stopped):
+            run(
+                loaded,
+                objective,
+                chosen,
+                method,
+                callback=StopAt(step),
+                checkpoints=checkpoints,
+                evaluation=judged(loaded),
+            )
+        interruption._requested.clear()
+    last = with_dropout(model_folder, objective)
+    seen: list[int] = []
+
+    class Listener(Callback):
+        def on_step(self, progress: Progress) -> None:
+            seen.append(progress.step)
+
+    run(last, objective, chosen, method, callback=Listener(), checkpoints=checkpoints, evaluation=judged(last))
+    assert seen == [12]
+    assert same(whole.model.state_dict(), last.model.state_dict())
+
+
+def test_a_checkpoint_holds_all_that_the_next_step_depends_on(
+    model_folder: Path, objective: Objective, tmp_path: Path
+) -> None:
+    with pytest.raises(Stopped):
+        run(
+            with_dropout(model_folder, objective),
+            objective,
+            settings(),
+            Movement(),
+            callback=StopAt(6),
+            checkpoints=Checkpoints(tmp_path, "run", seconds=1e9),
+        )
+    tensors, facts = Checkpoints(tmp_path, "run", seconds=1e9).load("pruning")
+    matrix = "bert.encoder.layer.1.output.dense.weight"
+    assert {f"masks.weight.{matrix}", f"masks.scores.{matrix}", f"masks.mask.{matrix}", "random.cpu"} <= tensors.keys()
+    assert any(name.startswith("optimizer.") and name.endswith(".exp_avg_sq") for name in tensors)
+    assert facts["step"] == 6
+    assert 0.25 < facts["density"] < 1
+    assert Checkpoints(tmp_path, "another run", seconds=1e9).load("pruning") is None
+
+
+def test_a_damaged_checkpoint_is_not_used(model_folder: Path, objective: Objective, tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "run", seconds=0)
+    run(with_dropout(model_folder, objective), objective, settings(), None, checkpoints=checkpoints)
+    path = tmp_path / "pruning.safetensors"
+    path.write_bytes(path.read_bytes()[:-1000])
+    assert checkpoints.load("pruning") is None
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch(model_folder: Path, objective: Objective) -> None:
+    weights = []
+    for parts in (1, 3, 16):
+        loaded = load_model(find_model(model_folder, None), objective, seed=0)
+        run(loaded, objective, settings(accumulation_steps=parts, max_steps=5), Movement())
+        weights.append(loaded.model.get_submodule("classifier").weight.detach().clone())
+    torch.testing.assert_close(weights[1], weights[0], rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(weights[2], weights[0], rtol=1e-3, atol=1e-5)
+
+
+def test_gradient_checkpointing_changes_nothing_but_memory(model_folder: Path, objective: Objective) -> None:
+    states = []
+    for checkpointing in (False, True):
+        loaded = with_dropout(model_folder, objective)
+        run(loaded, objective, settings(gradient_checkpointing=checkpointing), Movement())
+        assert not any(getattr(module, "gradient_checkpointing", False) for module in loaded.model.modules())
+        states.append(loaded.model.state_dict())
+    for name, value in states[0].items():
+        torch.testing.assert_close(states[1][name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_bf16_keeps_weights_and_scores_in_fp32(loaded: Loaded, objective: Objective) -> None:
+    used: set[torch.dtype] = set()
+
+    def look(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        used.add(output.dtype)
+
+    layer: Any = loaded.model.get_submodule("bert.encoder.layer.0.output.dense")
+    handle = layer.register_forward_hook(look)
+    masks, _ = run(loaded, objective, settings(precision="bf16"), Movement())
+    handle.remove()
+    assert used == {torch.bfloat16}
+    assert masks is not None
+    assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
+    assert {scores.dtype for scores in masks.scores} == {torch.float32}
+    assert len(masks.scores[0].unique()) > 0.9 * masks.scores[0].numel()
+
+
+def test_embeddings_are_trained_on_request(loaded: Loaded, objective: Objective) -> None:
+    before = loaded.model.get_input_embeddings().weight.detach().clone()
+    run(loaded, objective, settings(train_embeddings=True), None)
+    assert not torch.equal(loaded.model.get_input_embeddings().weight, before)
+
+
+def test_deterministic_mode_holds_for_the_run_alone(loaded: Loaded, objective: Objective) -> None:
+    modes: list[bool] = []
+
+    class Listener(Callback):
+        def on_step(self, progress: Progress) -> None:
+            modes.append(torch.are_deterministic_algorithms_enabled())
+
+    run(loaded, objective, settings(deterministic=True), Movement(), callback=Listener())
+    assert modes == [True] * 12
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+class Judge:
+    """Gives the values that it is told to, one an evaluation."""
+
+    def __init__(self, *values: float) -> None:
+        self.values = list(values)
+        self.steps: list[int] = []
+
+    def __call__(self, step: int) -> dict[str, float]:
+        self.steps.append(step)
+        return {"accuracy": self.values[len(self.steps) - 1]}
+
+
+def test_evaluates_every_few_steps_and_at_the_end(loaded: Loaded, objective: Objective) -> None:
+    judge = Judge(*[0.5] * 9)
+    run(loaded, objective, settings(evaluate_every=5), Movement(), evaluation=Evaluation(judge, "accuracy", True))
+    assert judge.steps == [5, 10, 12]
+
+
+@pytest.mark.parametrize(("higher_is_better", "ended"), [(True, 11), (False, 8)])
+def test_ends_early_without_improvement_at_the_target_density(
+    loaded: Loaded, objective: Objective, higher_is_better: bool, ended: int
+) -> None:
+    # The target density is reached after step 6; what came before does not count.
+    judge = Judge(9, 9, 9, 9, 9, 0.5, 0.6, 0.7, 0.8, 0.7, 0.6, 0.5)
+    chosen = settings(evaluate_every=1, patience=2)
+    method = Movement(schedule=Schedule(cooldown=0.5))
+    _, steps = run(loaded, objective, chosen, method, evaluation=Evaluation(judge, "accuracy", higher_is_better))
+    assert steps == judge.steps[-1] == ended
+
+
+def test_the_best_model_is_kept(loaded: Loaded, objective: Objective) -> None:
+    states = {}
+
+    def judge(step: int) -> dict[str, float]:
+        states[step] = {name: value.clone() for name, value in loaded.model.state_dict().items()}
+        return {"accuracy": {10: 0.9}.get(step, 0.8)}
+
+    chosen = settings(evaluate_every=1, keep_best=True)
+    run(loaded, objective, chosen, L0(), evaluation=Evaluation(judge, "accuracy", True))
+    assert same(loaded.model.state_dict(), states[10])
+    assert not same(loaded.model.state_dict(), states[12])
 
 
 def test_the_random_state_outside_is_left_alone(loaded: Loaded, objective: Objective) -> None:
@@ -99,10 +327,9 @@ def test_embeddings_are_frozen_and_all_else_is_trained(loaded: Loaded, objective
 def test_only_matrices_decay(loaded: Loaded, objective: Objective) -> None:
     # With a learning rate of next to nothing, what shrinks does so by weight decay alone.
     before = {name: value.clone() for name, value in loaded.model.state_dict().items()}
-    masks = run(loaded, objective, settings(learning_rate=1e-9, weight_decay=1e8, max_steps=5), Movement())
+    masks, _ = run(loaded, objective, settings(learning_rate=1e-9, weight_decay=1e8, max_steps=5), Movement())
     assert masks is not None
-    assert all(score.abs().max() < 0.1 for score in masks.scores)
-    masks.fold()
+    assert all(score.abs().max() > 0.5 for score in masks.scores)
     after = loaded.model.state_dict()
     matrix, vector = "bert.pooler.dense.weight", "bert.encoder.layer.0.output.LayerNorm.weight"
     assert after[matrix].norm() < 0.9 * before[matrix].norm()
@@ -116,7 +343,7 @@ def test_progress_tells_every_step(loaded: Loaded, objective: Objective) -> None
         def on_step(self, progress: Progress) -> None:
             told.append(progress)
 
-    run(loaded, objective, settings(), Movement(), Listener())
+    run(loaded, objective, settings(), Movement(), callback=Listener())
     assert [progress.step for progress in told] == list(range(1, 13))
     assert {progress.total_steps for progress in told} == {12}
     assert told[0].density == 1.0
@@ -152,15 +379,31 @@ def test_tasks_fill_in_what_is_not_given() -> None:
     assert Training(max_steps=3).settings(task).total_steps(80) == 3
 
 
-@pytest.mark.parametrize("field", ["max_steps", "epochs", "batch_size", "learning_rate", "weight_decay", "max_length"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "max_steps",
+        "epochs",
+        "batch_size",
+        "learning_rate",
+        "weight_decay",
+        "max_length",
+        "accumulation_steps",
+        "evaluate_every",
+        "patience",
+    ],
+)
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
 def test_settings_out_of_range_are_refused(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"^training\.{field}: {value} given"):
-        Training(**{field: value})
+        Training(**({"evaluate_every": 5} | {field: value}))
 
 
 def test_contradicting_options_are_refused() -> None:
     with pytest.raises(ValueError, match="max_steps and epochs"):
         Training(max_steps=5, epochs=1)
-    with pytest.raises(ValueError, match="score_learning_rate"):
-        Movement(score_learning_rate=0)
+    for options in ({"patience": 3}, {"keep_best": True}):
+        with pytest.raises(ValueError, match="without evaluate_every"):
+            Training(**options)
+    with pytest.raises(ValueError, match=r"training\.precision: 'fp8' given; one of fp32, bf16"):
+        Training(precision="fp8")

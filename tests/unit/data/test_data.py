@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mvprune.data import ClassificationData, DataError, Split, find_task_files, load_files, load_rows
-from mvprune.tasks import TASKS, get_task
+from mvprune.data import ClassificationData, DataError, Split, TaskFiles, find_task_files, load_files, load_rows
+from mvprune.tasks import GLUE, TASKS, get_task
 
 SST2 = get_task("sst2")
 MRPC = get_task("mrpc")
@@ -65,14 +65,14 @@ GLUE_FILES = {
 }
 
 
-@pytest.mark.parametrize("task", [task for task in TASKS.values() if task.folder], ids=lambda task: task.name)
+@pytest.mark.parametrize("task", [task for task in TASKS.values() if task.hub_id == GLUE], ids=lambda task: task.name)
 def test_glues_own_files(task, tmp_path: Path, write):
     header, rows, texts, labels = GLUE_FILES[task.folder]
     assert find_task_files(task, tmp_path) is None
     train = write(tmp_path / task.folder / "train.tsv", header + rows)
     assert find_task_files(task, tmp_path) is None
     validation = write(tmp_path / task.folder / task.validation_file, header + rows)
-    assert find_task_files(task, tmp_path) == (train, validation)
+    assert find_task_files(task, tmp_path) == TaskFiles(train, validation)
     data = load_files(task, train, validation)
     found = data.train.texts if data.train.pairs is None else list(zip(data.train.texts, data.train.pairs, strict=True))
     assert found == texts
@@ -80,9 +80,44 @@ def test_glues_own_files(task, tmp_path: Path, write):
     assert data.labels == task.labels
 
 
-@pytest.mark.parametrize("name", ["squad", "text-classification"])
-def test_tasks_without_a_folder_have_no_files(name: str, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("squad", ("SQuAD/train-v1.1.json", "SQuAD/dev-v1.1.json")),
+        ("squad", ("SQuAD/train-v1.1.part-300.json", "SQuAD/dev-v1.1.json")),
+        ("squad_v2", ("SQuAD/train-v2.0.json", "SQuAD/dev-v2.0.json")),
+        ("ner", ("CoNLL-2003/train.txt", "CoNLL-2003/valid.txt")),
+        ("wikitext-2", ("WikiText-2/wiki.train.tokens", "WikiText-2/wiki.valid.tokens")),
+    ],
+)
+def test_official_files_of_the_other_tasks(name: str, files: tuple[str, str], tmp_path: Path, write):
     assert find_task_files(get_task(name), tmp_path) is None
+    train, validation = (write(tmp_path / file, "x") for file in files)
+    assert find_task_files(get_task(name), tmp_path) == TaskFiles(train, validation)
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS.values() if not task.folder], ids=lambda task: task.name)
+def test_tasks_without_a_folder_have_no_files(task, tmp_path: Path):
+    assert task.hub_id is None
+    assert find_task_files(task, tmp_path) is None
+
+
+def test_mnli_has_a_second_split_to_evaluate_on(tmp_path: Path, write):
+    mnli = get_task("mnli")
+    header, rows, _, _ = GLUE_FILES["MNLI"]
+    paths = [write(tmp_path / "MNLI" / name, header + rows) for name in ("train.tsv", "dev_matched.tsv")]
+    alone = find_task_files(mnli, tmp_path)
+    assert alone == TaskFiles(*paths)
+    other = write(tmp_path / "MNLI" / "dev_mismatched.tsv", header + rows.replace("\ta\tb\t", "\te\tf\t"))
+    files = find_task_files(mnli, tmp_path)
+    assert files == TaskFiles(*paths, {"mismatched": other})
+    data = load_files(mnli, *paths, more_validation=files.more_validation)
+    assert data.more_validation["mismatched"].texts == ["e", "c"]
+    assert data.more_validation["mismatched"].labels == [2, 0]
+    assert data.fingerprint != load_files(mnli, *paths).fingerprint
+    write(other, header + rows + "2\tcut\n")
+    with pytest.raises(DataError, match=r"dev_mismatched\.tsv, line 4: the row has 2 cells"):
+        load_files(mnli, *paths, more_validation=files.more_validation)
 
 
 def test_cola_with_a_header_of_its_own(load):
@@ -113,7 +148,7 @@ def test_rows_of_a_data_set(load):
 
 def test_label_names_that_the_data_set_knows():
     rows = [{"text": "x", "label": 0}, {"text": "y", "label": 2}]
-    data = load_rows(OWN, rows, rows, name="owner/set", labels=["sport", "world", "arts"])
+    data = load_rows(OWN, rows, rows, name="owner/set", classes={"label": ["sport", "world", "arts"]})
     assert data.labels == ("sport", "world", "arts")
     assert data.train.labels == [0, 2]
 
@@ -149,3 +184,12 @@ def test_the_fingerprint_of_a_data_set_covers_names_and_both_splits():
         ClassificationData(SST2, ("x", "z"), one, two),
     ]
     assert len({data.fingerprint for data in every}) == 3
+
+
+def test_values_of_ones_own_for_one_text_or_two(load):
+    own = get_task("text-regression")
+    data = load("text\tscore\na\t0.5\nb\t-3\n", task=own)
+    assert data.labels == ()
+    assert data.train == Split(["a", "b"], None, [0.5, -3.0])
+    data = load("text1\ttext2\ttarget\na\tc\t0.5\nb\td\t-3\n", task=own)
+    assert data.train == Split(["a", "b"], ["c", "d"], [0.5, -3.0])

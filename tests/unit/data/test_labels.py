@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mvprune.data import MAX_CLASSES
+from mvprune.labelled import MAX_CLASSES
 from mvprune.tasks import get_task
 
 SST2 = get_task("sst2")
@@ -148,4 +148,4 @@ def test_a_correlation_needs_two_values_to_validate_on(tmp_path: Path, refused):
 
 
 def test_question_answering_takes_no_tables(refused):
-    assert "the task squad reads no tables" in str(refused(GOOD, task=get_task("squad")))
+    assert "questions come in SQuAD's own format" in str(refused(GOOD, task=get_task("squad")))

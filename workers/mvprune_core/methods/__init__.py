@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mvprune_core.methods.base import Method
-from mvprune_core.methods.magnitude import Magnitude
+from mvprune_core.methods.base import Matrix, Method, Moment, TopV
+from mvprune_core.methods.l0 import L0
+from mvprune_core.methods.magnitude import Magnitude, OneShotMagnitude
 from mvprune_core.methods.movement import Movement
+from mvprune_core.methods.random import Random
+from mvprune_core.methods.soft_movement import SoftMovement
 
-METHODS: Mapping[str, type[Method]] = MappingProxyType({cls.name: cls for cls in (Movement, Magnitude)})
+METHODS: Mapping[str, type[Method]] = MappingProxyType(
+    {cls.name: cls for cls in (Movement, SoftMovement, L0, Magnitude, OneShotMagnitude, Random)}
+)
 
 
 def get_method(method: str | Method) -> Method:
@@ -25,4 +30,17 @@ def get_method(method: str | Method) -> Method:
     return METHODS[method]()
 
 
-__all__ = ["METHODS", "Magnitude", "Method", "Movement", "get_method"]
+__all__ = [
+    "L0",
+    "METHODS",
+    "Magnitude",
+    "Matrix",
+    "Method",
+    "Moment",
+    "Movement",
+    "OneShotMagnitude",
+    "Random",
+    "SoftMovement",
+    "TopV",
+    "get_method",
+]

@@ -4,37 +4,155 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, get_args
 
-from torch import Tensor
-from torch.nn import Parameter
+import numpy as np
+import torch
+from torch import Tensor, nn
 
+from mvprune_core.elementwise import in_parallel
 from mvprune_core.schedule import Schedule
+from mvprune_core.selection import kept_count, select_top
+
+Selection = Literal["local", "global"]
+
+
+@dataclass
+class Matrix:
+    """One pruned weight W of the model, its scores S and its mask M, all of one shape.
+
+    Attributes:
+        name: of the weight in the model.
+        weight: W, with its values underneath the mask too; what the optimizer moves.
+        masked: the model's own parameter, W' = M ⊙ W.
+        scores: S where the method learns them, float32.
+        mask: M; bool, or float32 gates in [0, 1] (L0).
+    """
+
+    name: str
+    weight: nn.Parameter
+    masked: nn.Parameter
+    scores: nn.Parameter | None
+    mask: Tensor
 
 
 @dataclass(frozen=True)
+class Moment:
+    """Where a run stands: `step` of `total_steps` updates are done, the density is to end at `target`.
+
+    Attributes:
+        seed: of the run.
+        density: of the masks as they are.
+    """
+
+    step: int
+    total_steps: int
+    target: float
+    seed: int
+    density: float | Tensor = 1.0
+
+
 class Method(ABC):
-    """How the importance of a weight is measured. The largest are kept, as many as the schedule says.
+    """How the importance of a weight is measured, and what follows for its mask.
 
-    A subclass is a frozen dataclass of the method's options; it holds no state of a run.
-
-    Args:
-        schedule: how the density falls to its target.
+    A subclass is a frozen dataclass of the method's options with a field `schedule`; it holds no state of a run.
     """
 
     name: ClassVar[str]
-    learned: ClassVar[bool]  # whether scores are parameters, trained beside the weights
+    learned: ClassVar[bool] = False  # whether scores are parameters, trained beside the weights
+    soft: ClassVar[bool] = False  # whether masks are gates in [0, 1]
 
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: Schedule
+
+    def for_run(self, total_steps: int) -> Self:
+        """The method with the defaults that suit a run of so many steps."""
+        return self
 
     @abstractmethod
-    def scores(self, weight: Tensor) -> Tensor:
-        """Importance of every entry of `weight`: same shape, float32; only its order counts.
+    def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
+        """Importance of every entry of `weight`: same shape, float32; the largest are kept.
 
         Called once, for the starting point, where scores are learned; at every selection where they are not.
+
+        Args:
+            weight: W, on any device.
+            generator: of the CPU, always in the same state for the same matrix of a run.
         """
 
-    def score_groups(self, scores: Sequence[Parameter]) -> list[dict[str, Any]]:
-        """Optimizer groups of the learned scores: their learning rate, their weight decay."""
+    @abstractmethod
+    def renew(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> float | Tensor:
+        """Writes the mask of every matrix for the training steps after `moment`. Never waits for the device.
+
+        Args:
+            matrices: of the model; each mask is as the last call left it, and keeps all before the first.
+            moment: where the run stands.
+            control: what the method remembers from one step to the next, empty at first: tensors of one value.
+
+        Returns:
+            The fraction of the weights that the masks keep.
+        """
+
+    def settle(self, matrices: Sequence[Matrix], control: dict[str, Tensor]) -> None:  # noqa: B027
+        """Writes the masks to evaluate and to store, where these are not the ones to train with."""
+
+    def score_groups(self, scores: Sequence[nn.Parameter]) -> list[dict[str, Any]]:
+        """AdamW's groups of the learned scores: their learning rate, their weight decay."""
         return []
+
+    def add_penalty(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> None:  # noqa: B027
+        """Adds the gradient of the method's penalty to the gradient of the scores."""
+
+    def slope(self, mask: Tensor) -> Tensor | None:
+        """∂M/∂S, of the mask's shape; None where it passes for the identity (straight-through)."""
+        return None
+
+
+class TopV(Method):
+    """Keeps the ⌊v · n⌋ weights of the largest scores, v following the schedule.
+
+    Attributes:
+        selection: n counts each matrix by itself (local), or all of them together (global).
+        fixed: the scores never change, so that there is one mask for each density.
+    """
+
+    fixed: ClassVar[bool] = False
+
+    selection: Selection
+
+    def renew(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> float | Tensor:
+        density = self.schedule.density(moment.step, moment.total_steps, moment.target)
+        if density == moment.density and (self.fixed or density == 1):
+            return density
+        if self.selection == "global":
+            scores = [self._importance(matrix, index, moment) for index, matrix in enumerate(matrices)]
+            count = kept_count(sum(score.numel() for score in scores), density)
+            select_top(scores, count, [matrix.mask for matrix in matrices], moment.seed)
+            return density
+
+        def renew_one(index: int, matrix: Matrix) -> None:
+            count = kept_count(matrix.mask.numel(), density)
+            if count == matrix.mask.numel():
+                matrix.mask.fill_(True)
+            else:
+                select_top([self._importance(matrix, index, moment)], count, [matrix.mask], moment.seed + index)
+
+        in_parallel(renew_one, matrices)
+        return density
+
+    def _importance(self, matrix: Matrix, index: int, moment: Moment) -> Tensor:
+        if matrix.scores is not None:
+            return matrix.scores
+        return self.scores(matrix.weight.detach(), generator_of(moment.seed, index))
+
+
+def generator_of(seed: int, *path: int) -> torch.Generator:
+    """A generator of the CPU for one purpose, the same whenever and wherever it is asked for."""
+    words = np.random.SeedSequence((seed, *path)).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
+
+
+def check_selection(selection: str) -> None:
+    """Raises ValueError unless `selection` is "local" or "global"."""
+    if selection not in get_args(Selection):
+        raise ValueError(f"selection: {selection!r} given; one of {', '.join(get_args(Selection))} is allowed")

@@ -3,43 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
-from torch import Tensor
-from torch.nn import Parameter
+from torch import Tensor, nn
 
-from mvprune_core.methods.base import Method
+from mvprune_core.methods.base import Selection, TopV, check_selection
+from mvprune_core.options import check_positive
+from mvprune_core.schedule import Schedule
+
+InitialScores = Literal["zero", "magnitude"]
+
+LEARNING_RATE = 1e-2
+_HEAD_START = 30  # steps of steady movement that the magnitude of an average weight is worth
+
+
+class _Movement(TopV):
+    """What hard and soft movement share: how the scores start and how they learn."""
+
+    learned: ClassVar[bool] = True
+
+    score_learning_rate: float
+    initial_scores: InitialScores
+
+    def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
+        if self.initial_scores == "zero":
+            return torch.zeros_like(weight, dtype=torch.float32)
+        size = weight.abs().float()
+        return size * (_HEAD_START * self.score_learning_rate / size.mean().clamp_min(torch.finfo().tiny))
+
+    def score_groups(self, scores: Sequence[nn.Parameter]) -> list[dict[str, Any]]:
+        return [{"params": list(scores), "lr": self.score_learning_rate, "weight_decay": 0.0}]
+
+    def _check(self) -> None:
+        check_positive("score_learning_rate", self.score_learning_rate)
+        if self.initial_scores not in get_args(InitialScores):
+            raise ValueError(
+                f"initial_scores: {self.initial_scores!r} given; one of {', '.join(get_args(InitialScores))} is allowed"
+            )
 
 
 @dataclass(frozen=True)
-class Movement(Method):
+class Movement(_Movement):
     """Movement pruning, hard top-v (Sanh, Wolf and Rush 2020, https://arxiv.org/abs/2005.07683, section 3).
 
-    Every prunable weight W has a learned score S, zero at first. The forward pass uses W' = M ⊙ W with M = top-v(S);
-    the backward pass is straight-through: ∂L/∂S = ∂L/∂W' ⊙ W. Gradient descent thus raises the score of a weight that
-    is moving away from zero (equation 3), and scores of masked weights go on moving.
+    Every prunable weight W has a learned score S. The forward pass uses W' = M ⊙ W with M = top-v(S); the backward
+    pass is straight-through: ∂L/∂S = ∂L/∂W' ⊙ W. Gradient descent thus raises the score of a weight that is moving
+    away from zero (equation 3), and scores of masked weights go on moving.
+
+    The paper starts from S = 0, so that the first masks follow the noise of a few gradients: a short run of a small
+    model does not recover from them. With S = c · |W| / mean |W| at first, the beginning prunes as magnitude does, and
+    movement takes over as the scores grow, by one learning rate a step.
 
     Args:
         schedule: how the density falls to its target.
+        selection: the density holds in every matrix (local), or over all together (global).
         score_learning_rate: learning rate of the scores (AdamW, no weight decay).
+        initial_scores: magnitude, or zero as in the paper.
 
     Raises:
-        ValueError: `score_learning_rate` is not a positive number.
+        ValueError: an option out of its range.
     """
 
     name: ClassVar[str] = "movement"
-    learned: ClassVar[bool] = True
 
-    score_learning_rate: float = 1e-2
+    schedule: Schedule = field(default_factory=Schedule)
+    selection: Selection = "local"
+    score_learning_rate: float = LEARNING_RATE
+    initial_scores: InitialScores = "magnitude"
 
     def __post_init__(self) -> None:
-        if not 0 < self.score_learning_rate < float("inf"):
-            raise ValueError(f"score_learning_rate: {self.score_learning_rate} given; a positive number is allowed")
-
-    def scores(self, weight: Tensor) -> Tensor:
-        return torch.zeros_like(weight, dtype=torch.float32)
-
-    def score_groups(self, scores: Sequence[Parameter]) -> list[dict[str, Any]]:
-        return [{"params": list(scores), "lr": self.score_learning_rate, "weight_decay": 0.0}]
+        check_selection(self.selection)
+        self._check()

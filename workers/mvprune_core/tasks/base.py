@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
-from mvprune_core.batching import Examples
+from mvprune_core.batching import Examples, Indices, evaluation_batches
 
 EVALUATION_BATCH = 64
 
@@ -19,11 +20,29 @@ class Objective(Protocol):
     def auto_class(self) -> Any:
         """The `AutoModelFor…` class that has the head."""
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the model's outputs that a teacher can teach, logits over the last dimension; () for none."""
+
     def configure(self, config: Any) -> bool:
         """Describes the head in `config`. Returns whether the head it described before answers the same question."""
 
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
-        """The training split, tokenised, with targets."""
+        """The training split, tokenised, with targets: a forward pass over its batches has a loss."""
 
-    def evaluate(self, model: nn.Module, tokenizer: Any, max_length: int, device: torch.device) -> dict[str, float]:
-        """The task's metrics over the validation split. Leaves the model in evaluation mode."""
+    def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        """What is evaluated on, tokenised."""
+
+    def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
+        """The task's metrics over `validation_examples`. Leaves the model in evaluation mode."""
+
+
+def forward_passes(
+    model: nn.Module, examples: Examples, device: torch.device, batch_size: int = EVALUATION_BATCH
+) -> Iterator[tuple[Indices, Any]]:
+    """The model's output for every example once, without gradients: indices (batch,) and what the model returned."""
+    model.eval()
+    for indices in evaluation_batches(examples.lengths, batch_size):
+        with torch.inference_mode():
+            output = model(**examples.batch(indices, device))
+        yield indices, output

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
 from mvprune.data import ClassificationData, Split
 from mvprune.tasks import TaskKind
-from mvprune_core.batching import Examples, Indices, add_inputs, evaluation_batches, pad_token, tokenize
+from mvprune_core.batching import Examples, add_inputs, pad_token, tokenize
 from mvprune_core.metrics import compute_metrics
-from mvprune_core.tasks.base import EVALUATION_BATCH
-
-_GENERIC_LABEL = re.compile(r"LABEL_\d+")
+from mvprune_core.tasks.base import forward_passes
+from mvprune_core.tasks.classes import describe_classes, model_classes
 
 
 @dataclass(frozen=True)
@@ -32,73 +30,60 @@ class Classification:
     def auto_class(self) -> Any:
         return AutoModelForSequenceClassification
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("logits",)
+
     def configure(self, config: Any) -> bool:
         if self._regression:
             fits = bool(config.num_labels == 1)
             config.num_labels = 1
             config.problem_type = "regression"
             return fits
-        names, known = self.data.labels, _names(config)
         config.problem_type = "single_label_classification"
-        if _translation(names, known) is not None:
-            return True
-        fits = len(known) == len(names) and all(_GENERIC_LABEL.fullmatch(name) for name in known)
-        config.id2label = dict(enumerate(names))
-        config.label2id = {name: index for index, name in enumerate(names)}
-        return fits
+        return describe_classes(config, self.data.labels)
 
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         labels = np.array(self.data.train.labels)
-        targets = labels.astype(np.float32) if self._regression else self._model_classes(config)[labels]
-        return _examples(self.data.train, targets, tokenizer, max_length)
+        targets = labels.astype(np.float32) if self._regression else model_classes(config, self.data.labels)[labels]
+        return _examples([self.data.train], {"labels": torch.from_numpy(targets)}, tokenizer, max_length)
 
-    def evaluate(self, model: nn.Module, tokenizer: Any, max_length: int, device: torch.device) -> dict[str, float]:
-        references = np.array(self.data.validation.labels)
-        examples = _examples(self.data.validation, None, tokenizer, max_length)
+    def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        return _examples([split for _, split in self._validation], {}, tokenizer, max_length)
+
+    def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
         config: Any = model.config
         logits = torch.empty(len(examples), config.num_labels)
-        model.eval()
-        with torch.inference_mode():
-            for indices in evaluation_batches(examples.lengths, EVALUATION_BATCH):
-                logits[torch.from_numpy(indices)] = model(**examples.batch(indices, device)).logits.float().cpu()
+        for indices, output in forward_passes(model, examples, device):
+            logits[torch.from_numpy(indices)] = output.logits.float().cpu()
         if self._regression:
-            return compute_metrics(self.data.task.metrics, logits[:, 0].numpy(), references)
-        # Column i of these logits is the class that the data numbers i.
-        logits = logits[:, torch.from_numpy(self._model_classes(config))]
-        return compute_metrics(self.data.task.metrics, logits.argmax(dim=1).numpy(), references)
+            predictions = logits[:, 0].numpy()
+        else:  # column i of these logits is the class that the data numbers i
+            predictions = logits[:, torch.from_numpy(model_classes(config, self.data.labels))].argmax(dim=1).numpy()
+        metrics: dict[str, float] = {}
+        first = 0
+        for suffix, split in self._validation:
+            found = compute_metrics(
+                self.data.task.split_metrics, predictions[first : first + len(split)], np.array(split.labels)
+            )
+            metrics |= {name + suffix: value for name, value in found.items()}
+            first += len(split)
+        return metrics
+
+    @property
+    def _validation(self) -> list[tuple[str, Split]]:
+        """The splits to evaluate on, in the order of the examples, with the endings of their metrics' names."""
+        others = [(f"_{name}", split) for name, split in self.data.more_validation.items()]
+        return [("", self.data.validation), *others]
 
     @property
     def _regression(self) -> bool:
         return self.data.task.kind is TaskKind.REGRESSION
 
-    def _model_classes(self, config: Any) -> Indices:
-        """The model's number of each of the data's classes, shape (classes,)."""
-        translation = _translation(self.data.labels, _names(config))
-        if translation is None:
-            raise ValueError(f"the model's classes are {_names(config)}, those of the data are {self.data.labels}")
-        return translation
 
-
-def _names(config: Any) -> list[str]:
-    return [str(config.id2label[index]) for index in sorted(config.id2label)]
-
-
-def _translation(names: Sequence[str], known: Sequence[str]) -> Indices | None:
-    """Where each of `names` stands in `known`, in whatever case; None where they are not the same names."""
-    for spell in (str, _plain):
-        positions = {spell(name): index for index, name in enumerate(known)}
-        if len(positions) == len(known) == len(names) and positions.keys() == {spell(name) for name in names}:
-            return np.array([positions[spell(name)] for name in names], dtype=np.int64)
-    return None
-
-
-def _plain(name: str) -> str:
-    return name.casefold().replace("-", "_")
-
-
-def _examples(split: Split, targets: NDArray[Any] | None, tokenizer: Any, max_length: int) -> Examples:
+def _examples(splits: Sequence[Split], targets: Mapping[str, Tensor], tokenizer: Any, max_length: int) -> Examples:
     inputs: dict[str, list[NDArray[np.int32]]] = {}
-    for encodings in tokenize(tokenizer, split.texts, split.pairs, truncation=True, max_length=max_length):
-        add_inputs(inputs, tokenizer, encodings)
-    labels = {} if targets is None else {"labels": torch.from_numpy(targets)}
-    return Examples(inputs, labels, pad_token(tokenizer))
+    for split in splits:
+        for encodings in tokenize(tokenizer, split.texts, split.pairs, truncation=True, max_length=max_length):
+            add_inputs(inputs, tokenizer, encodings)
+    return Examples(inputs, targets, pad_token(tokenizer))

@@ -1,13 +1,13 @@
 """Extractive question answering: the span of a passage that answers a question.
 
 A passage longer than the model's input is cut into overlapping windows. In training, a window without the whole answer
-points at its first token; in evaluation, the best span over all windows of a question is its answer (as for BERT,
-Devlin et al. 2019, https://arxiv.org/abs/1810.04805, section 4.2).
+points at its first token; in evaluation, the best span over all windows of a question is its answer, or, where the task
+allows it, that there is none (as for BERT, Devlin et al. 2019, https://arxiv.org/abs/1810.04805, sections 4.2 and 4.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,31 +17,15 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import AutoModelForQuestionAnswering
 
-from mvprune_core.batching import Examples, add_inputs, evaluation_batches, pad_token, tokenize
-from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.metrics import exact_match, token_f1
-from mvprune_core.squad import Question, QuestionAnsweringData
-from mvprune_core.tasks.base import EVALUATION_BATCH
+from mvprune.data import Question, QuestionAnsweringData
+from mvprune_core.answers import Characters, Span, best_of_windows, best_spans
+from mvprune_core.batching import Examples, add_inputs, check_offsets, pad_token, tokenize
+from mvprune_core.metrics import answer_metrics
+from mvprune_core.tasks.base import forward_passes
 
 SHORTEST_WINDOW = 24
 QUESTION_TOKENS = 64
-ANSWER_TOKENS = 30
-CANDIDATES = 20  # best starts and best ends that are combined
-
-Spans = NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class _Window:
-    """One tokenised piece of a passage.
-
-    Attributes:
-        question: index of the question in its split.
-        spans: characters [start, end) of the passage for each token, shape (tokens, 2); −1 outside of the passage.
-    """
-
-    question: int
-    spans: Spans
+_NOTES = ("question", "begin", "end")
 
 
 @dataclass(frozen=True)
@@ -54,83 +38,65 @@ class QuestionAnswering:
     def auto_class(self) -> Any:
         return AutoModelForQuestionAnswering
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("start_logits", "end_logits")
+
     def configure(self, config: Any) -> bool:
         config.num_labels = 2  # start and end
         return True
 
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
-        inputs: dict[str, list[NDArray[np.int32]]] = {}
-        targets: list[tuple[int, int]] = []
-        for window in _windows(self.data.train, tokenizer, max_length, inputs):
-            targets.append(_target(self.data.train[window.question], window.spans))
-        positions = torch.tensor(targets)
-        return Examples(
-            inputs, {"start_positions": positions[:, 0], "end_positions": positions[:, 1]}, pad_token(tokenizer)
+        windows = _windows(self.data.train, tokenizer, max_length)
+        positions = torch.tensor(
+            [
+                _target(self.data.train[number], begins, ends)
+                for (number,), begins, ends in zip(*(windows.notes[name] for name in _NOTES), strict=True)
+            ]
         )
+        targets = {"start_positions": positions[:, 0], "end_positions": positions[:, 1]}
+        return Examples(windows.inputs, targets, windows.pad_token)
 
-    def evaluate(self, model: nn.Module, tokenizer: Any, max_length: int, device: torch.device) -> dict[str, float]:
-        inputs: dict[str, list[NDArray[np.int32]]] = {}
-        windows = list(_windows(self.data.validation, tokenizer, max_length, inputs))
-        examples = Examples(inputs, {}, pad_token(tokenizer))
-        best: dict[int, tuple[float, str]] = {}
-        model.eval()
-        with torch.inference_mode():
-            for indices in evaluation_batches(examples.lengths, EVALUATION_BATCH):
-                output = model(**examples.batch(indices, device))
-                starts, ends = output.start_logits.float().cpu().numpy(), output.end_logits.float().cpu().numpy()
-                for row, index in enumerate(indices):
-                    window = windows[index]
-                    found = best_span(starts[row], ends[row], window.spans)
-                    if found is not None and found[0] > best.get(window.question, (-np.inf, ""))[0]:
-                        score, start, end = found
-                        best[window.question] = score, self.data.validation[window.question].context[start:end]
-        return self._score([best.get(number, (0.0, ""))[1] for number in range(len(self.data.validation))])
+    def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        return _windows(self.data.validation, tokenizer, max_length)
 
-    def _score(self, predictions: Sequence[str]) -> dict[str, float]:
-        pairs = list(zip(predictions, self.data.validation, strict=True))
-        return {
-            name: float(np.mean([max(measure(said, text) for text, _ in question.answers) for said, question in pairs]))
-            for name, measure in (("exact_match", exact_match), ("f1", token_f1))
-        }
+    def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
+        predictions = [
+            question.context[spans[0].begin : spans[0].end] if spans else ""
+            for question, spans in zip(
+                self.data.validation, self.answers(model, examples, device, count=1), strict=True
+            )
+        ]
+        accepted = [[text for text, _ in question.answers] for question in self.data.validation]
+        return answer_metrics(predictions, accepted, allows_no_answer=self.data.task.allows_no_answer)
+
+    def answers(self, model: nn.Module, examples: Examples, device: torch.device, count: int) -> list[list[Span]]:
+        """The `count` best answers to each of the questions to evaluate on, best first.
+
+        Args:
+            model: the model, left in evaluation mode.
+            examples: of `validation_examples`.
+            device: where the model is.
+            count: of answers at most; there is none where no window holds a span.
+        """
+        windows: list[list[tuple[float, list[Span]]]] = [[] for _ in self.data.validation]
+        numbers, begins, ends = (examples.notes[name] for name in _NOTES)
+        for indices, output in forward_passes(model, examples, device):
+            starts, stops = (part.float().cpu().numpy() for part in (output.start_logits, output.end_logits))
+            for row, index in enumerate(indices):
+                spans = best_spans(starts[row], stops[row], begins[index], ends[index], count)
+                windows[numbers[index][0]].append((float(starts[row, 0] + stops[row, 0]), spans))
+        allowed = self.data.task.allows_no_answer
+        return [best_of_windows(found, count, allows_no_answer=allowed) for found in windows]
 
 
-def best_span(starts: NDArray[Any], ends: NDArray[Any], spans: Spans) -> tuple[float, int, int] | None:
-    """The most likely answer within one window.
+def _windows(questions: Sequence[Question], tokenizer: Any, max_length: int) -> Examples:
+    """Questions with their passages, one example a window.
 
-    Args:
-        starts: logits of each token to be the answer's first, shape (padded tokens,).
-        ends: logits of each token to be its last.
-        spans: characters of each token, shape (tokens, 2), −1 outside of the passage.
-
-    Returns:
-        Score (sum of both logits), first character and end of the span in the passage; None where the window holds no
-        span of at most 30 tokens among the 20 best starts and ends.
+    Notes of a window: `question`, the number of its question; `begin` and `end`, the characters [begin, end) of the
+    passage for each token, −1 outside of the passage.
     """
-    inside = spans[:, 0] >= 0
-    best_starts = _largest(starts[: len(spans)], inside)
-    best_ends = _largest(ends[: len(spans)], inside)
-    length = best_ends[None, :] - best_starts[:, None] + 1
-    scores = starts[best_starts][:, None] + ends[best_ends][None, :]
-    scores = np.where((length > 0) & (length <= ANSWER_TOKENS), scores, -np.inf)
-    if scores.size == 0 or not np.isfinite(scores.max()):
-        return None
-    row, column = np.unravel_index(scores.argmax(), scores.shape)
-    return float(scores[row, column]), int(spans[best_starts[row], 0]), int(spans[best_ends[column], 1])
-
-
-def _largest(logits: NDArray[Any], allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
-    positions = np.flatnonzero(allowed)
-    return positions[np.argsort(-logits[positions], kind="stable")[:CANDIDATES]]
-
-
-def _windows(
-    questions: Sequence[Question], tokenizer: Any, max_length: int, inputs: dict[str, list[NDArray[np.int32]]]
-) -> Iterator[_Window]:
-    """Tokenises questions with their passages; what the model reads is appended to `inputs`, one entry a window."""
-    if not tokenizer.is_fast:
-        raise CompressionError(
-            Reason.INVALID_MODEL, "the model's tokenizer cannot say where its tokens stand; a tokenizer.json is needed"
-        )
+    check_offsets(tokenizer)
     if max_length < SHORTEST_WINDOW:
         raise ValueError(f"training.max_length: {max_length} given; question answering needs {SHORTEST_WINDOW} or more")
     # A third of a window at most for the question, and a third for the overlap: something new is left in each.
@@ -142,14 +108,18 @@ def _windows(
         "return_overflowing_tokens": True,
         "return_offsets_mapping": True,
     }
+    inputs: dict[str, list[NDArray[np.int32]]] = {}
+    notes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in _NOTES}
     first = 0
     for encodings in tokenize(tokenizer, texts, [question.context for question in questions], **options):
         add_inputs(inputs, tokenizer, encodings)
         for row, question in enumerate(encodings["overflow_to_sample_mapping"]):
             spans = np.array(encodings["offset_mapping"][row], dtype=np.int32)
             spans[[part != 1 for part in encodings.sequence_ids(row)]] = -1
-            yield _Window(first + question, spans)
+            for name, note in zip(_NOTES, ([first + question], spans[:, 0], spans[:, 1]), strict=True):
+                notes[name].append(np.array(note, dtype=np.int32))
         first += encodings["overflow_to_sample_mapping"][-1] + 1
+    return Examples(inputs, {}, pad_token(tokenizer), notes)
 
 
 def _shorten(question: str, tokenizer: Any, tokens: int) -> str:
@@ -157,11 +127,13 @@ def _shorten(question: str, tokenizer: Any, tokens: int) -> str:
     return question if len(offsets) <= tokens else question[: offsets[tokens - 1][1]]
 
 
-def _target(question: Question, spans: Spans) -> tuple[int, int]:
-    """First and last token of the question's first answer; (0, 0) where the window does not hold all of it."""
+def _target(question: Question, begins: Characters, ends: Characters) -> tuple[int, int]:
+    """First and last token of the question's first answer; (0, 0) where the window does not hold all of one."""
+    if not question.answers:
+        return 0, 0
     text, begin = question.answers[0]
     end = begin + len(text)
-    inside = spans[:, 0] >= 0
-    first = np.flatnonzero(inside & (spans[:, 0] <= begin) & (spans[:, 1] > begin))
-    last = np.flatnonzero(inside & (spans[:, 0] < end) & (spans[:, 1] >= end))
+    inside = begins >= 0
+    first = np.flatnonzero(inside & (begins <= begin) & (ends > begin))
+    last = np.flatnonzero(inside & (begins < end) & (ends >= end))
     return (int(first[0]), int(last[-1])) if len(first) and len(last) else (0, 0)

@@ -1,0 +1,87 @@
+"""Batches: padding, masking, order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mvprune_core.batching import IGNORED, Examples, TokenMasking, evaluation_batches, training_batches
+
+CPU = torch.device("cpu")
+MASKING = TokenMasking(probability=0.15, mask_token=99, vocabulary=50)
+
+
+def ragged(*rows: list[int]) -> list[np.ndarray]:
+    return [np.array(row, dtype=np.int32) for row in rows]
+
+
+def test_inputs_are_padded_labels_ignored_notes_kept_back() -> None:
+    inputs = {
+        "input_ids": ragged([5, 6, 7], [8]),
+        "token_type_ids": ragged([0, 1, 1], [1]),
+        "labels": ragged([1, 2, 3], [4]),
+    }
+    targets = {"start_positions": torch.tensor([2, 0])}
+    batch = Examples(inputs, targets, 9, {"question": ragged([0], [1])}).batch(np.array([1, 0]), CPU)
+    assert {name: value.tolist() for name, value in batch.items()} == {
+        "input_ids": [[8, 9, 9], [5, 6, 7]],
+        "token_type_ids": [[1, 0, 0], [0, 1, 1]],
+        "labels": [[4, IGNORED, IGNORED], [1, 2, 3]],
+        "attention_mask": [[1, 0, 0], [1, 1, 1]],
+        "start_positions": [0, 2],
+    }
+    assert {value.dtype for value in batch.values()} == {torch.int64}
+
+
+def test_masking_draws_from_the_generator_alone() -> None:
+    rows = [np.arange(5, 45, dtype=np.int32)] * 3
+    examples = Examples({"input_ids": rows, "labels": rows}, {}, 0, masking=MASKING)
+    one, same, other = (examples.batch(np.arange(3), CPU, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert torch.equal(one["input_ids"], same["input_ids"])
+    assert torch.equal(one["labels"], same["labels"])
+    assert not torch.equal(one["labels"], other["labels"])
+    assert not torch.equal(one["labels"][0], one["labels"][1])
+    assert np.array_equal(rows[0], np.arange(5, 45)), "the examples stay as they are"
+    with pytest.raises(ValueError, match="a random generator is needed"):
+        examples.batch(np.arange(3), CPU)
+
+
+def test_fifteen_percent_are_chosen_of_which_80_hidden_10_replaced_10_kept() -> None:
+    ids = np.full((400, 500), 60)  # no random token is 60
+    hidden, labels = MASKING.hide(ids, ids, np.random.default_rng(0))
+    chosen = labels != IGNORED
+    assert chosen.mean() == pytest.approx(0.15, abs=0.005)
+    assert (labels[chosen] == 60).all()
+    assert (hidden[~chosen] == 60).all()
+    assert (hidden[chosen] == 99).mean() == pytest.approx(0.8, abs=0.01)
+    assert (hidden[chosen] < 50).mean() == pytest.approx(0.1, abs=0.01)
+    assert (hidden[chosen] == 60).mean() == pytest.approx(0.1, abs=0.01)
+
+
+@settings(deadline=None)
+@given(allowed=st.lists(st.booleans(), min_size=1, max_size=12), seed=st.integers(0, 2**32 - 1))
+def test_some_token_is_always_chosen_and_never_one_that_may_not_be(allowed: list[bool], seed: int) -> None:
+    ids = np.arange(len(allowed), dtype=np.int32)
+    hidden, labels = MASKING.hide(ids, np.where(allowed, ids, IGNORED), np.random.default_rng(seed))
+    chosen = labels != IGNORED
+    assert chosen.any() == any(allowed)
+    assert not (chosen & ~np.array(allowed)).any()
+    assert (hidden == ids)[~chosen].all()
+    assert hidden.dtype == ids.dtype
+
+
+@settings(deadline=None)
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=60), size=st.integers(1, 9), seed=st.integers(0, 99))
+def test_every_example_comes_once_an_epoch(lengths: list[int], size: int, seed: int) -> None:
+    array = np.array(lengths)
+    every = np.concatenate(evaluation_batches(array, size))
+    assert sorted(every) == list(range(len(lengths)))
+    assert (np.diff(array[every]) >= 0).all()
+    batches = training_batches(array, size, seed)
+    for _ in range(2):
+        epoch = [next(batches) for _ in range(-(-len(lengths) // size))]
+        assert sorted(np.concatenate(epoch)) == list(range(len(lengths)))
+        assert max(map(len, epoch)) <= size

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from mvprune.data import ClassificationData, Split
+from mvprune_core import Callback, CompressionError, Magnitude, Reason, Teacher, Training, compress
+from mvprune_core.distillation import Lessons, lessons, reorder_classes, teach
+from mvprune_core.models import find_model, load_model
+from mvprune_core.tasks import Objective, objective_for
+
+QUICK = Training(max_steps=60, batch_size=32, learning_rate=5e-3)
+
+
+class Output(dict[str, torch.Tensor]):
+    """A model's output: read by name or by attribute."""
+
+    __getattr__ = dict.__getitem__
+
+
+def lesson(name: str, rows: list[torch.Tensor], alpha: float, temperature: float = 2.0) -> Lessons:
+    starts = torch.tensor([0, *map(len, rows)]).cumsum(0)
+    return Lessons({name: torch.cat(rows).half()}, {name: starts}, temperature, alpha)
+
+
+def divergence(teacher: torch.Tensor, student: torch.Tensor, temperature: float) -> torch.Tensor:
+    """T² · KL of one distribution, written out."""
+    p, q = (functional.softmax(logits / temperature, dim=-1) for logits in (teacher, student))
+    return temperature**2 * (p * (p.log() - q.log())).sum()
+
+
+def test_loss_over_classes() -> None:
+    torch.manual_seed(0)
+    teacher, student = torch.randn(5, 3).half().float(), torch.randn(2, 3)
+    output = Output(loss=torch.tensor(0.7), logits=student)
+    batch = {"attention_mask": torch.ones(2, 4, dtype=torch.long)}
+    found = lesson("logits", list(teacher.split(1)), alpha=0.25).loss(output, batch, np.array([3, 1]))
+    expected = torch.stack([divergence(teacher[3], student[0], 2), divergence(teacher[1], student[1], 2)]).mean()
+    torch.testing.assert_close(found, 0.75 * torch.tensor(0.7) + 0.25 * expected)
+
+
+def test_loss_over_values_is_the_squared_difference() -> None:
+    output = Output(loss=torch.tensor(1.0), logits=torch.tensor([[1.5], [0.0]]))
+    batch = {"attention_mask": torch.ones(2, 4, dtype=torch.long)}
+    found = lesson("logits", [torch.tensor([[1.0]]), torch.tensor([[2.0]])], alpha=0.5).loss(
+        output, batch, np.array([0, 1])
+    )
+    assert float(found) == pytest.approx(0.5 * 1.0 + 0.5 * (0.25 + 4.0) / 2)
+
+
+def test_loss_over_spans_leaves_padding_out() -> None:
+    torch.manual_seed(0)
+    rows = [torch.randn(n).half().float() for n in (4, 2)]
+    student = torch.randn(2, 4)
+    batch = {"attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])}
+    output = Output(loss=torch.tensor(0.0), start_logits=student)
+    found = lesson("start_logits", rows, alpha=1.0).loss(output, batch, np.array([0, 1]))
+    expected = (divergence(rows[0], student[0], 2) + divergence(rows[1], student[1, :2], 2)) / 2
+    torch.testing.assert_close(found, expected)
+
+
+def test_loss_over_tokens_is_the_mean_over_real_ones() -> None:
+    torch.manual_seed(0)
+    rows = [torch.randn(n, 3).half().float() for n in (3, 1)]
+    student = torch.randn(2, 3, 3)
+    batch = {"attention_mask": torch.tensor([[1, 1, 1], [1, 0, 0]])}
+    found = lesson("logits", rows, alpha=1.0).loss(
+        Output(loss=torch.tensor(0.0), logits=student), batch, np.array([0, 1])
+    )
+    each = [divergence(rows[0][i], student[0, i], 2) for i in range(3)] + [divergence(rows[1][0], student[1, 0], 2)]
+    torch.testing.assert_close(found, torch.stack(each).mean())
+
+
+@pytest.fixture
+def objective(data: ClassificationData) -> Objective:
+    return objective_for(data)
+
+
+def test_what_a_teacher_says_is_what_it_answers(model_folder: Path, objective: Objective) -> None:
+    loaded = load_model(find_model(model_folder, None), objective, seed=0)
+    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
+    found = lessons(teach(loaded.model, examples, objective.outputs, torch.device("cpu")), Teacher())
+    loaded.model.eval()
+    indices = np.array([7, 300, 2])
+    with torch.no_grad():
+        expected = loaded.model(**examples.batch(indices, torch.device("cpu"))).logits
+    said = torch.cat(
+        [found.logits["logits"][found.starts["logits"][i] : found.starts["logits"][i + 1]] for i in indices]
+    )
+    torch.testing.assert_close(said.float(), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_classes_are_put_into_the_students_order() -> None:
+    found = {"logits": torch.tensor([[1.0, 2.0, 3.0]]), "logits.starts": torch.tensor([0, 1])}
+    teacher, student = np.array([2, 0, 1]), np.array([0, 1, 2])  # class 0 of the data is the teacher's 2
+    assert reorder_classes(found, teacher, student)["logits"].tolist() == [[3.0, 1.0, 2.0]]
+    assert reorder_classes(found, None, None) is found
+
+
+class Phases(Callback):
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+
+    def on_phase(self, name: str) -> None:
+        self.phases.append(name)
+
+
+@pytest.fixture
+def teacher_folder(model_folder: Path, data: ClassificationData, tmp_path: Path) -> Path:
+    trained = compress(
+        model_folder,
+        data,
+        method=Magnitude(),
+        density=1.0,
+        training=replace(QUICK, max_steps=150),
+        dense_baseline=False,
+    )
+    trained.model.save_pretrained(tmp_path / "teacher")
+    trained.tokenizer.save_pretrained(tmp_path / "teacher")
+    return tmp_path / "teacher"
+
+
+def test_a_student_learns_from_the_teacher_alone(
+    model_folder: Path, teacher_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    lies = Split(data.train.texts, None, [0, 1] * 200)  # labels that say nothing: all is learned from the teacher
+    phases = Phases()
+    result = compress(
+        model_folder,
+        ClassificationData(data.task, data.labels, lies, data.validation),
+        density=0.3,
+        training=replace(QUICK, max_steps=150),
+        teacher=Teacher(teacher_folder, alpha=1.0),
+        dense_baseline=False,
+        callback=phases,
+        cache=tmp_path / "cache",
+    )
+    assert phases.phases == ["loading", "teaching", "pruning", "evaluating"]
+    assert result.metrics["eval/accuracy"] > 0.9
+    assert result.info.spec["teacher"] == {
+        "model": str(teacher_folder),
+        "revision": "",
+        "temperature": 2.0,
+        "alpha": 1.0,
+    }
+
+
+def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    first, second, third = Phases(), Phases(), Phases()
+    options: dict[str, Any] = {"training": QUICK, "cache": tmp_path}
+    one = compress(model_folder, data, density=0.3, teacher=Teacher(), callback=first, **options)
+    assert first.phases == ["loading", "dense", "evaluating", "teaching", "pruning", "evaluating"]
+    two = compress(model_folder, data, density=0.3, teacher=Teacher(), callback=second, **options)
+    assert second.phases == ["loading", "pruning", "evaluating"]
+    assert two.metrics == one.metrics
+    for name, value in one.model.state_dict().items():
+        assert torch.equal(two.model.state_dict()[name], value)
+    compress(model_folder, data, density=0.3, method="magnitude", seed=1, callback=third, **options)
+    assert third.phases == ["loading", "dense", "evaluating", "pruning", "evaluating"]
+
+
+def test_a_damaged_cache_is_made_anew(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"training": replace(QUICK, max_steps=6), "cache": tmp_path / "cache", "density": 0.3}
+    one = compress(model_folder, data, teacher=Teacher(), **options)
+    files = sorted((tmp_path / "cache").rglob("*.safetensors"))
+    assert {file.parent.name for file in files} == {"tokens", "logits", "dense"}
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-3])
+    assert compress(model_folder, data, teacher=Teacher(), **options).metrics == one.metrics
+
+
+def test_tokenised_data_is_read_back(
+    model_folder: Path, data: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"training": replace(QUICK, max_steps=6), "density": 0.3, "dense_baseline": False}
+    one = compress(model_folder, data, cache=tmp_path, **options)
+
+    def tokenize(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("tokenised again")
+
+    monkeypatch.setattr("mvprune_core.tasks.classification.tokenize", tokenize)
+    two = compress(model_folder, data, cache=tmp_path, **options)
+    assert two.metrics == one.metrics
+    with pytest.raises(AssertionError, match="again"):
+        compress(
+            model_folder, data, cache=tmp_path, **options | {"training": replace(QUICK, max_steps=6, max_length=9)}
+        )
+
+
+def test_a_teacher_without_a_head_for_the_task_is_refused(model_folder: Path, data: ClassificationData) -> None:
+    with pytest.raises(CompressionError, match=r"teacher .* is not fine-tuned for sst2") as raised:
+        compress(model_folder, data, density=0.3, training=QUICK, teacher=Teacher(model_folder), dense_baseline=False)
+    assert raised.value.reason is Reason.INVALID_MODEL
+
+
+@pytest.mark.parametrize(
+    ("options", "field"), [({"temperature": 0}, "temperature"), ({"alpha": 1.1}, "alpha"), ({"alpha": -1}, "alpha")]
+)
+def test_options_out_of_range_are_refused(options: dict[str, float], field: str) -> None:
+    with pytest.raises(ValueError, match=rf"^teacher\.{field}: .* given; .* allowed"):
+        Teacher(**options)

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from mvprune_core import L0, METHODS, Magnitude, Method, Movement, OneShotMagnitude, Random, Schedule, SoftMovement
+from mvprune_core.masking import Masks
+from mvprune_core.methods import l0
+from mvprune_core.methods.penalty import ramp, strength
+
+TOTAL = 10
+
+
+def blocks(*shapes: tuple[int, int]) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.ModuleDict({"layer": nn.ModuleList([nn.Linear(columns, rows) for rows, columns in shapes])})
+
+
+def masked(model: nn.Module, method: Method, *, target: float = 0.3, step: int = TOTAL, seed: int = 0) -> Masks:
+    """Masks as after `step` of ten updates, with scores that tell weights apart."""
+    masks = Masks(model, method.for_run(TOTAL), target=target, total_steps=TOTAL, seed=seed)
+    generator = torch.Generator().manual_seed(5)
+    for scores in masks.scores:
+        scores.data += torch.randn(scores.shape, generator=generator)
+    masks.renew(step)
+    return masks
+
+
+def _identity(scores: Tensor) -> Tensor:
+    """Zero, with the gradient of `scores`: added to a mask, it makes the mask straight-through."""
+    return scores - scores.detach()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_gradients_are_those_of_autograd_on_a_reference_by_hand(name: str) -> None:
+    method = METHODS[name]()
+    model = blocks((6, 8), (4, 6))
+    masks = masked(model, method)
+    inputs, targets = torch.randn(5, 8), torch.randn(5, 4)
+    first, second = model["layer"]
+    loss = (second(torch.tanh(first(inputs))) - targets).square().sum()
+    loss.backward()
+    masks.take_gradients()
+
+    weights = [matrix.weight.detach().clone().requires_grad_() for matrix in masks.matrices]
+    scores = [score.detach().clone().requires_grad_() for score in masks.scores]
+    used = []
+    for index, (weight, matrix) in enumerate(zip(weights, masks.matrices, strict=True)):
+        mask = matrix.mask.float()
+        if isinstance(method, L0):  # the noise, from the gate it made where that is neither open nor closed
+            mask = _hard_concrete(scores[index], mask)
+        elif scores:
+            mask = mask + _identity(scores[index])
+        used.append(mask * weight)
+    hidden = torch.tanh(nn.functional.linear(inputs, used[0], first.bias.detach()))
+    reference = (nn.functional.linear(hidden, used[1], second.bias.detach()) - targets).square().sum()
+    reference = reference + _penalty(method, masks, scores)
+    reference.backward()
+    torch.testing.assert_close(loss.detach(), (reference - _penalty(method, masks, scores)).detach())
+    for matrix, weight in zip(masks.matrices, weights, strict=True):
+        torch.testing.assert_close(matrix.weight.grad, weight.grad)
+        assert matrix.masked.grad is None
+    for given_scores, expected in zip(masks.scores, scores, strict=True):
+        torch.testing.assert_close(given_scores.grad, expected.grad)
+
+
+def _hard_concrete(scores: Tensor, gate: Tensor) -> Tensor:
+    stretched = ((gate - l0.LOW) / (l0.HIGH - l0.LOW)).clamp(1e-6, 1 - 1e-6)
+    noise = stretched.logit() * l0.TEMPERATURE - scores.detach()
+    again = torch.sigmoid((noise + scores) / l0.TEMPERATURE) * (l0.HIGH - l0.LOW) + l0.LOW
+    inside = (gate > 0) & (gate < 1)
+    return torch.where(inside, again, gate)
+
+
+def _penalty(method: Method, masks: Masks, scores: list[Tensor]) -> Tensor | float:
+    if isinstance(method, SoftMovement):
+        factor = strength(None, 400.0, masks.matrices)
+        return factor * torch.stack([torch.sigmoid(score).mean() for score in scores]).mean()
+    if isinstance(method, L0) and "strength" in masks._control:
+        return masks._control["strength"] * torch.stack([torch.sigmoid(s - l0.SHIFT).mean() for s in scores]).mean()
+    return 0.0
+
+
+def test_the_penalty_of_l0_is_the_probability_of_an_open_gate() -> None:
+    torch.manual_seed(0)
+    method = L0(schedule=Schedule(warmup=0.5, cooldown=0.3))
+    model = blocks((40, 50))
+    masks = Masks(model, method.for_run(TOTAL), target=0.5, total_steps=TOTAL, seed=0)
+    for value in (-3.0, -1.0, 0.0, 2.0):
+        masks.scores[0].data.fill_(value)
+        opened = []
+        for seed in range(20):
+            masks._moment = replace(masks._moment, seed=seed)
+            masks.renew(1)
+            opened.append((masks.matrices[0].mask > 0).float().mean())
+        closed_form = torch.sigmoid(torch.tensor(value) - l0.TEMPERATURE * math.log(-l0.LOW / l0.HIGH))
+        # the noise is cut at 1e-4, which costs as much
+        assert float(torch.stack(opened).mean()) == pytest.approx(float(closed_form), abs=0.01)
+
+
+def test_l0_evaluates_the_gates_of_its_closed_form_and_reaches_its_density() -> None:
+    model = blocks((30, 40), (20, 30))
+    masks = masked(model, L0(), target=0.25)
+    noisy = model["layer"][0].weight.detach().clone()
+    with masks.settled():
+        kept = sum(int(layer.weight.count_nonzero()) for layer in model["layer"])
+        assert kept == pytest.approx(0.25 * (30 * 40 + 20 * 30), abs=2)
+        for matrix in masks.matrices:
+            shifted = matrix.scores - masks._control["shift"]
+            gate = (torch.sigmoid(shifted) * 1.2 - 0.1).clamp(0, 1)
+            torch.testing.assert_close(matrix.masked.detach(), (gate * matrix.weight).detach())
+    assert torch.equal(model["layer"][0].weight, noisy)
+    masks.finish()
+    assert sum(int(layer.weight.count_nonzero()) for layer in model["layer"]) == kept
+
+
+@pytest.mark.parametrize("method", [Movement(selection="global"), Magnitude(selection="global"), SoftMovement()])
+def test_global_selection_is_that_of_all_matrices_together(method: Method) -> None:
+    model = blocks((6, 8), (30, 6))
+    model["layer"][1].weight.data *= 10
+    masks = masked(model, method)
+    importance = [m.weight.abs() if m.scores is None else m.scores for m in masks.matrices]
+    together = torch.cat([value.detach().reshape(-1) for value in importance])
+    kept = together.argsort(descending=True)[: int(0.3 * len(together))]
+    expected = torch.zeros(len(together), dtype=torch.bool).index_fill_(0, kept, True)
+    assert torch.equal(torch.cat([matrix.mask.reshape(-1) for matrix in masks.matrices]), expected)
+    assert masks.density == 0.3
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.sampled_from([name for name in METHODS if name != "l0"]),
+    rows=st.integers(1, 9),
+    columns=st.integers(1, 9),
+    target=st.floats(0.01, 1.0),
+)
+def test_local_selection_keeps_the_floor_of_every_matrix(name: str, rows: int, columns: int, target: float) -> None:
+    model = blocks((rows, columns), (7, rows))
+    masks = masked(model, METHODS[name](), target=target)
+    sizes = [matrix.mask.numel() for matrix in masks.matrices]
+    kept = [int(matrix.mask.sum()) for matrix in masks.matrices]
+    if getattr(masks.method, "selection", "local") == "global":
+        assert sum(kept) == math.floor(target * sum(sizes) + 1e-9)
+    else:
+        assert kept == [math.floor(target * size + 1e-9) for size in sizes]
+    for layer, matrix in zip(model["layer"], masks.matrices, strict=True):
+        assert torch.equal(layer.weight, matrix.weight * matrix.mask)
+
+
+@pytest.mark.parametrize("method", [Random(), OneShotMagnitude(when="before")])
+def test_masks_that_are_final_stay(method: Method) -> None:
+    model = blocks((6, 8))
+    masks = masked(model, method, step=TOTAL - 1)
+    before = masks.matrices[0].mask.clone()
+    masks.matrices[0].weight.data.copy_(torch.randn(6, 8))
+    masks.renew(TOTAL)
+    assert torch.equal(masks.matrices[0].mask, before)
+    assert torch.equal(model["layer"][0].weight, masks.matrices[0].weight * before)
+
+
+def test_one_shot_before_and_after() -> None:
+    model = blocks((6, 8))
+    before = Masks(model, OneShotMagnitude("before"), target=0.25, total_steps=TOTAL, seed=0)
+    assert before.density == 0.25
+    assert int(model["layer"][0].weight.count_nonzero()) == 12
+    after = Masks(blocks((6, 8)), OneShotMagnitude("after"), target=0.25, total_steps=TOTAL, seed=0)
+    after.renew(TOTAL - 1)
+    assert after.density == 1.0
+    after.renew(TOTAL)
+    assert after.density == 0.25
+
+
+def test_random_masks_shrink_and_depend_on_the_seed() -> None:
+    def mask(step: int, seed: int) -> Tensor:
+        return masked(blocks((20, 30)), Random(), step=step, seed=seed).matrices[0].mask
+
+    assert not (mask(TOTAL, 1) & ~mask(5, 1)).any()
+    assert torch.equal(mask(TOTAL, 1), mask(TOTAL, 1))
+    assert not torch.equal(mask(TOTAL, 1), mask(TOTAL, 2))
+
+
+def test_movement_starts_as_magnitude_or_from_zero() -> None:
+    model = blocks((6, 8))
+    weight = model["layer"][0].weight.detach().clone()
+    informed = Masks(model, Movement(), target=0.3, total_steps=TOTAL, seed=0).scores[0].detach()
+    assert torch.equal(informed.flatten().argsort(), weight.abs().flatten().argsort())
+    zero = Masks(blocks((6, 8)), Movement(initial_scores="zero"), target=0.3, total_steps=TOTAL, seed=0).scores[0]
+    assert zero.count_nonzero() == 0
+
+
+def test_the_penalty_grows_as_the_density_falls() -> None:
+    schedule = Schedule(warmup=0.2, cooldown=0.2)
+    moment = masked(blocks((2, 3)), Movement())._moment
+    at = [ramp(schedule, replace(moment, step=step, target=0.1)) for step in range(TOTAL + 1)]
+    assert at[:3] == [0.0] * 3
+    assert at[8:] == [1.0] * 3
+    assert sorted(at) == at
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: Movement(selection="regional"), "selection"),
+        (lambda: Movement(initial_scores="ones"), "initial_scores"),
+        (lambda: Movement(score_learning_rate=0), "score_learning_rate"),
+        (lambda: SoftMovement(penalty=-1), "penalty"),
+        (lambda: SoftMovement(initial_scores="ones"), "initial_scores"),
+        (lambda: L0(score_learning_rate=float("nan")), "score_learning_rate"),
+        (lambda: L0(penalty=float("inf")), "penalty"),
+        (lambda: Magnitude(selection=""), "selection"),
+        (lambda: OneShotMagnitude(when="during"), "when"),
+        (lambda: Random(selection="all"), "selection"),
+    ],
+)
+def test_options_out_of_range_are_refused(make: Callable[[], Method], field: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{field}: .* given; .* allowed"):
+        make()

@@ -1,0 +1,77 @@
+"""Classification and regression: several splits to evaluate on, whatever numbers the model gives."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mvprune.data import ClassificationData, Split
+from mvprune.tasks import get_task
+from mvprune_core.metrics import compute_metrics
+from mvprune_core.tasks import objective_for
+
+CPU = torch.device("cpu")
+
+
+class _Reader(torch.nn.Module):
+    """Answers by the first word of the text, in 16 bits."""
+
+    def __init__(self, answers: dict[int, list[float]], names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(id2label=dict(enumerate(names)), num_labels=len(names))
+        self.answers = answers
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
+        return SimpleNamespace(logits=torch.tensor([self.answers[int(row[1])] for row in input_ids]).bfloat16())
+
+
+def test_matched_and_mismatched_are_measured_apart(tokenizer: Any) -> None:
+    mnli = get_task("mnli")
+    matched = Split(["good x y z", "bad", "fine"], ["word1", "word2", "word3"], [0, 1, 2])
+    mismatched = Split(["good", "good", "bad", "poor"], ["word1"] * 4, [0, 1, 2, 2])
+    data = ClassificationData(mnli, mnli.labels, matched, matched, {"mismatched": mismatched})
+    objective = objective_for(data)
+    assert objective.outputs == ("logits",)
+    examples = objective.validation_examples(tokenizer, None, 32)
+    assert len(examples) == 7
+    # The model numbers its classes in another order than the data: contradiction, entailment, neutral.
+    says = {"good": [0, 1, 0], "bad": [0, 0, 1], "fine": [1, 0, 0], "poor": [1, 0, 0]}
+    names = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
+    model = _Reader({tokenizer.convert_tokens_to_ids(word): logits for word, logits in says.items()}, names)
+    assert objective.evaluate(model, examples, CPU) == {"accuracy": 1.0, "accuracy_mismatched": 0.5}
+    assert not model.training
+    alone = objective_for(ClassificationData(mnli, mnli.labels, matched, matched))
+    assert alone.evaluate(model, alone.validation_examples(tokenizer, None, 32), CPU) == {"accuracy": 1.0}
+
+
+def test_values_are_correlated_in_the_order_of_the_rows(tokenizer: Any) -> None:
+    stsb = get_task("stsb")
+    split = Split(["good word1 word2", "bad", "fine word1"], ["word1"] * 3, [1.0, 4.0, 2.0])
+    objective = objective_for(ClassificationData(stsb, (), split, split))
+    examples = objective.validation_examples(tokenizer, None, 32)
+    good, bad, fine = tokenizer.convert_tokens_to_ids(["good", "bad", "fine"])
+    metrics = objective.evaluate(_Reader({good: [10.0], bad: [40.0], fine: [20.0]}, ("value",)), examples, CPU)
+    assert metrics == {"pearson": pytest.approx(1), "spearman": pytest.approx(1)}
+    training = objective.training_examples(tokenizer, None, 32)
+    assert training.targets["labels"].tolist() == [1.0, 4.0, 2.0]
+    assert training.targets["labels"].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        # 8 rows: 3 right of class 1, 2 wrong as 1, 1 wrong as 0, 2 right of class 0.
+        ("cola", {"matthews_correlation": (3 * 2 - 2 * 1) / (5 * 4 * 4 * 3) ** 0.5, "accuracy": 5 / 8}),
+        ("mrpc", {"accuracy": 5 / 8, "f1": 2 * 3 / (2 * 3 + 2 + 1)}),
+        ("qqp", {"accuracy": 5 / 8, "f1": 2 * 3 / (2 * 3 + 2 + 1)}),
+        ("sst2", {"accuracy": 5 / 8}),
+    ],
+)
+def test_metrics_of_glue_counted_by_hand(task: str, expected: dict[str, float]) -> None:
+    predictions = torch.tensor([1, 1, 1, 1, 1, 0, 0, 0]).numpy()
+    references = torch.tensor([1, 1, 1, 0, 0, 1, 0, 0]).numpy()
+    found = compute_metrics(get_task(task).metrics, predictions, references)
+    assert found == {name: pytest.approx(value) for name, value in expected.items()}

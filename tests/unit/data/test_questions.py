@@ -1,0 +1,86 @@
+"""Questions: SQuAD's own format, with answers and without, and rows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mvprune.columns import Columns
+from mvprune.data import DataError, load_rows
+from mvprune.tasks import get_task
+
+V1, V2 = get_task("squad"), get_task("squad_v2")
+PASSAGE = "Good word and bad word"
+
+
+def entry(number: int, *answers: tuple[str, object], **more: object) -> dict:
+    given = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": f"q{number}", "question": "Which word?", "answers": given, **more}
+
+
+def squad(*entries: dict, context: object = PASSAGE) -> str:
+    return json.dumps({"data": [{"title": "t", "paragraphs": [{"context": context, "qas": list(entries)}]}]})
+
+
+ANSWERED = entry(0, ("Good", 0), ("bad word", 14))
+OPEN = entry(1, is_impossible=True, plausible_answers=[{"text": "bad", "answer_start": 14}])
+
+
+def test_questions_with_and_without_answers(load):
+    data = load(squad(ANSWERED, OPEN), task=V2, name="train.json")
+    assert [question.answers for question in data.train] == [(("Good", 0), ("bad word", 14)), ()]
+    assert {question.context for question in data.train} == {PASSAGE}
+    assert data.fingerprint != load(squad(OPEN, ANSWERED), task=V2, name="train.json").fingerprint
+
+
+def test_an_impossible_question_has_no_answer_whatever_stands_there(load):
+    data = load(squad(entry(0, ("Good", 0), is_impossible=True), ANSWERED), task=V2, name="train.json")
+    assert data.train[0].answers == ()
+
+
+def test_squad_1_names_the_task_that_takes_questions_without_answers(refused):
+    assert "question 'q1' has no answer; the task squad needs one, the task squad_v2 takes" in str(
+        refused(squad(ANSWERED, OPEN), task=V1, name="train.json")
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (squad(), "there are no questions"),
+        (squad(entry(0, ("Good", 1))), "the answer 'Good' of question 'q0' is not at 1"),
+        (squad(entry(0, ("Good", -22))), "is not at -22"),
+        (squad(entry(0, ("Good", True))), "is not at True"),
+        (squad(entry(0, (" ", 4))), "question 'q0' has a text that is empty or not text"),
+        (squad(ANSWERED, context=5), "question 'q0' has a text that is empty or not text"),
+        (squad(ANSWERED, context="Good \0"), "empty or not text"),
+        (squad({"id": "q7"}), "this is not SQuAD's format (data, paragraphs, qas, answers), after question 'q7'"),
+        (squad("q"), "this is not SQuAD's format"),
+        ('{"data": 5}', "this is not SQuAD's format"),
+        ("[1, ", "line 1: broken JSON (Expecting value at column 5)"),
+        ("[" * 100_000, "this is not a JSON file in UTF-8"),
+        (b'{"data": "\xff"}', "this is not a JSON file in UTF-8"),
+        ("", "the file is empty"),
+    ],
+    ids=range(14),
+)
+def test_files_that_cannot_be_used(content, found: str, refused):
+    error = refused(content, task=V2, name="train.json")
+    assert found in str(error)
+    assert str(error).startswith(str(error.path))
+
+
+def test_rows_of_a_data_set():
+    answers = {"text": ["Good"], "answer_start": [0]}
+    row = {"id": "a", "question": "Which?", "context": PASSAGE, "answers": answers}
+    open_row = {**row, "id": "b", "answers": {"text": [], "answer_start": []}}
+    data = load_rows(V2, [row, open_row], [row], name="owner/set")
+    assert [question.answers for question in data.train] == [(("Good", 0),), ()]
+    with pytest.raises(DataError, match=r"^owner/set \(validation\): the columns id, question, context and answers"):
+        load_rows(V2, [row], [{"id": "a"}], name="owner/set")
+
+
+def test_columns_have_fixed_names(refused):
+    error = refused(squad(ANSWERED), task=V1, name="train.json", columns=Columns(text="question"))
+    assert "the columns of squad have fixed names" in str(error)

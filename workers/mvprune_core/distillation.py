@@ -1,0 +1,155 @@
+"""Knowledge distillation: a teacher's logits, computed once, beside the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mvprune_core.batching import Examples, Indices
+from mvprune_core.models import Source
+from mvprune_core.options import check_positive
+from mvprune_core.tasks.base import forward_passes
+
+CLASS_LOGITS = "logits"
+_STARTS = ".starts"
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Who teaches, and how much it counts.
+
+    The loss becomes (1 − alpha) · L + alpha · T² · KL(softmax(t / T) ‖ softmax(s / T)) for teacher logits t and student
+    logits s (Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, section 2); for regression, where there
+    is no distribution, (1 − alpha) · L + alpha · (t − s)².
+
+    Args:
+        model: fine-tuned for the same task: a folder, a name under MVPRUNE_MODELS or a hub id. None: the dense model
+            that the same settings give, which is trained first.
+        revision: of a model of the hub.
+        temperature: T.
+        alpha: the teacher's share of the loss, in [0, 1].
+
+    Raises:
+        ValueError: an option out of its range.
+    """
+
+    model: str | Path | Source | None = None
+    revision: str | None = None
+    temperature: float = 2.0
+    alpha: float = 0.9
+
+    def __post_init__(self) -> None:
+        check_positive("teacher.temperature", self.temperature)
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"teacher.alpha: {self.alpha} given; a fraction in [0, 1] is allowed")
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """A teacher's logits over the training examples, in half precision.
+
+    Attributes:
+        logits: by the name of the model's output: the rows of all examples one after the other. An example has one row
+            of logits over classes, or as many as it has tokens.
+        starts: by the same name: where each example's rows begin, shape (examples + 1,).
+        temperature, alpha: of the `Teacher`.
+    """
+
+    logits: Mapping[str, Tensor]
+    starts: Mapping[str, Tensor]
+    temperature: float
+    alpha: float
+
+    def loss(self, output: Any, batch: Mapping[str, Tensor], indices: Indices) -> Tensor:
+        """The loss to train with, in place of `output.loss`.
+
+        Args:
+            output: the student's, with its loss.
+            batch: what it was computed from.
+            indices: of the batch's examples, shape (batch,).
+        """
+        taught = [self._taught(name, output[name].float(), batch["attention_mask"], indices) for name in self.logits]
+        loss: Tensor = (1 - self.alpha) * output.loss + self.alpha * torch.stack(taught).mean()
+        return loss
+
+    def _taught(self, name: str, student: Tensor, attended: Tensor, indices: Indices) -> Tensor:
+        rows = [self.logits[name][self.starts[name][i] : self.starts[name][i + 1]] for i in indices]
+        teacher = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(student.device, non_blocking=True).float()
+        tokens = attended.bool()
+        if name != CLASS_LOGITS:  # one distribution over the tokens of each example
+            hidden = torch.finfo(torch.float32).min
+            return self._divergence(student.masked_fill(~tokens, hidden), teacher.masked_fill(~tokens, hidden)).mean()
+        if student.dim() == 2:
+            if student.shape[1] == 1:
+                return functional.mse_loss(student, teacher[:, 0])
+            return self._divergence(student, teacher[:, 0]).mean()
+        return (self._divergence(student, teacher) * tokens).sum() / tokens.sum()
+
+    def _divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
+        """T² · KL(softmax(teacher / T) ‖ softmax(student / T)) over the last dimension."""
+        divergence = functional.kl_div(
+            functional.log_softmax(student / self.temperature, dim=-1),
+            functional.log_softmax(teacher / self.temperature, dim=-1),
+            reduction="none",
+            log_target=True,
+        )
+        summed: Tensor = divergence.sum(-1)
+        return summed * self.temperature**2
+
+
+def teach(model: nn.Module, examples: Examples, outputs: Sequence[str], device: torch.device) -> dict[str, Tensor]:
+    """A model's logits over all examples: `name` and `name.starts` of `Lessons`, for every output."""
+    rows: dict[str, list[Tensor]] = {name: [torch.empty(0)] * len(examples) for name in outputs}
+    lengths = examples.lengths
+    for indices, output in forward_passes(model, examples, device):
+        for name in outputs:
+            logits = output[name].to(torch.float16).cpu()
+            per_token = name != CLASS_LOGITS or logits.dim() == 3
+            for row, index in enumerate(indices):
+                # A copy: the padded batch is not to be kept alive by its rows.
+                rows[name][index] = logits[row, : lengths[index]].clone() if per_token else logits[row : row + 1]
+    found = {}
+    for name, parts in rows.items():
+        found[name] = torch.cat(parts)
+        found[name + _STARTS] = torch.tensor([0, *map(len, parts)]).cumsum(0)
+    return found
+
+
+def same_lengths(found: Mapping[str, Tensor], examples: Examples) -> bool:
+    """Whether logits over tokens, as `teach` returned them, have a row for every token of `examples`."""
+    lengths = torch.from_numpy(examples.lengths)
+    for name, starts in found.items():
+        if name.endswith(_STARTS):
+            rows = starts.diff()
+            per_token = name != CLASS_LOGITS + _STARTS or bool((rows != 1).any())
+            if per_token and not torch.equal(rows, lengths):
+                return False
+    return True
+
+
+def reorder_classes(found: dict[str, Tensor], teacher: Indices | None, student: Indices | None) -> dict[str, Tensor]:
+    """The same with the columns of the class logits in the student's order.
+
+    Args:
+        found: of `teach`.
+        teacher: the teacher's number of each of the data's classes, shape (classes,); None where there are no classes.
+        student: the student's.
+    """
+    if teacher is None or student is None:
+        return found
+    logits = found[CLASS_LOGITS]
+    ordered = torch.empty_like(logits)
+    ordered[:, torch.from_numpy(student)] = logits[:, torch.from_numpy(teacher)]
+    return found | {CLASS_LOGITS: ordered}
+
+
+def lessons(found: Mapping[str, Tensor], teacher: Teacher) -> Lessons:
+    """What `teach` returned, to be learned from."""
+    starts = {name.removesuffix(_STARTS): value for name, value in found.items() if name.endswith(_STARTS)}
+    return Lessons({name: found[name] for name in starts}, starts, teacher.temperature, teacher.alpha)

@@ -1,0 +1,27 @@
+"""Stopping a compression from outside: at the next step, with a checkpoint."""
+
+from __future__ import annotations
+
+import threading
+
+_requested = threading.Event()
+
+
+class Stopped(Exception):
+    """`request_stop` was called; what was done until then lies in the checkpoint folder, if there is one."""
+
+
+def request_stop() -> None:
+    """Asks the compression that runs in this process to end; safe in a signal handler and in any thread."""
+    _requested.set()
+
+
+def stop_requested() -> bool:
+    """Whether `request_stop` was called."""
+    return _requested.is_set()
+
+
+def check_stop() -> None:
+    """Raises Stopped where a stop was asked for."""
+    if stop_requested():
+        raise Stopped

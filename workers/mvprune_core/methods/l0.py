@@ -1,0 +1,139 @@
+"""L0 regularisation: a random gate on every weight, closed by a penalty on the gates that are open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from mvprune_core.elementwise import in_parallel
+from mvprune_core.methods.base import Matrix, Method, Moment, generator_of
+from mvprune_core.methods.penalty import add_sigmoid_gradient, mean_sigmoid, strength
+from mvprune_core.options import check_not_negative, check_positive
+from mvprune_core.schedule import Schedule
+from mvprune_core.selection import kept_count, select_top
+
+LOW, HIGH, TEMPERATURE = -0.1, 1.1, 2 / 3  # l, r and b of the paper
+INITIAL = 2.197
+SHIFT = TEMPERATURE * math.log(-LOW / HIGH)  # a gate is open with probability σ(S − SHIFT)
+CLOSED = math.log(-LOW / HIGH)  # at this S and below, the gate is closed in the end: σ(S) · (r − l) + l = 0
+_WIDTH = 0.3  # of the sigmoid by which the steered density counts gates, so that it is smooth
+_LEARNING_RATE = 1e-1
+_DISTANCE = 50.0  # learning rate times steps that S needs
+_MARGIN = 1e-4  # by which a gate is closed, so that no rounding opens it
+_PENALTY = 125.0
+_NOISE = 1e-4  # u is drawn from [1e-4, 1 − 1e-4]
+_REACTION = 20.0  # of the penalty to log(density / wanted), at once
+_PATIENCE = 0.02  # fraction of the run after which a lasting deviation has doubled the reaction
+
+
+@dataclass(frozen=True)
+class L0(Method):
+    """L0 regularisation with hard-concrete gates (Louizos, Welling and Kingma 2018, https://arxiv.org/abs/1712.01312).
+
+    Every prunable weight has a learned S = log α. With u uniform, s = σ((ln u − ln(1 − u) + S) / b) and
+    M = clamp(s · (r − l) + l, 0, 1) (equations 10 and 11), the forward pass uses W' = M ⊙ W, with new noise every step,
+    and gradients are exact: ∂M/∂S = (M − l)(r − M) / ((r − l) · b) where 0 < M < 1. The loss has the penalty
+    λ(t) · mean over matrices of mean σ(S − b · ln(−l / r)), the probability that a gate is open (equation 12).
+    Evaluated and stored is W ⊙ clamp(σ(S) · (r − l) + l, 0, 1) (equation 13).
+
+    The density is whatever λ brings about, so λ(t) is steered: it follows, proportionally and by its integral, how far
+    the density is from the schedule. From the cooldown on, S is shifted by what makes the density exact.
+
+    Args:
+        schedule: how the density falls to its target.
+        score_learning_rate: learning rate of S (AdamW, no weight decay); by default 0.1, and more in runs of less than
+            500 steps, in which S could not get from open to closed.
+        penalty: scale of λ; by default 125 for BERT-base, and as much for each weight in models of other sizes.
+
+    Raises:
+        ValueError: an option out of its range.
+    """
+
+    name: ClassVar[str] = "l0"
+    learned: ClassVar[bool] = True
+    soft: ClassVar[bool] = True
+
+    schedule: Schedule = field(default_factory=Schedule)
+    score_learning_rate: float | None = None
+    penalty: float | None = None
+
+    def __post_init__(self) -> None:
+        check_positive("score_learning_rate", self.score_learning_rate)
+        check_not_negative("penalty", self.penalty)
+
+    def for_run(self, total_steps: int) -> Self:
+        return replace(
+            self, score_learning_rate=self.score_learning_rate or max(_LEARNING_RATE, _DISTANCE / total_steps)
+        )
+
+    def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.full_like(weight, INITIAL, dtype=torch.float32)
+
+    def score_groups(self, scores: Sequence[nn.Parameter]) -> list[dict[str, Any]]:
+        return [{"params": list(scores), "lr": self.score_learning_rate, "weight_decay": 0.0}]
+
+    def renew(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> float | Tensor:
+        if moment.target == 1:
+            for matrix in matrices:
+                matrix.mask.fill_(1.0)
+            return 1.0
+        self._steer(matrices, moment, control)
+
+        def draw(index: int, matrix: Matrix) -> None:
+            scores = _scores(matrix)
+            generator = generator_of(moment.seed, moment.step, index)
+            noise = torch.rand(scores.shape, generator=generator).clamp_(_NOISE, 1 - _NOISE).to(scores.device)
+            gates = noise.logit_().add_(scores).sub_(control["shift"]).div_(TEMPERATURE).sigmoid_()
+            torch.clamp(gates.mul_(HIGH - LOW).add_(LOW), 0, 1, out=matrix.mask)
+
+        in_parallel(draw, matrices)
+        return control["density"]
+
+    def settle(self, matrices: Sequence[Matrix], control: dict[str, Tensor]) -> None:
+        if "shift" in control:
+            for matrix in matrices:
+                gates = torch.sigmoid(_scores(matrix) - control["shift"])
+                torch.clamp(gates.mul_(HIGH - LOW).add_(LOW), 0, 1, out=matrix.mask)
+
+    def add_penalty(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> None:
+        if "strength" in control:
+            add_sigmoid_gradient(matrices, control["strength"], SHIFT)
+
+    def slope(self, mask: Tensor) -> Tensor | None:
+        inside = (mask > 0) & (mask < 1)
+        return (mask - LOW) * (HIGH - mask) / ((HIGH - LOW) * TEMPERATURE) * inside
+
+    def _steer(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> None:
+        zero = torch.zeros((), device=matrices[0].weight.device)
+        if moment.step >= self.schedule.settled(moment.total_steps):
+            control["shift"] = _highest_dropped(matrices, moment) - CLOSED + _MARGIN
+            control["density"] = zero + moment.target
+            return
+        control["shift"] = zero
+        control["density"] = mean_sigmoid(matrices, CLOSED, _WIDTH)
+        wanted = self.schedule.density(moment.step, moment.total_steps, moment.target)
+        deviation = torch.log(control["density"] / wanted) if wanted < 1 else zero
+        control["deviations"] = control.get("deviations", zero) + deviation / (_PATIENCE * moment.total_steps)
+        reaction = _REACTION * (deviation + control["deviations"])
+        control["strength"] = strength(self.penalty, _PENALTY, matrices) * reaction
+
+
+def _highest_dropped(matrices: Sequence[Matrix], moment: Moment) -> Tensor:
+    """The largest S that is not among those that the target density keeps."""
+    scores = [_scores(matrix) for matrix in matrices]
+    kept = [torch.empty_like(score, dtype=torch.bool) for score in scores]
+    select_top(scores, kept_count(sum(score.numel() for score in scores), moment.target), kept, moment.seed)
+    return torch.stack(
+        [torch.where(mask, -torch.inf, score).max() for score, mask in zip(scores, kept, strict=True)]
+    ).max()
+
+
+def _scores(matrix: Matrix) -> Tensor:
+    if matrix.scores is None:
+        raise TypeError("L0 learns its scores")
+    return matrix.scores.detach()

@@ -1,0 +1,47 @@
+"""Penalties that push scores down: λ · mean over matrices of mean σ(S − shift)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mvprune_core.methods.base import Matrix, Moment
+from mvprune_core.schedule import Schedule
+
+_BERT_BASE_WEIGHTS = 84_934_656
+
+
+def strength(given: float | None, of_bert_base: float, matrices: Sequence[Matrix]) -> float:
+    """λ: as given, or what pushes each weight as hard as `of_bert_base` does in BERT-base."""
+    if given is not None:
+        return given
+    return of_bert_base * sum(matrix.weight.numel() for matrix in matrices) / _BERT_BASE_WEIGHTS
+
+
+def ramp(schedule: Schedule, moment: Moment) -> float:
+    """From 0 to 1 as the density falls from 1 to its target."""
+    if moment.target == 1:
+        return 0.0
+    return (1 - schedule.density(moment.step, moment.total_steps, moment.target)) / (1 - moment.target)
+
+
+def add_sigmoid_gradient(matrices: Sequence[Matrix], factor: Tensor, shift: float) -> None:
+    """Adds factor · ∂/∂S of the mean over matrices of mean σ(S − shift) to the gradient of the scores."""
+    for matrix in matrices:
+        scores = matrix.scores
+        if scores is not None and scores.grad is not None:
+            opened = torch.sigmoid(scores.detach() - shift)
+            each = factor.to(scores.device) / (len(matrices) * scores.numel())
+            scores.grad.add_(opened.mul_(1 - opened).mul_(each))
+
+
+def mean_sigmoid(matrices: Sequence[Matrix], shift: float, width: float) -> Tensor:
+    """The mean of σ((S − shift) / width) over all weights."""
+    sums = [
+        torch.sigmoid((matrix.scores.detach() - shift) / width).sum()
+        for matrix in matrices
+        if matrix.scores is not None
+    ]
+    return torch.stack(sums).sum() / sum(matrix.weight.numel() for matrix in matrices)

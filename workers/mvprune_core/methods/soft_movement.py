@@ -1,0 +1,61 @@
+"""Soft movement pruning: one threshold for all scores, and a penalty that pushes them below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mvprune_core.methods.base import Matrix, Moment, Selection
+from mvprune_core.methods.movement import LEARNING_RATE, InitialScores, _Movement
+from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp, strength
+from mvprune_core.options import check_not_negative
+from mvprune_core.schedule import Schedule
+
+_PENALTY = 400.0
+
+
+@dataclass(frozen=True)
+class SoftMovement(_Movement):
+    """Soft movement pruning (Sanh, Wolf and Rush 2020, https://arxiv.org/abs/2005.07683, section 4).
+
+    The forward pass uses W' = M ⊙ W with M = [σ(S) > τ], the same τ for every matrix; gradients are those of movement
+    pruning, and the loss has the penalty λ(t) · mean over matrices of mean σ(S). So matrices, and layers, end with
+    densities of their own.
+
+    In the paper τ is fixed and the density is whatever λ brings about. Here τ is steered: after every step it is the
+    value that makes the density exactly what the schedule says, so that no run misses its target.
+
+    Args:
+        schedule: how the density falls to its target; λ(t) grows as the density falls.
+        score_learning_rate: learning rate of the scores (AdamW, no weight decay).
+        initial_scores: magnitude, or zero as in the paper.
+        penalty: λ at the target density; by default the paper's 400 for BERT-base, and as much for each weight in
+            models of other sizes.
+
+    Raises:
+        ValueError: an option out of its range.
+    """
+
+    name: ClassVar[str] = "soft_movement"
+
+    schedule: Schedule = field(default_factory=Schedule)
+    score_learning_rate: float = LEARNING_RATE
+    initial_scores: InitialScores = "magnitude"
+    penalty: float | None = None
+
+    def __post_init__(self) -> None:
+        check_not_negative("penalty", self.penalty)
+        self._check()
+
+    @property
+    def selection(self) -> Selection:  # type: ignore[override]
+        """One threshold for all matrices."""
+        return "global"
+
+    def add_penalty(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> None:
+        factor = strength(self.penalty, _PENALTY, matrices) * ramp(self.schedule, moment)
+        add_sigmoid_gradient(matrices, torch.tensor(factor), shift=0.0)

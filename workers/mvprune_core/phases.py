@@ -1,0 +1,235 @@
+"""What a compression does one after the other: dense baseline, teacher, pruning."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mvprune.artifact import ArtifactError, ModelSource, round_values
+from mvprune_core.batching import Examples, Indices
+from mvprune_core.callbacks import Callback
+from mvprune_core.distillation import Lessons, Teacher, lessons, reorder_classes, same_lengths, teach
+from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.families import prunable_layers
+from mvprune_core.interruption import check_stop
+from mvprune_core.masking import Masks
+from mvprune_core.methods import Method
+from mvprune_core.models import Loaded, Source, find_model, load_model, longest_input
+from mvprune_core.result import model_source, versions
+from mvprune_core.settings import BASE_WIDTH, Training
+from mvprune_core.storage import Cache, Checkpoints, identity
+from mvprune_core.tasks import Objective, TaskData
+from mvprune_core.tasks.classes import model_classes
+from mvprune_core.tokens import cached_examples, tokenizer_digest
+from mvprune_core.training import Evaluation, FineTuning
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be compressed and how; see `compress`."""
+
+    data: TaskData
+    objective: Objective
+    source: Source
+    method: Method
+    density: float
+    teacher: Teacher | None
+    seed: int
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    device: torch.device
+
+
+class Phases:
+    """The phases of one compression, and what they share: examples, settings, cache and checkpoints.
+
+    Raises:
+        ValueError, CompressionError: see `compress`; all that can be known before training is checked here.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        training: Training,
+        callback: Callback,
+        cache: Path | None,
+        checkpoint: Path | None,
+        checkpoint_seconds: float,
+    ) -> None:
+        self.plan, self.callback = plan, callback
+        callback.on_phase("loading")
+        folder = checkpoint / "cache" if cache is None and checkpoint is not None else cache
+        self._cache = Cache(folder)
+        student = self._load()
+        self._unused: Loaded | None = student
+        self._tokens, self._labels = tokenizer_digest(student.tokenizer), _labels(student.config)
+        self._classes = self._class_order(student.config)
+        prunable_layers(student.model, plan.include, plan.exclude)
+        self.settings = training.settings(plan.data.task, getattr(student.config, "hidden_size", BASE_WIDTH))
+        self.max_length = longest_input(student, self.settings.max_length)
+        self.examples = self._examples(student, self.max_length, "train")
+        self._validation = self._examples(student, self.max_length, "validation")
+        self.total_steps = self.settings.total_steps(len(self.examples))
+        plan.method.schedule.check(self.total_steps)
+        self._dense_steps = 0 if student.fine_tuned else self.total_steps
+        self.method = plan.method.for_run(self.total_steps)
+        self.steps_done = 0
+        self.model_source: ModelSource = model_source(plan.source)
+        self._teacher_model = self._find_teacher()
+        taught_by = "" if self._teacher_model is None else model_source(self._teacher_model).sha256
+        self._dense_run = identity(
+            self.model_source.sha256,
+            [plan.data.task.name, plan.data.fingerprint],
+            asdict(self.settings),
+            [plan.seed, str(plan.device), torch.get_num_threads(), versions()],
+        )
+        self._logits_key = taught_by and identity(
+            [taught_by, plan.data.task.name, plan.data.fingerprint, self.max_length, self._tokens, self._labels]
+        )
+        self._checkpoints = None
+        if checkpoint is not None:
+            teacher = plan.teacher and [taught_by, plan.teacher.temperature, plan.teacher.alpha]
+            options = [plan.method.name, repr(self.method), plan.density, plan.include, plan.exclude, teacher]
+            self._checkpoints = Checkpoints(checkpoint, identity(self._dense_run, options), checkpoint_seconds)
+        self._dense: Loaded | None = None
+
+    def dense_metrics(self) -> dict[str, float]:
+        """Metrics of the dense model; it is trained where the cache does not know them."""
+        told = False
+
+        def measure() -> dict[str, float]:
+            nonlocal told
+            told = True
+            return self.evaluate(self._dense_model(), "dense", self._dense_steps)
+
+        metrics = self._cache.facts("dense", self._dense_run, measure)
+        if not told:
+            self.callback.on_evaluate("dense", self._dense_steps, metrics)
+        return metrics
+
+    def prune(self) -> tuple[Loaded, tuple[str, ...]]:
+        """The pruned model, its values as the artifact stores them, and the names of its pruned weights."""
+        plan, taught = self.plan, self._lessons()
+        self._dense = None
+        loaded = self._take_student()
+        loaded.model.to(plan.device)
+        layers = prunable_layers(loaded.model, plan.include, plan.exclude)
+        masks = Masks(
+            loaded.model,
+            self.method,
+            target=plan.density,
+            total_steps=self.total_steps,
+            seed=plan.seed,
+            layers=layers,
+        )
+        self.steps_done = self._train(loaded, "pruning", masks, taught)
+        try:
+            round_values(loaded.model)
+        except ArtifactError as error:
+            raise CompressionError(
+                Reason.NAN_LOSS,
+                f"training went astray ({error}); lower the learning rate ({self.settings.learning_rate:g})",
+            ) from error
+        return loaded, masks.weight_names
+
+    def evaluate(self, loaded: Loaded, phase: str, step: int) -> dict[str, float]:
+        """The task's metrics of a model."""
+        check_stop()
+        self.callback.on_phase("evaluating")
+        return self._measure(loaded, phase, step)
+
+    def _measure(self, loaded: Loaded, phase: str, step: int) -> dict[str, float]:
+        loaded.model.to(self.plan.device)
+        metrics = self.plan.objective.evaluate(loaded.model, self._validation, self.plan.device)
+        self.callback.on_evaluate(phase, step, metrics)
+        return metrics
+
+    def _train(self, loaded: Loaded, phase: str, masks: Masks | None, taught: Lessons | None) -> int:
+        self.callback.on_phase(phase)
+        task = self.plan.data.task
+        return FineTuning(
+            loaded.model.to(self.plan.device),
+            self.examples,
+            self.settings,
+            phase=phase,
+            seed=self.plan.seed,
+            callback=self.callback,
+            masks=masks,
+            lessons=taught,
+            evaluation=Evaluation(
+                lambda step: self._measure(loaded, phase, step), task.primary_metric, task.higher_is_better
+            ),
+            checkpoints=self._checkpoints,
+        ).run()
+
+    def _dense_model(self) -> Loaded:
+        if self._dense is None:
+            self._dense = self._take_student()
+            if not self._dense.fine_tuned:
+                self._train(self._dense, "dense", None, None)
+        return self._dense
+
+    def _lessons(self) -> Lessons | None:
+        """What the teacher says of the training examples."""
+        plan = self.plan
+        if plan.teacher is None:
+            return None
+        return lessons(self._cache.tensors("logits", self._logits_key or self._dense_run, self._teach), plan.teacher)
+
+    def _teach(self) -> dict[str, torch.Tensor]:
+        plan = self.plan
+        if self._teacher_model is None:
+            model, examples = self._dense_model(), self.examples
+        else:
+            model = load_model(self._teacher_model, plan.objective, plan.seed)
+            if not model.fine_tuned:
+                raise CompressionError(
+                    Reason.INVALID_MODEL,
+                    f"the teacher {self._teacher_model.name!r} is not fine-tuned for {plan.data.task.name}: its "
+                    "checkpoint has no head for these labels; give one that is, or let the service train one",
+                )
+            length = longest_input(model, self.settings.max_length)
+            examples = self._examples(model, length, "train")
+        self.callback.on_phase("teaching")
+        found = teach(model.model.to(plan.device), examples, plan.objective.outputs, plan.device)
+        if not same_lengths(found, self.examples):
+            raise CompressionError(
+                Reason.INVALID_MODEL,
+                "the teacher reads other tokens than the student, which a task over tokens does not allow; "
+                "give a teacher with the student's tokenizer and input length",
+            )
+        return reorder_classes(found, self._class_order(model.config), self._classes)
+
+    def _class_order(self, config: Any) -> Indices | None:
+        names = getattr(self.plan.data, "labels", ())
+        return model_classes(config, names) if names else None
+
+    def _find_teacher(self) -> Source | None:
+        teacher = self.plan.teacher
+        if teacher is None or teacher.model is None:
+            return None
+        return teacher.model if isinstance(teacher.model, Source) else find_model(teacher.model, teacher.revision)
+
+    def _load(self) -> Loaded:
+        return load_model(self.plan.source, self.plan.objective, self.plan.seed)
+
+    def _take_student(self) -> Loaded:
+        """A model with the original weights, once without reading the files again."""
+        loaded, self._unused = self._unused, None
+        return loaded if loaded is not None else self._load()
+
+    def _examples(self, loaded: Loaded, max_length: int, split: str) -> Examples:
+        objective, data = self.plan.objective, self.plan.data
+        make = objective.training_examples if split == "train" else objective.validation_examples
+        key = identity(
+            [data.task.name, data.fingerprint, split, max_length],
+            [tokenizer_digest(loaded.tokenizer), _labels(loaded.config)],
+        )
+        return cached_examples(self._cache, key, lambda: make(loaded.tokenizer, loaded.config, max_length))
+
+
+def _labels(config: Any) -> list[str]:
+    return [str(config.id2label[index]) for index in sorted(config.id2label)]

@@ -1,0 +1,116 @@
+"""Fine-tuning settings: what a user may set, and what a run uses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Literal, get_args
+
+from mvprune.tasks import Task
+
+Precision = Literal["fp32", "bf16"]
+
+BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
+NARROW_LEARNING_RATE = 1e-4  # a pruned MiniLM collapses at 3e-4
+_MAY_BE_ZERO = "weight_decay"
+
+
+@dataclass(frozen=True)
+class Training:
+    """Fine-tuning settings; None takes the task's default.
+
+    Args:
+        max_steps: optimizer steps; given in place of `epochs`.
+        epochs: passes over the training data, may be a fraction.
+        batch_size: examples a step.
+        learning_rate: of the weights (AdamW), reached after a linear warm-up over 10 % of the steps, then falling
+            linearly to 0. Models narrower than BERT-base take 1e-4 by default, not the task's rate, which suits
+            BERT-base: at 3e-5 a model of width 384 learns next to nothing in a few hundred steps.
+        weight_decay: of the weights; never of biases, norms and scores.
+        max_length: tokens an input; longer ones are cut.
+        accumulation_steps: forward passes that a batch is cut into; for batches that do not fit into memory.
+        precision: bf16 runs forward and backward passes under autocast; weights, scores and optimizer stay fp32.
+        train_embeddings: the published recipes freeze them, and so does the default.
+        compile: runs the model through torch.compile; needs a C++ compiler on the CPU.
+        gradient_checkpointing: recomputes activations in the backward pass, for less memory.
+        deterministic: refuses operations that may differ from run to run, on devices that have such.
+        evaluate_every: steps between evaluations; None evaluates in the end alone.
+        patience: ends the run after so many evaluations at the target density without improvement.
+        keep_best: the result is the best model that was evaluated at the target density, not the last.
+
+    Raises:
+        ValueError: a setting out of its range, or settings that contradict each other.
+    """
+
+    max_steps: int | None = None
+    epochs: float | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    max_length: int | None = None
+    accumulation_steps: int = 1
+    precision: Precision = "fp32"
+    train_embeddings: bool = False
+    compile: bool = False
+    gradient_checkpointing: bool = False
+    deterministic: bool = False
+    evaluate_every: int | None = None
+    patience: int | None = None
+    keep_best: bool = False
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None or isinstance(value, bool | str):
+                continue
+            zero_allowed = field.name == _MAY_BE_ZERO
+            if not (0 < value < math.inf or (zero_allowed and value == 0)):
+                allowed = "a number of 0 or more" if zero_allowed else "a positive number"
+                raise ValueError(f"training.{field.name}: {value} given; {allowed} is allowed")
+        if self.precision not in get_args(Precision):
+            raise ValueError(
+                f"training.precision: {self.precision!r} given; one of {', '.join(get_args(Precision))} is allowed"
+            )
+        if self.max_steps is not None and self.epochs is not None:
+            raise ValueError("training: max_steps and epochs are both given; one of them decides the length of the run")
+        if self.evaluate_every is None and (self.patience is not None or self.keep_best):
+            name = "patience" if self.patience is not None else "keep_best"
+            raise ValueError(f"training.{name}: given without evaluate_every, which says how often to evaluate")
+
+    def settings(self, task: Task, hidden_size: int = BASE_WIDTH) -> Settings:
+        """These settings with the defaults of the task, and of the model's width, filled in."""
+        usual_rate = task.learning_rate if hidden_size >= BASE_WIDTH else NARROW_LEARNING_RATE
+        given = asdict(self)
+        given |= {
+            "epochs": self.epochs or task.epochs,
+            "batch_size": self.batch_size or task.batch_size,
+            "learning_rate": self.learning_rate or usual_rate,
+            "weight_decay": task.weight_decay if self.weight_decay is None else self.weight_decay,
+            "max_length": self.max_length or task.max_length,
+        }
+        return Settings(**given)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Training settings without gaps, see `Training`; `epochs` counts where `max_steps` is None."""
+
+    max_steps: int | None
+    epochs: float
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+    max_length: int
+    accumulation_steps: int
+    precision: Precision
+    train_embeddings: bool
+    compile: bool
+    gradient_checkpointing: bool
+    deterministic: bool
+    evaluate_every: int | None
+    patience: int | None
+    keep_best: bool
+
+    def total_steps(self, examples: int) -> int:
+        """Optimizer steps over so many examples an epoch."""
+        return self.max_steps or math.ceil(self.epochs * math.ceil(examples / self.batch_size))

@@ -1,0 +1,119 @@
+"""Files of tensors on this machine: what is computed once and used again, and what a run resumes from.
+
+Both are safetensors files, written aside and renamed, so that a reader sees a whole file or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+_FACTS = "mvprune"
+
+
+def identity(*parts: Any) -> str:
+    """SHA-256 of what can be written as JSON: equal parts, equal identity."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class Cache:
+    """What was computed once, by what it was computed from. Shared between processes; files may be deleted at any time.
+
+    Args:
+        folder: None keeps nothing.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def tensors(self, kind: str, key: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """What `compute` returns, or what it returned for the same `kind` and `key` before.
+
+        A file that is damaged is computed again; a folder that cannot be written to caches nothing.
+        """
+        if self._folder is None:
+            return compute()
+        path = self._folder / kind / f"{key}.safetensors"
+        found = _read(path)
+        if found is not None:
+            return found[0]
+        tensors = compute()
+        try:
+            _write(path, tensors, {})
+        except OSError:
+            return tensors
+        return tensors
+
+    def facts(self, kind: str, key: str, compute: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """The same for a few numbers."""
+        tensors = self.tensors(
+            kind,
+            key,
+            lambda: {name: torch.tensor(value, dtype=torch.float64) for name, value in compute().items()},
+        )
+        return {name: value.item() for name, value in tensors.items()}
+
+
+class Checkpoints:
+    """What a run has reached, phase by phase, in a folder of its own.
+
+    Args:
+        folder: created where it is missing.
+        run: identity of the run; what another run left in the folder is not taken for its own.
+        seconds: between two checkpoints of a phase.
+    """
+
+    def __init__(self, folder: Path, run: str, seconds: float) -> None:
+        self._folder = folder
+        self._run = run
+        self._seconds = seconds
+        self._next = time.monotonic() + seconds
+
+    @property
+    def due(self) -> bool:
+        """Whether the last one is long enough ago."""
+        return time.monotonic() >= self._next
+
+    def save(self, phase: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Replaces the checkpoint of `phase`."""
+        _write(self._path(phase), tensors, {"run": self._run, **facts})
+        self._next = time.monotonic() + self._seconds
+
+    def load(self, phase: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The newest checkpoint of `phase`: its tensors and facts; None where this run has left none."""
+        found = _read(self._path(phase))
+        return found if found is not None and found[1].get("run") == self._run else None
+
+    def _path(self, phase: str) -> Path:
+        return self._folder / f"{phase}.safetensors"
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, aside, {_FACTS: json.dumps(facts)})
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads(file.metadata()[_FACTS])
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (not a mapping)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None

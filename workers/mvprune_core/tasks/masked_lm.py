@@ -1,0 +1,117 @@
+"""Masked language modelling: the hidden tokens of a text, from those around them.
+
+Texts are joined and cut into blocks as long as the model's input. In training, every batch hides other tokens; in
+evaluation always the same ones, so that results can be compared (Devlin et al. 2019, https://arxiv.org/abs/1810.04805,
+section 3.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForMaskedLM
+
+from mvprune.data import PassageData
+from mvprune_core.batching import IGNORED, Examples, TokenMasking, pad_token, tokenize
+from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.tasks.base import forward_passes
+
+HIDDEN = 0.15  # of the tokens
+EVALUATION_SEED = 0
+EVALUATION_BATCH = 8  # logits over a vocabulary are large
+UNKNOWN_WORD = "<unk>"  # as corpora of words, such as WikiText, write it
+_LARGEST_LOSS = 700.0  # its exponential is a finite number
+
+
+@dataclass(frozen=True)
+class MaskedLanguageModelling:
+    """The objective of `PassageData`."""
+
+    data: PassageData
+
+    @property
+    def auto_class(self) -> Any:
+        return AutoModelForMaskedLM
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ()
+
+    def configure(self, config: Any) -> bool:
+        return False  # a pretrained head fits, but it has not seen these texts, as the pruned model will
+
+    def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        return _blocks(self.data.train, tokenizer, max_length)
+
+    def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        blocks = _blocks(self.data.validation, tokenizer, max_length)
+        masking = _masking(tokenizer)
+        random = np.random.default_rng(EVALUATION_SEED)
+        hidden = [
+            masking.hide(ids, labels, random)
+            for ids, labels in zip(blocks.inputs["input_ids"], blocks.inputs["labels"], strict=True)
+        ]
+        inputs = {"input_ids": [ids for ids, _ in hidden]}
+        return replace(blocks, inputs=inputs, notes={"label": [labels for _, labels in hidden]}, masking=None)
+
+    def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
+        loss, right, tokens = 0.0, 0, 0
+        for indices, output in forward_passes(model, examples, device, EVALUATION_BATCH):
+            labels = [examples.notes["label"][index] for index in indices]
+            places = [np.flatnonzero(row != IGNORED) for row in labels]
+            rows = np.repeat(np.arange(len(labels)), [len(row) for row in places])
+            logits = output.logits[torch.from_numpy(rows), torch.from_numpy(np.concatenate(places))].float()
+            expected = np.concatenate([row[place] for row, place in zip(labels, places, strict=True)])
+            target = torch.from_numpy(expected).long().to(logits.device)
+            loss += cross_entropy(logits, target, reduction="sum").item()
+            right += int((logits.argmax(dim=-1) == target).sum())
+            tokens += len(expected)
+        return {"perplexity": math.exp(min(loss / tokens, _LARGEST_LOSS)), "accuracy": right / tokens}
+
+
+def _masking(tokenizer: Any) -> TokenMasking:
+    if tokenizer.mask_token_id is None:
+        raise CompressionError(Reason.INVALID_MODEL, "the model's tokenizer has no mask token, which masked-lm needs")
+    return TokenMasking(HIDDEN, tokenizer.mask_token_id, len(tokenizer))
+
+
+def _blocks(texts: Sequence[str], tokenizer: Any, max_length: int) -> Examples:
+    """The texts, joined and cut; labels are the tokens themselves, −100 for special and unknown ones."""
+    unknown = tokenizer.unk_token or UNKNOWN_WORD
+    written = [text.replace(UNKNOWN_WORD, unknown) for text in texts]
+    ids: NDArray[np.int32] = np.concatenate(
+        [
+            np.array(row, dtype=np.int32)
+            for encodings in tokenize(tokenizer, written, None, add_special_tokens=False, verbose=False)
+            for row in encodings["input_ids"]
+        ]
+    )
+    before, after = _frame(tokenizer)
+    size = max_length - len(before) - len(after)
+    special = np.array(tokenizer.all_special_ids, dtype=np.int32)
+    inputs: dict[str, list[NDArray[np.int32]]] = {"input_ids": [], "labels": []}
+    for start in range(0, len(ids), size):
+        block = np.concatenate([before, ids[start : start + size], after])
+        labels = np.where(np.isin(block, special), np.int32(IGNORED), block)
+        if (labels != IGNORED).any():
+            inputs["input_ids"].append(block)
+            inputs["labels"].append(labels)
+    if not inputs["labels"]:
+        raise CompressionError(Reason.INVALID_DATASET, "the texts have no token that the model's tokenizer knows")
+    return Examples(inputs, {}, pad_token(tokenizer), masking=_masking(tokenizer))
+
+
+def _frame(tokenizer: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The special tokens that the tokenizer puts before and after a text."""
+    probe = tokenizer("a", return_special_tokens_mask=True)
+    ids = np.array(probe["input_ids"], dtype=np.int32)
+    text = np.flatnonzero(np.array(probe["special_tokens_mask"]) == 0)
+    return ids[: text[0]], ids[text[-1] + 1 :]

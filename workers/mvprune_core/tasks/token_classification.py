@@ -1,0 +1,123 @@
+"""Token classification: a tag for each word of a sentence, as for named entities.
+
+The first token of a word carries its tag, the others none (Devlin et al. 2019, https://arxiv.org/abs/1810.04805,
+section 5.3). A sentence longer than the model's input is cut into several, so that every word is tagged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from transformers import AutoModelForTokenClassification
+
+from mvprune.data import TokenClassificationData
+from mvprune_core.batching import IGNORED, Examples, add_inputs, check_offsets, pad_token, tokenize
+from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.metrics import entity_metrics
+from mvprune_core.tasks.base import forward_passes
+from mvprune_core.tasks.classes import describe_classes, model_classes
+
+OUTSIDE = "O"
+
+
+@dataclass(frozen=True)
+class TokenClassification:
+    """The objective of `TokenClassificationData`. A fine-tuned model keeps the order of classes in its config."""
+
+    data: TokenClassificationData
+
+    @property
+    def auto_class(self) -> Any:
+        return AutoModelForTokenClassification
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("logits",)
+
+    def configure(self, config: Any) -> bool:
+        return describe_classes(config, self.data.labels)
+
+    def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        pieces = _pieces(self.data.train.words, tokenizer, max_length)
+        classes = model_classes(config, self.data.labels).astype(np.int32)
+        tags = [classes[sentence] for sentence in self.data.train.tags]
+        labels = [
+            np.where(words >= 0, tags[number][words], np.int32(IGNORED))
+            for (number,), words in zip(pieces.notes["sentence"], pieces.notes["word"], strict=True)
+        ]
+        return Examples({**pieces.inputs, "labels": labels}, {}, pieces.pad_token)
+
+    def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        return _pieces(self.data.validation.words, tokenizer, max_length)
+
+    def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
+        names = self.data.labels
+        classes = torch.from_numpy(model_classes(model.config, names))
+        # A word of which the tokenizer leaves nothing is outside of everything.
+        nothing = names.index(OUTSIDE) if OUTSIDE in names else 0
+        predictions = [np.full(len(words), nothing) for words in self.data.validation.words]
+        for indices, output in forward_passes(model, examples, device):
+            # Column i of these logits is the tag that the data numbers i.
+            best = output.logits.float().cpu()[..., classes].argmax(dim=-1).numpy()
+            for row, index in enumerate(indices):
+                words = examples.notes["word"][index]
+                first = np.flatnonzero(words >= 0)
+                predictions[examples.notes["sentence"][index][0]][words[first]] = best[row, first]
+        return entity_metrics(
+            [[names[tag] for tag in sentence] for sentence in predictions],
+            [[names[tag] for tag in sentence] for sentence in self.data.validation.tags],
+        )
+
+
+def _pieces(sentences: Sequence[Sequence[str]], tokenizer: Any, max_length: int) -> Examples:
+    """Sentences, in as many pieces as their length needs.
+
+    Notes of a piece: `sentence`, its number; `word`, for each token, the number of the word that it is the first token
+    of, −1 for other tokens.
+    """
+    check_offsets(tokenizer)
+    options = {
+        "truncation": True,
+        "max_length": max_length,
+        "return_overflowing_tokens": True,
+        "return_offsets_mapping": True,
+    }
+    inputs: dict[str, list[NDArray[np.int32]]] = {}
+    notes: dict[str, list[NDArray[np.int32]]] = {"sentence": [], "word": []}
+    first, sentence, last_word = 0, -1, -1
+    for encodings in tokenize(tokenizer, [" ".join(words) for words in sentences], None, **options):
+        kept: list[int] = []
+        for row, place in enumerate(encodings["overflow_to_sample_mapping"]):
+            if first + place != sentence:
+                sentence, last_word = first + place, -1
+            words = _first_tokens(encodings, row, sentences[sentence], last_word)
+            if (words >= 0).any():
+                last_word = int(words.max())
+                kept.append(row)
+                notes["sentence"].append(np.array([sentence], dtype=np.int32))
+                notes["word"].append(words)
+        add_inputs(inputs, tokenizer, encodings, kept)
+        first += encodings["overflow_to_sample_mapping"][-1] + 1
+    if not notes["word"]:
+        raise CompressionError(Reason.INVALID_DATASET, "the model's tokenizer leaves nothing of the sentences' words")
+    return Examples(inputs, {}, pad_token(tokenizer), notes)
+
+
+def _first_tokens(encodings: Any, row: int, words: Sequence[str], last_word: int) -> NDArray[np.int32]:
+    """For each token, the number of the word that it begins, −1 for others; `last_word` and those before are begun."""
+    ends = np.cumsum([len(word) + 1 for word in words]) - 1
+    spans = np.array(encodings["offset_mapping"][row])
+    # By its last character: some tokenizers count the blank before a word to its first token.
+    found = np.searchsorted(ends, spans[:, 1] - 1, side="right")
+    inside = np.array([part is not None for part in encodings.sequence_ids(row)]) & (spans[:, 1] > spans[:, 0])
+    inside &= found < len(words)
+    inside[inside] = spans[inside, 1] <= ends[found[inside]]
+    begun = np.maximum.accumulate(np.where(inside, found, last_word))
+    before = np.concatenate([[last_word], begun[:-1]])
+    return np.where(inside & (found > before), found, -1).astype(np.int32)
