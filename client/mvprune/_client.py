@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,13 @@ class Client:
         text_pair_column: str = "",
         label_column: str = "",
         model_revision: str = "",
-        teacher: str | os.PathLike[str] = "",
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        allow_density_miss: bool = False,
+        teacher: str | os.PathLike[str] | Job = "",
+        teacher_revision: str = "",
+        temperature: float | None = None,
+        alpha: float | None = None,
         seed: int = 0,
         max_steps: int | None = None,
         epochs: float | None = None,
@@ -85,6 +91,15 @@ class Client:
         learning_rate: float | None = None,
         weight_decay: float | None = None,
         max_length: int | None = None,
+        accumulation_steps: int | None = None,
+        precision: str | None = None,
+        train_embeddings: bool | None = None,
+        compile: bool | None = None,
+        gradient_checkpointing: bool | None = None,
+        deterministic: bool | None = None,
+        evaluate_every: int | None = None,
+        patience: int | None = None,
+        keep_best: bool | None = None,
         gpus: float | None = None,
         cpus: float | None = None,
         memory_bytes: int | None = None,
@@ -93,7 +108,7 @@ class Client:
         labels: Mapping[str, str] | None = None,
         request_id: str = "",
         validate_only: bool = False,
-        **method_options: float | None,
+        **method_options: float | str | None,
     ) -> Job:
         """Submits a job. What is left out gets the server's default.
 
@@ -101,16 +116,25 @@ class Client:
             model: a folder (made absolute if it is one here), a name that the server knows, or a hub id.
             density: fraction of the encoder's prunable weights that is KEPT, in (0, 1].
             task: sst2, mrpc, squad, …; text-classification if data of your own is given and no task.
-            method: how weights are chosen: movement or magnitude.
+            method: how weights are chosen: movement, soft_movement, l0, magnitude, one_shot_magnitude or random.
+            include, exclude: patterns over names of modules, such as "*.attention.*": what is pruned, and what is not.
+            allow_density_miss: a result that misses its density by more than 10 % is a result all the same.
+            teacher: distil from this: a model, a job (or "job:ID"), or "train" for a dense model that is trained first.
+            temperature, alpha: of the distillation; alpha is the teacher's part of the loss.
             train, validation: your own files (csv, tsv, jsonl, parquet), instead of the task's data.
             dataset, dataset_config: a data set on the hub instead, e.g. stanfordnlp/imdb.
             text_column, text_pair_column, label_column: its columns, where their names do not tell.
-            max_steps, epochs: length of the training; max_steps wins.
+            max_steps, epochs: length of the training; one of them.
             max_length: tokens; longer inputs are cut.
+            accumulation_steps: passes that a batch is cut into.
+            precision: fp32 or bf16.
+            evaluate_every: steps; what patience (evaluations without a better one, at the final density, after which
+                it stops) and keep_best (the best evaluated model is the result) need.
             gpus, cpus, memory_bytes: resources of one attempt.
             request_id: a repeated call with the same id and content returns the same job; default: a new one.
             validate_only: check and fill in, start nothing.
-            method_options: options of the method: warmup and cooldown (fractions of all steps), score_learning_rate.
+            method_options: options of the method, of those that it has: warmup and cooldown (fractions of all steps),
+                shape, selection, score_learning_rate, initial_scores, penalty, when.
 
         Raises:
             InvalidArgument: `violations` names each field with what was given and what is allowed.
@@ -122,6 +146,9 @@ class Client:
             density=density,
             method=method,
             method_options=method_options,
+            include=include,
+            exclude=exclude,
+            allow_density_miss=allow_density_miss,
             dataset={
                 "hub_id": dataset,
                 "hub_config": dataset_config,
@@ -132,6 +159,7 @@ class Client:
                 "label_column": label_column,
             },
             teacher=teacher,
+            teacher_options={"revision": teacher_revision, "temperature": temperature, "alpha": alpha},
             seed=seed,
             training={
                 "max_steps": max_steps,
@@ -140,6 +168,15 @@ class Client:
                 "learning_rate": learning_rate,
                 "weight_decay": weight_decay,
                 "max_length": max_length,
+                "accumulation_steps": accumulation_steps,
+                "precision": precision,
+                "train_embeddings": train_embeddings,
+                "compile": compile,
+                "gradient_checkpointing": gradient_checkpointing,
+                "deterministic": deterministic,
+                "evaluate_every": evaluate_every,
+                "patience": patience,
+                "keep_best": keep_best,
             },
         )
         policy = _spec.execution_policy(gpus=gpus, cpus=cpus, memory_bytes=memory_bytes, max_attempts=max_attempts)

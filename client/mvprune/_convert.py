@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from mvprune import _models as models
-from mvprune._spec import METHODS
+from mvprune._spec import METHODS, option
 from mvprune.v1 import artifact_pb2, job_pb2
 
 if TYPE_CHECKING:
@@ -121,20 +121,35 @@ def _spec(message: job_pb2.CompressionSpec) -> models.Spec:
         method=method,
         method_options=_method_options(getattr(message, method), METHODS[method]) if method else {},
         target_density=message.target_density,
-        teacher=_same_fields(models.Teacher, message.teacher) if message.HasField("teacher") else None,
+        include=tuple(message.include),
+        exclude=tuple(message.exclude),
+        allow_density_miss=message.allow_density_miss,
+        teacher=_teacher(message.teacher) if message.HasField("teacher") else None,
         seed=message.seed,
         training=_same_fields(models.Training, message.training),
     )
 
 
-def _method_options(message: Any, paths: dict[str, tuple[str, ...]]) -> dict[str, float]:
+def _teacher(message: job_pb2.Teacher) -> models.Teacher:
+    return models.Teacher(
+        model=message.model,
+        job=message.job,
+        train=message.train,
+        revision=message.revision,
+        temperature=message.temperature if message.HasField("temperature") else None,
+        alpha=message.alpha if message.HasField("alpha") else None,
+    )
+
+
+def _method_options(message: Any, paths: dict[str, tuple[str, ...]]) -> dict[str, float | str]:
     options = {}
     for name, path in paths.items():
         holder = message
         for part in path[:-1]:
             holder = getattr(holder, part)
-        if holder.HasField(path[-1]):
-            options[name] = getattr(holder, path[-1])
+        value = option(holder, holder.DESCRIPTOR.fields_by_name[path[-1]])
+        if value is not None:
+            options[name] = value
     return options
 
 
@@ -179,11 +194,11 @@ def _state(kind: type[_State], enum: Any, number: int) -> _State:
 
 
 def _same_fields(kind: type[_T], message: Message) -> _T:
-    """A dataclass from a message of scalars with the same field names; None where an optional field is unset."""
+    """A dataclass from a message of scalars with the same field names; None where an option is unset."""
     values = {}
     for field in message.DESCRIPTOR.fields:
-        is_unset = field.has_presence and not message.HasField(field.name)
-        values[field.name] = None if is_unset else getattr(message, field.name)
+        optional = field.has_presence or field.enum_type is not None
+        values[field.name] = option(message, field) if optional else getattr(message, field.name)
     return kind(**values)
 
 

@@ -64,9 +64,17 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Teacher:
-    """Distillation teacher."""
+    """Distillation teacher: one of `model`, `job` and `train`.
+
+    Attributes:
+        job: name of the job whose model it is.
+        train: a dense model is trained for it.
+        temperature, alpha: None: the default.
+    """
 
     model: str
+    job: str
+    train: bool
     revision: str
     temperature: float | None
     alpha: float | None
@@ -74,7 +82,7 @@ class Teacher:
 
 @dataclass(frozen=True)
 class Training:
-    """Fine-tuning settings; None: the task's default."""
+    """Fine-tuning settings; None: the default."""
 
     max_steps: int | None
     epochs: float | None
@@ -82,6 +90,15 @@ class Training:
     learning_rate: float | None
     weight_decay: float | None
     max_length: int | None
+    accumulation_steps: int | None
+    precision: str | None
+    train_embeddings: bool | None
+    compile: bool | None
+    gradient_checkpointing: bool | None
+    deterministic: bool | None
+    evaluate_every: int | None
+    patience: int | None
+    keep_best: bool | None
 
 
 @dataclass(frozen=True)
@@ -92,6 +109,7 @@ class Spec:
         method: name of the method, e.g. "movement".
         method_options: the method's options that were set.
         target_density: fraction of the prunable weights that is kept, in (0, 1].
+        include, exclude: patterns over names of modules; empty: what suits the model's family.
     """
 
     model: str
@@ -99,8 +117,11 @@ class Spec:
     task: str
     dataset: Dataset | None
     method: str
-    method_options: Mapping[str, float]
+    method_options: Mapping[str, float | str]
     target_density: float
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    allow_density_miss: bool
     teacher: Teacher | None
     seed: int
     training: Training

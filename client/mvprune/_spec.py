@@ -7,16 +7,22 @@ method added to the `oneof` is known here without another word.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune._models import Job
 from mvprune.v1 import job_pb2
 
+Option = float | str | None
+"""A number, a word of the contract's enums in lower case, a bool; None: unset."""
+
 DEFAULT_OWN_DATA_TASK = "text-classification"
+_JOB_PREFIX, _TRAIN = "job:", "train"  # what a teacher may be besides a model
 
 
 def _paths(descriptor: Any) -> dict[str, tuple[str, ...]]:
@@ -36,6 +42,17 @@ METHODS: dict[str, dict[str, tuple[str, ...]]] = {
     if field.message_type is not None
 }
 """Method name to its options, each with the path of its field."""
+
+
+def option(message: Any, field: Any) -> Any:
+    """The value of a scalar option as users have it: a number, an enum's word in lower case; None if it is unset."""
+    if not any(found.name == field.name for found, _ in message.ListFields()):
+        return None
+    value = getattr(message, field.name)
+    if field.enum_type is None:
+        return value
+    known = field.enum_type.values_by_number.get(value)
+    return known.name.lower() if known else str(value)
 
 
 def reference(given: str | os.PathLike[str]) -> str:
@@ -64,11 +81,15 @@ def compression_spec(
     task: str,
     density: float,
     method: str,
-    method_options: Mapping[str, float | None],
+    method_options: Mapping[str, Option],
+    include: Sequence[str],
+    exclude: Sequence[str],
+    allow_density_miss: bool,
     dataset: Mapping[str, str],
-    teacher: str | os.PathLike[str],
+    teacher: str | os.PathLike[str] | Job,
+    teacher_options: Mapping[str, Option],
     seed: int,
-    training: Mapping[str, float | None],
+    training: Mapping[str, Option],
 ) -> job_pb2.CompressionSpec:
     """The spec of a job. Options that are None or "" stay unset.
 
@@ -79,14 +100,19 @@ def compression_spec(
     spec.task = task or (DEFAULT_OWN_DATA_TASK if any(dataset.values()) else "")
     _set(spec, "target_density", density, "job.spec.target_density")
     _set(spec, "seed", seed, "job.spec.seed")
-    for name, value in dataset.items():
-        if value:
-            setattr(spec.dataset, name, value)
-    if teacher:
-        spec.teacher.model = reference(teacher)
-    for name, number in training.items():
-        if number is not None:
-            _set(spec.training, name, number, f"job.spec.training.{name}")
+    for name, text in dataset.items():
+        if text:
+            setattr(spec.dataset, name, text)
+    _set_teacher(spec, teacher)
+    for part, options in (("teacher", teacher_options), ("training", training)):
+        for name, value in options.items():
+            if value is not None and value != "":
+                _set(getattr(spec, part), name, value, f"job.spec.{part}.{name}")
+    for field, patterns in (("include", include), ("exclude", exclude)):
+        if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
+            raise _invalid(f"job.spec.{field}", patterns, "a list of patterns over names of modules")
+        getattr(spec, field).extend(patterns)
+    spec.allow_density_miss = allow_density_miss
     _set_method(spec, method, method_options)
     return spec
 
@@ -108,9 +134,21 @@ def execution_policy(
     return policy
 
 
-def _set_method(spec: job_pb2.CompressionSpec, method: str, options: Mapping[str, float | None]) -> None:
+def _set_teacher(spec: job_pb2.CompressionSpec, teacher: str | os.PathLike[str] | Job) -> None:
+    """A model, "job:" with a job's id or name, or "train"; "" for none."""
+    if isinstance(teacher, Job):
+        spec.teacher.job = teacher.name
+    elif isinstance(teacher, str) and teacher.startswith(_JOB_PREFIX):
+        spec.teacher.job = teacher.removeprefix(_JOB_PREFIX)
+    elif teacher == _TRAIN:
+        spec.teacher.train = True
+    elif teacher:
+        spec.teacher.model = reference(teacher)
+
+
+def _set_method(spec: job_pb2.CompressionSpec, method: str, options: Mapping[str, Option]) -> None:
     if method not in METHODS:
-        raise _invalid("job.spec.method", method, " or ".join(METHODS))
+        raise _invalid("job.spec.method", method, ", ".join(METHODS))
     chosen = getattr(spec, method)
     chosen.SetInParent()
     for name, value in options.items():
@@ -127,12 +165,25 @@ def _set_method(spec: job_pb2.CompressionSpec, method: str, options: Mapping[str
 
 
 def _set(message: Message, name: str, value: Any, field: str) -> None:
+    kind = message.DESCRIPTOR.fields_by_name[name]
+    if kind.enum_type is not None:
+        words = {known.name.lower(): known.number for known in kind.enum_type.values if known.number}
+        if not isinstance(value, str) or value not in words:
+            raise _invalid(field, value, ", ".join(words))
+        setattr(message, name, words[value])
+        return
     try:
         setattr(message, name, value)
     except (TypeError, ValueError):
-        kind = message.DESCRIPTOR.fields_by_name[name]
-        whole = kind.cpp_type in (kind.CPPTYPE_INT32, kind.CPPTYPE_INT64)
-        raise _invalid(field, value, "a whole number that fits" if whole else "a number") from None
+        raise _invalid(field, value, _ALLOWED.get(kind.cpp_type, "a number")) from None
+
+
+_ALLOWED = {
+    FieldDescriptor.CPPTYPE_INT32: "a whole number that fits",
+    FieldDescriptor.CPPTYPE_INT64: "a whole number that fits",
+    FieldDescriptor.CPPTYPE_BOOL: "true or false",
+    FieldDescriptor.CPPTYPE_STRING: "text",
+}
 
 
 def _invalid(field: str, given: object, allowed: str) -> InvalidArgument:

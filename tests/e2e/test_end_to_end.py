@@ -124,7 +124,7 @@ def test_the_line_of_the_readme_is_accepted_and_says_what_is_missing(plane: Plan
         (("--density", "nan"), "density"),
         (("--density", "0.1", "--method", "magic"), "movement"),
         (("--density", "0.1", "--task", "sst3"), "sst2"),
-        (("--density", "0.1", "--teacher", "big"), "distillation"),
+        (("--density", "0.1", "--teacher", "job:none"), "jobs/none"),
         (("--density", "0.1", "--model", "/etc"), "/etc"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import AsyncIterator
@@ -159,6 +160,28 @@ async def test_a_job_from_submit_to_artifact(plane: Plane) -> None:
     assert kept.job == ""
 
 
+async def test_a_student_learns_from_a_teacher_that_is_trained_for_it(plane: Plane) -> None:
+    student = await plane.create(plane.job(steps=60, teacher={"train": True, "temperature": 3.0}))
+    teacher = (await plane.watch(student.spec.teacher.job))[-1].job
+    assert job_pb2.Job.State.Name(teacher.state) == "SUCCEEDED", teacher.failure
+    assert set(teacher.metrics) == {"eval/accuracy"}, "it is the dense model: there is nothing to compare it with"
+    last = (await plane.watch(student.name))[-1].job
+    assert job_pb2.Job.State.Name(last.state) == "SUCCEEDED", last.failure
+    assert last.start_time.ToNanoseconds() > teacher.end_time.ToNanoseconds()
+
+    artifacts = [
+        await plane.artifacts.GetArtifact(artifact_pb2.GetArtifactRequest(name=job.artifact)) for job in (teacher, last)
+    ]
+    assert [artifact.accounting.density for artifact in artifacts] == [1.0, pytest.approx(0.1, rel=0.05)]
+    read = plane.artifacts.ReadFile(artifact_pb2.ReadFileRequest(name=last.artifact, path="manifest.json"))
+    manifest = json.loads(b"".join([chunk.data async for chunk in read]))
+    assert manifest["spec"]["teacher"] == {"job": teacher.name, "temperature": 3.0, "alpha": 0.9}
+    logs = plane.jobs.FollowLogs(job_pb2.FollowLogsRequest(attempt=f"{student.name}/attempts/-"))
+    text = b"".join([piece.data async for piece in logs]).decode()
+    assert f"fetching the teacher, artifact {teacher.artifact.rpartition('/')[2]}" in text
+    assert "Traceback" not in text
+
+
 async def test_cancel_reaches_the_training_process(plane: Plane, tmp_path: Path) -> None:
     created = await plane.create(plane.job(steps=100_000))
     async for message in plane.jobs.WatchJob(job_pb2.WatchJobRequest(name=created.name)):
@@ -192,7 +215,7 @@ async def test_bad_fields_are_all_named_at_once(plane: Plane) -> None:
         task="sst3",
         movement={"schedule": {"warmup": 0.6, "cooldown": 0.5}},
         training={"learning_rate": -1.0},
-        teacher={"model": "big"},
+        teacher={"model": "/etc", "alpha": 2.0},
         dataset={"train": "/etc/passwd"},
     )
     job.policy.resources.cpus = 10_000
@@ -203,14 +226,14 @@ async def test_bad_fields_are_all_named_at_once(plane: Plane) -> None:
         "job.spec.task",
         "job.spec.movement.schedule",
         "job.spec.training.learning_rate",
-        "job.spec.teacher",
+        "job.spec.teacher.model",
+        "job.spec.teacher.alpha",
         "job.spec.dataset.train",
         "job.spec.dataset.validation",
         "job.policy.resources.cpus",
     }
     assert "sst2" in fields["job.spec.task"]
     assert str(plane.tiny.train.parent) in fields["job.spec.model"]
-    assert "distillation" in fields["job.spec.teacher"]
 
 
 @pytest.mark.parametrize("density", [0.0, 1.5, -1.0, float("nan"), float("inf")])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
+from mvprune.artifact import read_manifest
+from mvprune.tasks import get_task
 from mvprune.v1 import job_pb2
-from mvprune_core import CompressionError, Progress, Reason
+from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Schedule, Training
 from mvprune_workers.events import Event, MetricEvent, ProgressEvent
-from mvprune_workers.job import Reports, complete_spec, run_job
+from mvprune_workers.job import Folders, Reports, complete_spec, run_job
 
 
 @pytest.fixture
@@ -25,6 +28,11 @@ def spec(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> job_pb2.CompressionSpec:
     spec.magnitude.SetInParent()
     spec.training.max_steps = 10
     return spec
+
+
+def folders(root: Path) -> Folders:
+    """Folders of a job."""
+    return Folders(root / "out", root / "teacher", root / "checkpoint", root / "cache")
 
 
 def _set(path: str, value: Any) -> Callable[[Any], None]:
@@ -55,10 +63,10 @@ def test_what_a_job_cannot_run_with(
 ) -> None:
     change(spec)
     with pytest.raises(CompressionError) as caught:
-        run_job(spec, tmp_path / "out", "cpu", lambda event: None)
+        run_job(spec, folders(tmp_path), "cpu", lambda event: None)
     assert caught.value.reason == reason
     assert words in caught.value.message
-    assert not (tmp_path / "out").exists()
+    assert not folders(tmp_path).output.exists()
 
 
 def test_a_gpu_that_torch_cannot_use(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
@@ -67,20 +75,87 @@ def test_a_gpu_that_torch_cannot_use(spec: job_pb2.CompressionSpec, tmp_path: Pa
     if torch.cuda.is_available():
         pytest.skip("this torch can use a GPU")
     with pytest.raises(CompressionError, match="--gpus 0") as caught:
-        run_job(spec, tmp_path / "out", "cuda", lambda event: None)
+        run_job(spec, folders(tmp_path), "cuda", lambda event: None)
     assert caught.value.reason == Reason.MISSING_DEPENDENCY
 
 
 def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) -> None:
+    spec.teacher.job = "projects/p/jobs/t"
+    spec.movement.SetInParent()
+    training = asdict(Training(max_steps=10, precision="bf16").settings(get_task(spec.task)))
     used = {
-        "training": {"max_steps": 10, "epochs": 3.0, "batch_size": 32, "learning_rate": 3e-5, "weight_decay": 0.0},
-        "method": {"magnitude": {"schedule": {"warmup": 0.1, "cooldown": 0.2}}},
+        "training": {name: value for name, value in training.items() if value is not None},
+        "method": {"movement": asdict(Movement(score_learning_rate=0.5))},
+        "teacher": {"model": "x", "revision": "", "temperature": 2.0, "alpha": 0.0},
     }
     complete = complete_spec(spec, used)
-    assert complete["training"] == {"max_steps": "10", "batch_size": 32, "learning_rate": 3e-5, "weight_decay": 0.0}
-    assert complete["magnitude"] == {"schedule": {"warmup": 0.1, "cooldown": 0.2}}
+    assert complete["training"] == {
+        "max_steps": "10",
+        "batch_size": 32,
+        "learning_rate": training["learning_rate"],
+        "weight_decay": training["weight_decay"],
+        "max_length": 128,
+        "accumulation_steps": 1,
+        "precision": "BF16",
+        "train_embeddings": False,
+        "compile": False,
+        "gradient_checkpointing": False,
+        "deterministic": False,
+        "keep_best": False,
+    }
+    assert complete["movement"]["schedule"] == {"shape": "CUBIC", "warmup": 0.1, "cooldown": 0.2}
+    assert complete["movement"]["score_learning_rate"] == 0.5
+    assert complete["movement"]["selection"] == "LOCAL"
+    assert complete["teacher"] == {"job": "projects/p/jobs/t", "temperature": 2.0, "alpha": 0.0}
     assert complete["dataset"]["train"] == spec.dataset.train
     assert not spec.training.HasField("batch_size")
+
+
+def _options(message: Any) -> dict[str, set[str] | None]:
+    """Name to words, or None where they are numbers."""
+    return {
+        field.name: {word.name.lower() for word in field.enum_type.values if word.number} if field.enum_type else None
+        for field in message.fields
+    }
+
+
+def _fields(kind: Any) -> dict[str, set[str] | None]:
+    hints = get_type_hints(kind)
+    return {
+        field.name: set(get_args(hints[field.name])) if get_origin(hints[field.name]) is Literal else None
+        for field in fields(kind)
+    }
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_contract_has_the_cores_methods_and_options(method: str) -> None:
+    contract = job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields
+    assert {field.name for field in contract} == set(METHODS)
+    assert _options(next(field.message_type for field in contract if field.name == method)) == _fields(METHODS[method])
+
+
+def test_the_contract_has_the_cores_other_options() -> None:
+    assert _options(job_pb2.Schedule.DESCRIPTOR) == _fields(Schedule)
+    assert _options(job_pb2.Training.DESCRIPTOR) == _fields(Training)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_as_the_contract_has_it(spec: job_pb2.CompressionSpec, tmp_path: Path, method: str) -> None:
+    getattr(spec, method).SetInParent()
+    if "selection" in _fields(METHODS[method]):
+        getattr(spec, method).selection = job_pb2.GLOBAL
+    spec.include.append("*.attention.*")
+    spec.exclude.append("*.0.*")
+    spec.allow_density_miss = True
+    spec.training.batch_size, spec.training.accumulation_steps = 8, 2
+    run_job(spec, folders(tmp_path), "cpu", lambda event: None)
+    manifest = read_manifest(folders(tmp_path).output)
+    options = manifest.spec[method]
+    assert options.get("selection", "GLOBAL") == "GLOBAL"
+    assert options.keys() >= _fields(METHODS[method]).keys() - {"penalty"}
+    assert manifest.spec["training"]["accumulation_steps"] == 2
+    assert manifest.spec["include"] == ["*.attention.*"]
+    assert {layer.name.partition("attention")[0] for layer in manifest.layers} == {"bert.encoder.layer.1."}
 
 
 def test_a_long_run_reports_little(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from enum import IntEnum
+
+TRAINER_STOPPED = os.EX_TEMPFAIL  # of the trainer: told to stop (SIGTERM), with a checkpoint where it could
 
 
 class ExitCode(IntEnum):

@@ -16,6 +16,7 @@ class Fact(Enum):
     CANCELLED = auto()  # the control plane wants the attempt cancelled
     TRAINER_ENDED = auto()
     PUBLISH_ENDED = auto()
+    FETCH_ENDED = auto()
 
 
 class Inbox:

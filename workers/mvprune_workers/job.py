@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from google.protobuf.json_format import MessageToDict
 
+from mvprune.artifact import WEIGHTS_FILE, ArtifactError, load, read_manifest
 from mvprune.data import Columns
 from mvprune.references import HubModel, InvalidReference, Roots, resolve_model, resolve_path
 from mvprune.tasks import UnknownTask, get_task
@@ -26,11 +28,13 @@ from mvprune_core import (
     Progress,
     Reason,
     Schedule,
+    Teacher,
     Training,
     find_model,
     load_task,
 )
 from mvprune_core import compress as compress_model
+from mvprune_core.models import Source
 from mvprune_workers.events import Event, MetricEvent, ProgressEvent
 
 log = logging.getLogger(__name__)
@@ -38,16 +42,33 @@ log = logging.getLogger(__name__)
 _PROGRESS_SECONDS = 0.25
 _METRIC_POINTS = 500  # of a phase, at most
 _LOG_LINES = 40  # of a phase, at most
-_SCHEDULE = ("warmup", "cooldown")
 
 
-def run_job(spec: job_pb2.CompressionSpec, output: Path, device: str, emit: Callable[[Event], None]) -> None:
-    """Compresses what `spec` says and writes the artifact to `output`.
+@dataclass(frozen=True)
+class Folders:
+    """Where a job's files lie.
+
+    Attributes:
+        output: the artifact, written when all is done.
+        teacher: the artifact of the teacher's job, if the job has one.
+        checkpoint: what the work can be resumed from.
+        cache: what jobs on this machine share.
+    """
+
+    output: Path
+    teacher: Path
+    checkpoint: Path
+    cache: Path
+
+
+def run_job(spec: job_pb2.CompressionSpec, folders: Folders, device: str, emit: Callable[[Event], None]) -> None:
+    """Compresses what `spec` says and writes the artifact.
 
     References are honoured under the roots of the environment alone (see mvprune.references.Roots).
 
     Raises:
         CompressionError: what is wrong with the model, the data, the options or this machine.
+        Stopped: `request_stop` was called.
     """
     roots = Roots.from_environment()
     if device == "cuda" and not torch.cuda.is_available():
@@ -56,13 +77,12 @@ def run_job(spec: job_pb2.CompressionSpec, output: Path, device: str, emit: Call
             f"the job was given a GPU, but torch {torch.__version__} of this worker cannot use it; "
             "install a build of torch with CUDA, or submit with --gpus 0",
         )
-    with _invalid(Reason.INVALID_MODEL, InvalidReference):
-        found = resolve_model(spec.model, roots)
-    source = find_model(found.id if isinstance(found, HubModel) else found, spec.model_revision or None)
+    source = _find_model(spec.model, spec.model_revision, roots)
+    teacher = _teacher(spec.teacher, folders, roots) if spec.HasField("teacher") else None
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
         data = _load_data(spec, roots)
     with _invalid(Reason.DENSITY_NOT_REACHED, ValueError):
-        method, training = _method(spec), _training(spec)
+        method, training = _method(spec), Training(**_given(spec.training))
         method.schedule.check(training.settings(data.task).total_steps(len(data.train)))
     log.info("%s examples to train on, %s to evaluate on", f"{len(data.train):,}", f"{len(data.validation):,}")
     result = compress_model(
@@ -71,12 +91,19 @@ def run_job(spec: job_pb2.CompressionSpec, output: Path, device: str, emit: Call
         method=method,
         density=spec.target_density,
         training=training,
+        teacher=teacher,
+        include=tuple(spec.include),
+        exclude=tuple(spec.exclude),
+        allow_density_miss=spec.allow_density_miss,
         seed=spec.seed,
         device=device,
         callback=Reports(emit),
+        dense_baseline=spec.target_density < 1,  # else it is the dense model itself
+        cache=folders.cache,
+        checkpoint=folders.checkpoint,
     )
     result.info = replace(result.info, model=replace(result.info.model, name=spec.model))
-    manifest = result.save(output, spec=complete_spec(spec, result.info.spec))
+    manifest = result.save(folders.output, spec=complete_spec(spec, result.info.spec))
     counts = manifest.accounting
     log.info(
         "kept %s of %s weights (density %.4g), %s bytes sparse, %s dense",
@@ -90,17 +117,14 @@ def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dic
     (the spec of a core result)."""
     complete = job_pb2.CompressionSpec()
     complete.CopyFrom(spec)
-    for name, value in used["training"].items():
-        if name != "epochs" or not spec.training.HasField("max_steps"):  # one of the two decides
-            setattr(complete.training, name, value)
+    training = dict(used["training"])
+    if spec.training.HasField("max_steps"):  # one of the two decides
+        training.pop("epochs", None)
+    _fill(complete.training, training)
     name = str(spec.WhichOneof("method"))
-    options = getattr(complete, name)
-    for option, value in used["method"][name].items():
-        if option == "schedule":
-            for part in _SCHEDULE:
-                setattr(options.schedule, part, value[part])
-        else:
-            setattr(options, option, value)
+    _fill(getattr(complete, name), used["method"][name])
+    if spec.HasField("teacher"):
+        _fill(complete.teacher, {option: used["teacher"][option] for option in ("temperature", "alpha")})
     result: dict[str, Any] = MessageToDict(complete, preserving_proto_field_name=True)
     return result
 
@@ -173,21 +197,61 @@ def _load_data(spec: job_pb2.CompressionSpec, roots: Roots) -> Any:
     )
 
 
+def _find_model(reference: str, revision: str, roots: Roots) -> Source:
+    with _invalid(Reason.INVALID_MODEL, InvalidReference):
+        found = resolve_model(reference, roots)
+    return find_model(found.id if isinstance(found, HubModel) else found, revision or None)
+
+
+def _teacher(teacher: job_pb2.Teacher, folders: Folders, roots: Roots) -> Teacher:
+    if teacher.WhichOneof("source") == "job":
+        with _invalid(Reason.INVALID_MODEL, ArtifactError):
+            folder = _unpack(folders.teacher)
+        source = replace(find_model(folder, None), name=teacher.job)
+    else:
+        source = _find_model(teacher.model, teacher.revision, roots)
+    given = _given(teacher)
+    return Teacher(source, **{option: given[option] for option in ("temperature", "alpha") if option in given})
+
+
+def _unpack(artifact: Path) -> Path:
+    """An artifact as a dense Hugging Face folder, beside it. Raises ArtifactError."""
+    folder = artifact.with_name(f"{artifact.name}-dense")
+    load(artifact).save_pretrained(folder)
+    for file in read_manifest(artifact).files:
+        target = folder / file.path
+        if file.path != WEIGHTS_FILE and not target.exists():  # the tokenizer's
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(artifact / file.path, target)
+    return folder
+
+
 def _method(spec: job_pb2.CompressionSpec) -> Method:
     name = str(spec.WhichOneof("method"))
-    options = getattr(spec, name)
-    given = _given(options)
-    given.pop("schedule", None)
-    return METHODS[name](schedule=Schedule(**_given(options.schedule)), **given)
-
-
-def _training(spec: job_pb2.CompressionSpec) -> Training:
-    return Training(**_given(spec.training))
+    options = _given(getattr(spec, name))
+    if "schedule" in options:
+        options["schedule"] = Schedule(**_given(options["schedule"]))
+    method: Any = METHODS[name]
+    chosen: Method = method(**options)
+    return chosen
 
 
 def _given(message: Any) -> dict[str, Any]:
-    """The fields that are set."""
-    return {field.name: value for field, value in message.ListFields()}
+    """The fields that are set, words of enums as the core has them."""
+    return {
+        field.name: field.enum_type.values_by_number[value].name.lower() if field.enum_type else value
+        for field, value in message.ListFields()
+    }
+
+
+def _fill(message: Any, options: Mapping[str, Any]) -> None:
+    """Sets the fields of these names; None leaves them unset."""
+    for name, value in options.items():
+        field = message.DESCRIPTOR.fields_by_name[name]
+        if isinstance(value, Mapping):
+            _fill(getattr(message, name), value)
+        elif value is not None:
+            setattr(message, name, field.enum_type.values_by_name[value.upper()].number if field.enum_type else value)
 
 
 def _is_due(step: int, total: int, times: int) -> bool:

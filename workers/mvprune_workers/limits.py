@@ -11,7 +11,7 @@ class Limits:
 
     call: float = 10.0  # one call
     claim: float = 300.0  # claiming: the control plane may be restarting
-    publish: float = 1800.0  # publishing: the store may be away
+    transfer: float = 1800.0  # publishing the result, fetching the teacher: the store may be away
     flush: float = 30.0  # sending the rest of the logs
     complete: float = 600.0  # reporting the outcome
     report_interval: float = 1.0  # between batches of logs and metrics

@@ -28,6 +28,7 @@ class Settings:
     secret: str = field(repr=False)
     store: str  # URL of the artifact store
     scratch: Path  # folder for temporary files; the attempt gets a subfolder of its own
+    cache: Path  # folder for what attempts on this machine can share: tokenized data, a teacher's logits
     cpus: float
     gpus: float
 
@@ -42,6 +43,7 @@ class Settings:
         uid = _required(environ, "MVPRUNE_ATTEMPT_UID")
         if not _UID.fullmatch(uid):
             raise SettingsError(f"MVPRUNE_ATTEMPT_UID is {uid!r}: letters, digits, '-' and '_' are allowed")
+        scratch = Path(_required(environ, "MVPRUNE_SCRATCH")).absolute()
         return cls(
             target=_required(environ, "MVPRUNE_WORKER_TARGET"),
             attempt=_required(environ, "MVPRUNE_ATTEMPT"),
@@ -49,7 +51,8 @@ class Settings:
             fencing_token=_token(environ, "MVPRUNE_FENCING_TOKEN"),
             secret=_required(environ, "MVPRUNE_ATTEMPT_SECRET"),
             store=_required(environ, "MVPRUNE_STORE"),
-            scratch=Path(_required(environ, "MVPRUNE_SCRATCH")).absolute(),
+            scratch=scratch,
+            cache=Path(environ.get("MVPRUNE_CACHE") or scratch / "cache").absolute(),
             cpus=_number(environ, "MVPRUNE_CPUS", "1"),
             gpus=_number(environ, "MVPRUNE_GPUS", "0"),
         )

@@ -1,8 +1,9 @@
 """The supervisor: holds one attempt's lease while a trainer process does the work.
 
-    claim ──▶ train ──▶ publish ──▶ send the logs ──▶ complete
-      │         │          │
-      └─────────┴──────────┴── lease lost, cancelled, told to stop: the trainer's process group dies first
+    claim ──▶ fetch the teacher ──▶ train ──▶ publish ──▶ send the logs ──▶ complete
+      │                │              │          │
+      └────────────────┴──────────────┴──────────┴── lease lost, cancelled, told to stop: the trainer's process group
+                                                     dies first
 
 The trainer is started before the gRPC channel is opened (gRPC and fork do not mix) and imports its libraries while
 the claim is under way. Neither the trainer nor the scratch folder outlives this process, however it ends.
@@ -34,6 +35,7 @@ from mvprune_workers.scratch import Scratch
 from mvprune_workers.settings import Settings, SettingsError, trainer_environment
 
 TRAINER = (sys.executable, "-P", "-m", "mvprune_workers.trainer")  # -P: no module comes from the working folder
+_TEACHER = "teacher"
 
 
 class Supervisor:
@@ -60,13 +62,13 @@ class Supervisor:
             forwarder.start()
             trainer = self._start_trainer(scratch, log, report)
             try:
-                return self._run(trainer, log, report)
+                return self._run(trainer, log, report, scratch / _TEACHER)
             finally:
                 trainer.kill()
                 log.finish()
                 forwarder.join(self._limits.stop)
 
-    def _run(self, trainer: TrainerProcess, log: LogFile, report: TrainerReport) -> ExitCode:
+    def _run(self, trainer: TrainerProcess, log: LogFile, report: TrainerReport, teacher: Path) -> ExitCode:
         settings, limits = self._settings, self._limits
         with WorkerClient(
             settings.target, settings.secret, settings.attempt, settings.fencing_token, limits.call
@@ -74,14 +76,21 @@ class Supervisor:
             claim = self._claim(client, log)
             if isinstance(claim, ExitCode):
                 return claim
-            return Attempt(settings, limits, client, self._inbox, log, trainer, report).run(claim)
+            return Attempt(settings, limits, client, self._inbox, log, trainer, report, teacher).run(claim)
 
     def _start_trainer(self, scratch: Path, log: LogFile, report: TrainerReport) -> TrainerProcess:
         temporary, threads = scratch / "tmp", self._settings.threads
         temporary.mkdir()
-        command = [*self._trainer, "--output", str(scratch / "artifact"), "--threads", str(threads)]
+        options = {
+            "--output": scratch / "artifact",
+            "--teacher": scratch / _TEACHER,
+            "--checkpoint": scratch / "checkpoint",
+            "--cache": self._settings.cache,
+            "--threads": threads,
+            "--device": "cuda" if self._settings.gpus else "cpu",
+        }
         return TrainerProcess(
-            [*command, "--device", "cuda" if self._settings.gpus else "cpu"],
+            [*self._trainer, *(str(word) for option in options.items() for word in option)],
             trainer_environment(os.environ, temporary, threads),
             temporary,
             on_output=log.append,

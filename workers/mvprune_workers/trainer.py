@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -17,48 +18,66 @@ from google.protobuf.json_format import Parse
 
 from mvprune.v1 import job_pb2
 from mvprune_workers.events import EventWriter, FailureEvent, ResultEvent
+from mvprune_workers.exits import TRAINER_STOPPED
 from mvprune_workers.lifeline import Lifeline
+
+log = logging.getLogger(__name__)
+
+_FAILED = 1
 
 
 def main() -> int:
-    """Runs the job on standard input; 0 once its artifact lies in --output, else 1 after a failure event."""
+    """Runs the job on standard input; 0 once its artifact lies in --output, 75 if SIGTERM came first, else 1 after a
+    failure event."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(TRAINER_STOPPED))  # there is nothing to save yet
     parser = argparse.ArgumentParser(prog="mvprune_workers.trainer", description=__doc__)
     parser.add_argument("--events-fd", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--teacher", type=Path, required=True)
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     args = parser.parse_args()
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%F %T")
     lifeline, events = Lifeline(), EventWriter(args.events_fd)
     try:
-        failure = _run(lifeline, events, args)
+        return _run(lifeline, events, args)
     except Exception as error:
         traceback.print_exc()
-        failure = FailureEvent("TRAINER_CRASHED", f"The trainer crashed: {_summary(error)}; the log has the details.")
-    if failure is None:
-        events.emit(ResultEvent(str(args.output)))
-        return 0
-    events.emit(failure)
-    return 1
+        events.emit(
+            FailureEvent("TRAINER_CRASHED", f"The trainer crashed: {_summary(error)}; the log has the details.")
+        )
+        return _FAILED
 
 
-def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace) -> FailureEvent | None:
+def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace) -> int:
     try:
         import torch  # slow: done while the supervisor claims the attempt
 
-        from mvprune_core import CompressionError
-        from mvprune_workers.job import run_job
+        from mvprune_core import CompressionError, Stopped, request_stop
+        from mvprune_workers.job import Folders, run_job
     except ModuleNotFoundError as error:
-        return FailureEvent(
-            "MISSING_DEPENDENCY", f"The worker lacks the package {error.name}: pip install 'mvprune[worker]'"
+        events.emit(
+            FailureEvent(
+                "MISSING_DEPENDENCY", f"The worker lacks the package {error.name}: pip install 'mvprune[worker]'"
+            )
         )
+        return _FAILED
     torch.set_num_threads(args.threads)
+    folders = Folders(output=args.output, teacher=args.teacher, checkpoint=args.checkpoint, cache=args.cache)
     spec = Parse(lifeline.job(), job_pb2.CompressionSpec())
+    signal.signal(signal.SIGTERM, lambda *_: request_stop())
     try:
-        run_job(spec, args.output, args.device, events.emit)
+        run_job(spec, folders, args.device, events.emit)
     except CompressionError as error:
-        return FailureEvent(error.reason, error.message)
-    return None
+        events.emit(FailureEvent(error.reason, error.message))
+        return _FAILED
+    except Stopped:
+        log.info("stopped as asked")
+        return TRAINER_STOPPED
+    events.emit(ResultEvent(str(args.output)))
+    return 0
 
 
 def _summary(error: Exception) -> str:

@@ -32,23 +32,39 @@ _CODES: dict[type[MvpruneError], ExitCode] = {
     NotFound: ExitCode.NOT_FOUND,
     NotAuthorised: ExitCode.NOT_FOUND,
 }
+# Fields by the end of their path, the longest that is known.
 _OPTION_OF = {
-    "target_density": "--density",
-    "hub_id": "--dataset",
-    "hub_config": "--dataset-config",
-    "model_revision": "--revision",
-    "memory_bytes": "--memory",
-    "display_name": "--name",
-    "labels": "--label",
     "dataset": "--train, --validation or --dataset",
+    "display_name": "--name",
+    "hub_config": "--dataset-config",
+    "hub_id": "--dataset",
+    "labels": "--label",
+    "memory_bytes": "--memory",
+    "model_revision": "--revision",
     "schedule": "--warmup, --cooldown",
+    "target_density": "--density",
+    "teacher.job": "--teacher",
+    "teacher.model": "--teacher",
+    "teacher.revision": "--teacher-revision",
+    "teacher.train": "--teacher",
 }
 _SAME_NAME = {
+    "accumulation_steps",
+    "allow_density_miss",
+    "alpha",
     "batch_size",
+    "compile",
     "cooldown",
     "cpus",
+    "deterministic",
     "epochs",
+    "evaluate_every",
+    "exclude",
     "gpus",
+    "gradient_checkpointing",
+    "include",
+    "initial_scores",
+    "keep_best",
     "label_column",
     "learning_rate",
     "max_attempts",
@@ -56,17 +72,25 @@ _SAME_NAME = {
     "max_steps",
     "method",
     "model",
+    "patience",
+    "penalty",
+    "precision",
     "request_id",
     "score_learning_rate",
     "seed",
+    "selection",
+    "shape",
     "task",
     "teacher",
+    "temperature",
     "text_column",
     "text_pair_column",
     "train",
+    "train_embeddings",
     "validation",
     "warmup",
     "weight_decay",
+    "when",
 }
 
 
@@ -110,4 +134,5 @@ def _option(field: str) -> str:
     if parts[:2] == ["job", "labels"]:
         return _OPTION_OF["labels"]
     last = parts[-1]
-    return _OPTION_OF.get(last) or (f"--{last.replace('_', '-')}" if last in _SAME_NAME else "")
+    known = _OPTION_OF.get(".".join(parts[-2:])) or _OPTION_OF.get(last)
+    return known or (f"--{last.replace('_', '-')}" if last in _SAME_NAME else "")

@@ -104,6 +104,7 @@ def print_job(job: Job) -> None:
             ("model", job.spec.model),
             ("task", job.spec.task),
             ("method", job.spec.method),
+            ("teacher", _teacher(job)),
             ("density", f"{job.spec.target_density:g}: {keeps(job)}"),
             ("attempt", str(job.attempt or "")),
             ("labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))),
@@ -111,6 +112,11 @@ def print_job(job: Job) -> None:
             ("artifact", job.artifact),
         ]
     )
+
+
+def _teacher(job: Job) -> str:
+    teacher = job.spec.teacher
+    return teacher.model or teacher.job if teacher else ""
 
 
 def print_result(artifact: Artifact) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,17 @@ from mvprune.cli._wait import finish
 
 _EXAMPLE = """mvpctl submit --model bert-base-uncased --task sst2 --density 0.03 --wait
   mvpctl submit --model ./model --train train.jsonl --validation dev.tsv --density 0.1 --download out/"""
+
+
+_USAGE = "mvpctl submit --model MODEL (--density D | --sparsity D) [--task TASK] [OPTION ...]"
+_METHODS = """  movement            the largest of scores that are learned (default)
+  soft_movement       the same, matrices end with densities of their own
+  l0                  learned gates, hard concrete
+  magnitude           the largest weights, step by step
+  one_shot_magnitude  the largest weights, at once
+  random              the control
+
+Each option below is for the methods that have it; left out, it has the method's default."""
 
 
 def submit_command(argv: Sequence[str]) -> None:
@@ -55,9 +67,14 @@ def _kept(parser: Parser, density: float | None, sparsity: float | None) -> floa
     return sparsity
 
 
+def _flag(group: argparse._ArgumentGroup, name: str, unset: bool | None, help: str) -> None:
+    group.add_argument(name, action="store_true", default=unset, help=help)
+
+
 def _parser() -> Parser:
     """Where an option goes (`dest`) is the parameter of `Client.submit`."""
     parser = command_parser("submit", _EXAMPLE, job=False)
+    parser.usage = _USAGE
     what = parser.add_argument_group("what")
     what.add_argument("--model", required=True, help="a folder, a name that the server knows, or a hub id")
     what.add_argument("--revision", default="", dest="model_revision", metavar="REV", help="revision on the hub")
@@ -81,12 +98,39 @@ def _parser() -> Parser:
     data.add_argument("--text-pair-column", default="", metavar="NAME", help="column of the second text")
     data.add_argument("--label-column", default="", metavar="NAME", help="column of the label")
 
-    method = parser.add_argument_group("method")
-    method.add_argument("--method", default="movement", help="movement (default) or magnitude")
+    method = parser.add_argument_group("method", _METHODS)
+    method.add_argument("--method", default="movement", metavar="METHOD", help="one of these")
     method.add_argument("--warmup", type=number, metavar="F", help="fraction of the steps before pruning begins")
     method.add_argument("--cooldown", type=number, metavar="F", help="fraction of the steps at the final density")
-    method.add_argument("--score-learning-rate", type=number, metavar="R", help="of the scores (movement only)")
-    method.add_argument("--teacher", default="", metavar="MODEL", help="distil from this model")
+    method.add_argument("--shape", metavar="S", help="of the way between: cubic (default), linear, one_shot")
+    method.add_argument("--selection", metavar="S", help="local (default): in each matrix; global: in all together")
+    method.add_argument("--score-learning-rate", type=number, metavar="R", help="of the scores")
+    method.add_argument("--initial-scores", metavar="S", help="zero, magnitude (movement, soft_movement)")
+    method.add_argument("--penalty", type=number, metavar="R", help="on the scores (soft_movement, l0)")
+    method.add_argument("--when", metavar="W", help="of one_shot_magnitude: before or after (default) training")
+    method.add_argument(
+        "--include",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="prune modules of such names alone, e.g. '*.attention.*'; may be repeated",
+    )
+    method.add_argument(
+        "--exclude", action="append", default=[], metavar="PATTERN", help="do not prune these; may be repeated"
+    )
+    _flag(method, "--allow-density-miss", False, "take a result that misses its density by more than 10 %%")
+
+    teacher = parser.add_argument_group("distillation")
+    teacher.add_argument(
+        "--teacher",
+        default="",
+        metavar="T",
+        help="a fine-tuned model, as --model; job:ID, the model of a job; "
+        "or train: a dense model is trained first, once for all jobs that can share it",
+    )
+    teacher.add_argument("--teacher-revision", default="", metavar="REV", help="revision on the hub")
+    teacher.add_argument("--temperature", type=number, metavar="R", help="default 2")
+    teacher.add_argument("--alpha", type=number, metavar="F", help="the teacher's part of the loss; default 0.9")
 
     training = parser.add_argument_group("training (default: the task's)")
     training.add_argument("--max-steps", type=whole_number, metavar="N", help="steps")
@@ -96,6 +140,22 @@ def _parser() -> Parser:
     training.add_argument("--weight-decay", type=number, metavar="R", help="weight decay")
     training.add_argument("--max-length", type=whole_number, metavar="N", help="tokens; longer inputs are cut")
     training.add_argument("--seed", type=whole_number, default=0, metavar="N", help="default: 0")
+    training.add_argument(
+        "--accumulation-steps", type=whole_number, metavar="N", help="passes that a batch is cut into; default 1"
+    )
+    training.add_argument("--precision", metavar="P", help="fp32 (default), bf16")
+    _flag(training, "--train-embeddings", None, "do not freeze the embeddings")
+    _flag(training, "--compile", None, "use torch.compile")
+    _flag(training, "--gradient-checkpointing", None, "less memory, more time")
+    _flag(training, "--deterministic", None, "refuse operations that are not")
+    training.add_argument("--evaluate-every", type=whole_number, metavar="N", help="steps; default: at the end only")
+    training.add_argument(
+        "--patience",
+        type=whole_number,
+        metavar="N",
+        help="stop after N evaluations at the final density without a better one",
+    )
+    _flag(training, "--keep-best", None, "the best evaluated model is the result, not the last")
 
     resources = parser.add_argument_group("resources of an attempt")
     resources.add_argument("--gpus", type=number, metavar="N", help="default: 1 where the cluster has GPUs")

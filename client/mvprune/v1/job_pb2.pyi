@@ -8,6 +8,15 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Selection(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SELECTION_UNSPECIFIED: _ClassVar[Selection]
+    LOCAL: _ClassVar[Selection]
+    GLOBAL: _ClassVar[Selection]
+SELECTION_UNSPECIFIED: Selection
+LOCAL: Selection
+GLOBAL: Selection
+
 class Job(_message.Message):
     __slots__ = ("name", "uid", "display_name", "spec", "policy", "labels", "state", "state_reason", "progress", "attempt", "model_size", "artifact", "failure", "metrics", "create_time", "start_time", "end_time", "update_time", "etag")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -85,28 +94,42 @@ class Job(_message.Message):
     def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ...) -> None: ...
 
 class CompressionSpec(_message.Message):
-    __slots__ = ("model", "model_revision", "task", "dataset", "movement", "magnitude", "target_density", "teacher", "seed", "training")
+    __slots__ = ("model", "model_revision", "task", "dataset", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "target_density", "teacher", "seed", "training", "include", "exclude", "allow_density_miss")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_REVISION_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     MOVEMENT_FIELD_NUMBER: _ClassVar[int]
+    SOFT_MOVEMENT_FIELD_NUMBER: _ClassVar[int]
+    L0_FIELD_NUMBER: _ClassVar[int]
     MAGNITUDE_FIELD_NUMBER: _ClassVar[int]
+    ONE_SHOT_MAGNITUDE_FIELD_NUMBER: _ClassVar[int]
+    RANDOM_FIELD_NUMBER: _ClassVar[int]
     TARGET_DENSITY_FIELD_NUMBER: _ClassVar[int]
     TEACHER_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_DENSITY_MISS_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_revision: str
     task: str
     dataset: Dataset
     movement: MovementPruning
+    soft_movement: SoftMovementPruning
+    l0: L0Pruning
     magnitude: MagnitudePruning
+    one_shot_magnitude: OneShotMagnitudePruning
+    random: RandomPruning
     target_density: float
     teacher: Teacher
     seed: int
     training: Training
-    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., target_density: _Optional[float] = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., seed: _Optional[int] = ..., training: _Optional[_Union[Training, _Mapping]] = ...) -> None: ...
+    include: _containers.RepeatedScalarFieldContainer[str]
+    exclude: _containers.RepeatedScalarFieldContainer[str]
+    allow_density_miss: bool
+    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., target_density: _Optional[float] = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., seed: _Optional[int] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., allow_density_miss: bool = ...) -> None: ...
 
 class Dataset(_message.Message):
     __slots__ = ("hub_id", "hub_config", "train", "validation", "text_column", "text_pair_column", "label_column")
@@ -127,54 +150,156 @@ class Dataset(_message.Message):
     def __init__(self, hub_id: _Optional[str] = ..., hub_config: _Optional[str] = ..., train: _Optional[str] = ..., validation: _Optional[str] = ..., text_column: _Optional[str] = ..., text_pair_column: _Optional[str] = ..., label_column: _Optional[str] = ...) -> None: ...
 
 class Schedule(_message.Message):
-    __slots__ = ("warmup", "cooldown")
+    __slots__ = ("warmup", "cooldown", "shape")
+    class Shape(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SHAPE_UNSPECIFIED: _ClassVar[Schedule.Shape]
+        CUBIC: _ClassVar[Schedule.Shape]
+        LINEAR: _ClassVar[Schedule.Shape]
+        ONE_SHOT: _ClassVar[Schedule.Shape]
+    SHAPE_UNSPECIFIED: Schedule.Shape
+    CUBIC: Schedule.Shape
+    LINEAR: Schedule.Shape
+    ONE_SHOT: Schedule.Shape
     WARMUP_FIELD_NUMBER: _ClassVar[int]
     COOLDOWN_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
     warmup: float
     cooldown: float
-    def __init__(self, warmup: _Optional[float] = ..., cooldown: _Optional[float] = ...) -> None: ...
+    shape: Schedule.Shape
+    def __init__(self, warmup: _Optional[float] = ..., cooldown: _Optional[float] = ..., shape: _Optional[_Union[Schedule.Shape, str]] = ...) -> None: ...
 
 class MovementPruning(_message.Message):
-    __slots__ = ("schedule", "score_learning_rate")
+    __slots__ = ("schedule", "score_learning_rate", "selection", "initial_scores")
+    class InitialScores(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        INITIAL_SCORES_UNSPECIFIED: _ClassVar[MovementPruning.InitialScores]
+        ZERO: _ClassVar[MovementPruning.InitialScores]
+        MAGNITUDE: _ClassVar[MovementPruning.InitialScores]
+    INITIAL_SCORES_UNSPECIFIED: MovementPruning.InitialScores
+    ZERO: MovementPruning.InitialScores
+    MAGNITUDE: MovementPruning.InitialScores
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     SCORE_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_SCORES_FIELD_NUMBER: _ClassVar[int]
     schedule: Schedule
     score_learning_rate: float
-    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ...) -> None: ...
+    selection: Selection
+    initial_scores: MovementPruning.InitialScores
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., selection: _Optional[_Union[Selection, str]] = ..., initial_scores: _Optional[_Union[MovementPruning.InitialScores, str]] = ...) -> None: ...
+
+class SoftMovementPruning(_message.Message):
+    __slots__ = ("schedule", "score_learning_rate", "penalty", "initial_scores")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SCORE_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    PENALTY_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_SCORES_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    score_learning_rate: float
+    penalty: float
+    initial_scores: MovementPruning.InitialScores
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., penalty: _Optional[float] = ..., initial_scores: _Optional[_Union[MovementPruning.InitialScores, str]] = ...) -> None: ...
+
+class L0Pruning(_message.Message):
+    __slots__ = ("schedule", "score_learning_rate", "penalty")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SCORE_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    PENALTY_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    score_learning_rate: float
+    penalty: float
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., penalty: _Optional[float] = ...) -> None: ...
 
 class MagnitudePruning(_message.Message):
-    __slots__ = ("schedule",)
+    __slots__ = ("schedule", "selection")
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
     schedule: Schedule
-    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+    selection: Selection
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ...) -> None: ...
+
+class OneShotMagnitudePruning(_message.Message):
+    __slots__ = ("when", "selection")
+    class When(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        WHEN_UNSPECIFIED: _ClassVar[OneShotMagnitudePruning.When]
+        BEFORE: _ClassVar[OneShotMagnitudePruning.When]
+        AFTER: _ClassVar[OneShotMagnitudePruning.When]
+    WHEN_UNSPECIFIED: OneShotMagnitudePruning.When
+    BEFORE: OneShotMagnitudePruning.When
+    AFTER: OneShotMagnitudePruning.When
+    WHEN_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    when: OneShotMagnitudePruning.When
+    selection: Selection
+    def __init__(self, when: _Optional[_Union[OneShotMagnitudePruning.When, str]] = ..., selection: _Optional[_Union[Selection, str]] = ...) -> None: ...
+
+class RandomPruning(_message.Message):
+    __slots__ = ("schedule", "selection")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    selection: Selection
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ...) -> None: ...
 
 class Training(_message.Message):
-    __slots__ = ("max_steps", "epochs", "batch_size", "learning_rate", "weight_decay", "max_length")
+    __slots__ = ("max_steps", "epochs", "batch_size", "learning_rate", "weight_decay", "max_length", "accumulation_steps", "precision", "train_embeddings", "compile", "gradient_checkpointing", "deterministic", "evaluate_every", "patience", "keep_best")
+    class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PRECISION_UNSPECIFIED: _ClassVar[Training.Precision]
+        FP32: _ClassVar[Training.Precision]
+        BF16: _ClassVar[Training.Precision]
+    PRECISION_UNSPECIFIED: Training.Precision
+    FP32: Training.Precision
+    BF16: Training.Precision
     MAX_STEPS_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
     MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    ACCUMULATION_STEPS_FIELD_NUMBER: _ClassVar[int]
+    PRECISION_FIELD_NUMBER: _ClassVar[int]
+    TRAIN_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    COMPILE_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_CHECKPOINTING_FIELD_NUMBER: _ClassVar[int]
+    DETERMINISTIC_FIELD_NUMBER: _ClassVar[int]
+    EVALUATE_EVERY_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_FIELD_NUMBER: _ClassVar[int]
+    KEEP_BEST_FIELD_NUMBER: _ClassVar[int]
     max_steps: int
     epochs: float
     batch_size: int
     learning_rate: float
     weight_decay: float
     max_length: int
-    def __init__(self, max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ...) -> None: ...
+    accumulation_steps: int
+    precision: Training.Precision
+    train_embeddings: bool
+    compile: bool
+    gradient_checkpointing: bool
+    deterministic: bool
+    evaluate_every: int
+    patience: int
+    keep_best: bool
+    def __init__(self, max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ...) -> None: ...
 
 class Teacher(_message.Message):
-    __slots__ = ("model", "revision", "temperature", "alpha")
+    __slots__ = ("model", "job", "train", "revision", "temperature", "alpha")
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TRAIN_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     ALPHA_FIELD_NUMBER: _ClassVar[int]
     model: str
+    job: str
+    train: bool
     revision: str
     temperature: float
     alpha: float
-    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., train: bool = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ...) -> None: ...
 
 class ExecutionPolicy(_message.Message):
     __slots__ = ("resources", "max_attempts", "start_timeout")
@@ -226,6 +351,7 @@ class Failure(_message.Message):
         UNSATISFIABLE_RESOURCES: _ClassVar[Failure.Reason]
         MISSING_DEPENDENCY: _ClassVar[Failure.Reason]
         PREEMPTED: _ClassVar[Failure.Reason]
+        TEACHER_FAILED: _ClassVar[Failure.Reason]
     REASON_UNSPECIFIED: Failure.Reason
     INVALID_MODEL: Failure.Reason
     INVALID_DATASET: Failure.Reason
@@ -242,6 +368,7 @@ class Failure(_message.Message):
     UNSATISFIABLE_RESOURCES: Failure.Reason
     MISSING_DEPENDENCY: Failure.Reason
     PREEMPTED: Failure.Reason
+    TEACHER_FAILED: Failure.Reason
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     reason: Failure.Reason

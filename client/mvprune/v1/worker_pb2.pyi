@@ -27,16 +27,18 @@ class ClaimAttemptRequest(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., runner_id: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
 
 class ClaimAttemptResponse(_message.Message):
-    __slots__ = ("spec", "lease_ttl", "heartbeat_interval", "log_offset")
+    __slots__ = ("spec", "lease_ttl", "heartbeat_interval", "log_offset", "teacher_manifest_sha256")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     LEASE_TTL_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TEACHER_MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
     spec: _job_pb2.CompressionSpec
     lease_ttl: _duration_pb2.Duration
     heartbeat_interval: _duration_pb2.Duration
     log_offset: int
-    def __init__(self, spec: _Optional[_Union[_job_pb2.CompressionSpec, _Mapping]] = ..., lease_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., heartbeat_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., log_offset: _Optional[int] = ...) -> None: ...
+    teacher_manifest_sha256: str
+    def __init__(self, spec: _Optional[_Union[_job_pb2.CompressionSpec, _Mapping]] = ..., lease_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., heartbeat_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., log_offset: _Optional[int] = ..., teacher_manifest_sha256: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("lease", "progress")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -21,7 +21,7 @@ from mvprune_service.api.pagination import make_token, page_size, read_token
 from mvprune_service.api.specs import Checker, with_defaults
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.clock import SECOND
-from mvprune_service.db import lifecycle, records
+from mvprune_service.db import lifecycle, records, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.domain.machine import TERMINAL, IllegalTransition, JobState
 from mvprune_service.executors.base import Executor, ExecutorUnavailable
@@ -30,6 +30,7 @@ _DEFAULT_GRACE = 10
 _RECHECK_SECONDS = 10.0  # streams look again even if no change was announced
 _LOG_CHUNK = 64 << 10
 _EVENTS = 200
+_TEACHER_JOB = "job.spec.teacher.job"
 USER = "user"
 
 
@@ -53,19 +54,23 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         checker = Checker(request.job, request.job_id, self._roots)
         await asyncio.to_thread(checker.check)
         await self._check_feasible(checker)
+        spec, teacher = request.job.spec, None
+        try:
+            if spec.teacher.WhichOneof("source") == "job":
+                teacher = await self._db.read(teachers.named, project, spec)
+        except teachers.NoTeacher as error:
+            checker.violations.append(Violation(_TEACHER_JOB, str(error)))
         if checker.violations:
             raise invalid(*checker.violations)
-        job_id = request.job_id or ids.new_job_id(request.job.spec.task)
+        job_id = request.job_id or ids.new_job_id(spec.task)
         policy = with_defaults(request.job.policy)
         if request.validate_only:
-            return job_pb2.Job(
-                name=str(ids.JobName(project, job_id)), spec=request.job.spec, policy=policy, model_size=checker.size
-            )
+            name = str(ids.JobName(project, job_id))
+            return job_pb2.Job(name=name, spec=_taught(spec, teacher), policy=policy, model_size=checker.size)
         values = {
             "project": project,
             "job_id": job_id,
             "display_name": request.job.display_name,
-            "spec": _canonical(request.job.spec),
             "policy": _canonical(policy),
             "labels": dict(request.job.labels),
             "model_size": checker.size and _canonical(checker.size),
@@ -75,16 +80,33 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
             known = _request(tx.conn, project, request.request_id, body)
             if known is not None:
                 return known
-            job = lifecycle.create(tx, values, max_attempts=policy.max_attempts, actor=USER)
+            teacher = None
+            if spec.teacher.WhichOneof("source") == "job":
+                teacher = teachers.named(tx.conn, project, spec)
+            elif spec.teacher.train:
+                teacher = teachers.trained(tx, values, spec, max_attempts=policy.max_attempts, actor=USER)
+            row = values | {"spec": _canonical(_taught(spec, teacher))}
+            if teacher is not None:
+                row |= {"teacher_uid": teacher.uid, "teacher_sha256": teacher.artifact_sha256}
+            job = lifecycle.create(tx, row, max_attempts=policy.max_attempts, actor=USER)
             if request.request_id:
                 lifecycle.remember_request(tx, job, request.request_id, body)
             return job
 
+        return mapping.job(await self._create(work, ids.JobName(project, job_id)))
+
+    async def _create(self, work: Callable[[Tx], Row[Any]], name: ids.JobName) -> Row[Any]:
+        """Writes. A race with an equal request, or for the same teacher, is lost once: then its winner is seen."""
         try:
-            return mapping.job(await self._db.write(work))
+            try:
+                return await self._db.write(work)
+            except IntegrityError:
+                return await self._db.write(work)
         except IntegrityError:
-            message = f"a job {ids.JobName(project, job_id)} exists already"
+            message = f"a job {name} exists already"
             raise ApiError(grpc.StatusCode.ALREADY_EXISTS, "ALREADY_EXISTS", message) from None
+        except teachers.NoTeacher as error:
+            raise invalid(Violation(_TEACHER_JOB, str(error))) from None
 
     async def _check_feasible(self, checker: Checker) -> None:
         try:
@@ -279,6 +301,15 @@ def _digest(request: job_pb2.CreateJobRequest) -> str:
     body.CopyFrom(request)
     body.ClearField("request_id")
     return hashlib.sha256(_canonical(body)).hexdigest()
+
+
+def _taught(spec: job_pb2.CompressionSpec, teacher: Row[Any] | None) -> job_pb2.CompressionSpec:
+    """The spec with its teacher's job, if there is one, by its full name."""
+    taught = job_pb2.CompressionSpec()
+    taught.CopyFrom(spec)
+    if teacher is not None:
+        taught.teacher.job = str(ids.JobName(teacher.project, teacher.job_id))
+    return taught
 
 
 def _canonical(message: Message) -> bytes:

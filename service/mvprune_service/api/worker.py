@@ -49,6 +49,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             lease_ttl=self._lease,
             heartbeat_interval=self._interval,
             log_offset=attempt.log_bytes,
+            teacher_manifest_sha256=job.teacher_sha256 or "",
         )
 
     async def Heartbeat(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Row
 
 from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND, Clock, system_clock
-from mvprune_service.db import lifecycle, records
+from mvprune_service.db import lifecycle, records, teachers
 from mvprune_service.db.database import Database
 from mvprune_service.db.lifecycle import Reserved
 from mvprune_service.domain.machine import JobState
@@ -16,7 +19,9 @@ from mvprune_service.executors.base import Capacity, Executor, ExecutorUnavailab
 
 log = logging.getLogger(__name__)
 
+ACTOR = "scheduler"
 WAITING = "WAITING_FOR_CAPACITY"
+TEACHER = "WAITING_FOR_TEACHER"
 UNREACHABLE = "EXECUTOR_UNREACHABLE"
 _CPUS_BESIDE_A_GPU = 4.0
 _CPUS_ALONE = 8.0
@@ -56,6 +61,7 @@ class Scheduler:
         queued = [
             job for job in await self._db.read(records.jobs_in, [JobState.QUEUED]) if job.not_before_us <= self._clock()
         ]
+        queued = await self._taught(queued)
         if not queued:
             return
         try:
@@ -80,3 +86,18 @@ class Scheduler:
                 executor=self._executor.name,
                 start_timeout_us=policy.start_timeout.seconds * SECOND,
             )
+
+    async def _taught(self, queued: list[Row[Any]]) -> list[Row[Any]]:
+        """Those that wait for no teacher. A student whose teacher has ended is told so, and comes with the next
+        round if it may start."""
+        students = [job for job in queued if job.teacher_uid is not None and job.teacher_sha256 is None]
+        if not students:
+            return queued
+        ended = await self._db.read(teachers.ended, {job.teacher_uid for job in students})
+        for job in students:
+            if job.teacher_uid in ended:
+                await self._db.write(teachers.learn, job.uid, actor=ACTOR)
+            elif job.state_reason != TEACHER:
+                await self._db.write(lifecycle.waiting, job.uid, TEACHER)
+        waiting = {job.uid for job in students}
+        return [job for job in queued if job.uid not in waiting]

@@ -1,6 +1,6 @@
 """Every change to a job or an attempt: one function a command, each inside the caller's transaction.
 
-All go through `_move`: state machine, event row, version and announcement in one place. Writes on behalf of a worker
+All go through `move`: state machine, event row, version and announcement in one place. Writes on behalf of a worker
 are fenced: they apply only while the job's fencing token is the worker's.
 """
 
@@ -139,7 +139,7 @@ def schedule(tx: Tx, uid: str, reserved: Reserved, *, executor: str, start_timeo
             start_deadline_us=tx.now + start_timeout_us,
         )
     )
-    _move(
+    move(
         tx,
         job,
         Command.SCHEDULE,
@@ -157,7 +157,7 @@ def waiting(tx: Tx, uid: str, reason: str) -> None:
     """Says why a queued job waits."""
     job = lock_job(tx, uid)
     if job is not None and job.state == JobState.QUEUED and job.state_reason != reason:
-        _touch(tx, job, state_reason=reason)
+        touch(tx, job, state_reason=reason)
 
 
 def submitted(tx: Tx, attempt_uid: str) -> None:
@@ -177,7 +177,7 @@ def claim(tx: Tx, fence: Fence, *, runner_id: str, node: str, lease_us: int) -> 
             raise StaleLease("another worker holds the lease")
         return job, attempt
     try:
-        _move(tx, job, Command.CLAIM, "worker", {"node": node}, start_us=job.start_us or tx.now)
+        move(tx, job, Command.CLAIM, "worker", {"node": node}, start_us=job.start_us or tx.now)
     except IllegalTransition as error:
         raise StaleLease(str(error)) from None
     tx.conn.execute(
@@ -204,7 +204,7 @@ def heartbeat(tx: Tx, fence: Fence, *, progress: bytes | None, lease_us: int) ->
         extended = update(AttemptRow).where(AttemptRow.uid == attempt.uid)
         tx.conn.execute(extended.values(heartbeat_us=tx.now, lease_expire_us=tx.now + lease_us))
     if progress is not None and progress != job.progress:
-        _touch(tx, job, progress=progress)
+        touch(tx, job, progress=progress)
     return job
 
 
@@ -214,7 +214,7 @@ def offer(tx: Tx, fence: Fence, manifest_sha256: str, *, actor: str) -> None:
     if attempt.manifest_sha256 == manifest_sha256:
         return
     try:
-        _move(tx, job, Command.OFFER, actor, {"manifest": manifest_sha256})
+        move(tx, job, Command.OFFER, actor, {"manifest": manifest_sha256})
     except IllegalTransition as error:
         raise StaleLease(str(error)) from None
     tx.conn.execute(
@@ -245,7 +245,7 @@ def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manife
             )
         )
     _end_attempt(tx, attempt, AttemptState.SUCCEEDED)
-    _move(
+    move(
         tx,
         job,
         Command.PUBLISH,
@@ -272,7 +272,7 @@ def fail_attempt(tx: Tx, fence: Fence, reason: FailureReason, message: str, *, a
     token = job.fencing_token + 1
     if rule.retryable and job.attempts_left > 0 and job.state != JobState.FINALIZING:
         wait = min(_BACK_OFF << min(attempt.number - 1, 10), _BACK_OFF_CAP)
-        _move(
+        move(
             tx,
             job,
             Command.REQUEUE,
@@ -284,7 +284,7 @@ def fail_attempt(tx: Tx, fence: Fence, reason: FailureReason, message: str, *, a
             progress=None,
         )
     else:
-        _move(
+        move(
             tx,
             job,
             Command.FAIL,
@@ -301,7 +301,7 @@ def stopped(tx: Tx, fence: Fence, *, actor: str) -> None:
     """CANCELLING → CANCELLED: nothing runs any more. Raises StaleLease."""
     job, attempt = fenced(tx, fence)
     try:
-        _move(tx, job, Command.STOPPED, actor, {}, fencing_token=job.fencing_token + 1)
+        move(tx, job, Command.STOPPED, actor, {}, fencing_token=job.fencing_token + 1)
     except IllegalTransition as error:
         raise StaleLease(str(error)) from None
     _end_attempt(tx, attempt, AttemptState.CANCELLED)
@@ -311,7 +311,7 @@ def cancel(tx: Tx, job: Row[Any], *, reason: str, grace_us: int, actor: str) -> 
     """Any live state → CANCELLING (QUEUED → CANCELLED). Raises IllegalTransition for SUCCEEDED and FAILED."""
     if job.state in (JobState.CANCELLING, JobState.CANCELLED):
         return job
-    _move(
+    move(
         tx,
         job,
         Command.CANCEL,
@@ -327,7 +327,7 @@ def cancel(tx: Tx, job: Row[Any], *, reason: str, grace_us: int, actor: str) -> 
 
 def retry(tx: Tx, job: Row[Any], *, max_attempts: int, actor: str) -> Row[Any]:
     """FAILED, CANCELLED → QUEUED. Raises IllegalTransition."""
-    _move(
+    move(
         tx,
         job,
         Command.RETRY,
@@ -368,19 +368,21 @@ def fenced(tx: Tx, fence: Fence) -> tuple[Row[Any], Row[Any]]:
     return job, attempt
 
 
-def _move(tx: Tx, job: Row[Any], command: Command, actor: str, details: dict[str, str], **values: Any) -> JobState:
+def move(tx: Tx, job: Row[Any], command: Command, actor: str, details: dict[str, str], **values: Any) -> JobState:
+    """Takes a job to another state, with an event. Raises IllegalTransition, StaleLease."""
     state = transition(JobState(job.state), command)
     if state in TERMINAL:
         values["end_us"] = tx.now
     elif job.state in TERMINAL:
         values["end_us"] = None
     sequence = job.last_sequence + 1
-    _touch(tx, job, state=state, last_sequence=sequence, **values)
+    touch(tx, job, state=state, last_sequence=sequence, **values)
     _event(tx, job.uid, sequence, command.value, actor, JobState(job.state), state, details)
     return state
 
 
-def _touch(tx: Tx, job: Row[Any], **values: Any) -> None:
+def touch(tx: Tx, job: Row[Any], **values: Any) -> None:
+    """Changes a job within its state. Raises StaleLease."""
     # The token in WHERE is the fence itself: a job that moved on meanwhile matches no row.
     result = tx.conn.execute(
         update(JobRow)

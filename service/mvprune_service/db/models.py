@@ -36,6 +36,7 @@ class JobRow(Base):
         Index("uq_jobs_project_job_id", "project", "job_id", unique=True),
         Index("ix_jobs_project_create_us", "project", "create_us", "uid"),
         Index("ix_jobs_state", "state"),
+        Index("uq_jobs_project_teaches", "project", "teaches", unique=True),
         CheckConstraint(f"(end_us IS NOT NULL) = (state IN ({_TERMINAL_SQL}))", name="end_in_terminal"),
     )
 
@@ -47,6 +48,11 @@ class JobRow(Base):
     policy: Mapped[bytes]  # ExecutionPolicy
     labels: Mapped[dict[str, str]]
     model_size: Mapped[bytes | None]  # ModelSize
+
+    teacher_uid: Mapped[str | None]  # the job whose model this one learns from; it may be deleted
+    teacher_sha256: Mapped[str | None]  # that job's artifact, once there is one: until then this job waits
+    # What a teacher that was trained on request is trained on, as a digest: the one that others may share has it.
+    teaches: Mapped[str | None]
 
     state: Mapped[str]
     state_reason: Mapped[str]

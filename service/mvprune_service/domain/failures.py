@@ -26,6 +26,7 @@ class FailureReason(StrEnum):
     UNSATISFIABLE_RESOURCES = "UNSATISFIABLE_RESOURCES"
     MISSING_DEPENDENCY = "MISSING_DEPENDENCY"
     PREEMPTED = "PREEMPTED"
+    TEACHER_FAILED = "TEACHER_FAILED"
 
 
 @dataclass(frozen=True)
@@ -55,5 +56,6 @@ RULES: Mapping[FailureReason, Rule] = MappingProxyType(
         FailureReason.UNSATISFIABLE_RESOURCES: Rule(False, "no node has the resources that the job asks for"),
         FailureReason.MISSING_DEPENDENCY: Rule(False, "the worker lacks a package"),
         FailureReason.PREEMPTED: Rule(True, "the worker was told to stop"),
+        FailureReason.TEACHER_FAILED: Rule(False, "the teacher's job did not succeed"),
     }
 )

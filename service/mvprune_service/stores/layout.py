@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreUnavailable
 
@@ -85,19 +85,22 @@ def read_marker(store: BlobStore, attempt_uid: str) -> str | None:
 def verify(store: BlobStore, manifest_sha256: str) -> dict[str, Any]:
     """Reads and hashes every file of an artifact, in chunks. Returns the manifest. Raises ArtifactCorrupt,
     StoreUnavailable."""
-    try:
-        data = store.get(manifest_key(manifest_sha256))
-    except ObjectNotFound:
-        raise ArtifactCorrupt(f"manifest {manifest_sha256} is missing") from None
-    if hashlib.sha256(data).hexdigest() != manifest_sha256:
-        raise ArtifactCorrupt(f"manifest {manifest_sha256} has other content than its name says")
-    manifest = _parse(data)
+    manifest = _parse(_manifest(store, manifest_sha256))
     for file in _files(manifest):
-        try:
-            file.check(_chunks(store, blob_key(file.sha256)))
-        except ObjectNotFound:
-            raise ArtifactCorrupt(f"{file.path}: blob {file.sha256} is missing") from None
+        _check(store, file)
     return manifest
+
+
+def fetch(store: BlobStore, manifest_sha256: str, directory: Path) -> None:
+    """Downloads an artifact into a folder, every byte checked; can be repeated. Raises ArtifactCorrupt,
+    StoreUnavailable, OSError."""
+    data = _manifest(store, manifest_sha256)
+    for file in _files(_parse(data)):
+        path = directory / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as copy:
+            _check(store, file, copy)
+    (directory / MANIFEST_FILE).write_bytes(data)
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,29 @@ def _chunks(store: BlobStore, key: str) -> Iterator[bytes]:
     while chunk := store.read(key, offset, _CHUNK):
         yield chunk
         offset += len(chunk)
+
+
+def _manifest(store: BlobStore, sha256: str) -> bytes:
+    try:
+        data = store.get(manifest_key(sha256))
+    except ObjectNotFound:
+        raise ArtifactCorrupt(f"manifest {sha256} is missing") from None
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ArtifactCorrupt(f"manifest {sha256} has other content than its name says")
+    return data
+
+
+def _check(store: BlobStore, file: _File, copy: IO[bytes] | None = None) -> None:
+    def chunks() -> Iterator[bytes]:
+        for chunk in _chunks(store, blob_key(file.sha256)):
+            if copy is not None:
+                copy.write(chunk)
+            yield chunk
+
+    try:
+        file.check(chunks())
+    except ObjectNotFound:
+        raise ArtifactCorrupt(f"{file.path}: blob {file.sha256} is missing") from None
 
 
 def _parse(data: bytes) -> dict[str, Any]:

@@ -52,6 +52,7 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
         self.outcomes: list[worker_pb2.CompleteAttemptRequest] = []
         self.spec = job_pb2.CompressionSpec(model="works", task="sst2", target_density=0.1)
         self.log_offset = 0
+        self.teacher = ""
         self.directive = worker_pb2.HeartbeatResponse.CONTINUE
         self.grace = 0.3
         self.before: list[Hook] = []
@@ -108,12 +109,16 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
         assert request.node
         interval = Duration(nanos=50_000_000)
         return worker_pb2.ClaimAttemptResponse(
-            spec=self.spec, lease_ttl=Duration(seconds=5), heartbeat_interval=interval, log_offset=self.log_offset
+            spec=self.spec,
+            lease_ttl=Duration(seconds=5),
+            heartbeat_interval=interval,
+            log_offset=self.log_offset,
+            teacher_manifest_sha256=self.teacher,
         )
 
     def _heartbeat(self, request: worker_pb2.HeartbeatRequest) -> worker_pb2.HeartbeatResponse:
         self.heartbeats.append(request)
-        grace = Duration(nanos=int(self.grace * 1e9))
+        grace = Duration(seconds=int(self.grace), nanos=int(self.grace % 1 * 1e9))
         return worker_pb2.HeartbeatResponse(directive=self.directive, grace=grace)
 
     def _append(self, request: worker_pb2.AppendLogsRequest) -> worker_pb2.AppendLogsResponse:
@@ -175,6 +180,7 @@ class Worker:
             "MVPRUNE_ATTEMPT_SECRET": SECRET,
             "MVPRUNE_STORE": self.store.url,
             "MVPRUNE_SCRATCH": str(self.scratch),
+            "MVPRUNE_CACHE": str(self.folder / "cache"),
             "MVPRUNE_CPUS": "1.5",
             "AWS_SECRET_ACCESS_KEY": "store-secret",
             "STAGE": str(self.stage),

@@ -16,6 +16,9 @@ from mvprune_workers.lifeline import Lifeline
 parser = argparse.ArgumentParser()
 parser.add_argument("--events-fd", type=int)
 parser.add_argument("--output", type=pathlib.Path)
+parser.add_argument("--teacher", type=pathlib.Path)
+parser.add_argument("--checkpoint", type=pathlib.Path)
+parser.add_argument("--cache", type=pathlib.Path)
 parser.add_argument("--threads", type=int)
 parser.add_argument("--device")
 args = parser.parse_args()
@@ -72,6 +75,21 @@ elif mode == "silent":
     sys.exit(0)
 elif mode == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
+elif mode == "taught":
+    files = [path for path in args.teacher.rglob("*") if path.is_file()]
+    tell("teacher", json.dumps({str(path.relative_to(args.teacher)): bool(path.read_bytes()) for path in files}))
+    wait_for("go")
+    artifact()
+elif mode == "stoppable":
+
+    def stop(*_):
+        tell("stopped")
+        os._exit(75)
+
+    signal.signal(signal.SIGTERM, stop)
+    tell("working")
+    while True:
+        time.sleep(60)
 elif mode == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])

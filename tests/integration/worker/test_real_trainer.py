@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +38,9 @@ def test_the_real_trainer(worker: Any, tiny: Any) -> None:
     manifest = verify(worker.store, outcome.manifest_sha256)
     assert manifest["spec"]["model"] == manifest["model"]["name"] == "tiny-bert"
     assert manifest["model"]["sha256"] == sha256((tiny.model / "model.safetensors").read_bytes())
-    assert manifest["spec"]["movement"] == {"schedule": {"warmup": 0.2, "cooldown": 0.2}, "score_learning_rate": 0.01}
+    options = dict(manifest["spec"]["movement"])
+    assert options.pop("schedule") == {"warmup": 0.2, "cooldown": 0.2, "shape": "CUBIC"}
+    assert options.keys() == {"score_learning_rate", "selection", "initial_scores"}, "nothing is left open"
     canonical = json.dumps(manifest["spec"], sort_keys=True, separators=(",", ":"))
     assert manifest["spec_sha256"] == sha256(canonical.encode())
     assert manifest["seed"] == spec.seed
@@ -57,6 +62,23 @@ def test_the_real_trainer(worker: Any, tiny: Any) -> None:
     assert "phase: pruning" in log
     assert "pruning: step 12 of 12, loss" in log
     assert "Traceback" not in log
+    worker.assert_clean()
+
+
+def test_the_real_trainer_stops_at_the_next_step(worker: Any, tiny: Any) -> None:
+    worker.service.spec = real_job(tiny)
+    worker.service.spec.training.max_steps = 100_000
+    worker.start_real(tiny.models, tiny.train.parent)
+    worker.service.wait(lambda: any(beat.progress.step > 1 for beat in worker.service.heartbeats), 120)
+    children = Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children").read_text().split()
+    [trainer] = [
+        int(pid) for pid in children if b"mvprune_workers.trainer" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    os.kill(trainer, signal.SIGTERM)
+    assert worker.wait(120) is ExitCode.PREEMPTED
+    [outcome] = worker.service.outcomes
+    assert outcome.failure.reason == job_pb2.Failure.PREEMPTED
+    assert b"stopped as asked\n" in worker.service.log
     worker.assert_clean()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import grpc
 import pytest
 
 from mvprune.v1 import job_pb2, worker_pb2
-from mvprune_service.stores.layout import verify
+from mvprune_service.stores.layout import publish, verify
 from mvprune_workers.exits import ExitCode
 
 
@@ -170,6 +171,85 @@ def test_why_a_trainer_ended(worker: Any, model: str, reason: str, words: str) -
     worker.assert_clean()
 
 
+def test_a_trainer_that_was_stopped_by_others_was_preempted(worker: Any) -> None:
+    worker.start("stoppable")
+    worker.told("working")
+    os.kill(int(worker.told("trainer.pid")), signal.SIGTERM)
+    assert worker.wait() is ExitCode.PREEMPTED
+    [outcome] = worker.service.outcomes
+    assert outcome.failure.reason == job_pb2.Failure.PREEMPTED
+    worker.assert_clean()
+
+
+def test_a_trainer_that_stops_as_it_was_told_to_is_cancelled(worker: Any) -> None:
+    worker.service.grace = 20.0
+    worker.start("stoppable")
+    worker.told("working")
+    started = time.monotonic()
+    worker.service.directive = worker_pb2.HeartbeatResponse.CANCEL
+    assert worker.wait() is ExitCode.CANCELLED
+    assert time.monotonic() - started < 10, "its grace was not used up"
+    assert worker.told("stopped") == "x"
+    [outcome] = worker.service.outcomes
+    assert outcome.WhichOneof("outcome") == "cancelled"
+    worker.assert_clean()
+
+
+def test_the_trainer_finds_its_teacher(worker: Any, tmp_path: Path) -> None:
+    teach(worker, tmp_path / "teacher")
+    worker.go()
+    worker.start("taught")
+    assert worker.wait() is ExitCode.PUBLISHED
+    assert json.loads(worker.told("teacher")) == {"manifest.json": True, "tokenizer/vocab.txt": True, "weights": True}
+    worker.assert_clean()
+
+
+def test_a_teacher_that_is_not_whole_is_a_failure_of_its_own(worker: Any, tmp_path: Path) -> None:
+    teach(worker, tmp_path / "teacher")
+    (blob, *_) = worker.store.list("blobs/")
+    worker.store.put(blob, b"x" * worker.store.size(blob))
+    worker.start("taught")
+    assert worker.wait() is ExitCode.FAILED
+    [outcome] = worker.service.outcomes
+    assert outcome.failure.reason == job_pb2.Failure.TEACHER_FAILED
+    assert "SHA-256" in outcome.failure.message
+    worker.assert_clean()
+
+
+def test_a_teacher_is_waited_for_while_the_store_is_away(worker: Any, tmp_path: Path) -> None:
+    teach(worker, tmp_path / "teacher")
+    give_back = worker.lock_out()
+    worker.go()
+    worker.start("taught")
+    worker.service.wait(lambda: b"trying again" in bytes(worker.service.log))
+    give_back()
+    assert worker.wait() is ExitCode.PUBLISHED
+
+
+def test_cancelling_does_not_wait_for_a_teacher(worker: Any, tmp_path: Path) -> None:
+    teach(worker, tmp_path / "teacher")
+    worker.lock_out()
+    worker.start("taught")
+    worker.service.wait(lambda: b"trying again" in bytes(worker.service.log))
+    worker.service.directive = worker_pb2.HeartbeatResponse.CANCEL
+    assert worker.wait() is ExitCode.CANCELLED
+    worker.assert_clean()
+
+
+def teach(worker: Any, folder: Path) -> None:
+    """Puts an artifact into the store, and makes it the teacher of the worker's job."""
+    files = {"weights": b"w" * 5000, "tokenizer/vocab.txt": b"a\nb\n"}
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    entries = [
+        {"path": path, "size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for path, content in files.items()
+    ]
+    (folder / "manifest.json").write_text(json.dumps({"files": entries}))
+    worker.service.teacher = publish(worker.store, folder, "0190-teacher")
+
+
 def test_a_killed_supervisor_takes_its_trainer_along(worker: Any) -> None:
     worker.start("stubborn")
     worker.told("working")
@@ -222,7 +302,7 @@ def test_publishing_waits_for_the_store(worker: Any) -> None:
 def test_a_store_that_stays_away_is_a_failure_of_its_own(worker: Any) -> None:
     worker.lock_out()
     worker.go()
-    worker.start(publish=0.5)
+    worker.start(transfer=0.5)
     assert worker.wait() is ExitCode.FAILED
     assert worker.service.outcomes[0].failure.reason == job_pb2.Failure.STORE_UNAVAILABLE
     worker.assert_clean()

@@ -122,6 +122,13 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
     assert "state     RUNNING\n" in text
     assert "progress  dense 1/2\n" in text
     assert "density   0.03: keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)\n" in text
+    assert "teacher" not in text
+    taught = job("QUEUED", state_reason="WAITING_FOR_TEACHER")
+    taught.spec.teacher.job = "projects/default/jobs/sst2-teacher-k3"
+    fake.answers["GetJob"] = always(taught)
+    text = mvpctl("get", "j1").out
+    assert "state    QUEUED (WAITING_FOR_TEACHER)\n" in text
+    assert "teacher  projects/default/jobs/sst2-teacher-k3\n" in text
     fake.answers["GetJob"] = always(job("SUCCEEDED", artifact=succeeds))
     assert "8.0x smaller" in mvpctl("get", "j1").out
     assert mvpctl("get", "j1", "-o", "json").json["result"]["name"] == succeeds

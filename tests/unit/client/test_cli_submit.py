@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -34,8 +35,13 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
     line = """
         submit --model org/m --revision r --density 0.1
         --train t.jsonl --validation v.tsv --text-column a --text-pair-column b --label-column c
-        --method movement --warmup 0.05 --cooldown 0.3 --score-learning-rate 0.02 --teacher org/t
+        --method movement --warmup 0.05 --cooldown 0.3 --score-learning-rate 0.02
+        --shape linear --selection global --initial-scores magnitude
+        --include *.attention.* --include *.dense --exclude *.0.* --allow-density-miss
+        --teacher org/t --teacher-revision v1 --temperature 3 --alpha 0.5
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
+        --accumulation-steps 2 --precision bf16 --train-embeddings --compile --gradient-checkpointing --deterministic
+        --evaluate-every 3 --patience 2 --keep-best
         --gpus 0 --cpus 2 --memory 8GiB --max-attempts 1
         --label team=search --label a=b=c --name mine --request-id once --validate-only
     """
@@ -56,18 +62,88 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
             label_column="c",
         ),
         movement=job_pb2.MovementPruning(
-            schedule=job_pb2.Schedule(warmup=0.05, cooldown=0.3), score_learning_rate=0.02
+            schedule=job_pb2.Schedule(warmup=0.05, cooldown=0.3, shape="LINEAR"),
+            score_learning_rate=0.02,
+            selection="GLOBAL",
+            initial_scores="MAGNITUDE",
         ),
+        include=["*.attention.*", "*.dense"],
+        exclude=["*.0.*"],
+        allow_density_miss=True,
         target_density=0.1,
-        teacher=job_pb2.Teacher(model="org/t"),
+        teacher=job_pb2.Teacher(model="org/t", revision="v1", temperature=3, alpha=0.5),
         seed=5,
         training=job_pb2.Training(
-            max_steps=9, epochs=1.5, batch_size=4, learning_rate=1e-5, weight_decay=0.01, max_length=32
+            max_steps=9,
+            epochs=1.5,
+            batch_size=4,
+            learning_rate=1e-5,
+            weight_decay=0.01,
+            max_length=32,
+            accumulation_steps=2,
+            precision="BF16",
+            train_embeddings=True,
+            compile=True,
+            gradient_checkpointing=True,
+            deterministic=True,
+            evaluate_every=3,
+            patience=2,
+            keep_best=True,
         ),
     )
     assert request.job.policy == job_pb2.ExecutionPolicy(
         resources=job_pb2.Resources(gpus=0, cpus=2, memory_bytes=8 << 30), max_attempts=1
     )
+
+
+def test_options_that_are_not_given_stay_unset(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    mvpctl(*SUBMIT, "--density", "0.1")
+    expected = job_pb2.CompressionSpec(model="bert-base-uncased", task="sst2", movement={}, target_density=0.1)
+    assert fake.asked("CreateJob").job.spec == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "expected"),
+    [
+        ("soft_movement", "--penalty 10 --initial-scores zero", {"penalty": 10, "initial_scores": "ZERO"}),
+        ("l0", "--penalty 10 --score-learning-rate 0.1", {"penalty": 10, "score_learning_rate": 0.1}),
+        ("one_shot_magnitude", "--when before --selection local", {"when": "BEFORE", "selection": "LOCAL"}),
+        ("random", "--shape one_shot --warmup 1", {"schedule": {"shape": "ONE_SHOT", "warmup": 1}}),
+    ],
+)
+def test_options_of_a_method(fake: Fake, mvpctl: Mvpctl, method: str, options: str, expected: dict[str, Any]) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    assert mvpctl(*SUBMIT, "--density", "0.1", "--method", method, *options.split()).code == 0
+    spec = fake.asked("CreateJob").job.spec
+    assert spec.WhichOneof("method") == method
+    assert getattr(spec, method) == type(getattr(spec, method))(**expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "teacher"),
+    [("train", {"train": True}), ("job:sst2-k3", {"job": "sst2-k3"}), ("org/big", {"model": "org/big"})],
+)
+def test_the_three_kinds_of_teacher(fake: Fake, mvpctl: Mvpctl, given: str, teacher: dict[str, Any]) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    assert mvpctl(*SUBMIT, "--density", "0.1", "--teacher", given).code == 0
+    assert fake.asked("CreateJob").job.spec.teacher == job_pb2.Teacher(**teacher)
+
+
+def test_help_names_every_method_option_and_word_of_the_contract(mvpctl: Mvpctl) -> None:
+    text = mvpctl("submit", "--help").out
+    spec = job_pb2.CompressionSpec.DESCRIPTOR
+    messages = [spec.fields_by_name[name].message_type for name in ("training", "teacher")]
+    for field in spec.oneofs_by_name["method"].fields:
+        assert f"  {field.name}  " in text
+        messages.append(field.message_type)
+    for message in messages:
+        for field in message.fields:
+            if field.containing_oneof is None or field.containing_oneof.name != "source":
+                if field.name not in ("schedule", "revision"):
+                    assert f"--{field.name.replace('_', '-')}" in text.split()
+                for word in field.enum_type.values if field.enum_type else ():
+                    assert word.number == 0 or word.name.lower() in text
 
 
 def test_sparsity_warns_above_one_half(fake: Fake, mvpctl: Mvpctl) -> None:
@@ -95,8 +171,8 @@ def test_sparsity_warns_above_one_half(fake: Fake, mvpctl: Mvpctl) -> None:
         (["--density", "0.1", "-o", "yaml"], "-o/--output: got 'yaml'; allowed: text, json"),
         (["--density", "0.1", "--frobnicate"], "unrecognized arguments: --frobnicate"),
         (
-            ["--density", "0.1", "--method", "l0"],
-            "job.spec.method (--method): got 'l0'; allowed: movement or magnitude",
+            ["--density", "0.1", "--method", "l1"],
+            "job.spec.method (--method): got 'l1'; allowed: movement, soft_movement, l0, ",
         ),
         (
             ["--density", "0.1", "--method", "magnitude", "--score-learning-rate", "1"],
@@ -116,6 +192,9 @@ def test_mistakes_in_the_command_line(fake: Fake, mvpctl: Mvpctl, argv: list[str
 def test_a_density_is_judged_by_the_server(fake: Fake, mvpctl: Mvpctl, density: str) -> None:
     violations = {
         "job.spec.target_density": f"got {density!r}; allowed: more than 0, up to 1",
+        "job.spec.teacher.job": "no",
+        "job.spec.teacher.revision": "no",
+        "job.spec.training.keep_best": "no",
         "job.spec.dataset.hub_id": "no",
         "job.policy.resources.memory_bytes": "too much",
         "job.labels.x": "too long",
@@ -128,6 +207,9 @@ def test_a_density_is_judged_by_the_server(fake: Fake, mvpctl: Mvpctl, density: 
     assert outcome.code == 2
     assert outcome.err.splitlines() == [
         f"error: job.spec.target_density (--density): got {density!r}; allowed: more than 0, up to 1",
+        "error: job.spec.teacher.job (--teacher): no",
+        "error: job.spec.teacher.revision (--teacher-revision): no",
+        "error: job.spec.training.keep_best (--keep-best): no",
         "error: job.spec.dataset.hub_id (--dataset): no",
         "error: job.policy.resources.memory_bytes (--memory): too much",
         "error: job.labels.x (--label): too long",

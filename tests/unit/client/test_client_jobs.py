@@ -38,7 +38,13 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         text_pair_column="b",
         label_column="c",
         model_revision="main",
+        include=["*.attention.*", "*.dense"],
+        exclude=("*.0.*",),
+        allow_density_miss=True,
         teacher="org/teacher",
+        teacher_revision="v1",
+        temperature=4.0,
+        alpha=0.0,
         seed=7,
         max_steps=10,
         epochs=2.5,
@@ -46,6 +52,15 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         learning_rate=1e-4,
         weight_decay=0.0,
         max_length=64,
+        accumulation_steps=2,
+        precision="bf16",
+        train_embeddings=True,
+        compile=False,
+        gradient_checkpointing=True,
+        deterministic=True,
+        evaluate_every=5,
+        patience=3,
+        keep_best=True,
         gpus=0.0,
         cpus=1.5,
         memory_bytes=8 << 30,
@@ -53,6 +68,9 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         display_name="mine",
         labels={"team": "search"},
         score_learning_rate=0.1,
+        selection="global",
+        initial_scores="zero",
+        shape="one_shot",
         warmup=0.05,
         cooldown=0.3,
     )
@@ -66,13 +84,33 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         hub_id="nyu-mll/glue", hub_config="mrpc", text_column="a", text_pair_column="b", label_column="c"
     )
     assert spec.movement == job_pb2.MovementPruning(
-        schedule=job_pb2.Schedule(warmup=0.05, cooldown=0.3), score_learning_rate=0.1
+        schedule=job_pb2.Schedule(warmup=0.05, cooldown=0.3, shape="ONE_SHOT"),
+        score_learning_rate=0.1,
+        selection="GLOBAL",
+        initial_scores="ZERO",
     )
     assert spec.training == job_pb2.Training(
-        max_steps=10, epochs=2.5, batch_size=8, learning_rate=1e-4, weight_decay=0.0, max_length=64
+        max_steps=10,
+        epochs=2.5,
+        batch_size=8,
+        learning_rate=1e-4,
+        weight_decay=0.0,
+        max_length=64,
+        accumulation_steps=2,
+        precision="BF16",
+        train_embeddings=True,
+        compile=False,
+        gradient_checkpointing=True,
+        deterministic=True,
+        evaluate_every=5,
+        patience=3,
+        keep_best=True,
     )
     assert spec.training.HasField("weight_decay")
-    assert spec.teacher.model == "org/teacher"
+    assert spec.training.HasField("compile")
+    assert spec.teacher == job_pb2.Teacher(model="org/teacher", revision="v1", temperature=4.0, alpha=0.0)
+    assert (list(spec.include), list(spec.exclude)) == (["*.attention.*", "*.dense"], ["*.0.*"])
+    assert spec.allow_density_miss
     assert policy.resources == job_pb2.Resources(gpus=0.0, cpus=1.5, memory_bytes=8 << 30)
     assert policy.resources.HasField("gpus")
     assert policy.max_attempts == 2
@@ -80,10 +118,63 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert dict(request.job.labels) == {"team": "search"}
     # and back
     assert submitted.spec.method == "movement"
-    assert submitted.spec.method_options == {"warmup": 0.05, "cooldown": 0.3, "score_learning_rate": 0.1}
-    assert submitted.spec.training == mvprune.Training(10, 2.5, 8, 1e-4, 0.0, 64)
+    assert submitted.spec.method_options == {
+        "warmup": 0.05,
+        "cooldown": 0.3,
+        "shape": "one_shot",
+        "score_learning_rate": 0.1,
+        "selection": "global",
+        "initial_scores": "zero",
+    }
+    assert submitted.spec.training == mvprune.Training(
+        10, 2.5, 8, 1e-4, 0.0, 64, 2, "bf16", True, False, True, True, 5, 3, True
+    )
     assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, None)
-    assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", None, None)
+    assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, "v1", 4.0, 0.0)
+    assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
+    assert submitted.spec.allow_density_miss
+
+
+METHODS = {
+    "movement": ["warmup", "cooldown", "shape", "score_learning_rate", "selection", "initial_scores"],
+    "soft_movement": ["warmup", "cooldown", "shape", "score_learning_rate", "penalty", "initial_scores"],
+    "l0": ["warmup", "cooldown", "shape", "score_learning_rate", "penalty"],
+    "magnitude": ["warmup", "cooldown", "shape", "selection"],
+    "one_shot_magnitude": ["when", "selection"],
+    "random": ["warmup", "cooldown", "shape", "selection"],
+}
+WORDS = {"shape": "linear", "selection": "local", "initial_scores": "magnitude", "when": "before"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_takes_its_options_and_no_other(fake: Fake, client: Client, method: str) -> None:
+    fake.answers["CreateJob"] = _echo
+    options = {name: WORDS.get(name, 0.25) for name in METHODS[method]}
+    job = client.submit(model="m", task="sst2", density=0.5, method=method, **options)
+    assert (job.spec.method, job.spec.method_options) == (method, options)
+    for other in {name for names in METHODS.values() for name in names} - set(options):
+        with pytest.raises(mvprune.InvalidArgument, match=f"the options of {method}"):
+            client.submit(model="m", task="sst2", density=0.5, method=method, **{other: WORDS.get(other, 0.25)})
+
+
+def test_a_teacher_is_a_model_a_job_or_one_that_is_trained(
+    fake: Fake, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answers["CreateJob"] = _echo
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train").mkdir()
+
+    def sent(teacher: Any) -> tuple[Any, mvprune.Teacher | None]:
+        job = client.submit(model="m", task="sst2", density=0.5, teacher=teacher)
+        return fake.requests["CreateJob"][-1].job.spec.teacher, job.spec.teacher
+
+    assert sent("train") == (job_pb2.Teacher(train=True), mvprune.Teacher("", "", True, "", None, None))
+    assert sent("job:sst2-k3")[0] == job_pb2.Teacher(job="sst2-k3")
+    assert sent("job:projects/p/jobs/j")[0] == job_pb2.Teacher(job="projects/p/jobs/j")
+    earlier = client.submit(model="m", task="sst2", density=0.5)
+    assert sent(earlier)[1] == mvprune.Teacher("", earlier.name, False, "", None, None)
+    assert sent("./train")[0] == sent(Path("train"))[0] == job_pb2.Teacher(model=str(tmp_path / "train"))
+    assert sent("") == (job_pb2.Teacher(), None)
 
 
 def test_what_is_left_out_stays_unset(fake: Fake, client: Client) -> None:
@@ -130,12 +221,29 @@ def test_paths_are_made_absolute_and_hub_ids_are_not(
 @pytest.mark.parametrize(
     ("options", "field", "description"),
     [
-        ({"method": "l0"}, "job.spec.method", "got 'l0'; allowed: movement or magnitude"),
+        (
+            {"method": "l1"},
+            "job.spec.method",
+            "got 'l1'; allowed: movement, soft_movement, l0, magnitude, one_shot_magnitude, random",
+        ),
         (
             {"method": "magnitude", "score_learning_rate": 0.1},
             "job.spec.magnitude.score_learning_rate",
-            "got '0.1'; allowed: warmup, cooldown (the options of magnitude)",
+            "got '0.1'; allowed: warmup, cooldown, shape, selection (the options of magnitude)",
         ),
+        ({"shape": "square"}, "job.spec.movement.schedule.shape", "got 'square'; allowed: cubic, linear, one_shot"),
+        (
+            {"shape": "shape_unspecified"},
+            "job.spec.movement.schedule.shape",
+            "got 'shape_unspecified'; allowed: cubic, linear, one_shot",
+        ),
+        ({"precision": 16}, "job.spec.training.precision", "got '16'; allowed: fp32, bf16"),
+        (
+            {"include": "*.query"},
+            "job.spec.include",
+            "got '*.query'; allowed: a list of patterns over names of modules",
+        ),
+        ({"teacher_revision": 3}, "job.spec.teacher.revision", "got '3'; allowed: text"),
         ({"max_steps": "many"}, "job.spec.training.max_steps", "got 'many'; allowed: a whole number that fits"),
         ({"density": "x"}, "job.spec.target_density", "got 'x'; allowed: a number"),
         (

@@ -1,0 +1,133 @@
+"""What the server refuses of a job's options: field, what was given, what is allowed; all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mvprune.references import Roots
+from mvprune.v1 import job_pb2
+from mvprune_service.api.specs import Checker
+
+from ...conftest import Tiny
+
+
+def refused(tiny: Tiny, **spec: Any) -> dict[str, str]:
+    """The violations of a job on the tiny model."""
+    values: dict[str, Any] = {
+        "model": "tiny-bert",
+        "task": "text-classification",
+        "dataset": {"train": str(tiny.train), "validation": str(tiny.validation)},
+        "target_density": 0.1,
+    }
+    if not any(field.name in spec for field in job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields):
+        values["movement"] = {}
+    job = job_pb2.Job(spec=job_pb2.CompressionSpec(**(values | spec)))
+    checker = Checker(job, "", Roots(models=tiny.models, allowed=(tiny.train.parent,)))
+    checker.check()
+    return dict(checker.violations)
+
+
+GOOD: list[dict[str, Any]] = [
+    {"movement": {"selection": "GLOBAL", "initial_scores": "MAGNITUDE", "score_learning_rate": 100}},
+    {"movement": {"schedule": {"warmup": 0, "cooldown": 0.99, "shape": "LINEAR"}}},
+    {"soft_movement": {"penalty": 1e6, "initial_scores": "ZERO"}},
+    {"l0": {"penalty": 0}},
+    {"magnitude": {"schedule": {"shape": "ONE_SHOT", "warmup": 1.0}}},
+    {"one_shot_magnitude": {"when": "BEFORE", "selection": "LOCAL"}},
+    {"random": {"schedule": {}}},
+    {"include": ["*.attention.*"] * 64, "exclude": ["x" * 256]},
+    {"training": {"batch_size": 8, "accumulation_steps": 8}},
+    {"training": {"evaluate_every": 5, "patience": 1, "keep_best": True}},
+    {"training": {"keep_best": False}},
+    {"training": {"max_steps": 4}},
+    {"teacher": {"model": "tiny-bert", "temperature": 100, "alpha": 1}},
+    {"teacher": {"model": "org/teacher", "revision": "v1", "alpha": 0}},
+    {"teacher": {"train": True}},
+]
+
+
+@pytest.mark.parametrize("spec", GOOD, ids=str)
+def test_options_that_are_fine(tiny: Tiny, spec: dict[str, Any]) -> None:
+    assert refused(tiny, **spec) == {}
+
+
+BAD: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"movement": {"score_learning_rate": 0}}, "movement.score_learning_rate", "0.0", "more than 0 to 100"),
+    ({"movement": {"selection": 7}}, "movement.selection", "7", "local, global"),
+    ({"movement": {"initial_scores": 7}}, "movement.initial_scores", "7", "zero, magnitude"),
+    ({"movement": {"schedule": {"shape": 9}}}, "movement.schedule.shape", "9", "cubic, linear, one_shot"),
+    ({"movement": {"schedule": {"warmup": -0.1}}}, "movement.schedule.warmup", "-0.1", "from 0 to 1"),
+    ({"l0": {"schedule": {"cooldown": 0}}}, "l0.schedule.cooldown", "0.0", "more than 0 to 1"),
+    ({"l0": {"schedule": {"warmup": 0.6, "cooldown": 0.5}}}, "l0.schedule", "1.1", "below 1"),
+    ({"l0": {"schedule": {"warmup": 0.9}}}, "l0.schedule", "1.1", "below 1"),
+    ({"random": {"schedule": {"shape": 3, "cooldown": 0.1}}}, "random.schedule.cooldown", "0.1", "none: one_shot"),
+    ({"l0": {"penalty": float("nan")}}, "l0.penalty", "nan", "from 0 to 1e+06"),
+    ({"soft_movement": {"initial_scores": 3}}, "soft_movement.initial_scores", "3", "zero, magnitude"),
+    ({"one_shot_magnitude": {"when": 5}}, "one_shot_magnitude.when", "5", "before, after"),
+    ({"training": {"max_steps": 2}}, "movement.schedule", "of 2 steps", "a step to prune in and one at the target"),
+    ({"include": [""]}, "include", "", "1 to 256 printable characters"),
+    ({"include": ["a\nb"]}, "include", "a\\nb", "1 to 256 printable characters"),
+    ({"exclude": ["x" * 257]}, "exclude", "xxx", "1 to 256 printable characters"),
+    ({"exclude": ["*"] * 65}, "exclude", "65 patterns", "at most 64"),
+    ({"training": {"accumulation_steps": 0}}, "training.accumulation_steps", "0", "from 1 to 4096"),
+    (
+        {"training": {"accumulation_steps": 9, "batch_size": 8}},
+        "training.accumulation_steps",
+        "9",
+        "up to batch_size, 8",
+    ),
+    ({"training": {"precision": 3}}, "training.precision", "3", "fp32, bf16"),
+    ({"training": {"evaluate_every": 0}}, "training.evaluate_every", "0", "from 1"),
+    ({"training": {"patience": 2}}, "training.patience", "2", "evaluate_every together with it"),
+    ({"training": {"keep_best": True}}, "training.keep_best", "true", "evaluate_every together with it"),
+    ({"training": {"evaluate_every": 1, "patience": 0}}, "training.patience", "0", "from 1"),
+    ({"teacher": {}}, "teacher", "no source", "one of model, job, train"),
+    ({"teacher": {"train": False}}, "teacher", "no source", "one of model, job, train"),
+    ({"teacher": {"model": ""}}, "teacher.model", "empty", ""),
+    ({"teacher": {"model": "/etc"}}, "teacher.model", "/etc", "outside the allowed folders"),
+    ({"teacher": {"train": True, "revision": "x"}}, "teacher.revision", "x", "beside a model of the hub"),
+    ({"teacher": {"model": "a/b", "temperature": 0}}, "teacher.temperature", "0.0", "more than 0 to 100"),
+    ({"teacher": {"model": "a/b", "alpha": 1.5}}, "teacher.alpha", "1.5", "from 0 to 1"),
+]
+
+
+@pytest.mark.parametrize(("spec", "field", "given", "allowed"), BAD, ids=str)
+def test_options_that_are_not(tiny: Tiny, spec: dict[str, Any], field: str, given: str, allowed: str) -> None:
+    violations = refused(tiny, **spec)
+    assert list(violations) == [f"job.spec.{field}"]
+    assert given in violations[f"job.spec.{field}"]
+    assert allowed in violations[f"job.spec.{field}"]
+
+
+def test_everything_wrong_is_named_at_once(tiny: Tiny, tmp_path: Path) -> None:
+    violations = refused(
+        tiny,
+        target_density=2.0,
+        soft_movement={"schedule": {"shape": 9, "warmup": 2}, "initial_scores": 9, "penalty": -1},
+        include=[" "],
+        training={"patience": -1, "keep_best": True, "precision": 9},
+        teacher={"job": "a", "revision": "r", "temperature": -1, "alpha": -1},
+    )
+    assert {field.removeprefix("job.spec.") for field in violations} == {
+        "target_density",
+        "soft_movement.schedule",
+        "soft_movement.schedule.shape",
+        "soft_movement.schedule.warmup",
+        "soft_movement.initial_scores",
+        "soft_movement.penalty",
+        "include",
+        "training.patience",
+        "training.keep_best",
+        "training.precision",
+        "teacher.revision",
+        "teacher.temperature",
+        "teacher.alpha",
+    }
+
+
+def test_masked_language_models_cannot_be_distilled(tiny: Tiny) -> None:
+    spec = {"task": "wikitext-2", "dataset": {}, "teacher": {"model": "org/teacher"}}
+    assert "cannot be distilled" in refused(tiny, **spec)["job.spec.teacher"]
