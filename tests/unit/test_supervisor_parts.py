@@ -37,7 +37,9 @@ class TestSettings:
         assert settings.fencing_token == 9007199254740993  # more than a float holds
         assert settings.threads == 3
         assert settings.gpus == 0
+        assert settings.cache == Path("/scratch/cache")
         assert "s3cret" not in repr(settings)
+        assert Settings.from_environment(ENVIRONMENT | {"MVPRUNE_CACHE": "/big"}).cache == Path("/big")
 
     @pytest.mark.parametrize("name", sorted(ENVIRONMENT))
     def test_each_is_needed(self, name: str) -> None:
