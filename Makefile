@@ -33,6 +33,10 @@ bench: setup ## step time and artifact size beside their rivals (minutes; nothin
 	$(BIN)/python tests/perf/bench_step.py
 	$(BIN)/python tests/perf/bench_artifact.py
 
+.PHONY: results
+results: setup ## the quality table on real models and data (many hours, in many sittings; ARGS=--quick: minutes)
+	$(BIN)/python scripts/results.py $(ARGS)
+
 .PHONY: lint
 lint: setup ## ruff, buf
 	$(BIN)/ruff check .

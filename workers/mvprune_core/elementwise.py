@@ -11,15 +11,33 @@ import torch
 from torch import Tensor
 
 _T = TypeVar("_T")
+_PIECE = 1 << 15
 
 
 def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
     """out ← left ⊙ right, without gradients. `right` may be bool; all are contiguous and of one shape."""
-    if out.device.type == "cpu":
+    if out.device.type == "cpu" and out.dtype == torch.float32:
         # numpy multiplies by bool as fast as by float, twice as fast as torch does.
         np.multiply(left.detach().numpy(), right.detach().numpy(), out=out.detach().numpy())
     else:
         torch.mul(left.detach(), right.detach(), out=out.detach())
+
+
+def share_gradient(grad: Tensor, weight: Tensor, masked: Tensor) -> None:
+    """With G in `grad` and W' in `masked`: masked ← G ⊙ W, grad ← G ⊙ [W' ≠ 0]. All of one shape, contiguous."""
+    if grad.device.type != "cpu" or grad.dtype != torch.float32:
+        kept = masked.detach() != 0
+        torch.mul(grad, weight.detach(), out=masked.detach())
+        grad.mul_(kept)
+        return
+    # Piece by piece, so that what is read twice is still in the core's cache.
+    all_grads, all_weights, all_masked = (tensor.detach().numpy().reshape(-1) for tensor in (grad, weight, masked))
+    for start in range(0, len(all_grads), _PIECE):
+        piece = slice(start, start + _PIECE)
+        grads, products = all_grads[piece], all_masked[piece]
+        kept_piece = products != 0
+        np.multiply(grads, all_weights[piece], out=products)
+        np.multiply(grads, kept_piece, out=grads)
 
 
 def in_parallel(function: Callable[[int, _T], None], items: Sequence[_T]) -> None:

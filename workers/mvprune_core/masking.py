@@ -7,8 +7,8 @@
 The model is not wrapped: its layers multiply by W' as they always do, so that any architecture, autocast, compilation
 and gradient checkpointing work as without pruning, and whatever evaluates or saves the model sees the zeros.
 
-Between two steps W' is written once. During the optimizer step its memory holds ∂L/∂S, which is why the scores cost
-three values a weight (S and AdamW's two moments) beside W, not four.
+Memory is shared: during the optimizer step W' holds ∂L/∂S, and M is where W' is not 0. So fine-pruning needs, beside
+what dense fine-tuning does, W, S and AdamW's two moments of S: 16 bytes a weight.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune_core.elementwise import in_parallel, multiply
+from mvprune_core.elementwise import in_parallel, multiply, share_gradient
 from mvprune_core.families import prunable_layers
 from mvprune_core.methods.base import Matrix, Method, Moment, generator_of
+
+_NO_MASK = torch.empty(0, dtype=torch.bool)
 
 
 class Masks:
@@ -99,14 +101,19 @@ class Masks:
             grad = matrix.masked.grad
             if grad is None:
                 return
-            if matrix.scores is not None:
-                slope = self.method.slope(matrix.mask)
+            if self.method.soft:
                 multiply(grad, matrix.weight, matrix.masked)
-                if slope is not None:
-                    multiply(matrix.masked, slope, matrix.masked)
-                matrix.scores.grad = matrix.masked.detach()
-            if not self._dense:
+                multiply(matrix.masked, self.method.slope(matrix.mask), matrix.masked)
                 multiply(grad, matrix.mask, grad)
+            elif matrix.scores is None:
+                if not self._dense:
+                    multiply(grad, matrix.kept, grad)
+            elif self._dense:
+                multiply(grad, matrix.weight, matrix.masked)
+            else:
+                share_gradient(grad, matrix.weight, matrix.masked)
+            if matrix.scores is not None:
+                matrix.scores.grad = matrix.masked.detach()
             matrix.weight.grad, matrix.masked.grad = grad, None
 
         in_parallel(take, self.matrices)
@@ -115,9 +122,10 @@ class Masks:
     def renew(self, step: int) -> None:
         """Renews masks and W' after `step` updates. Never waits for the device."""
         self._moment = replace(self._moment, step=step)
-        density = self.method.renew(self.matrices, self._moment, self._control)
-        self._moment = replace(self._moment, density=density)
-        self._write()
+        with self._room_for_masks():
+            density = self.method.renew(self.matrices, self._moment, self._control)
+            self._moment = replace(self._moment, density=density)
+            self._write()
 
     @contextmanager
     def settled(self) -> Iterator[None]:
@@ -135,14 +143,16 @@ class Masks:
 
     def finish(self) -> None:
         """Writes the final W'. Nothing else is left to do: the model is plain, with zeros."""
-        self.method.settle(self.matrices, self._control)
-        self._write()
+        if self.method.soft:
+            self.method.settle(self.matrices, self._control)
+            self._write()
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint needs beside the model's and the optimizer's state, by name."""
         kept = {f"control.{name}": value for name, value in self._control.items()}
         for matrix in self.matrices:
-            kept |= {f"weight.{matrix.name}": matrix.weight.detach(), f"mask.{matrix.name}": matrix.mask}
+            kept[f"weight.{matrix.name}"] = matrix.weight.detach()
+            kept[f"mask.{matrix.name}"] = matrix.mask if self.method.soft else matrix.kept
             if matrix.scores is not None:
                 kept[f"scores.{matrix.name}"] = matrix.scores.detach()
         return kept
@@ -154,17 +164,30 @@ class Masks:
         self._control = {
             name.removeprefix(prefix): value.to(device) for name, value in state.items() if name.startswith(prefix)
         }
-        for matrix in self.matrices:
-            matrix.weight.detach().copy_(state[f"weight.{matrix.name}"])
-            matrix.mask.copy_(state[f"mask.{matrix.name}"])
-            if matrix.scores is not None:
-                matrix.scores.detach().copy_(state[f"scores.{matrix.name}"])
         self._moment = replace(self._moment, step=step, density=torch.tensor(density) if self.method.soft else density)
-        self._write()
+        with self._room_for_masks():
+            for matrix in self.matrices:
+                matrix.weight.detach().copy_(state[f"weight.{matrix.name}"])
+                matrix.mask.copy_(state[f"mask.{matrix.name}"])
+                if matrix.scores is not None:
+                    matrix.scores.detach().copy_(state[f"scores.{matrix.name}"])
+            self._write()
 
     @property
     def _dense(self) -> bool:
         return isinstance(self._moment.density, float) and self._moment.density == 1.0
+
+    @contextmanager
+    def _room_for_masks(self) -> Iterator[None]:
+        """Hard masks are there while W' is written, when no gradients are; they would cost a byte a weight."""
+        if self.method.soft:
+            yield
+            return
+        for matrix in self.matrices:
+            matrix.mask = torch.empty_like(matrix.weight, dtype=torch.bool, requires_grad=False)
+        yield
+        for matrix in self.matrices:
+            matrix.mask = _NO_MASK
 
     def _write(self) -> None:
         def write(_: int, matrix: Matrix) -> None:
@@ -181,5 +204,5 @@ def _matrix(name: str, masked: Tensor, method: Method, generator: torch.Generato
         raise TypeError(f"{name} is computed, not a parameter")
     weight = nn.Parameter(masked.detach().clone(memory_format=torch.contiguous_format))
     scores = nn.Parameter(method.scores(weight.detach(), generator)) if method.learned else None
-    mask = torch.ones_like(weight, dtype=torch.float32 if method.soft else torch.bool, requires_grad=False)
+    mask = torch.ones_like(weight, dtype=torch.float32, requires_grad=False) if method.soft else _NO_MASK
     return Matrix(name, weight, masked, scores, mask)

@@ -11,7 +11,9 @@ from mvprune.tasks import Task
 Precision = Literal["fp32", "bf16"]
 
 BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
-NARROW_LEARNING_RATE = 1e-4  # a pruned MiniLM collapses at 3e-4
+# Of narrower models, by their greatest width. A pruned MiniLM (384) collapses at 3e-4; BERT-tiny (128) hardly learns
+# at 1e-4.
+_NARROW_LEARNING_RATES = {255: 3e-4, BASE_WIDTH - 1: 1e-4}
 _MAY_BE_ZERO = "weight_decay"
 
 
@@ -24,8 +26,8 @@ class Training:
         epochs: passes over the training data, may be a fraction.
         batch_size: examples a step.
         learning_rate: of the weights (AdamW), reached after a linear warm-up over 10 % of the steps, then falling
-            linearly to 0. Models narrower than BERT-base take 1e-4 by default, not the task's rate, which suits
-            BERT-base: at 3e-5 a model of width 384 learns next to nothing in a few hundred steps.
+            linearly to 0. Models narrower than BERT-base take 1e-4 by default, and 3e-4 below a width of 256, not the
+            task's rate, which suits BERT-base: at 3e-5 they learn next to nothing in a few hundred steps.
         weight_decay: of the weights; never of biases, norms and scores.
         max_length: tokens an input; longer ones are cut.
         accumulation_steps: forward passes that a batch is cut into; for batches that do not fit into memory.
@@ -79,7 +81,8 @@ class Training:
 
     def settings(self, task: Task, hidden_size: int = BASE_WIDTH) -> Settings:
         """These settings with the defaults of the task, and of the model's width, filled in."""
-        usual_rate = task.learning_rate if hidden_size >= BASE_WIDTH else NARROW_LEARNING_RATE
+        narrow = (rate for width, rate in _NARROW_LEARNING_RATES.items() if hidden_size <= width)
+        usual_rate = next(narrow, task.learning_rate)
         given = asdict(self)
         given |= {
             "epochs": self.epochs or task.epochs,

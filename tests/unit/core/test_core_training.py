@@ -374,6 +374,7 @@ def test_tasks_fill_in_what_is_not_given() -> None:
     assert chosen.total_steps(70) == round(task.epochs * 10)
     assert Training().settings(task, hidden_size=768).learning_rate == task.learning_rate
     assert Training().settings(task, hidden_size=384).learning_rate == 1e-4
+    assert Training().settings(task, hidden_size=128).learning_rate == 3e-4
     assert Training(learning_rate=1e-5).settings(task, hidden_size=384).learning_rate == 1e-5
     assert Training(epochs=0.5, batch_size=8).settings(task).total_steps(80) == 5
     assert Training(max_steps=3).settings(task).total_steps(80) == 3

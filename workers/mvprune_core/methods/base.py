@@ -27,7 +27,7 @@ class Matrix:
         weight: W, with its values underneath the mask too; what the optimizer moves.
         masked: the model's own parameter, W' = M ⊙ W.
         scores: S where the method learns them, float32.
-        mask: M; bool, or float32 gates in [0, 1] (L0).
+        mask: M, there while masks are renewed: bool, or float32 gates in [0, 1] of methods that are `soft`.
     """
 
     name: str
@@ -35,6 +35,11 @@ class Matrix:
     masked: nn.Parameter
     scores: nn.Parameter | None
     mask: Tensor
+
+    @property
+    def kept(self) -> Tensor:
+        """Where W' is not 0, bool."""
+        return self.masked.detach() != 0
 
 
 @dataclass(frozen=True)
@@ -85,12 +90,12 @@ class Method(ABC):
         """Writes the mask of every matrix for the training steps after `moment`. Never waits for the device.
 
         Args:
-            matrices: of the model; each mask is as the last call left it, and keeps all before the first.
+            matrices: of the model, with W' as the last call left it where the method learns no scores.
             moment: where the run stands.
             control: what the method remembers from one step to the next, empty at first: tensors of one value.
 
         Returns:
-            The fraction of the weights that the masks keep.
+            The fraction of the weights that the masks keep; at 1.0 no mask has to be written.
         """
 
     def settle(self, matrices: Sequence[Matrix], control: dict[str, Tensor]) -> None:  # noqa: B027
@@ -103,9 +108,9 @@ class Method(ABC):
     def add_penalty(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> None:  # noqa: B027
         """Adds the gradient of the method's penalty to the gradient of the scores."""
 
-    def slope(self, mask: Tensor) -> Tensor | None:
-        """∂M/∂S, of the mask's shape; None where it passes for the identity (straight-through)."""
-        return None
+    def slope(self, mask: Tensor) -> Tensor:
+        """∂M/∂S of a soft method, of the mask's shape. Hard masks are straight-through: it passes for 1."""
+        raise NotImplementedError
 
 
 class TopV(Method):
@@ -122,7 +127,11 @@ class TopV(Method):
 
     def renew(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> float | Tensor:
         density = self.schedule.density(moment.step, moment.total_steps, moment.target)
-        if density == moment.density and (self.fixed or density == 1):
+        if density == 1:
+            return density
+        if self.fixed and density == moment.density:
+            for matrix in matrices:
+                matrix.mask.copy_(matrix.kept)
             return density
         if self.selection == "global":
             scores = [self._importance(matrix, index, moment) for index, matrix in enumerate(matrices)]
@@ -131,11 +140,8 @@ class TopV(Method):
             return density
 
         def renew_one(index: int, matrix: Matrix) -> None:
-            count = kept_count(matrix.mask.numel(), density)
-            if count == matrix.mask.numel():
-                matrix.mask.fill_(True)
-            else:
-                select_top([self._importance(matrix, index, moment)], count, [matrix.mask], moment.seed + index)
+            count = kept_count(matrix.weight.numel(), density)
+            select_top([self._importance(matrix, index, moment)], count, [matrix.mask], moment.seed + index)
 
         in_parallel(renew_one, matrices)
         return density

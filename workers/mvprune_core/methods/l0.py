@@ -104,7 +104,7 @@ class L0(Method):
         if "strength" in control:
             add_sigmoid_gradient(matrices, control["strength"], SHIFT)
 
-    def slope(self, mask: Tensor) -> Tensor | None:
+    def slope(self, mask: Tensor) -> Tensor:
         inside = (mask > 0) & (mask < 1)
         return (mask - LOW) * (HIGH - mask) / ((HIGH - LOW) * TEMPERATURE) * inside
 

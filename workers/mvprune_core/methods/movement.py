@@ -31,7 +31,7 @@ class _Movement(TopV):
         if self.initial_scores == "zero":
             return torch.zeros_like(weight, dtype=torch.float32)
         size = weight.abs().float()
-        return size * (_HEAD_START * self.score_learning_rate / size.mean().clamp_min(torch.finfo().tiny))
+        return size.mul_(_HEAD_START * self.score_learning_rate / size.mean().clamp_min(torch.finfo().tiny))
 
     def score_groups(self, scores: Sequence[nn.Parameter]) -> list[dict[str, Any]]:
         return [{"params": list(scores), "lr": self.score_learning_rate, "weight_decay": 0.0}]

@@ -1,0 +1,184 @@
+"""A run, the csv of finished runs, and who works on what: shared by processes on one machine."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields, replace
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Run:
+    """One line of the csv: all that decides a result.
+
+    Attributes:
+        model: a folder under MVPRUNE_MODELS.
+        task: of `mvprune.tasks`.
+        data: a folder under MVPRUNE_DATA.
+        label: the row of the table.
+        method: of `mvprune_core.METHODS`.
+        options: all of the method's, as JSON, so that a changed default is another run.
+        density: fraction of the prunable weights to keep; 1.0 prunes nothing.
+        teacher: "" (labels alone), "self", or a model that is fine-tuned first.
+        seed, steps, batch_size: of the run and of its dense baseline.
+        recipe: number of the core's defaults that are not options; see `results_plan.RECIPE`.
+        learning_rate, max_length: None takes the core's default.
+    """
+
+    model: str
+    task: str
+    data: str
+    label: str
+    method: str
+    options: str
+    density: float
+    teacher: str
+    seed: int
+    steps: int
+    batch_size: int
+    recipe: int
+    learning_rate: float | None = None
+    max_length: int | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The fields as the csv has them."""
+        return tuple("" if value is None else str(value) for value in astuple(self))
+
+    @property
+    def identity(self) -> str:
+        """The key as one string."""
+        return json.dumps(self.key)
+
+    @property
+    def name(self) -> str:
+        """For people, and for `--only`."""
+        taught = f"teacher={self.teacher or 'none'}"
+        return f"{self.model} {self.task} {self.label} {self.density:.0%} {taught} seed={self.seed}"
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Names of what other runs need too, and the first of them computes: the dense model, a teacher's logits."""
+        settings = replace(self, label="", method="", options="", density=1.0, teacher="")
+        dense, taught = settings.identity, replace(settings, teacher=self.teacher).identity
+        return (dense,) if dense == taught else (dense, taught)
+
+
+METRICS = ("accuracy", "f1", "exact_match")
+RUN_COLUMNS = tuple(field.name for field in fields(Run))
+COUNTS = (
+    "prunable_weights",
+    "kept_weights",
+    "encoder_parameters",
+    "encoder_nonzero",
+    "total_parameters",
+    "total_nonzero",
+    "sparse_bytes",
+    "dense_bytes",
+)
+COLUMNS = (
+    *RUN_COLUMNS,
+    "error",
+    "primary_metric",
+    "metric",
+    "dense",
+    "delta",
+    *(f"{kind}_{name}" for name in METRICS for kind in ("eval", "dense")),
+    "reached_density",
+    *COUNTS,
+    "used_learning_rate",
+    "seconds",
+    "threads",
+    "versions",
+    "finished",
+)
+
+Row = Mapping[str, str]
+Key = tuple[str, ...]
+
+
+class BadLog(Exception):
+    """The csv is not one of ours; the text says what to do."""
+
+
+def key_of(row: Row) -> Key:
+    """`Run.key` of a row."""
+    return tuple(row[name] for name in RUN_COLUMNS)
+
+
+class Log:
+    """The csv of finished runs; the newest row of a run counts. Nothing is ever taken out.
+
+    Args:
+        path: created, with its folder, at the first row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def rows(self) -> dict[Key, Row]:
+        """The newest row of every run, in the order of the runs' first rows. Raises BadLog."""
+        if not self._path.exists():
+            return {}
+        with self._path.open(newline="", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            reader = csv.DictReader(file)
+            if tuple(reader.fieldnames or ()) != COLUMNS:
+                raise BadLog(f"{self._path} has other columns than this script writes; move it away")
+            return {key_of(row): row for row in reader}
+
+    def append(self, row: Mapping[str, object]) -> None:
+        """Adds a row, whole or not at all; unknown values stay empty."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", newline="", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            if os.fstat(file.fileno()).st_size == 0:
+                writer.writeheader()
+            writer.writerow(row)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+class Claims:
+    """Locks by name. They are the kernel's: those of a process that died are free at once.
+
+    Args:
+        folder: of the lock files; the same for all processes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def take(self, names: Sequence[str], *, wait: bool = False) -> Iterator[bool]:
+        """Holds all of them, or none and yields False where another process has one.
+
+        Args:
+            names: without repetition.
+            wait: for the others to be done, rather than to yield False.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        mode = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+        held: list[int] = []
+        try:
+            for name in names:
+                lock = self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock"
+                held.append(os.open(lock, os.O_RDWR | os.O_CREAT, 0o644))
+                fcntl.flock(held[-1], mode)
+            taken = True
+        except BlockingIOError:
+            taken = False
+            while held:
+                os.close(held.pop())
+        try:
+            yield taken
+        finally:
+            while held:
+                os.close(held.pop())

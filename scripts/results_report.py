@@ -1,0 +1,187 @@
+"""The tables and plots of docs/results.md, from the csv."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean, stdev
+
+from results_log import Key, Row, Run
+from results_plan import DENSE, LABELS, SELF, TEACHERS
+from results_plots import Line, plot
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+NEW_PAGE = f"# Results\n\n{BEGIN}\n{END}\n"
+
+
+class BadPage(Exception):
+    """The page has no place for the tables; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A metric over seeds, as fractions; `deltas` are differences from the dense model of the same run."""
+
+    values: tuple[float, ...]
+    deltas: tuple[float, ...] = ()
+
+    @property
+    def mean(self) -> float:
+        """Over seeds."""
+        return fmean(self.values)
+
+    @property
+    def std(self) -> float:
+        """The sample's standard deviation; 0 of a single value."""
+        return stdev(self.values) if len(self.values) > 1 else 0.0
+
+    def __str__(self) -> str:
+        spread = f" ± {100 * self.std:.1f}" if len(self.values) > 1 else ""
+        delta = f", {100 * fmean(self.deltas):+.1f}" if self.deltas else ""
+        return f"{100 * self.mean:.1f}{spread} ({len(self.values)}){delta}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one model and task that have ended.
+
+    Attributes:
+        runs: with their rows, in the order of the plan.
+    """
+
+    runs: tuple[tuple[Run, Row], ...]
+
+    @property
+    def finished(self) -> tuple[tuple[Run, Row], ...]:
+        """Those that did not fail."""
+        return tuple((run, row) for run, row in self.runs if not row["error"])
+
+    @property
+    def cells(self) -> Mapping[tuple[str, str, float], Cell]:
+        """By label, teacher and density."""
+        pairs: dict[tuple[str, str, float], list[Row]] = {}
+        for run, row in self.finished:
+            pairs.setdefault((run.label, run.teacher, run.density), []).append(row)
+        return {
+            place: Cell(tuple(float(row["metric"]) for row in rows), tuple(float(row["delta"]) for row in rows))
+            for place, rows in pairs.items()
+        }
+
+    @property
+    def dense(self) -> Cell:
+        """The dense model: one value a seed, however many runs have measured it."""
+        return Cell(tuple({run.seed: float(row["dense"]) for run, row in self.finished}.values()))
+
+
+def write_report(page: Path, folder: Path, plan: Sequence[Run], rows: Mapping[Key, Row]) -> None:
+    """Rewrites what stands between the markers of `page`, and the plots in `folder`, which lies beside it.
+
+    Args:
+        page: what stands around the markers stays; a new one is made where there is none.
+        folder: for a plot of every model and task.
+        plan: rows of other runs are left out.
+        rows: of `Log.rows`.
+
+    Raises:
+        BadPage: the page has no markers.
+    """
+    text = page.read_text(encoding="utf-8") if page.exists() else NEW_PAGE
+    before, found, rest = text.partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not found or not ended:
+        raise BadPage(f"{page} lacks the lines {BEGIN} and {END}, between which the tables go; put them back")
+    ended_runs = [(run, rows[run.key]) for run in plan if run.key in rows]
+    raw = f"[runs.csv]({folder.name}/runs.csv)"
+    sections = [f"{len(ended_runs)} of {len(plan)} runs are done; raw values are in {raw}.\n"]
+    for group in _groups(ended_runs):
+        run = group.runs[0][0]
+        name = f"{run.model}-{run.task}.svg"
+        sections.append(section(group, f"{folder.name}/{name}"))
+        if group.finished:
+            _draw(group, folder / name)
+    _write(page, f"{before}{BEGIN}\n" + "\n".join(sections) + f"{END}{after}")
+
+
+def section(group: Group, picture: str) -> str:
+    """Heading, table, plot and failures of one model and task, as Markdown."""
+    run = group.runs[0][0]
+    lines = [f"### {run.model} on {run.data}", ""]
+    if group.finished:
+        lines += [_caption(group), "", *_table(group), "", f"![{run.model} on {run.data}]({picture})", ""]
+    failures = [f"- failed: {run.name}: {row['error']}" for run, row in group.runs if row["error"]]
+    return "\n".join([*lines, *failures, *([""] if failures else [])])
+
+
+def _caption(group: Group) -> str:
+    run, row = group.finished[0]
+    rates = sorted({float(row["used_learning_rate"]) for _, row in group.finished})
+    return (
+        f"{row['primary_metric']} in %: mean ± standard deviation (number of seeds), difference from the dense model "
+        f"of the same run. {run.steps:,} steps of {run.batch_size}, learning rate "
+        f"{', '.join(f'{rate:g}' for rate in rates)}."
+    )
+
+
+def _table(group: Group) -> list[str]:
+    densities = sorted({1.0, *(run.density for run, _ in group.finished)}, reverse=True)
+    cells = {**group.cells, (DENSE, "", 1.0): group.dense}
+    body = []
+    for teacher, label in product(TEACHERS, LABELS):
+        found = [cells.get((label, teacher, density)) for density in densities]
+        if any(found):
+            body.append(_line(label, teacher, ["" if cell is None else str(cell) for cell in found]))
+    counts = [
+        _line(title, "", [_count(group, density, left, of) for density in densities])
+        for title, left, of in (
+            ("weights left", "kept_weights", "prunable_weights"),
+            ("non-zero in the encoder", "encoder_nonzero", "encoder_parameters"),
+        )
+    ]
+    head = ["method", "distilled from", *(f"{density:.0%}".replace("%", " %") for density in densities)]
+    return [f"| {' | '.join(head)} |", "|---" * 2 + "|--:" * len(densities) + "|", *body, *counts]
+
+
+def _line(label: str, teacher: str, cells: Iterable[str]) -> str:
+    return f"| {label} | {_teacher_name(teacher)} | {' | '.join(cells)} |"
+
+
+def _teacher_name(teacher: str) -> str:
+    return {"": "–", SELF: "its dense self"}.get(teacher, teacher)
+
+
+def _count(group: Group, density: float, left: str, of: str) -> str:
+    if density == 1:
+        return f"{int(group.finished[0][1][of]):,}"
+    return f"{fmean(int(row[left]) for run, row in group.finished if run.density == density):,.0f}"
+
+
+def _groups(ended: Iterable[tuple[Run, Row]]) -> list[Group]:
+    groups: dict[tuple[str, str], list[tuple[Run, Row]]] = {}
+    for run, row in ended:
+        groups.setdefault((run.model, run.task), []).append((run, row))
+    return [Group(tuple(pairs)) for pairs in groups.values()]
+
+
+def _draw(group: Group, path: Path) -> None:
+    lines: dict[str, dict[str, Line]] = {teacher: {} for teacher in TEACHERS}
+    for (label, teacher, density), cell in group.cells.items():
+        if label != DENSE:
+            lines[teacher].setdefault(label, []).append((density, cell.mean, cell.std))
+    panels = {
+        f"distilled from {_teacher_name(teacher)}" if teacher else "labels alone": drawn
+        for teacher, drawn in lines.items()
+        if drawn
+    }
+    run, row = group.finished[0]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plot(path, f"{run.model} on {run.data}", row["primary_metric"], panels, group.dense.mean)
+
+
+def _write(page: Path, text: str) -> None:
+    page.parent.mkdir(parents=True, exist_ok=True)
+    aside = page.with_name(f".{page.name}.{os.getpid()}")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(page)
