@@ -15,7 +15,7 @@ from mvprune_core.compression import compress
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.interruption import Stopped, request_stop
-from mvprune_core.methods import L0, METHODS, Magnitude, Method, Movement, OneShotMagnitude, Random, SoftMovement
+from mvprune_core.methods import L0, METHODS, Magnitude, Method, Movement, OneShotMagnitude, Random, SoftMovement, TopV
 from mvprune_core.models import find_model
 from mvprune_core.result import Result
 from mvprune_core.schedule import Schedule
@@ -39,6 +39,7 @@ __all__ = [
     "SoftMovement",
     "Stopped",
     "Teacher",
+    "TopV",
     "Training",
     "compress",
     "find_model",

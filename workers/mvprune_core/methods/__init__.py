@@ -1,8 +1,11 @@
-"""Pruning methods: one file a method. A new one needs its file and its line in METHODS, nothing else."""
+"""Pruning methods: one file each; a named `Method` in a file of this folder is all that a new one needs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from mvprune_core.methods.base import Matrix, Method, Moment, TopV
@@ -12,9 +15,16 @@ from mvprune_core.methods.movement import Movement
 from mvprune_core.methods.random import Random
 from mvprune_core.methods.soft_movement import SoftMovement
 
-METHODS: Mapping[str, type[Method]] = MappingProxyType(
-    {cls.name: cls for cls in (Movement, SoftMovement, L0, Magnitude, OneShotMagnitude, Random)}
-)
+
+def _found() -> Iterator[type[Method]]:
+    for module in pkgutil.iter_modules(__path__):
+        for _, cls in inspect.getmembers(importlib.import_module(f"{__name__}.{module.name}"), inspect.isclass):
+            if issubclass(cls, Method) and "name" in vars(cls):
+                yield cls
+
+
+METHODS: Mapping[str, type[Method]] = MappingProxyType({cls.name: cls for cls in _found()})
+"""Every method by its name, in alphabetical order of the files."""
 
 
 def get_method(method: str | Method) -> Method:

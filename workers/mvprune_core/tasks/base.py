@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from mvprune_core.batching import Examples, Indices, evaluation_batches
+from mvprune_core.interruption import check_stop
 
 EVALUATION_BATCH = 64
 
@@ -43,6 +44,7 @@ def forward_passes(
     """The model's output for every example once, without gradients: indices (batch,) and what the model returned."""
     model.eval()
     for indices in evaluation_batches(examples.lengths, batch_size):
+        check_stop()
         with torch.inference_mode():
             output = model(**examples.batch(indices, device))
         yield indices, output

@@ -1,0 +1,114 @@
+"""A compression that is interrupted, by a signal or by a kill, ends as one that is not."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mvprune.data import ClassificationData
+from mvprune_core import Callback, Progress, Result, Stopped, Teacher, Training, compress, interruption, request_stop
+
+QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_requested() -> Iterator[None]:
+    yield
+    interruption._requested.clear()
+
+
+class StopIn(Callback):
+    """Asks for a stop in some phase, after some step."""
+
+    def __init__(self, phase: str, step: int = 0) -> None:
+        self.phase, self.step = phase, step
+        self.seen: list[str] = []
+
+    def on_phase(self, name: str) -> None:
+        self.seen.append(name)
+        if name == self.phase and self.step == 0:
+            request_stop()
+
+    def on_step(self, progress: Progress) -> None:
+        if (progress.phase, progress.step) == (self.phase, self.step):
+            request_stop()
+
+
+def same(first: Result, second: Result) -> bool:
+    one, two = first.model.state_dict(), second.model.state_dict()
+    return first.metrics == second.metrics and all(torch.equal(value, two[name]) for name, value in one.items())
+
+
+def test_stops_in_every_phase_change_nothing(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"density": 0.2, "method": "l0", "training": QUICK, "teacher": Teacher()}
+    whole = compress(model_folder, data, **options)
+    folder = tmp_path / "checkpoint"
+    for phase, step in (("dense", 7), ("evaluating", 0), ("teaching", 0), ("pruning", 3), ("pruning", 15)):
+        with pytest.raises(Stopped):
+            compress(model_folder, data, checkpoint=folder, callback=StopIn(phase, step), **options)
+        interruption._requested.clear()
+    last = StopIn("nothing")
+    assert same(whole, compress(model_folder, data, checkpoint=folder, callback=last, **options))
+    assert last.seen == ["loading", "pruning", "evaluating"], "nothing that was done is done again"
+
+
+def test_another_run_does_not_take_the_checkpoint_for_its_own(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"density": 0.2, "training": QUICK, "dense_baseline": False}
+    with pytest.raises(Stopped):
+        compress(model_folder, data, checkpoint=tmp_path / "c", callback=StopIn("pruning", 10), **options)
+    interruption._requested.clear()
+    other = options | {"training": replace(QUICK, learning_rate=4e-3)}
+    assert same(compress(model_folder, data, **other), compress(model_folder, data, checkpoint=tmp_path / "c", **other))
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+import torch
+from mvprune_core import Callback, Training, compress, load_task
+
+class Die(Callback):
+    def on_step(self, progress):
+        if (progress.phase, progress.step) == ("pruning", int(sys.argv[4])):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+torch.set_num_threads(1)
+model, data, folder = map(Path, sys.argv[1:4])
+task = load_task("sst2", train=data / "train.tsv", validation=data / "dev.tsv")
+result = compress(
+    model, task, density=0.2, training=Training(max_steps=20, batch_size=32, learning_rate=5e-3), dense_baseline=False,
+    callback=Die(), checkpoint=folder / "checkpoint", checkpoint_seconds=0.0,
+)
+result.save(folder / "artifact")
+"""
+
+
+def test_a_run_that_was_killed_gives_the_same_artifact(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    files = tmp_path / "data"
+    files.mkdir()
+    for name, split in (("train", data.train), ("dev", data.validation)):
+        rows = [f"{text}\t{label}" for text, label in zip(split.texts, split.labels, strict=True)]
+        (files / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+
+    def run(folder: str, killed_at: int) -> int:
+        command = [sys.executable, "-c", _KILLED, model_folder, files, tmp_path / folder, str(killed_at)]
+        (tmp_path / folder).mkdir(exist_ok=True)
+        return subprocess.run(command, check=False, capture_output=True).returncode
+
+    assert run("whole", 0) == 0
+    assert run("killed", 6) == -signal.SIGKILL
+    assert run("killed", 0) == 0
+    weights = "artifact/weights.safetensors"
+    assert (tmp_path / "killed" / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
