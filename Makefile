@@ -31,6 +31,7 @@ test: lint types proto-check ## everything CI checks
 .PHONY: bench
 bench: setup ## step time and artifact size beside their rivals (minutes; nothing else should run)
 	$(BIN)/python tests/perf/bench_step.py
+	$(BIN)/python tests/perf/bench_memory.py
 	$(BIN)/python tests/perf/bench_artifact.py
 
 .PHONY: results

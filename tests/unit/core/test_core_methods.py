@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from mvprune_core import L0, METHODS, Magnitude, Method, Movement, OneShotMagnitude, Random, Schedule, SoftMovement
+from mvprune_core import (
+    L0,
+    METHODS,
+    Magnitude,
+    Method,
+    Movement,
+    OneShotMagnitude,
+    Random,
+    Schedule,
+    SoftMovement,
+    TopV,
+)
 from mvprune_core.masking import Masks
 from mvprune_core.methods import l0
 from mvprune_core.methods.penalty import ramp, strength
@@ -133,6 +144,21 @@ def test_global_selection_is_that_of_all_matrices_together(method: Method) -> No
     expected = torch.zeros(len(together), dtype=torch.bool).index_fill_(0, kept, True)
     assert torch.equal(torch.cat([matrix.kept.reshape(-1) for matrix in masks.matrices]), expected)
     assert masks.density == 0.3
+
+
+@pytest.mark.parametrize("method", [Movement(), Magnitude()])
+@pytest.mark.parametrize("density", [0.3, 0.5, 0.01])
+def test_a_device_selects_what_the_cpu_selects(method: TopV, density: float) -> None:
+    masks = masked(blocks((6, 8), (8, 6), (4, 8)), method)
+    moment = replace(masks._moment, step=TOTAL)
+    chosen = []
+    for renew in (method.renew, lambda matrices, moment, _: method._renew_on_device(matrices, moment.target, moment)):
+        for matrix in masks.matrices:
+            matrix.mask = torch.empty_like(matrix.weight, dtype=torch.bool)
+        renew(masks.matrices, replace(moment, target=density), {})
+        chosen.append([matrix.mask for matrix in masks.matrices])
+    assert all(torch.equal(one, two) for one, two in zip(*chosen, strict=True))
+    assert [int(mask.sum()) for mask in chosen[0]] == [int(density * 48), int(density * 48), int(density * 32)]
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,15 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mvprune_core import selection
-from mvprune_core.selection import kept_count, select_top
+from mvprune_core.selection import kept_count, select_top, select_top_on_device
 
 Way = Callable[[Sequence[Tensor], int, Sequence[Tensor], int], None]
 
 
 def _on_device(importances: Sequence[Tensor], count: int, masks: Sequence[Tensor], seed: int) -> None:
     """The way of other devices; it runs on the CPU too."""
-    selection._select_on_device([importance.reshape(-1) for importance in importances], count, masks, seed)
+    together = torch.cat([importance.reshape(-1) for importance in importances])
+    keep = torch.zeros_like(together, dtype=torch.bool)
+    if count:
+        keep = select_top_on_device(together[None], count, seed)[0]
+    for mask, part in zip(masks, keep.split([mask.numel() for mask in masks]), strict=True):
+        mask.copy_(part.view(mask.shape))
 
 
 WAYS = [select_top, _on_device]
@@ -99,6 +103,15 @@ def test_ties_are_shared_out_among_matrices(way: Way) -> None:
     first, second = _run(way, [torch.zeros(64, 48)] * 2, 600).chunk(2)
     assert 220 < int(first.sum()) < 380
     assert int(first.sum() + second.sum()) == 600
+
+
+def test_rows_are_selected_each_by_itself_on_a_device() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(5, 1000, generator=generator) * torch.tensor([[1.0], [5.0], [0.1], [1.0], [0.0]])
+    keep = select_top_on_device(rows, 30, seed=1)
+    assert keep.sum(1).tolist() == [30] * 5
+    for row, mask in zip(rows[:4], keep, strict=False):
+        assert set(mask.nonzero().flatten().tolist()) == set(row.argsort(descending=True)[:30].tolist())
 
 
 @pytest.mark.parametrize("count", [0, 12])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from mvprune_core.elementwise import in_parallel
 from mvprune_core.schedule import Schedule
-from mvprune_core.selection import kept_count, select_top
+from mvprune_core.selection import kept_count, select_top, select_top_on_device
 
 Selection = Literal["local", "global"]
 
@@ -133,18 +134,35 @@ class TopV(Method):
             for matrix in matrices:
                 matrix.mask.copy_(matrix.kept)
             return density
+        scores = partial(self._importance, moment=moment)
         if self.selection == "global":
-            scores = [self._importance(matrix, index, moment) for index, matrix in enumerate(matrices)]
-            count = kept_count(sum(score.numel() for score in scores), density)
-            select_top(scores, count, [matrix.mask for matrix in matrices], moment.seed)
-            return density
+            all_scores = [scores(matrix, index) for index, matrix in enumerate(matrices)]
+            count = kept_count(sum(score.numel() for score in all_scores), density)
+            select_top(all_scores, count, [matrix.mask for matrix in matrices], moment.seed)
+        elif matrices[0].weight.device.type == "cpu":
 
-        def renew_one(index: int, matrix: Matrix) -> None:
-            count = kept_count(matrix.weight.numel(), density)
-            select_top([self._importance(matrix, index, moment)], count, [matrix.mask], moment.seed + index)
+            def renew_one(index: int, matrix: Matrix) -> None:
+                count = kept_count(matrix.weight.numel(), density)
+                select_top([scores(matrix, index)], count, [matrix.mask], moment.seed + index)
 
-        in_parallel(renew_one, matrices)
+            in_parallel(renew_one, matrices)
+        else:
+            self._renew_on_device(matrices, density, moment)
         return density
+
+    def _renew_on_device(self, matrices: Sequence[Matrix], density: float, moment: Moment) -> None:
+        """Matrices of one size together: a device is kept waiting by many small tasks."""
+        sizes: dict[int, list[tuple[int, Matrix]]] = {}
+        for index, matrix in enumerate(matrices):
+            sizes.setdefault(matrix.weight.numel(), []).append((index, matrix))
+        for size, group in sizes.items():
+            rows = torch.stack(
+                [self._importance(matrix, index, moment).detach().reshape(-1) for index, matrix in group]
+            )
+            count = kept_count(size, density)
+            keep = select_top_on_device(rows, count, moment.seed + size) if count else torch.zeros_like(rows).bool()
+            for (_, matrix), mask in zip(group, keep, strict=True):
+                matrix.mask.copy_(mask.view(matrix.mask.shape))
 
     def _importance(self, matrix: Matrix, index: int, moment: Moment) -> Tensor:
         if matrix.scores is not None:
