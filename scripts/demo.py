@@ -20,7 +20,7 @@ from demo_data import DemoInputError, build
 
 FOLDER = Path(".demo").resolve()
 BIN = Path(sys.executable).parent
-DENSITY = "0.25"
+DENSITY = "0.10"
 STEPS = "250"
 START_SECONDS = 120
 STOP_SECONDS = 30
@@ -66,7 +66,7 @@ def main() -> int:
         command = [
             "submit", "--model", str(inputs.model), "--task", "text-classification",
             "--train", str(inputs.train), "--validation", str(inputs.validation),
-            "--method", "magnitude", "--density", DENSITY, "--max-steps", STEPS, "--batch-size", "16",
+            "--method", "soft_movement", "--density", DENSITY, "--max-steps", STEPS, "--batch-size", "16",
             "--wait", "--download", str(target),
         ]  # fmt: skip
         print(f"3/4  mvpctl {' '.join(command)}", flush=True)
