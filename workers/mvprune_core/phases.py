@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ class Phases:
         self._teacher_model = self._find_teacher()
         taught_by = "" if self._teacher_model is None else model_source(self._teacher_model).sha256
         self._dense_run = identity(
-            self.model_source.sha256,
+            [self.model_source.sha256, _options(student.config), self._tokens],
             [plan.data.task.name, plan.data.fingerprint],
             asdict(self.settings),
             [plan.seed, str(plan.device), torch.get_num_threads(), versions()],
@@ -229,6 +230,11 @@ class Phases:
             [tokenizer_digest(loaded.tokenizer), _labels(loaded.config)],
         )
         return cached_examples(self._cache, key, lambda: make(loaded.tokenizer, loaded.config, max_length))
+
+
+def _options(config: Any) -> dict[str, Any]:
+    """What a model's config says beside where it came from."""
+    return {name: value for name, value in json.loads(config.to_json_string()).items() if not name.startswith("_")}
 
 
 def _labels(config: Any) -> list[str]:
