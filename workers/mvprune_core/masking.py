@@ -57,12 +57,12 @@ class Masks:
         seed: int,
         layers: Mapping[str, nn.Linear | Conv1D] | None = None,
     ) -> None:
-        self.method = method
+        self.method = method.for_run(total_steps)
         self._moment = Moment(0, total_steps, target, seed)
         self._control: dict[str, Tensor] = {}
         chosen = prunable_layers(model) if layers is None else layers
         self.matrices = [
-            _matrix(f"{name}.weight", layer.weight, method, generator_of(seed, index))
+            _matrix(f"{name}.weight", layer.weight, self.method, generator_of(seed, index))
             for index, (name, layer) in enumerate(chosen.items())
         ]
         self.renew(0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,9 @@ from mvprune_core.schedule import Schedule
 
 InitialScores = Literal["zero", "magnitude"]
 
-LEARNING_RATE = 1e-2
-_HEAD_START = 30  # steps of steady movement that the magnitude of an average weight is worth
+_HEAD_START = 0.3  # c: thirty steps of steady movement at the default learning rate
+_LEARNING_RATE = 1e-2
+_RATE_A_STEP = 1.2e-5  # of runs of less than 833 steps: the fewer gradients are heard, the less their noise may decide
 
 
 class _Movement(TopV):
@@ -24,14 +25,17 @@ class _Movement(TopV):
 
     learned: ClassVar[bool] = True
 
-    score_learning_rate: float
+    score_learning_rate: float | None
     initial_scores: InitialScores
+
+    def _rate(self, total_steps: int) -> float:
+        return self.score_learning_rate or min(_LEARNING_RATE, _RATE_A_STEP * total_steps)
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         if self.initial_scores == "zero":
             return torch.zeros_like(weight, dtype=torch.float32)
         size = weight.abs().float()
-        return size.mul_(_HEAD_START * self.score_learning_rate / size.mean().clamp_min(torch.finfo().tiny))
+        return size.mul_(_HEAD_START / size.mean().clamp_min(torch.finfo().tiny))
 
     def score_groups(self, scores: Sequence[nn.Parameter]) -> list[dict[str, Any]]:
         return [{"params": list(scores), "lr": self.score_learning_rate, "weight_decay": 0.0}]
@@ -59,7 +63,8 @@ class Movement(_Movement):
     Args:
         schedule: how the density falls to its target.
         selection: the density holds in every matrix (local), or over all together (global).
-        score_learning_rate: learning rate of the scores (AdamW, no weight decay).
+        score_learning_rate: learning rate of the scores (AdamW, no weight decay); by default 1e-2, and less in runs of
+            less than 833 steps. It decides how soon movement outweighs magnitude.
         initial_scores: magnitude, or zero as in the paper.
 
     Raises:
@@ -70,9 +75,12 @@ class Movement(_Movement):
 
     schedule: Schedule = field(default_factory=Schedule)
     selection: Selection = "local"
-    score_learning_rate: float = LEARNING_RATE
+    score_learning_rate: float | None = None
     initial_scores: InitialScores = "magnitude"
 
     def __post_init__(self) -> None:
         check_selection(self.selection)
         self._check()
+
+    def for_run(self, total_steps: int) -> Self:
+        return replace(self, score_learning_rate=self._rate(total_steps))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from mvprune_core.methods.base import Matrix, Moment, Selection
-from mvprune_core.methods.movement import LEARNING_RATE, InitialScores, _Movement
+from mvprune_core.methods.movement import InitialScores, _Movement
 from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp, strength
 from mvprune_core.options import check_not_negative
 from mvprune_core.schedule import Schedule
@@ -31,7 +31,7 @@ class SoftMovement(_Movement):
 
     Args:
         schedule: how the density falls to its target; λ(t) grows as the density falls.
-        score_learning_rate: learning rate of the scores (AdamW, no weight decay).
+        score_learning_rate: learning rate of the scores (AdamW, no weight decay); by default that of `Movement`.
         initial_scores: magnitude, or zero as in the paper.
         penalty: λ at the target density; by default the paper's 400 for BERT-base, and as much for each weight in
             models of other sizes.
@@ -43,13 +43,16 @@ class SoftMovement(_Movement):
     name: ClassVar[str] = "soft_movement"
 
     schedule: Schedule = field(default_factory=Schedule)
-    score_learning_rate: float = LEARNING_RATE
+    score_learning_rate: float | None = None
     initial_scores: InitialScores = "magnitude"
     penalty: float | None = None
 
     def __post_init__(self) -> None:
         check_not_negative("penalty", self.penalty)
         self._check()
+
+    def for_run(self, total_steps: int) -> Self:
+        return replace(self, score_learning_rate=self._rate(total_steps))
 
     @property
     def selection(self) -> Selection:  # type: ignore[override]
