@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 
 from mvprune.columns import Columns, find_columns
@@ -67,7 +67,7 @@ class ClassificationData:
     validation: Split
     more_validation: Mapping[str, Split] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of label names and all splits."""
         content: list[object] = [self.labels, self.train.fingerprint(), self.validation.fingerprint()]

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from mvprune.columns import Columns, find_column
@@ -30,7 +31,7 @@ class PassageData:
     train: tuple[str, ...]
     validation: tuple[str, ...]
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of both splits."""
         digest = hashlib.sha256()

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class QuestionAnsweringData:
     train: tuple[Question, ...]
     validation: tuple[Question, ...]
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of both splits."""
         digest = hashlib.sha256()

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -58,7 +59,7 @@ class TokenClassificationData:
     train: TaggedSplit
     validation: TaggedSplit
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of names and both splits."""
         digest = hashlib.sha256(json.dumps(self.labels).encode())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 _T = TypeVar("_T")
-_PIECE = 1 << 15
+PIECE = 1 << 16  # values that a core works on at a time: what is read twice is still in its cache
 
 
 def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
@@ -30,10 +30,9 @@ def share_gradient(grad: Tensor, weight: Tensor, masked: Tensor) -> None:
         torch.mul(grad, weight.detach(), out=masked.detach())
         grad.mul_(kept)
         return
-    # Piece by piece, so that what is read twice is still in the core's cache.
     all_grads, all_weights, all_masked = (tensor.detach().numpy().reshape(-1) for tensor in (grad, weight, masked))
-    for start in range(0, len(all_grads), _PIECE):
-        piece = slice(start, start + _PIECE)
+    for start in range(0, len(all_grads), PIECE):
+        piece = slice(start, start + PIECE)
         grads, products = all_grads[piece], all_masked[piece]
         kept_piece = products != 0
         np.multiply(grads, all_weights[piece], out=products)

@@ -24,7 +24,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune_core.elementwise import in_parallel, multiply, share_gradient
 from mvprune_core.families import prunable_layers
-from mvprune_core.methods.base import Matrix, Method, Moment, generator_of
+from mvprune_core.methods.base import Gated, Matrix, Method, Moment, generator_of
 
 _NO_MASK = torch.empty(0, dtype=torch.bool)
 
@@ -58,6 +58,7 @@ class Masks:
         layers: Mapping[str, nn.Linear | Conv1D] | None = None,
     ) -> None:
         self.method = method.for_run(total_steps)
+        self._gated = self.method if isinstance(self.method, Gated) else None
         self._moment = Moment(0, total_steps, target, seed)
         self._control: dict[str, Tensor] = {}
         chosen = prunable_layers(model) if layers is None else layers
@@ -89,7 +90,9 @@ class Masks:
 
     def score_groups(self) -> list[dict[str, Any]]:
         """The optimizer's groups of the scores."""
-        return self.method.score_groups(self.scores) if self.scores else []
+        if not self.scores:
+            return []
+        return [{"params": self.scores, "lr": self.method.score_learning_rate, "weight_decay": 0.0}]
 
     def take_gradients(self) -> None:
         """Turns the gradients of W', of one backward pass or the sum of several, into those of W and S.
@@ -101,9 +104,9 @@ class Masks:
             grad = matrix.masked.grad
             if grad is None:
                 return
-            if self.method.soft:
+            if self._gated is not None:
                 multiply(grad, matrix.weight, matrix.masked)
-                multiply(matrix.masked, self.method.slope(matrix.mask), matrix.masked)
+                multiply(matrix.masked, self._gated.slope(matrix.mask), matrix.masked)
                 multiply(grad, matrix.mask, grad)
             elif matrix.scores is None:
                 if not self._dense:
@@ -130,11 +133,11 @@ class Masks:
     @contextmanager
     def settled(self) -> Iterator[None]:
         """A context to evaluate and to store in: W' is what the method gives in the end, without noise."""
-        if not self.method.soft:
+        if self._gated is None:
             yield
             return
         noisy = [matrix.mask.clone() for matrix in self.matrices]
-        self.method.settle(self.matrices, self._control)
+        self._gated.settle(self.matrices, self._control)
         self._write()
         yield
         for matrix, mask in zip(self.matrices, noisy, strict=True):
@@ -143,8 +146,8 @@ class Masks:
 
     def finish(self) -> None:
         """Writes the final W'. Nothing else is left to do: the model is plain, with zeros."""
-        if self.method.soft:
-            self.method.settle(self.matrices, self._control)
+        if self._gated is not None:
+            self._gated.settle(self.matrices, self._control)
             self._write()
 
     def state(self) -> dict[str, Tensor]:
@@ -152,7 +155,7 @@ class Masks:
         kept = {f"control.{name}": value for name, value in self._control.items()}
         for matrix in self.matrices:
             kept[f"weight.{matrix.name}"] = matrix.weight.detach()
-            kept[f"mask.{matrix.name}"] = matrix.mask if self.method.soft else matrix.kept
+            kept[f"mask.{matrix.name}"] = matrix.kept if self._gated is None else matrix.mask
             if matrix.scores is not None:
                 kept[f"scores.{matrix.name}"] = matrix.scores.detach()
         return kept
@@ -164,7 +167,9 @@ class Masks:
         self._control = {
             name.removeprefix(prefix): value.to(device) for name, value in state.items() if name.startswith(prefix)
         }
-        self._moment = replace(self._moment, step=step, density=torch.tensor(density) if self.method.soft else density)
+        self._moment = replace(
+            self._moment, step=step, density=density if self._gated is None else torch.tensor(density)
+        )
         with self._room_for_masks():
             for matrix in self.matrices:
                 matrix.weight.detach().copy_(state[f"weight.{matrix.name}"])
@@ -180,7 +185,7 @@ class Masks:
     @contextmanager
     def _room_for_masks(self) -> Iterator[None]:
         """Hard masks are there while W' is written, when no gradients are; they would cost a byte a weight."""
-        if self.method.soft:
+        if self._gated is not None:
             yield
             return
         for matrix in self.matrices:
@@ -204,5 +209,5 @@ def _matrix(name: str, masked: Tensor, method: Method, generator: torch.Generato
         raise TypeError(f"{name} is computed, not a parameter")
     weight = nn.Parameter(masked.detach().clone(memory_format=torch.contiguous_format))
     scores = nn.Parameter(method.scores(weight.detach(), generator)) if method.learned else None
-    mask = torch.ones_like(weight, dtype=torch.float32, requires_grad=False) if method.soft else _NO_MASK
+    mask = torch.ones_like(weight, dtype=torch.float32, requires_grad=False) if isinstance(method, Gated) else _NO_MASK
     return Matrix(name, weight, masked, scores, mask)

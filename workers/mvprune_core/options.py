@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, get_args
 
 
 def check_positive(name: str, value: float | None) -> None:
@@ -15,3 +16,9 @@ def check_not_negative(name: str, value: float | None) -> None:
     """Raises ValueError unless `value` is a number of 0 or more, or None."""
     if value is not None and not 0 <= value < math.inf:
         raise ValueError(f"{name}: {value} given; a number of 0 or more is allowed")
+
+
+def check_choice(name: str, value: str, choices: Any) -> None:
+    """Raises ValueError unless `value` is one of the words of the Literal `choices`."""
+    if value not in get_args(choices):
+        raise ValueError(f"{name}: {value!r} given; one of {', '.join(get_args(choices))} is allowed")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
+
+from mvprune_core.options import check_choice
 
 Shape = Literal["cubic", "linear", "one_shot"]
 
@@ -38,8 +40,7 @@ class Schedule:
     cooldown: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.shape not in get_args(Shape):
-            raise ValueError(f"schedule.shape: {self.shape!r} given; one of {', '.join(get_args(Shape))} is allowed")
+        check_choice("schedule.shape", self.shape, Shape)
         if self.shape == "one_shot":
             if not 0 <= self.warmup <= 1:
                 raise ValueError(f"schedule.warmup: {self.warmup} given; a fraction in [0, 1] is allowed")

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-PIECE = 1 << 16  # values that a core works on at a time
+from mvprune_core.elementwise import PIECE
+
 _TIE_BITS = 12
 _SAMPLE = 1 << 15
 _LINE = 16  # values of a cache line: neighbours cost nothing to look at, and say a little less than strangers do
@@ -35,24 +36,25 @@ def select_top(importances: Sequence[Tensor], count: int, masks: Sequence[Tensor
     decided by `seed` alone, so that constant scores do not keep whole rows.
 
     Args:
-        importances: float32 tensors of any shapes, contiguous, on one device, free of NaN.
+        importances: tensors of float32 or a shorter type, of any shapes, contiguous, on one device, free of NaN.
         count: 0 ≤ count ≤ their number of entries.
         masks: bool tensors of the same shapes and device, overwritten.
         seed: of the choice among equal values.
     """
+    importances = [importance.detach().float() for importance in importances]
     size = sum(importance.numel() for importance in importances)
     if count == 0 or count == size:
         for mask in masks:
             mask.fill_(count > 0)
     elif importances[0].device.type == "cpu":
         _select_on_cpu(
-            [importance.detach().numpy().reshape(-1) for importance in importances],
+            [importance.numpy().reshape(-1) for importance in importances],
             count,
             [mask.numpy().reshape(-1) for mask in masks],
             seed,
         )
     else:
-        together = torch.cat([importance.detach().reshape(-1) for importance in importances])
+        together = torch.cat([importance.reshape(-1) for importance in importances])
         keep = select_top_on_device(together[None], count, seed)[0]
         start = 0
         for mask in masks:
@@ -66,7 +68,7 @@ def _select_on_cpu(values: Sequence[Values], count: int, masks: Sequence[NDArray
     insides, above, within = [], 0, 0
     for value, mask in zip(values, masks, strict=True):
         found = []
-        for start in range(0, len(value), PIECE):  # so that what is read twice is still in the core's cache
+        for start in range(0, len(value), PIECE):
             piece, kept = value[start : start + PIECE], mask[start : start + PIECE]
             between = piece >= low
             np.greater_equal(piece, high, out=kept)
@@ -162,5 +164,5 @@ def _reached_by(keys: Tensor, count: int | Tensor, bits: int) -> Tensor:
 
 def _ordered_key(values: Tensor) -> Tensor:
     """int32 keys in the order of float32 values: the bits of negative numbers are turned round (−0.0 = 0.0)."""
-    bits = (values + 0.0).view(torch.int32)
+    bits = (values.float() + 0.0).view(torch.int32)
     return torch.where(bits >= 0, bits, bits ^ 0x7FFFFFFF)

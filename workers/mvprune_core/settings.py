@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
-from typing import Literal, get_args
+from typing import Literal
 
 from mvprune.tasks import Task
+from mvprune_core.options import check_choice
 
 Precision = Literal["fp32", "bf16"]
 
@@ -69,10 +70,7 @@ class Training:
             if not (0 < value < math.inf or (zero_allowed and value == 0)):
                 allowed = "a number of 0 or more" if zero_allowed else "a positive number"
                 raise ValueError(f"training.{field.name}: {value} given; {allowed} is allowed")
-        if self.precision not in get_args(Precision):
-            raise ValueError(
-                f"training.precision: {self.precision!r} given; one of {', '.join(get_args(Precision))} is allowed"
-            )
+        check_choice("training.precision", self.precision, Precision)
         if self.max_steps is not None and self.epochs is not None:
             raise ValueError("training: max_steps and epochs are both given; one of them decides the length of the run")
         if self.evaluate_every is None and (self.patience is not None or self.keep_best):

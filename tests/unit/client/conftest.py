@@ -233,3 +233,10 @@ def succeeds(fake: Fake) -> str:
     fake.answers["GetJob"] = always(job("QUEUED", model_size=SIZE))
     fake.answers["WatchJob"] = watch(job("QUEUED"), running, job("SUCCEEDED", artifact=name, model_size=SIZE))
     return name
+
+
+def echo(request: Any, context: grpc.ServicerContext) -> job_pb2.Job:
+    answer = job("QUEUED")
+    answer.spec.CopyFrom(request.job.spec)
+    answer.policy.CopyFrom(request.job.policy)
+    return answer

@@ -23,7 +23,7 @@ from mvprune_core import (
     TopV,
 )
 from mvprune_core.masking import Masks
-from mvprune_core.methods import l0
+from mvprune_core.methods import Gated, l0
 from mvprune_core.methods.penalty import ramp, strength
 
 TOTAL = 10
@@ -49,11 +49,12 @@ def _identity(scores: Tensor) -> Tensor:
     return scores - scores.detach()
 
 
+@pytest.mark.parametrize("step", [TOTAL // 2, TOTAL])
 @pytest.mark.parametrize("name", METHODS)
-def test_gradients_are_those_of_autograd_on_a_reference_by_hand(name: str) -> None:
+def test_gradients_are_those_of_autograd_on_a_reference_by_hand(name: str, step: int) -> None:
     method = METHODS[name]()
     model = blocks((6, 8), (4, 6))
-    masks = masked(model, method)
+    masks = masked(model, method, step=step)
     before = [matrix.kept for matrix in masks.matrices]
     inputs, targets = torch.randn(5, 8), torch.randn(5, 4)
     first, second = model["layer"]
@@ -65,9 +66,9 @@ def test_gradients_are_those_of_autograd_on_a_reference_by_hand(name: str) -> No
     scores = [score.detach().clone().requires_grad_() for score in masks.scores]
     used = []
     for index, (weight, matrix) in enumerate(zip(weights, masks.matrices, strict=True)):
-        mask = (matrix.mask if method.soft else before[index]).float()
+        mask = (matrix.mask if isinstance(method, Gated) else before[index]).float()
         if isinstance(method, L0):  # the noise, from the gate it made where that is neither open nor closed
-            mask = _hard_concrete(scores[index], mask)
+            mask = _hard_concrete(scores[index] - masks._control["shift"], mask)
         elif scores:
             mask = mask + _identity(scores[index])
         used.append(mask * weight)
@@ -93,7 +94,7 @@ def _hard_concrete(scores: Tensor, gate: Tensor) -> Tensor:
 
 def _penalty(method: Method, masks: Masks, scores: list[Tensor]) -> Tensor | float:
     if isinstance(method, SoftMovement):
-        factor = strength(None, 400.0, masks.matrices)
+        factor = strength(None, 400.0, masks.matrices) * ramp(method.schedule, masks._moment)
         return factor * torch.stack([torch.sigmoid(score).mean() for score in scores]).mean()
     if isinstance(method, L0) and "strength" in masks._control:
         return masks._control["strength"] * torch.stack([torch.sigmoid(s - l0.SHIFT).mean() for s in scores]).mean()

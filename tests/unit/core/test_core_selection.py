@@ -40,14 +40,19 @@ def _run(way: Way, importances: Sequence[Tensor], count: int, seed: int = 0) -> 
     share=st.floats(0, 1),
     values=st.integers(1, 40),
     scale=st.sampled_from([1.0, 1e-38, 1e38]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
     seed=st.integers(0, 2**32),
 )
 def test_selects_what_a_full_sort_selects(
-    way: Way, shapes: list[tuple[int, int]], share: float, values: int, scale: float, seed: int
+    way: Way, shapes: list[tuple[int, int]], share: float, values: int, scale: float, dtype: torch.dtype, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     # few values: many ties, of both signs
-    importances = [(torch.randint(values, shape, generator=generator) - values / 2) * scale for shape in shapes]
+    if dtype == torch.float16:
+        scale = 1.0
+    importances = [
+        ((torch.randint(values, shape, generator=generator) - values / 2) * scale).to(dtype) for shape in shapes
+    ]
     together = torch.cat([importance.reshape(-1) for importance in importances])
     count = round(share * together.numel())
     kept = together[_run(way, importances, count, seed)]

@@ -8,7 +8,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from mvprune_core.methods.base import Matrix, Method, Moment, TopV
+from mvprune_core.methods.base import Gated, Matrix, Method, Moment, TopV
 from mvprune_core.methods.l0 import L0
 from mvprune_core.methods.magnitude import Magnitude, OneShotMagnitude
 from mvprune_core.methods.movement import Movement
@@ -43,6 +43,7 @@ def get_method(method: str | Method) -> Method:
 __all__ = [
     "L0",
     "METHODS",
+    "Gated",
     "Magnitude",
     "Matrix",
     "Method",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ class Matrix:
         weight: W, with its values underneath the mask too; what the optimizer moves.
         masked: the model's own parameter, W' = M ⊙ W.
         scores: S where the method learns them, float32.
-        mask: M, there while masks are renewed: bool, or float32 gates in [0, 1] of methods that are `soft`.
+        mask: M, there while masks are renewed: bool, or float32 gates in [0, 1] of methods that are `Gated`.
     """
 
     name: str
@@ -67,9 +67,9 @@ class Method(ABC):
 
     name: ClassVar[str]
     learned: ClassVar[bool] = False  # whether scores are parameters, trained beside the weights
-    soft: ClassVar[bool] = False  # whether masks are gates in [0, 1]
 
     schedule: Schedule
+    score_learning_rate: float | None = None  # of learned scores (AdamW, no weight decay)
 
     def for_run(self, total_steps: int) -> Self:
         """The method with the defaults that suit a run of so many steps."""
@@ -99,19 +99,20 @@ class Method(ABC):
             The fraction of the weights that the masks keep; at 1.0 no mask has to be written.
         """
 
-    def settle(self, matrices: Sequence[Matrix], control: dict[str, Tensor]) -> None:  # noqa: B027
-        """Writes the masks to evaluate and to store, where these are not the ones to train with."""
-
-    def score_groups(self, scores: Sequence[nn.Parameter]) -> list[dict[str, Any]]:
-        """AdamW's groups of the learned scores: their learning rate, their weight decay."""
-        return []
-
     def add_penalty(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> None:  # noqa: B027
         """Adds the gradient of the method's penalty to the gradient of the scores."""
 
+
+class Gated(Method):
+    """A method whose masks are gates in [0, 1], with a derivative; others are straight-through."""
+
+    @abstractmethod
     def slope(self, mask: Tensor) -> Tensor:
-        """∂M/∂S of a soft method, of the mask's shape. Hard masks are straight-through: it passes for 1."""
-        raise NotImplementedError
+        """∂M/∂S, of the mask's shape."""
+
+    @abstractmethod
+    def settle(self, matrices: Sequence[Matrix], control: dict[str, Tensor]) -> None:
+        """Writes the masks to evaluate and to store, in place of those to train with."""
 
 
 class TopV(Method):
@@ -174,9 +175,3 @@ def generator_of(seed: int, *path: int) -> torch.Generator:
     """A generator of the CPU for one purpose, the same whenever and wherever it is asked for."""
     words = np.random.SeedSequence((seed, *path)).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
-
-
-def check_selection(selection: str) -> None:
-    """Raises ValueError unless `selection` is "local" or "global"."""
-    if selection not in get_args(Selection):
-        raise ValueError(f"selection: {selection!r} given; one of {', '.join(get_args(Selection))} is allowed")

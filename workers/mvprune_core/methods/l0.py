@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mvprune_core.elementwise import in_parallel
-from mvprune_core.methods.base import Matrix, Method, Moment, generator_of
+from mvprune_core.methods.base import Gated, Matrix, Moment, generator_of
 from mvprune_core.methods.penalty import add_sigmoid_gradient, mean_sigmoid, strength
 from mvprune_core.options import check_not_negative, check_positive
 from mvprune_core.schedule import Schedule
@@ -32,7 +32,7 @@ _PATIENCE = 0.02  # fraction of the run after which a lasting deviation has doub
 
 
 @dataclass(frozen=True)
-class L0(Method):
+class L0(Gated):
     """L0 regularisation with hard-concrete gates (Louizos, Welling and Kingma 2018, https://arxiv.org/abs/1712.01312).
 
     Every prunable weight has a learned S = log α. With u uniform, s = σ((ln u − ln(1 − u) + S) / b) and
@@ -56,7 +56,6 @@ class L0(Method):
 
     name: ClassVar[str] = "l0"
     learned: ClassVar[bool] = True
-    soft: ClassVar[bool] = True
 
     schedule: Schedule = field(default_factory=Schedule)
     score_learning_rate: float | None = None
@@ -73,9 +72,6 @@ class L0(Method):
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return torch.full_like(weight, INITIAL, dtype=torch.float32)
-
-    def score_groups(self, scores: Sequence[nn.Parameter]) -> list[dict[str, Any]]:
-        return [{"params": list(scores), "lr": self.score_learning_rate, "weight_decay": 0.0}]
 
     def renew(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> float | Tensor:
         if moment.target == 1:

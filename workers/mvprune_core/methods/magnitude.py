@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from mvprune_core.methods.base import Selection, TopV, check_selection
+from mvprune_core.methods.base import Selection, TopV
+from mvprune_core.options import check_choice
 from mvprune_core.schedule import Schedule
 
 When = Literal["before", "after"]
@@ -32,7 +33,7 @@ class Magnitude(TopV):
     selection: Selection = "local"
 
     def __post_init__(self) -> None:
-        check_selection(self.selection)
+        check_choice("selection", self.selection, Selection)
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return weight.abs()
@@ -54,9 +55,8 @@ class OneShotMagnitude(TopV):
     selection: Selection = "local"
 
     def __post_init__(self) -> None:
-        check_selection(self.selection)
-        if self.when not in get_args(When):
-            raise ValueError(f"when: {self.when!r} given; one of {', '.join(get_args(When))} is allowed")
+        check_choice("selection", self.selection, Selection)
+        check_choice("when", self.when, When)
 
     @property
     def schedule(self) -> Schedule:  # type: ignore[override]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import ClassVar, Literal, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mvprune_core.methods.base import Selection, TopV, check_selection
-from mvprune_core.options import check_positive
+from mvprune_core.methods.base import Selection, TopV
+from mvprune_core.options import check_choice, check_positive
 from mvprune_core.schedule import Schedule
 
 InitialScores = Literal["zero", "magnitude"]
@@ -20,16 +19,24 @@ _LEARNING_RATE = 1e-2
 _RATE_A_STEP = 1.2e-5  # of runs of less than 833 steps: the fewer gradients are heard, the less their noise may decide
 
 
-class _Movement(TopV):
-    """What hard and soft movement share: how the scores start and how they learn."""
+@dataclass(frozen=True)
+class MovementScores(TopV):
+    """What hard and soft movement share: how the scores start and how they learn; see `Movement`."""
 
     learned: ClassVar[bool] = True
 
-    score_learning_rate: float | None
-    initial_scores: InitialScores
+    schedule: Schedule = field(default_factory=Schedule)
+    score_learning_rate: float | None = None
+    initial_scores: InitialScores = "magnitude"
 
-    def _rate(self, total_steps: int) -> float:
-        return self.score_learning_rate or min(_LEARNING_RATE, _RATE_A_STEP * total_steps)
+    def __post_init__(self) -> None:
+        check_positive("score_learning_rate", self.score_learning_rate)
+        check_choice("initial_scores", self.initial_scores, InitialScores)
+
+    def for_run(self, total_steps: int) -> Self:
+        return replace(
+            self, score_learning_rate=self.score_learning_rate or min(_LEARNING_RATE, _RATE_A_STEP * total_steps)
+        )
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         if self.initial_scores == "zero":
@@ -37,19 +44,9 @@ class _Movement(TopV):
         size = weight.abs().float()
         return size.mul_(_HEAD_START / size.mean().clamp_min(torch.finfo().tiny))
 
-    def score_groups(self, scores: Sequence[nn.Parameter]) -> list[dict[str, Any]]:
-        return [{"params": list(scores), "lr": self.score_learning_rate, "weight_decay": 0.0}]
-
-    def _check(self) -> None:
-        check_positive("score_learning_rate", self.score_learning_rate)
-        if self.initial_scores not in get_args(InitialScores):
-            raise ValueError(
-                f"initial_scores: {self.initial_scores!r} given; one of {', '.join(get_args(InitialScores))} is allowed"
-            )
-
 
 @dataclass(frozen=True)
-class Movement(_Movement):
+class Movement(MovementScores):
     """Movement pruning, hard top-v (Sanh, Wolf and Rush 2020, https://arxiv.org/abs/2005.07683, section 3).
 
     Every prunable weight W has a learned score S. The forward pass uses W' = M ⊙ W with M = top-v(S); the backward
@@ -73,14 +70,8 @@ class Movement(_Movement):
 
     name: ClassVar[str] = "movement"
 
-    schedule: Schedule = field(default_factory=Schedule)
     selection: Selection = "local"
-    score_learning_rate: float | None = None
-    initial_scores: InitialScores = "magnitude"
 
     def __post_init__(self) -> None:
-        check_selection(self.selection)
-        self._check()
-
-    def for_run(self, total_steps: int) -> Self:
-        return replace(self, score_learning_rate=self._rate(total_steps))
+        super().__post_init__()
+        check_choice("selection", self.selection, Selection)

@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mvprune_core.methods.base import Selection, TopV, check_selection
+from mvprune_core.methods.base import Selection, TopV
+from mvprune_core.options import check_choice
 from mvprune_core.schedule import Schedule
 
 
@@ -28,7 +29,7 @@ class Random(TopV):
     selection: Selection = "local"
 
     def __post_init__(self) -> None:
-        check_selection(self.selection)
+        check_choice("selection", self.selection, Selection)
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return torch.rand(weight.shape, generator=generator).to(weight.device)

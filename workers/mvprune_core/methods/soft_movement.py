@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from mvprune_core.methods.base import Matrix, Moment, Selection
-from mvprune_core.methods.movement import InitialScores, _Movement
+from mvprune_core.methods.movement import MovementScores
 from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp, strength
 from mvprune_core.options import check_not_negative
-from mvprune_core.schedule import Schedule
 
 _PENALTY = 400.0
 
 
 @dataclass(frozen=True)
-class SoftMovement(_Movement):
+class SoftMovement(MovementScores):
     """Soft movement pruning (Sanh, Wolf and Rush 2020, https://arxiv.org/abs/2005.07683, section 4).
 
     The forward pass uses W' = M ⊙ W with M = [σ(S) > τ], the same τ for every matrix; gradients are those of movement
@@ -42,17 +41,11 @@ class SoftMovement(_Movement):
 
     name: ClassVar[str] = "soft_movement"
 
-    schedule: Schedule = field(default_factory=Schedule)
-    score_learning_rate: float | None = None
-    initial_scores: InitialScores = "magnitude"
     penalty: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_not_negative("penalty", self.penalty)
-        self._check()
-
-    def for_run(self, total_steps: int) -> Self:
-        return replace(self, score_learning_rate=self._rate(total_steps))
 
     @property
     def selection(self) -> Selection:  # type: ignore[override]

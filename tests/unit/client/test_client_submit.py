@@ -1,0 +1,260 @@
+"""Client: submitting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import mvprune
+from mvprune import Client
+from mvprune.v1 import job_pb2
+
+from .conftest import Fake, echo, refuse
+
+
+def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> None:
+    fake.answers["CreateJob"] = echo
+    submitted = client.submit(
+        model="bert-base-uncased",
+        task="mrpc",
+        density=0.03,
+        dataset="nyu-mll/glue",
+        dataset_config="mrpc",
+        text_column="a",
+        text_pair_column="b",
+        label_column="c",
+        model_revision="main",
+        include=["*.attention.*", "*.dense"],
+        exclude=("*.0.*",),
+        allow_density_miss=True,
+        teacher="org/teacher",
+        teacher_revision="v1",
+        temperature=4.0,
+        alpha=0.0,
+        seed=7,
+        max_steps=10,
+        epochs=2.5,
+        batch_size=8,
+        learning_rate=1e-4,
+        weight_decay=0.0,
+        max_length=64,
+        accumulation_steps=2,
+        precision="bf16",
+        train_embeddings=True,
+        compile=False,
+        gradient_checkpointing=True,
+        deterministic=True,
+        evaluate_every=5,
+        patience=3,
+        keep_best=True,
+        gpus=0.0,
+        cpus=1.5,
+        memory_bytes=8 << 30,
+        max_attempts=2,
+        display_name="mine",
+        labels={"team": "search"},
+        score_learning_rate=0.1,
+        selection="global",
+        initial_scores="zero",
+        shape="one_shot",
+        warmup=0.05,
+        cooldown=0.3,
+    )
+    request = fake.asked("CreateJob")
+    assert request.parent == "projects/default"
+    assert 1 <= len(request.request_id) <= 64
+    spec, policy = request.job.spec, request.job.policy
+    assert (spec.model, spec.model_revision, spec.task, spec.seed) == ("bert-base-uncased", "main", "mrpc", 7)
+    assert spec.target_density == 0.03
+    assert spec.dataset == job_pb2.Dataset(
+        hub_id="nyu-mll/glue", hub_config="mrpc", text_column="a", text_pair_column="b", label_column="c"
+    )
+    assert spec.movement == job_pb2.MovementPruning(
+        schedule=job_pb2.Schedule(warmup=0.05, cooldown=0.3, shape="ONE_SHOT"),
+        score_learning_rate=0.1,
+        selection="GLOBAL",
+        initial_scores="ZERO",
+    )
+    assert spec.training == job_pb2.Training(
+        max_steps=10,
+        epochs=2.5,
+        batch_size=8,
+        learning_rate=1e-4,
+        weight_decay=0.0,
+        max_length=64,
+        accumulation_steps=2,
+        precision="BF16",
+        train_embeddings=True,
+        compile=False,
+        gradient_checkpointing=True,
+        deterministic=True,
+        evaluate_every=5,
+        patience=3,
+        keep_best=True,
+    )
+    assert spec.training.HasField("weight_decay")
+    assert spec.training.HasField("compile")
+    assert spec.teacher == job_pb2.Teacher(model="org/teacher", revision="v1", temperature=4.0, alpha=0.0)
+    assert (list(spec.include), list(spec.exclude)) == (["*.attention.*", "*.dense"], ["*.0.*"])
+    assert spec.allow_density_miss
+    assert policy.resources == job_pb2.Resources(gpus=0.0, cpus=1.5, memory_bytes=8 << 30)
+    assert policy.resources.HasField("gpus")
+    assert policy.max_attempts == 2
+    assert request.job.display_name == "mine"
+    assert dict(request.job.labels) == {"team": "search"}
+    # and back
+    assert submitted.spec.method == "movement"
+    assert submitted.spec.method_options == {
+        "warmup": 0.05,
+        "cooldown": 0.3,
+        "shape": "one_shot",
+        "score_learning_rate": 0.1,
+        "selection": "global",
+        "initial_scores": "zero",
+    }
+    assert submitted.spec.training == mvprune.Training(
+        10, 2.5, 8, 1e-4, 0.0, 64, 2, "bf16", True, False, True, True, 5, 3, True
+    )
+    assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, None)
+    assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, "v1", 4.0, 0.0)
+    assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
+    assert submitted.spec.allow_density_miss
+
+
+METHODS = {
+    "movement": ["warmup", "cooldown", "shape", "score_learning_rate", "selection", "initial_scores"],
+    "soft_movement": ["warmup", "cooldown", "shape", "score_learning_rate", "penalty", "initial_scores"],
+    "l0": ["warmup", "cooldown", "shape", "score_learning_rate", "penalty"],
+    "magnitude": ["warmup", "cooldown", "shape", "selection"],
+    "one_shot_magnitude": ["when", "selection"],
+    "random": ["warmup", "cooldown", "shape", "selection"],
+}
+WORDS = {"shape": "linear", "selection": "local", "initial_scores": "magnitude", "when": "before"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_takes_its_options_and_no_other(fake: Fake, client: Client, method: str) -> None:
+    fake.answers["CreateJob"] = echo
+    options = {name: WORDS.get(name, 0.25) for name in METHODS[method]}
+    job = client.submit(model="m", task="sst2", density=0.5, method=method, **options)
+    assert (job.spec.method, job.spec.method_options) == (method, options)
+    for other in {name for names in METHODS.values() for name in names} - set(options):
+        with pytest.raises(mvprune.InvalidArgument, match=f"the options of {method}"):
+            client.submit(model="m", task="sst2", density=0.5, method=method, **{other: WORDS.get(other, 0.25)})
+
+
+def test_a_teacher_is_a_model_a_job_or_one_that_is_trained(
+    fake: Fake, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answers["CreateJob"] = echo
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train").mkdir()
+
+    def sent(teacher: Any) -> tuple[Any, mvprune.Teacher | None]:
+        job = client.submit(model="m", task="sst2", density=0.5, teacher=teacher)
+        return fake.requests["CreateJob"][-1].job.spec.teacher, job.spec.teacher
+
+    assert sent("train") == (job_pb2.Teacher(train=True), mvprune.Teacher("", "", True, "", None, None))
+    assert sent("job:sst2-k3")[0] == job_pb2.Teacher(job="sst2-k3")
+    assert sent("job:projects/p/jobs/j")[0] == job_pb2.Teacher(job="projects/p/jobs/j")
+    earlier = client.submit(model="m", task="sst2", density=0.5)
+    assert sent(earlier)[1] == mvprune.Teacher("", earlier.name, False, "", None, None)
+    assert sent("./train")[0] == sent(Path("train"))[0] == job_pb2.Teacher(model=str(tmp_path / "train"))
+    assert sent("") == (job_pb2.Teacher(), None)
+
+
+def test_what_is_left_out_stays_unset(fake: Fake, client: Client) -> None:
+    fake.answers["CreateJob"] = echo
+    client.submit(model="m", task="sst2", density=0.5, method="magnitude", score_learning_rate=None)
+    spec = fake.asked("CreateJob").job.spec
+    assert spec == job_pb2.CompressionSpec(
+        model="m", task="sst2", target_density=0.5, magnitude=job_pb2.MagnitudePruning()
+    )
+
+
+@pytest.mark.parametrize("own", [{"train": "train.jsonl", "validation": "dev.tsv"}, {"dataset": "org/data"}])
+def test_own_data_without_a_task_is_text_classification(fake: Fake, client: Client, own: dict[str, str]) -> None:
+    fake.answers["CreateJob"] = echo
+    client.submit(model="m", density=0.5, **own)
+    assert fake.asked("CreateJob").job.spec.task == "text-classification"
+
+
+def test_paths_are_made_absolute_and_hub_ids_are_not(
+    fake: Fake, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answers["CreateJob"] = echo
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "bert").mkdir(parents=True)
+    monkeypatch.setenv("HOME", "/home/someone")
+    given_and_sent = {
+        "models/bert": str(tmp_path / "models/bert"),
+        "./absent": str(tmp_path / "absent"),
+        "../up": str(tmp_path / "../up"),
+        "~/m": "/home/someone/m",
+        "/srv/m": "/srv/m",
+        "google-bert/bert-base-uncased": "google-bert/bert-base-uncased",
+        "bert": "bert",
+    }
+    for given in given_and_sent:
+        client.submit(model=given, task="sst2", density=0.5)
+    client.submit(model=Path("absent"), train="t.csv", validation=Path("v.csv"), density=0.5)
+    sent = [request.job.spec for request in fake.requests["CreateJob"]]
+    assert [spec.model for spec in sent[:-1]] == list(given_and_sent.values())
+    assert sent[-1].model == str(tmp_path / "absent")
+    assert sent[-1].dataset == job_pb2.Dataset(train=str(tmp_path / "t.csv"), validation=str(tmp_path / "v.csv"))
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "description"),
+    [
+        (
+            {"method": "l1"},
+            "job.spec.method",
+            "got 'l1'; allowed: movement, soft_movement, l0, magnitude, one_shot_magnitude, random",
+        ),
+        (
+            {"method": "magnitude", "score_learning_rate": 0.1},
+            "job.spec.magnitude.score_learning_rate",
+            "got '0.1'; allowed: warmup, cooldown, shape, selection (the options of magnitude)",
+        ),
+        ({"shape": "square"}, "job.spec.movement.schedule.shape", "got 'square'; allowed: cubic, linear, one_shot"),
+        (
+            {"shape": "shape_unspecified"},
+            "job.spec.movement.schedule.shape",
+            "got 'shape_unspecified'; allowed: cubic, linear, one_shot",
+        ),
+        ({"precision": 16}, "job.spec.training.precision", "got '16'; allowed: fp32, bf16"),
+        (
+            {"include": "*.query"},
+            "job.spec.include",
+            "got '*.query'; allowed: a list of patterns over names of modules",
+        ),
+        ({"teacher_revision": 3}, "job.spec.teacher.revision", "got '3'; allowed: text"),
+        ({"max_steps": "many"}, "job.spec.training.max_steps", "got 'many'; allowed: a whole number that fits"),
+        ({"density": "x"}, "job.spec.target_density", "got 'x'; allowed: a number"),
+        (
+            {"batch_size": 1 << 40},
+            "job.spec.training.batch_size",
+            f"got '{1 << 40}'; allowed: a whole number that fits",
+        ),
+    ],
+)
+def test_mistakes_that_the_client_can_see(client: Client, options: Any, field: str, description: str) -> None:
+    with pytest.raises(mvprune.InvalidArgument) as caught:
+        client.submit(**{"model": "m", "task": "sst2", "density": 0.5, **options})
+    assert caught.value.violations == (mvprune.FieldViolation(field, description),)
+
+
+def test_violations_of_the_server(fake: Fake, client: Client) -> None:
+    violations = {"job.spec.target_density": "got 'nan'; allowed: (0, 1]"}
+    fake.answers["CreateJob"] = lambda request, context: refuse(
+        context, grpc.StatusCode.INVALID_ARGUMENT, "bad", violations=violations
+    )
+    with pytest.raises(mvprune.InvalidArgument) as caught:
+        client.submit(model="m", task="sst2", density=float("nan"))
+    assert caught.value.violations == (("job.spec.target_density", "got 'nan'; allowed: (0, 1]"),)
+    assert str(caught.value) == "job.spec.target_density: got 'nan'; allowed: (0, 1]"
+    assert caught.value.__cause__ is None  # nothing of gRPC reaches the user
