@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Artifact(_message.Message):
-    __slots__ = ("name", "job", "attempt", "files", "total_bytes", "metrics", "primary_metric", "accounting", "create_time")
+    __slots__ = ("name", "job", "attempt", "files", "total_bytes", "metrics", "primary_metric", "accounting", "create_time", "expire_time")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,7 @@ class Artifact(_message.Message):
     PRIMARY_METRIC_FIELD_NUMBER: _ClassVar[int]
     ACCOUNTING_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
     name: str
     job: str
     attempt: int
@@ -34,7 +35,8 @@ class Artifact(_message.Message):
     primary_metric: str
     accounting: Accounting
     create_time: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., files: _Optional[_Iterable[_Union[ArtifactFile, _Mapping]]] = ..., total_bytes: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., primary_metric: _Optional[str] = ..., accounting: _Optional[_Union[Accounting, _Mapping]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    expire_time: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., files: _Optional[_Iterable[_Union[ArtifactFile, _Mapping]]] = ..., total_bytes: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., primary_metric: _Optional[str] = ..., accounting: _Optional[_Union[Accounting, _Mapping]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ArtifactFile(_message.Message):
     __slots__ = ("path", "size_bytes", "sha256", "media_type")

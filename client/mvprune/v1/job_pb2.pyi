@@ -18,7 +18,7 @@ LOCAL: Selection
 GLOBAL: Selection
 
 class Job(_message.Message):
-    __slots__ = ("name", "uid", "display_name", "spec", "policy", "labels", "state", "state_reason", "progress", "attempt", "model_size", "artifact", "failure", "metrics", "create_time", "start_time", "end_time", "update_time", "etag")
+    __slots__ = ("name", "uid", "display_name", "spec", "policy", "labels", "state", "state_reason", "progress", "attempt", "model_size", "artifact", "failure", "metrics", "creator", "create_time", "start_time", "end_time", "update_time", "etag", "expire_time")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Job.State]
@@ -67,11 +67,13 @@ class Job(_message.Message):
     ARTIFACT_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    CREATOR_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
     UPDATE_TIME_FIELD_NUMBER: _ClassVar[int]
     ETAG_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
     name: str
     uid: str
     display_name: str
@@ -86,12 +88,14 @@ class Job(_message.Message):
     artifact: str
     failure: Failure
     metrics: _containers.ScalarMap[str, float]
+    creator: str
     create_time: _timestamp_pb2.Timestamp
     start_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
     update_time: _timestamp_pb2.Timestamp
     etag: str
-    def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ...) -> None: ...
+    expire_time: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., creator: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class CompressionSpec(_message.Message):
     __slots__ = ("model", "model_revision", "task", "dataset", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "target_density", "teacher", "seed", "training", "include", "exclude", "allow_density_miss")
@@ -302,14 +306,26 @@ class Teacher(_message.Message):
     def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., train: bool = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ...) -> None: ...
 
 class ExecutionPolicy(_message.Message):
-    __slots__ = ("resources", "max_attempts", "start_timeout")
+    __slots__ = ("resources", "max_attempts", "start_timeout", "priority", "max_runtime", "max_queue_time", "allow_smaller_batch", "retention", "checkpoint_interval")
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     START_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    MAX_RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_SMALLER_BATCH_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     resources: Resources
     max_attempts: int
     start_timeout: _duration_pb2.Duration
-    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., max_attempts: _Optional[int] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    priority: int
+    max_runtime: _duration_pb2.Duration
+    max_queue_time: _duration_pb2.Duration
+    allow_smaller_batch: bool
+    retention: _duration_pb2.Duration
+    checkpoint_interval: _duration_pb2.Duration
+    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., max_attempts: _Optional[int] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[int] = ..., max_runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., allow_smaller_batch: bool = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Resources(_message.Message):
     __slots__ = ("gpus", "cpus", "memory_bytes")
@@ -352,6 +368,8 @@ class Failure(_message.Message):
         MISSING_DEPENDENCY: _ClassVar[Failure.Reason]
         PREEMPTED: _ClassVar[Failure.Reason]
         TEACHER_FAILED: _ClassVar[Failure.Reason]
+        MAX_RUNTIME: _ClassVar[Failure.Reason]
+        MAX_QUEUE_TIME: _ClassVar[Failure.Reason]
     REASON_UNSPECIFIED: Failure.Reason
     INVALID_MODEL: Failure.Reason
     INVALID_DATASET: Failure.Reason
@@ -369,6 +387,8 @@ class Failure(_message.Message):
     MISSING_DEPENDENCY: Failure.Reason
     PREEMPTED: Failure.Reason
     TEACHER_FAILED: Failure.Reason
+    MAX_RUNTIME: Failure.Reason
+    MAX_QUEUE_TIME: Failure.Reason
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     reason: Failure.Reason
@@ -491,14 +511,18 @@ class GetJobRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
-    __slots__ = ("parent", "page_size", "page_token")
+    __slots__ = ("parent", "page_size", "page_token", "filter", "order_by")
     PARENT_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    ORDER_BY_FIELD_NUMBER: _ClassVar[int]
     parent: str
     page_size: int
     page_token: str
-    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    filter: str
+    order_by: str
+    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., filter: _Optional[str] = ..., order_by: _Optional[str] = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
     __slots__ = ("jobs", "next_page_token")
@@ -529,20 +553,26 @@ class WatchJobResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., job: _Optional[_Union[Job, _Mapping]] = ..., events: _Optional[_Iterable[_Union[JobEvent, _Mapping]]] = ..., done: bool = ...) -> None: ...
 
 class CancelJobRequest(_message.Message):
-    __slots__ = ("name", "reason", "grace")
+    __slots__ = ("name", "reason", "grace", "etag")
     NAME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     GRACE_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
     name: str
     reason: str
     grace: _duration_pb2.Duration
-    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., grace: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    etag: str
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., grace: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., etag: _Optional[str] = ...) -> None: ...
 
 class RetryJobRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "etag", "from_scratch")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    FROM_SCRATCH_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    etag: str
+    from_scratch: bool
+    def __init__(self, name: _Optional[str] = ..., etag: _Optional[str] = ..., from_scratch: bool = ...) -> None: ...
 
 class DeleteJobRequest(_message.Message):
     __slots__ = ("name", "etag", "allow_missing")

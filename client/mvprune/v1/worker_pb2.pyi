@@ -16,6 +16,16 @@ class Lease(_message.Message):
     fencing_token: int
     def __init__(self, attempt: _Optional[str] = ..., fencing_token: _Optional[int] = ...) -> None: ...
 
+class Checkpoint(_message.Message):
+    __slots__ = ("attempt_uid", "step", "manifest_sha256")
+    ATTEMPT_UID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
+    attempt_uid: str
+    step: int
+    manifest_sha256: str
+    def __init__(self, attempt_uid: _Optional[str] = ..., step: _Optional[int] = ..., manifest_sha256: _Optional[str] = ...) -> None: ...
+
 class ClaimAttemptRequest(_message.Message):
     __slots__ = ("lease", "runner_id", "node")
     LEASE_FIELD_NUMBER: _ClassVar[int]
@@ -27,18 +37,24 @@ class ClaimAttemptRequest(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., runner_id: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
 
 class ClaimAttemptResponse(_message.Message):
-    __slots__ = ("spec", "lease_ttl", "heartbeat_interval", "log_offset", "teacher_manifest_sha256")
+    __slots__ = ("spec", "lease_ttl", "heartbeat_interval", "log_offset", "teacher_manifest_sha256", "checkpoints", "checkpoint_interval", "accumulation_factor")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     LEASE_TTL_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
     TEACHER_MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    ACCUMULATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
     spec: _job_pb2.CompressionSpec
     lease_ttl: _duration_pb2.Duration
     heartbeat_interval: _duration_pb2.Duration
     log_offset: int
     teacher_manifest_sha256: str
-    def __init__(self, spec: _Optional[_Union[_job_pb2.CompressionSpec, _Mapping]] = ..., lease_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., heartbeat_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., log_offset: _Optional[int] = ..., teacher_manifest_sha256: _Optional[str] = ...) -> None: ...
+    checkpoints: _containers.RepeatedCompositeFieldContainer[Checkpoint]
+    checkpoint_interval: _duration_pb2.Duration
+    accumulation_factor: int
+    def __init__(self, spec: _Optional[_Union[_job_pb2.CompressionSpec, _Mapping]] = ..., lease_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., heartbeat_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., log_offset: _Optional[int] = ..., teacher_manifest_sha256: _Optional[str] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., accumulation_factor: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("lease", "progress")
@@ -89,6 +105,20 @@ class ReportMetricsRequest(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., points: _Optional[_Iterable[_Union[_job_pb2.MetricPoint, _Mapping]]] = ...) -> None: ...
 
 class ReportMetricsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CommitCheckpointRequest(_message.Message):
+    __slots__ = ("lease", "step", "manifest_sha256")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    step: int
+    manifest_sha256: str
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., step: _Optional[int] = ..., manifest_sha256: _Optional[str] = ...) -> None: ...
+
+class CommitCheckpointResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

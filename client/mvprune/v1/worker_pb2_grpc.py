@@ -36,6 +36,11 @@ class WorkerServiceStub(object):
                 request_serializer=mvprune_dot_v1_dot_worker__pb2.ReportMetricsRequest.SerializeToString,
                 response_deserializer=mvprune_dot_v1_dot_worker__pb2.ReportMetricsResponse.FromString,
                 )
+        self.CommitCheckpoint = channel.unary_unary(
+                '/mvprune.v1.WorkerService/CommitCheckpoint',
+                request_serializer=mvprune_dot_v1_dot_worker__pb2.CommitCheckpointRequest.SerializeToString,
+                response_deserializer=mvprune_dot_v1_dot_worker__pb2.CommitCheckpointResponse.FromString,
+                )
         self.CompleteAttempt = channel.unary_unary(
                 '/mvprune.v1.WorkerService/CompleteAttempt',
                 request_serializer=mvprune_dot_v1_dot_worker__pb2.CompleteAttemptRequest.SerializeToString,
@@ -76,6 +81,13 @@ class WorkerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CommitCheckpoint(self, request, context):
+        """Makes an uploaded checkpoint one that later attempts may resume from. Repeating it is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CompleteAttempt(self, request, context):
         """Offers the attempt's outcome. Repeating it is harmless.
         """
@@ -105,6 +117,11 @@ def add_WorkerServiceServicer_to_server(servicer, server):
                     servicer.ReportMetrics,
                     request_deserializer=mvprune_dot_v1_dot_worker__pb2.ReportMetricsRequest.FromString,
                     response_serializer=mvprune_dot_v1_dot_worker__pb2.ReportMetricsResponse.SerializeToString,
+            ),
+            'CommitCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitCheckpoint,
+                    request_deserializer=mvprune_dot_v1_dot_worker__pb2.CommitCheckpointRequest.FromString,
+                    response_serializer=mvprune_dot_v1_dot_worker__pb2.CommitCheckpointResponse.SerializeToString,
             ),
             'CompleteAttempt': grpc.unary_unary_rpc_method_handler(
                     servicer.CompleteAttempt,
@@ -188,6 +205,23 @@ class WorkerService(object):
         return grpc.experimental.unary_unary(request, target, '/mvprune.v1.WorkerService/ReportMetrics',
             mvprune_dot_v1_dot_worker__pb2.ReportMetricsRequest.SerializeToString,
             mvprune_dot_v1_dot_worker__pb2.ReportMetricsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def CommitCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/mvprune.v1.WorkerService/CommitCheckpoint',
+            mvprune_dot_v1_dot_worker__pb2.CommitCheckpointRequest.SerializeToString,
+            mvprune_dot_v1_dot_worker__pb2.CommitCheckpointResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
