@@ -1,42 +1,71 @@
-"""Bytes and time of the sparse artifact, BERT-base's encoder, against what one would do without it.
+"""Bytes and time of the sparse artifact, BERT-base's shape, against what one would do without it.
 
-Run: make bench. One thread, minimum of N. Kept positions are random, which is the hardest case for any coding.
+Run: make bench. One thread, minimum of N. Kept positions are random, which is the hardest case for any coding, and
+values are normally distributed.
 
-dense + zstd   all weights in fp32, zeros included, compressed by zstd: the honest baseline
-CSR int32      torch's compressed rows: int32 columns and row starts, fp32 values
+dense + zstd     all weights in fp32, zeros included, compressed by zstd: the honest baseline
+CSR int64        torch's compressed rows: int64 columns and row starts, fp32 values; CSR int32 has narrower indices
+bitmask + fp16   one bit for every weight and the kept weights in fp16, compressed by zstd
 """
 
 from __future__ import annotations
 
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zstandard
 from rich.console import Console
 from rich.table import Table
 
-from mvprune.artifact import read_weights, write_weights
+from mvprune.artifact import Coding, Values, read_weights, write_weights
+from mvprune.artifact.values import rounded
 
 MATRICES = [(768, 768)] * 4 + [(768, 3072), (3072, 768)]
 LAYERS = 12
+TABLES = [(30522, 768), (512, 768), (2, 768)]
+POOLER = [(768, 768)]
 ROUNDS = 3
+# density, kept weights, embeddings (None: the encoder alone) and how many times smaller than fp32 the aim is.
+AIMS = (
+    (0.03, Values.FP16, None, 45),
+    (0.03, Values.INT8, None, 70),
+    (0.1, Values.FP16, None, 15),
+    (0.1, Values.INT8, None, 25),
+    (0.03, Values.FP16, Values.FP16, None),
+    (0.03, Values.FP16, Values.INT8, 15),
+    (0.03, Values.INT8, Values.INT8, 15),
+)
+
+Tensors = dict[str, np.ndarray[Any, Any]]
 
 
-def weights(density: float) -> dict[str, np.ndarray]:
+def encoder(density: float) -> Tensors:
     """The 72 matrices, with exactly the asked number of non-zeros each."""
     source = np.random.default_rng(0)
     tensors = {}
     for layer in range(LAYERS):
         for index, shape in enumerate(MATRICES):
-            flat = np.zeros(shape[0] * shape[1], np.float16)
+            flat = np.zeros(shape[0] * shape[1], np.float32)
             kept = source.choice(flat.size, int(density * flat.size), replace=False)
-            flat[kept] = source.normal(0, 0.05, kept.size).astype(np.float16)
-            flat[kept] += (flat[kept] == 0) * np.float16(0.01)
+            flat[kept] = source.normal(0, 0.05, kept.size)
             tensors[f"{layer}.{index}.weight"] = flat.reshape(shape)
     return tensors
+
+
+def others() -> Tensors:
+    """What is not pruned: embeddings, pooler, and the biases and norms of every layer."""
+    source = np.random.default_rng(1)
+    shapes = [*TABLES, *POOLER, *[(768,)] * (2 + 1 + LAYERS * 9), *[(3072,)] * LAYERS]
+    return {f"other.{index}": source.normal(0, 0.04, shape).astype(np.float32) for index, shape in enumerate(shapes)}
 
 
 def fastest(work: Callable[[], object]) -> float:
@@ -49,30 +78,71 @@ def fastest(work: Callable[[], object]) -> float:
     return min(times)
 
 
+def stored(tensors: Tensors, pruned: Iterable[str], coding: Coding) -> Tensors:
+    """The tensors, rounded to what the file holds."""
+    names = set(pruned)
+    kinds = {name: coding.of(pruned=name in names, dimensions=array.ndim) for name, array in tensors.items()}
+    return {name: rounded(array, kinds[name]) for name, array in tensors.items()}
+
+
+def over_entropy(path: Path, density: float) -> float:
+    """Bytes of all positions in a file, over the entropy of that many random positions."""
+    content = path.read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    ends = [entry["data_offsets"] for name, entry in header.items() if name.endswith("::positions")]
+    elements = LAYERS * sum(rows * columns for rows, columns in MATRICES)
+    bits = -density * np.log2(density) - (1 - density) * np.log2(1 - density)
+    return float(sum(end - begin for begin, end in ends) / (elements * bits / 8))
+
+
+def rivals(tensors: Tensors) -> dict[str, int]:
+    """Bytes of other ways to store the pruned matrices."""
+    pack = zstandard.ZstdCompressor(level=3).compress
+    kept = sum(int(np.count_nonzero(tensor)) for tensor in tensors.values())
+    starts = sum(len(tensor) + 1 for tensor in tensors.values())
+    bitmask = sum(
+        len(pack(np.packbits(tensor != 0).tobytes())) + len(pack(tensor[tensor != 0].astype(np.float16).tobytes()))
+        for tensor in tensors.values()
+    )
+    return {
+        "dense + zstd": sum(len(pack(tensor.tobytes())) for tensor in tensors.values()),
+        "CSR int64": 12 * kept + 8 * starts,
+        "CSR int32": 8 * kept + 4 * starts,
+        "bitmask + fp16, zstd": bitmask,
+    }
+
+
 def main() -> None:
     """Prints one table."""
-    table = Table(title=f"85 M encoder weights, one thread, minimum of {ROUNDS}")
-    for column in ("density", "coding", "MB", "ratio to fp32", "write", "read"):
-        table.add_column(column, justify="right" if column != "coding" else "left")
+    table = Table(title=f"BERT-base, one thread, minimum of {ROUNDS}")
+    for column in ("density", "what", "coding", "MB", "ratio to fp32", "aim", "positions", "encode", "decode"):
+        table.add_column(column, justify="left" if column in ("what", "coding") else "right")
+    rest, made = others(), {density: encoder(density) for density in (0.03, 0.1)}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "weights.safetensors"
-        for density in (0.03, 0.1):
-            tensors = weights(density)
+        for density, values, embeddings, aim in AIMS:
+            coding = Coding(values, embeddings or Values.FP16)
+            tensors = stored(made[density] | (rest if embeddings else {}), made[density], coding)
             dense = sum(4 * tensor.size for tensor in tensors.values())
-            kept = sum(int(np.count_nonzero(tensor)) for tensor in tensors.values())
-            rows = sum(len(tensor) for tensor in tensors.values())
-
-            def row(coding: str, size: int, *times: float, density: float = density, dense: int = dense) -> None:
-                cells = [f"{seconds:.2f} s" for seconds in times] or ["", ""]
-                table.add_row(f"{density:.0%}", coding, f"{size / 1e6:.2f}", f"{dense / size:.1f}x", *cells)
-
-            write = fastest(lambda tensors=tensors: write_weights(path, tensors, sparse=set(tensors)))
-            read = fastest(lambda: read_weights(path))
-            row("this artifact (fp16)", path.stat().st_size, write, read)
-            pack = zstandard.ZstdCompressor(level=3).compress
-            row("dense + zstd", sum(len(pack(tensor.astype(np.float32).tobytes())) for tensor in tensors.values()))
-            row("CSR int32", 8 * kept + 4 * (rows + len(tensors)))
-    Console().print(table)
+            encode = fastest(lambda t=tensors, d=density, c=coding: write_weights(path, t, made[d], c))  # type: ignore[misc]
+            decode = fastest(lambda: read_weights(path))
+            size = path.stat().st_size
+            table.add_row(
+                f"{density:.0%}",
+                f"model, {embeddings.value} embeddings" if embeddings else "encoder",
+                f"artifact, {values.value}",
+                f"{size / 1e6:.2f}",
+                f"{dense / size:.1f}x",
+                f"{aim}x" if aim else "",
+                f"+{over_entropy(path, density) - 1:.1%}",
+                f"{encode:.2f} s",
+                f"{decode:.2f} s",
+            )
+        for density, tensors in made.items():
+            dense = sum(4 * tensor.size for tensor in tensors.values())
+            for name, size in rivals(tensors).items():
+                table.add_row(f"{density:.0%}", "encoder", name, f"{size / 1e6:.2f}", f"{dense / size:.1f}x")
+    Console(width=120).print(table)
 
 
 if __name__ == "__main__":

@@ -36,5 +36,11 @@ class Callback:
     def on_step(self, progress: Progress) -> None:
         """A training step is done."""
 
+    def on_resume(self, phase: str, step: int) -> None:
+        """`phase` goes on after `step` steps, from a checkpoint."""
+
+    def on_checkpoint(self, steps: int) -> None:
+        """A checkpoint is whole on the disk; `steps` are done in all phases together."""
+
     def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
         """A model was evaluated after `step` steps: `phase` is "dense" or "pruning", `metrics` has plain names."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mvprune.artifact import Accounting, DatasetSource, ResultInfo
+from mvprune.artifact import Accounting, Coding, DatasetSource, ResultInfo, Values
 from mvprune_core.accounting import account
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher
@@ -37,6 +37,10 @@ def compress(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     allow_density_miss: bool = False,
+    values: str = "fp16",
+    embeddings: str = "fp16",
+    trim_vocabulary: bool = False,
+    delta: bool = False,
     seed: int = 0,
     device: str | None = None,
     callback: Callback | None = None,
@@ -62,6 +66,10 @@ def compress(
         include: patterns of layer names to prune, such as `*.attention.*`; by default every matrix of the blocks.
         exclude: patterns of layer names to leave dense.
         allow_density_miss: a density off by more than 10 % (relative) is a result all the same.
+        values: how the artifact stores the kept weights: fp32, fp16, bf16 or int8 (with one scale a row).
+        embeddings: how it stores every other matrix, the embeddings above all; the same choices.
+        trim_vocabulary: the artifact keeps the embeddings of those tokens alone that the data uses.
+        delta: the artifact refers to the model for tensors that the task did not change, and needs it when loaded.
         seed: of new heads, batches, dropout, gates and ties. The same seed and number of threads give the same model.
         device: a torch device; by default a GPU where there is one.
         callback: is told about phases, steps and evaluations.
@@ -92,6 +100,9 @@ def compress(
         include=tuple(include),
         exclude=tuple(exclude),
         device=torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+        coding=Coding(_values("values", values), _values("embeddings", embeddings)),
+        trim_vocabulary=trim_vocabulary,
+        delta=delta,
     )
     with _memory_errors():
         phases = Phases(plan, training, callback or Callback(), cache, checkpoint, checkpoint_seconds)
@@ -116,7 +127,13 @@ def compress(
         versions=versions(),
         seed=seed,
     )
-    return Result(loaded.model, loaded.tokenizer, pruned, info)
+    return Result(loaded.model, loaded.tokenizer, pruned, info, plan.coding, phases.base)
+
+
+def _values(option: str, given: str) -> Values:
+    if given not in tuple(Values):
+        raise ValueError(f"{option}: {given!r} given; one of {', '.join(Values)} is allowed")
+    return Values(given)
 
 
 def _check_density(accounting: Accounting) -> None:
@@ -149,8 +166,15 @@ def _spec(plan: Plan, method: Method, settings: Settings, allow_density_miss: bo
             "temperature": teacher.temperature,
             "alpha": teacher.alpha,
         }
-    options = {"include": list(plan.include), "exclude": list(plan.exclude), "allow_density_miss": allow_density_miss}
-    return spec | {name: value for name, value in options.items() if value}
+    options = {
+        "include": list(plan.include),
+        "exclude": list(plan.exclude),
+        "allow_density_miss": allow_density_miss,
+        "trim_vocabulary": plan.trim_vocabulary,
+        "delta": plan.delta,
+    }
+    coding = {"values": plan.coding.values.value, "embeddings": plan.coding.embeddings.value}
+    return spec | coding | {name: value for name, value in options.items() if value}
 
 
 @contextmanager

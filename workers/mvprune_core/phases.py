@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mvprune.artifact import ArtifactError, ModelSource, round_values
+from mvprune.artifact import ArtifactError, Base, Coding, ModelSource, round_values
 from mvprune_core.batching import Examples, Indices
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Lessons, Teacher, lessons, reorder_classes, same_lengths, teach
@@ -26,6 +26,7 @@ from mvprune_core.tasks import Objective, TaskData
 from mvprune_core.tasks.classes import model_classes
 from mvprune_core.tokens import cached_examples, tokenizer_digest
 from mvprune_core.training import Evaluation, FineTuning
+from mvprune_core.vocabulary import trim_vocabulary
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class Plan:
     include: tuple[str, ...]
     exclude: tuple[str, ...]
     device: torch.device
+    coding: Coding
+    trim_vocabulary: bool
+    delta: bool
 
 
 class Phases:
@@ -79,14 +83,15 @@ class Phases:
         self.method = plan.method.for_run(self.total_steps)
         self.steps_done = 0
         self.model_source: ModelSource = model_source(plan.source)
+        self.base = Base(plan.source.folder) if plan.delta else None
         self._teacher_model = self._find_teacher()
         taught_by = "" if self._teacher_model is None else model_source(self._teacher_model).sha256
-        self._dense_run = identity(
+        run = [
             [self.model_source.sha256, _options(student.config), self._tokens],
             [plan.data.task.name, plan.data.fingerprint],
-            asdict(self.settings),
             [plan.seed, str(plan.device), torch.get_num_threads(), versions()],
-        )
+        ]
+        self._dense_run = identity(run, asdict(self.settings))
         self._logits_key = taught_by and identity(
             [taught_by, plan.data.task.name, plan.data.fingerprint, self.max_length, self._tokens, self._labels]
         )
@@ -94,7 +99,9 @@ class Phases:
         if checkpoint is not None:
             teacher = plan.teacher and [taught_by, plan.teacher.temperature, plan.teacher.alpha]
             options = [plan.method.name, repr(self.method), plan.density, plan.include, plan.exclude, teacher]
-            self._checkpoints = Checkpoints(checkpoint, identity(self._dense_run, options), checkpoint_seconds)
+            # A run that was out of memory goes on with more passes a batch.
+            settings = {name: value for name, value in asdict(self.settings).items() if name != "accumulation_steps"}
+            self._checkpoints = Checkpoints(checkpoint, identity(run, settings, options), checkpoint_seconds)
         self._dense: Loaded | None = None
 
     def dense_metrics(self) -> dict[str, float]:
@@ -127,8 +134,10 @@ class Phases:
             layers=layers,
         )
         self.steps_done = self._train(loaded, "pruning", masks, taught)
+        if plan.trim_vocabulary:
+            trim_vocabulary(loaded.model, loaded.tokenizer, (self.examples, self._validation))
         try:
-            round_values(loaded.model)
+            round_values(loaded.model, masks.weight_names, plan.coding, self.base)
         except ArtifactError as error:
             raise CompressionError(
                 Reason.NAN_LOSS,
@@ -164,6 +173,7 @@ class Phases:
                 lambda step: self._measure(loaded, phase, step), task.primary_metric, task.higher_is_better
             ),
             checkpoints=self._checkpoints,
+            steps_before=0 if phase == "dense" else self._dense_steps,
         ).run()
 
     def _dense_model(self) -> Loaded:

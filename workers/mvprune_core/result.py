@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from mvprune.artifact import Accounting, LayerCount, Manifest, ModelSource, ResultInfo, save_model
+from mvprune.artifact import Accounting, Base, Coding, LayerCount, Manifest, ModelSource, ResultInfo, save_model
 from mvprune_core.models import Source
 
 _PACKAGES = ("mvprune", "torch", "transformers", "numpy", "safetensors")
@@ -27,12 +27,16 @@ class Result:
         tokenizer: its tokenizer.
         pruned: names of the pruned weights in its state dict.
         info: provenance, metrics and counts, as they stand in the artifact's manifest.
+        coding: how the artifact stores the floats; the model's are rounded to it.
+        base: the base model, for a delta artifact.
     """
 
     model: nn.Module
     tokenizer: Any
     pruned: tuple[str, ...]
     info: ResultInfo
+    coding: Coding
+    base: Base | None
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -63,7 +67,15 @@ class Result:
         """
         if spec is not None:
             self.info = replace(self.info, spec=spec)
-        manifest = save_model(Path(directory), self.model, self.tokenizer, pruned=self.pruned, result=self.info)
+        manifest = save_model(
+            Path(directory),
+            self.model,
+            self.tokenizer,
+            pruned=self.pruned,
+            result=self.info,
+            coding=self.coding,
+            base=self.base,
+        )
         self.info = replace(self.info, accounting=manifest.accounting)
         return manifest
 

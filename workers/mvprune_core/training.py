@@ -64,6 +64,7 @@ class FineTuning:
         lessons: of a teacher.
         evaluation: needed where the settings say to evaluate on the way.
         checkpoints: where to resume from, and to save to.
+        steps_before: of the phases before this one.
     """
 
     def __init__(
@@ -79,10 +80,11 @@ class FineTuning:
         lessons: Lessons | None = None,
         evaluation: Evaluation | None = None,
         checkpoints: Checkpoints | None = None,
+        steps_before: int = 0,
     ) -> None:
         self.model, self.examples, self.settings, self.phase, self.seed = model, examples, settings, phase, seed
         self.callback, self.masks, self.lessons = callback, masks, lessons
-        self.evaluation, self.checkpoints = evaluation, checkpoints
+        self.evaluation, self.checkpoints, self.steps_before = evaluation, checkpoints, steps_before
         self.device = next(model.parameters()).device
         self.total_steps = settings.total_steps(len(examples))
         self.step = 0
@@ -111,8 +113,9 @@ class FineTuning:
         """
         with _random_state(self.seed, self.device), self._training_mode():
             self._resume()
+            first = self.step
             self._train()
-            if self.checkpoints is not None:
+            if self.checkpoints is not None and self.step > first:
                 self._save(self.checkpoints)
         if self.masks is not None:
             self.masks.finish()
@@ -218,6 +221,7 @@ class FineTuning:
             "since_best": self._evaluations_since_best,
         }
         checkpoints.save(self.phase, tensors, facts)
+        self.callback.on_checkpoint(self.steps_before + self.step)
 
     def _resume(self) -> None:
         found = None if self.checkpoints is None else self.checkpoints.load(self.phase)
@@ -241,6 +245,7 @@ class FineTuning:
         if self.masks is not None:
             self.masks.restore(parts["masks"], self.step, facts["density"])
         _set_random_states(parts["random"], self.device)
+        self.callback.on_resume(self.phase, self.step)
 
     def _freeze(self) -> None:
         for name, module in self.model.named_modules():

@@ -1,6 +1,7 @@
 """The sparse artifact: a folder with a manifest, a model's configuration and tokenizer, and its weights.
 
-    manifest = save_model(folder, model, tokenizer, pruned=names, result=info)   # writes it
+    round_values(model, names, coding)                                           # to what the file can hold
+    manifest = save_model(folder, model, tokenizer, pruned=names, result=info, coding=coding)   # writes it
     manifest = verify(folder)                                                    # checks every byte
     model = load(folder)                                                         # a plain transformers model
 
@@ -29,8 +30,10 @@ from mvprune.artifact.manifest import (
 )
 
 if TYPE_CHECKING:
+    from mvprune.artifact.base import Base
     from mvprune.artifact.model import load, round_values, save_model
-    from mvprune.artifact.weights import read_weights, write_weights
+    from mvprune.artifact.values import Values
+    from mvprune.artifact.weights import Coding, read_weights, stream_weights, write_weights
 
 __all__ = [
     "MANIFEST_FILE",
@@ -38,26 +41,34 @@ __all__ = [
     "Accounting",
     "ArtifactError",
     "ArtifactFile",
+    "Base",
+    "Coding",
     "DatasetSource",
     "LayerCount",
     "Manifest",
     "MissingExtra",
     "ModelSource",
     "ResultInfo",
+    "Values",
     "load",
     "read_manifest",
     "read_weights",
     "round_values",
     "save_model",
+    "stream_weights",
     "verify",
     "write_weights",
 ]
 
 _HOMES = {
+    "Base": "mvprune.artifact.base",
+    "Coding": "mvprune.artifact.weights",
+    "Values": "mvprune.artifact.values",
     "load": "mvprune.artifact.model",
     "round_values": "mvprune.artifact.model",
     "save_model": "mvprune.artifact.model",
     "read_weights": "mvprune.artifact.weights",
+    "stream_weights": "mvprune.artifact.weights",
     "write_weights": "mvprune.artifact.weights",
 }
 

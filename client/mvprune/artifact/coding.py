@@ -4,9 +4,8 @@ Positions count elements in row-major order from 0.
 
 - ``gap``: before every non-zero lie g zeros; g is written as ⌊g/255⌋ bytes of 255 and one byte g mod 255.
   Near the entropy of the positions at low density.
-- ``mask``: bit ``p mod 8`` (least significant first) of byte ``⌊p/8⌋`` is set for every position p. Smaller above
-  a density of about 20 %, and only valid from `MASK_MINIMUM_DENSITY` on, which bounds what a small file can
-  make a reader allocate.
+- ``mask``: bit ``p mod 8`` (least significant first) of byte ``⌊p/8⌋`` is set for every position p. Taken, and only
+  valid, from `MASK_DENSITY` on, which bounds what a small file can make a reader allocate.
 """
 
 from __future__ import annotations
@@ -24,18 +23,23 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 
 GAP = "gap"
 MASK = "mask"
-MASK_MINIMUM_DENSITY = 1 / 8
+MASK_DENSITY = 1 / 4
 
 _ESCAPE = 255
 _LEVEL = 1  # the gaps have entropy but no repetitions: higher levels find false matches and come out larger
+_BLOCK = 1 << 18  # positions in work at a time
 
 
 def encode_gaps(positions: Positions) -> Bytes:
     """Ascending positions, shape (n,) → gap bytes, shape (n + escapes,)."""
-    escapes, rest = np.divmod(np.diff(positions, prepend=-1) - 1, _ESCAPE)
-    stream = np.full(len(positions) + int(escapes.sum()), _ESCAPE, np.uint8)
-    stream[np.cumsum(escapes + 1) - 1] = rest
-    return stream
+    parts = []
+    for start in range(0, len(positions), _BLOCK):
+        before = int(positions[start - 1]) if start else -1
+        escapes, rest = np.divmod(np.diff(positions[start : start + _BLOCK], prepend=before) - 1, _ESCAPE)
+        part = np.full(len(rest) + int(escapes.sum()), _ESCAPE, np.uint8)
+        part[np.cumsum(escapes + 1) - 1] = rest
+        parts.append(part)
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
 
 
 def decode_gaps(stream: Bytes, count: int, elements: int) -> Positions:
@@ -47,7 +51,9 @@ def decode_gaps(stream: Bytes, count: int, elements: int) -> Positions:
     ends = stream != _ESCAPE
     if len(stream) and not ends[-1]:
         raise ArtifactError("the gaps end inside an escape")
-    positions: Positions = np.cumsum(stream + ends.astype(np.int64), dtype=np.int64)[ends] - 1
+    narrow = np.int32 if elements < 2**31 else np.int64
+    steps = np.add(stream, ends, dtype=narrow)
+    positions: Positions = np.cumsum(steps, out=steps)[ends] - 1
     if len(positions) != count:
         raise ArtifactError(f"there are {len(positions)} positions for {count} values")
     if count and positions[-1] >= elements:
@@ -78,14 +84,12 @@ def decode_mask(stream: Bytes, count: int, elements: int) -> Positions:
     return positions
 
 
-def encode_positions(positions: Positions, elements: int) -> tuple[str, Bytes]:
-    """Ascending positions, shape (n,) → the name of the smaller coding and its zstd frame."""
-    compressor = zstandard.ZstdCompressor(level=_LEVEL)
-    coding, frame = GAP, compressor.compress(encode_gaps(positions).data)
-    if len(positions) >= MASK_MINIMUM_DENSITY * elements:
-        mask = compressor.compress(encode_mask(positions, elements).data)
-        if len(mask) < len(frame):
-            coding, frame = MASK, mask
+def encode_positions(positions: Positions, elements: int, coding: str | None = None) -> tuple[str, Bytes]:
+    """Ascending positions, shape (n,) → the coding (by default the one that suits their density) and its zstd frame."""
+    if coding is None:
+        coding = MASK if 0 < MASK_DENSITY * elements <= len(positions) else GAP
+    content = encode_mask(positions, elements) if coding == MASK else encode_gaps(positions)
+    frame = zstandard.ZstdCompressor(level=_LEVEL).compress(content.data)
     return coding, np.frombuffer(frame, np.uint8)
 
 
@@ -96,22 +100,26 @@ def decode_positions(coding: str, frame: Bytes, count: int, elements: int) -> Po
         ArtifactError: unknown coding, broken or oversized frame, or bytes that `count` and `elements` contradict.
     """
     if coding == GAP:
-        return decode_gaps(_decompress(frame, count + elements // _ESCAPE), count, elements)
+        return decode_gaps(decompress(frame, count + elements // _ESCAPE, "positions"), count, elements)
     if coding == MASK:
-        if count < MASK_MINIMUM_DENSITY * elements:
+        if count < MASK_DENSITY * elements:
             raise ArtifactError(f"a mask of {elements} elements is too large for {count} values")
-        return decode_mask(_decompress(frame, (elements + 7) // 8), count, elements)
+        return decode_mask(decompress(frame, (elements + 7) // 8, "positions"), count, elements)
     raise ArtifactError(f"unknown coding {coding!r}, expected {GAP!r} or {MASK!r}")
 
 
-def _decompress(frame: Bytes, limit: int) -> Bytes:
-    """One complete zstd frame of at most `limit` bytes; the size that its header claims counts only below that."""
+def decompress(frame: Bytes, limit: int, what: str) -> Bytes:
+    """One complete zstd frame of at most `limit` bytes; the size that its header claims counts only below that.
+
+    Raises:
+        ArtifactError: it is not, said of `what`.
+    """
     try:
         if zstandard.frame_content_size(frame.data) > limit:
-            raise ArtifactError(f"the positions unpack to more than {limit} bytes")
+            raise ArtifactError(f"the {what} unpack to more than {limit} bytes")
         content = zstandard.ZstdDecompressor().decompress(
             frame.data, max_output_size=max(limit, 1), allow_extra_data=False
         )
     except zstandard.ZstdError as error:
-        raise ArtifactError(f"the positions are not one zstd frame of at most {limit} bytes ({error})") from error
+        raise ArtifactError(f"the {what} are not one zstd frame of at most {limit} bytes ({error})") from error
     return np.frombuffer(content, np.uint8)

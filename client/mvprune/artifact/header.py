@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass
 from io import BufferedReader
 from typing import Any
@@ -15,9 +16,25 @@ from typing import Any
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.strictjson import InvalidJson, parse_json
 
-VERSION = 1
+VERSION = 2
 METADATA_KEY = "mvprune"
-DTYPES = {"F16": "<f2", "BOOL": "|b1", "U8": "|u1", "I8": "|i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
+DTYPES = {
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",  # numpy has none: its bits
+    "BOOL": "|b1",
+    "U8": "|u1",
+    "I8": "|i1",
+    "I16": "<i2",
+    "I32": "<i4",
+    "I64": "<i8",
+}
+FULL = "full"
+ROWS = "rows"
+LAYOUTS = ("gap", "mask", ROWS, FULL)
+VALUE_DTYPES = ("F32", "F16", "BF16", "I8")
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _MAX_HEADER = 16 << 20  # about 100,000 tensors
 _MAX_DIMENSIONS = 8
@@ -35,13 +52,32 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class SparseTensor:
-    """A tensor of which the file holds the non-zeros: their coded positions and their values, shape (n,)."""
+class PackedTensor:
+    """A tensor in parts: which of its elements or rows are stored, their values, and the scales of int8 values."""
 
-    coding: str
+    layout: str
     shape: tuple[int, ...]
-    positions: Entry
+    dtype: str
+    count: int
+    """Values that are stored."""
+    positions: Entry | None
     values: Entry
+    scales: Entry | None
+
+    @property
+    def row(self) -> int:
+        """Elements of one row."""
+        return math.prod(self.shape[1:])
+
+
+@dataclass(frozen=True)
+class BaseTensor:
+    """A tensor that is not in the file, but in the base model, under `name`."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -49,9 +85,15 @@ class Header:
     """What a file holds; every offset lies within it."""
 
     data_start: int
-    dense: dict[str, Entry]
-    sparse: dict[str, SparseTensor]
+    plain: dict[str, Entry]
+    packed: dict[str, PackedTensor]
+    base: dict[str, BaseTensor]
     aliases: dict[str, str]
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every tensor."""
+        stored = {name: tensor.shape for part in (self.plain, self.packed, self.base) for name, tensor in part.items()}
+        return stored | {alias: stored[target] for alias, target in self.aliases.items()}
 
 
 class _Invalid(Exception):
@@ -59,12 +101,25 @@ class _Invalid(Exception):
 
 
 def is_name(name: str) -> bool:
-    """Whether a tensor may have this name; '::' is kept for the entries of a sparse tensor."""
+    """Whether a tensor may have this name; '::' is kept for the parts of a packed tensor."""
     return bool(name) and name.isprintable() and "::" not in name
 
 
 def read_header(file: BufferedReader, where: str) -> Header:
-    """Reads and checks the header of an open file.
+    """Reads and checks the header of an open weights file.
+
+    Raises:
+        ArtifactError: with `where` as the name of the file.
+    """
+    start, entries, metadata = read_entries(file, where)
+    try:
+        return _assemble(start, entries, _exactly(metadata, {METADATA_KEY: str}, "__metadata__")[METADATA_KEY])
+    except (_Invalid, InvalidJson) as error:
+        raise ArtifactError(f"{where}: {error}") from error
+
+
+def read_entries(file: BufferedReader, where: str) -> tuple[int, dict[str, Entry], object]:
+    """Reads and checks the header of an open safetensors file: where its data starts, its entries, its metadata.
 
     Raises:
         ArtifactError: with `where` as the name of the file.
@@ -78,12 +133,12 @@ def read_header(file: BufferedReader, where: str) -> Header:
         if length > _MAX_HEADER:
             raise _Invalid(f"the header has {length} bytes, at most {_MAX_HEADER} are allowed")
         fields = _object(parse_json(file.read(length)), "header")
-        metadata = _exactly(fields.pop("__metadata__", {}), {METADATA_KEY: str}, "__metadata__")
+        metadata = fields.pop("__metadata__", {})
         entries = {name: _entry(value, name) for name, value in fields.items()}
         _check_layout(entries, size - 8 - length)
-        return _assemble(8 + length, entries, metadata[METADATA_KEY])
     except (_Invalid, InvalidJson) as error:
         raise ArtifactError(f"{where}: {error}") from error
+    return 8 + length, entries, metadata
 
 
 def _assemble(data_start: int, entries: dict[str, Entry], text: str) -> Header:
@@ -91,26 +146,63 @@ def _assemble(data_start: int, entries: dict[str, Entry], text: str) -> Header:
     version = metadata.get("version")
     if type(version) is not int or version != VERSION:
         raise _Invalid(f"version is {_shown(version)}, this reader knows {VERSION}")
-    _exactly(metadata, {"aliases": dict, "sparse": dict, "version": int}, METADATA_KEY)
-    sparse = {}
-    for name, value in metadata["sparse"].items():
-        where = f"tensor {_shown(name)}"
-        described = _exactly(value, {"coding": str, "shape": list}, where)
-        positions = entries.pop(f"{name}::positions", None)
-        values = entries.pop(f"{name}::values", None)
-        if positions is None or values is None or name in entries:
-            raise _Invalid(f"{where}: a sparse tensor is one entry ::positions and one ::values")
-        if positions.dtype != "U8" or values.dtype != "F16" or len(positions.shape) != 1 or len(values.shape) != 1:
-            raise _Invalid(f"{where}: positions must be U8 and values F16, both with one dimension")
-        sparse[name] = SparseTensor(described["coding"], _shape(described["shape"], where), positions, values)
-    for name in [*entries, *sparse, *metadata["aliases"]]:
+    _exactly(metadata, {"aliases": dict, "base": dict, "packed": dict, "version": int}, METADATA_KEY)
+    packed = {name: _packed(name, value, entries) for name, value in metadata["packed"].items()}
+    base = {name: _base(name, value) for name, value in metadata["base"].items()}
+    for name in [*entries, *packed, *base, *metadata["aliases"]]:
         if not is_name(name):
-            raise _Invalid(f"tensor {_shown(name)}: not a tensor's name, nor an entry of a sparse tensor")
-    known = entries.keys() | sparse.keys()
+            raise _Invalid(f"tensor {_shown(name)}: not a tensor's name, nor a part of a packed tensor")
+    known = [*entries, *packed, *base]
+    for name in known:
+        if (name in entries) + (name in packed) + (name in base) > 1:
+            raise _Invalid(f"tensor {_shown(name)}: stored twice")
     for alias, target in metadata["aliases"].items():
         if alias in known or type(target) is not str or target not in known:
             raise _Invalid(f"alias {_shown(alias)} of {_shown(target)} is not a new name of a stored tensor")
-    return Header(data_start, entries, sparse, metadata["aliases"])
+    return Header(data_start, entries, packed, base, metadata["aliases"])
+
+
+def _packed(name: str, value: object, entries: dict[str, Entry]) -> PackedTensor:
+    """Takes the parts of a packed tensor out of the entries."""
+    where = f"tensor {_shown(name)}"
+    fields = _exactly(value, {"count": int, "layout": str, "shape": list, "values": str}, where)
+    layout, count, dtype = fields["layout"], fields["count"], fields["values"]
+    shape = _shape(fields["shape"], where)
+    if layout not in LAYOUTS or dtype not in VALUE_DTYPES:
+        raise _Invalid(
+            f"{where}: layout {_shown(layout)} of values {_shown(dtype)}, expected one of {', '.join(LAYOUTS)} and "
+            f"one of {', '.join(VALUE_DTYPES)}"
+        )
+    if not shape and (layout == ROWS or dtype == "I8"):
+        raise _Invalid(f"{where}: without an axis it has no rows")
+    positions = entries.pop(f"{name}::positions", None)
+    values = entries.pop(f"{name}::values", None)
+    scales = entries.pop(f"{name}::scales", None)
+    if values is None or (positions is None) != (layout == FULL) or (scales is None) != (dtype != "I8"):
+        raise _Invalid(
+            f"{where}: a packed tensor has ::values, ::positions unless full, and ::scales where they are I8"
+        )
+    tensor = PackedTensor(layout, shape, dtype, count, positions, values, scales)
+    elements = math.prod(shape)
+    whole = tensor.row if layout == ROWS else 1
+    if not 0 <= count <= elements or (layout == FULL and count != elements) or (whole and count % whole):
+        raise _Invalid(f"{where}: {count} values are not what a shape of {_shown(list(shape))} can have")
+    for part, allowed in ((positions, ("U8",)), (values, (dtype, "U8")), (scales, ("BF16",))):
+        if part is not None and (part.dtype not in allowed or len(part.shape) != 1):
+            raise _Invalid(f"{where}: a part is {part.dtype}, expected {' or '.join(allowed)} with one dimension")
+    if values.dtype == dtype and values.shape != (count,):
+        raise _Invalid(f"{where}: {values.shape[0]} values are stored, {count} are described")
+    return tensor
+
+
+def _base(name: str, value: object) -> BaseTensor:
+    where = f"tensor {_shown(name)}"
+    fields = _exactly(value, {"dtype": str, "name": str, "sha256": str, "shape": list}, where)
+    if fields["dtype"] not in VALUE_DTYPES[:3] or not SHA256.fullmatch(fields["sha256"]):
+        raise _Invalid(
+            f"{where}: of the base model, expected a dtype of {VALUE_DTYPES[:3]} and 64 hex digits of SHA-256"
+        )
+    return BaseTensor(fields["name"], fields["dtype"], _shape(fields["shape"], where), fields["sha256"])
 
 
 def _entry(value: object, name: str) -> Entry:

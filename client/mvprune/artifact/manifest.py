@@ -133,7 +133,7 @@ class ResultInfo:
 class Manifest(ResultInfo):
     """An artifact. Its identity is the SHA-256 of the bytes of manifest.json, which `to_json` gives."""
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     files: tuple[ArtifactFile, ...]
 

@@ -17,7 +17,10 @@ import transformers
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from mvprune.artifact.base import Base
+from mvprune.artifact.card import CARD_FILE, model_card
 from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.header import VERSION
 from mvprune.artifact.manifest import (
     MANIFEST_FILE,
     WEIGHTS_FILE,
@@ -29,39 +32,66 @@ from mvprune.artifact.manifest import (
     verify,
 )
 from mvprune.artifact.strictjson import InvalidJson, parse_json
-from mvprune.artifact.weights import read_weights, write_weights
+from mvprune.artifact.values import rounded
+from mvprune.artifact.weights import Coding, open_header, stream_weights, tied_names, write_weights
 
 CONFIG_FILE = "config.json"
+QUANT_METHOD = "mvprune"
+"""What config.json names, so that transformers can read the weights once `mvprune.hf` is imported."""
 
-_MEDIA_TYPES = {".json": "application/json", ".txt": "text/plain", ".jinja": "text/plain"}
+_MEDIA_TYPES = {".json": "application/json", ".md": "text/markdown", ".txt": "text/plain", ".jinja": "text/plain"}
 # Keys, at any depth, with which a configuration makes transformers fetch code from the hub.
 _CODE_KEYS = ("auto_map", "attn_implementation", "experts_implementation")
 _MAX_CONFIG = 16 << 20
 _RANDOM = ("normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_")
 
 
-def round_values(model: nn.Module) -> None:
-    """Rounds, in place, every float parameter and persistent buffer to the nearest fp16 number, keeping its dtype.
+def round_values(
+    model: nn.Module,
+    pruned: Collection[str] = (),
+    coding: Coding = Coding(),  # noqa: B008 (immutable)
+    base: Base | None = None,
+) -> None:
+    """Rounds, in place, every float parameter and persistent buffer to what `save_model` stores, keeping its dtype.
 
-    What is evaluated afterwards is what `save_model` stores and `load` gives back, bit for bit (-0 becomes 0). Weights
-    below 2^-25 become zero, so count non-zeros after this call, not before.
+    What is evaluated afterwards is what `load` gives back, bit for bit (-0 becomes 0). Small weights become zero (in
+    fp16 below 2^-25, in int8 below 1/254 of the largest of their row), so count non-zeros after this call, not before.
+
+    Args:
+        model: any.
+        pruned: names, in the state dict, of the weights that are to be stored sparse.
+        coding: how floats are to be stored.
+        base: what is not pruned and equals a tensor of the base stays as it is.
 
     Raises:
-        ArtifactError: a value is not finite, or larger than fp16's 65504.
+        ArtifactError: a value is not finite, or too large.
     """
+    state, arrays = model.state_dict(), _arrays(model)
     with torch.no_grad():
-        for name, tensor in model.state_dict().items():
-            if tensor.is_floating_point():
-                rounded = tensor.half().to(tensor.dtype).add_(0.0)
-                if rounded.numel() and not torch.isfinite(torch.stack(torch.aminmax(rounded))).all():
-                    raise ArtifactError(f"tensor {name!r} holds a value that is not finite, or too large for fp16")
-                tensor.copy_(rounded)
+        for names in tied_names(arrays):
+            array = arrays[names[0]]
+            sparse = any(name in pruned for name in names)
+            if array.dtype.kind != "f" or (base and not sparse and base.find(names[0], array)):
+                continue
+            try:
+                values = rounded(array, coding.of(pruned=sparse, dimensions=array.ndim))
+            except ArtifactError as error:
+                raise ArtifactError(f"tensor {names[0]!r} {error}") from None
+            for name in names:
+                state[name].copy_(torch.from_numpy(values))
 
 
 def save_model(
-    directory: str | Path, model: nn.Module, tokenizer: Any, *, pruned: Collection[str], result: ResultInfo
+    directory: str | Path,
+    model: nn.Module,
+    tokenizer: Any,
+    *,
+    pruned: Collection[str],
+    result: ResultInfo,
+    coding: Coding = Coding(),  # noqa: B008 (immutable)
+    base: Base | None = None,
 ) -> Manifest:
-    """Writes an artifact: configuration, tokenizer and weights, each file atomically, and the manifest last.
+    """Writes an artifact: configuration, tokenizer, weights and card, each file atomically, and the manifest last.
 
     Args:
         directory: a new or empty folder.
@@ -69,10 +99,12 @@ def save_model(
         tokenizer: its tokenizer; anything with ``save_pretrained``.
         pruned: names, in the state dict, of the pruned weights, which are stored sparse.
         result: what the manifest says; ``accounting.sparse_bytes`` is filled in here.
+        coding: as it was given to `round_values`.
+        base: as it was given to `round_values`: its tensors are left out, and `load` needs it (a delta artifact).
 
     Raises:
-        ArtifactError: the folder is not empty, the model is not one that `load` could build, a value is not an fp16
-            number, or the accounting does not match the weights.
+        ArtifactError: the folder is not empty, the model is not one that `load` could build, a value was not rounded,
+            or the accounting does not match the weights.
     """
     if not isinstance(model, transformers.PreTrainedModel):
         raise ArtifactError(f"{type(model).__name__} is not a transformers model")
@@ -84,15 +116,19 @@ def save_model(
     _check_accounting(arrays, pruned, result.accounting)
     config: Any = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
+    config.dtype = torch.float32  # what it was evaluated in, and what `load` gives
+    config.quantization_config = {"quant_method": QUANT_METHOD, "version": VERSION}
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=directory) as scratch:
         staged = Path(scratch)
         config.save_pretrained(staged)
-        _check_tensors(_read_config(staged), arrays)
+        _check_tensors(_read_config(staged), {name: array.shape for name, array in arrays.items()})
         tokenizer.save_pretrained(staged)
-        write_weights(staged / WEIGHTS_FILE, arrays, pruned)
-        files = tuple(_describe(path, staged) for path in sorted(staged.rglob("*")) if path.is_file())
-        weights_bytes = next(file.size_bytes for file in files if file.path == WEIGHTS_FILE)
+        write_weights(staged / WEIGHTS_FILE, arrays, pruned, coding, base)
+        weights_bytes = (staged / WEIGHTS_FILE).stat().st_size
         info = replace(result, accounting=replace(result.accounting, sparse_bytes=weights_bytes))
+        card = model_card(info, type(model).__name__, delta=base is not None)
+        (staged / CARD_FILE).write_text(card, encoding="utf-8")
+        files = tuple(_describe(path, staged) for path in sorted(staged.rglob("*")) if path.is_file())
         manifest = Manifest(**vars(info), files=files)
         (staged / MANIFEST_FILE).write_bytes(manifest.to_json())
         for path in [*(file.path for file in files), MANIFEST_FILE]:
@@ -100,10 +136,14 @@ def save_model(
     return manifest
 
 
-def load(directory: str | Path) -> transformers.PreTrainedModel:
+def load(directory: str | Path, base: str | Path | None = None) -> transformers.PreTrainedModel:
     """Verifies an artifact and gives the model it holds: a plain transformers model, dense, fp32, in evaluation mode.
 
     Nothing is downloaded and no code of the artifact is run; torch's random state is left alone.
+
+    Args:
+        directory: the artifact.
+        base: the folder of the base model, for a delta artifact; what is taken from it is verified too.
 
     Raises:
         ArtifactError: a file is missing or differs from the manifest, or the files do not make a model.
@@ -113,14 +153,17 @@ def load(directory: str | Path) -> transformers.PreTrainedModel:
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if name not in listed:
             raise ArtifactError(f"{MANIFEST_FILE}: {name} is not among its files")
-    config = _read_config(directory)
-    arrays = read_weights(directory / WEIGHTS_FILE)
-    _check_tensors(config, arrays)
+    config, weights = _read_config(directory), directory / WEIGHTS_FILE
+    header = open_header(weights)
+    _check_tensors(config, header.shapes())
     with _NoRandomValues():
         model: Any = _build(config)
     model.tie_weights()
-    model.float()
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, strict=True)
+    state = model.float().state_dict()
+    with torch.no_grad():
+        for name, array in stream_weights(weights, None if base is None else Base(base)):
+            for other in (name, *(alias for alias, target in header.aliases.items() if target == name)):
+                state[other].copy_(torch.from_numpy(array))
     loaded: transformers.PreTrainedModel = model.eval()
     return loaded
 
@@ -160,11 +203,10 @@ def _check_accounting(arrays: dict[str, npt.NDArray[Any]], pruned: Collection[st
         )
 
 
-def _check_tensors(config: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
+def _check_tensors(config: dict[str, Any], found: dict[str, tuple[int, ...]]) -> None:
     """The model that the configuration describes must have exactly these tensors."""
     with torch.device("meta"):
         expected = {name: tuple(tensor.shape) for name, tensor in _build(config).state_dict().items()}
-    found = {name: array.shape for name, array in arrays.items()}
     if expected != found:
         names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise ArtifactError(
@@ -207,6 +249,7 @@ def _build(config: dict[str, Any]) -> transformers.PreTrainedModel:
         raise ArtifactError(
             f"{CONFIG_FILE}: architectures is {architectures!r:.200}, expected a list of one class name"
         )
+    config = {key: value for key, value in config.items() if key != "quantization_config"}
     config_class = transformers.CONFIG_MAPPING[model_type]
     model_class = getattr(transformers, architectures[0], None)
     if (

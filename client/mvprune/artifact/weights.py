@@ -1,4 +1,4 @@
-"""The weights file: safetensors, with a pair of positions and values for every sparse tensor.
+"""The weights file: safetensors, with large tensors in packed parts: positions, values, scales.
 
 The bytes are told in docs/artifact-format.md.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -15,128 +16,140 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvprune.artifact.coding import decode_positions, encode_positions
+from mvprune.artifact.base import Base
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.header import DTYPES, METADATA_KEY, VERSION, Entry, Header, is_name, read_header
+from mvprune.artifact.header import (
+    DTYPES,
+    METADATA_KEY,
+    VERSION,
+    Entry,
+    Header,
+    is_name,
+    read_header,
+)
+from mvprune.artifact.packing import pack_tensor, unpack_tensor
+from mvprune.artifact.values import FLOATS, Values, check_exact, decode_values, encode_values, row_counts
 
 Array = npt.NDArray[Any]
 
-_CODES = {dtype: code for code, dtype in DTYPES.items()}
-
 MAX_ELEMENTS = 2**34
-"""Elements of all sparse tensors of one file together: zeros cost a hostile file nothing, and a reader memory."""
+"""Elements of all packed tensors of one file together: zeros cost a hostile file nothing, and a reader memory."""
+
+_CODES = {dtype: code for code, dtype in DTYPES.items() if code != "BF16"}
 
 
-def write_weights(path: Path, tensors: Mapping[str, Array], sparse: Collection[str]) -> None:
-    """Writes tensors to one file: floats as fp16, integers and booleans as they are.
+@dataclass(frozen=True)
+class Coding:
+    """How floats are stored.
+
+    Attributes:
+        values: the kept weights of pruned matrices.
+        embeddings: every other matrix.
+    """
+
+    values: Values = Values.FP16
+    embeddings: Values = Values.FP16
+
+    def of(self, *, pruned: bool, dimensions: int) -> Values:
+        """Vectors (biases, norms) are small and sensitive: never int8."""
+        if pruned:
+            return self.values
+        return Values.FP16 if dimensions < 2 and self.embeddings is Values.INT8 else self.embeddings
+
+
+def write_weights(
+    path: Path,
+    tensors: Mapping[str, Array],
+    sparse: Collection[str],
+    coding: Coding = Coding(),
+    base: Base | None = None,
+) -> None:
+    """Writes tensors to one file: floats as `coding` says, integers and booleans as they are.
 
     Args:
         path: is replaced; a crash leaves a part of a file, so write where nobody looks and rename.
         tensors: any shapes. Entries that are the same memory seen the same way (tied weights) are stored once.
         sparse: names of float tensors of which only the non-zeros are stored.
+        coding: how floats are stored.
+        base: float tensors that are not sparse and equal one of its are left out.
 
     Raises:
         ArtifactError: a name is unknown or not allowed, a dtype has no place in the format, or a float is not finite
-            or not exactly an fp16 number: nothing is rounded here (see `round_values`).
+            or not exactly as it would be read: nothing is rounded here (see `round_values`).
     """
     for name in sparse:
         if name not in tensors:
             raise ArtifactError(f"{path.name}: sparse tensor {name!r} is not among the tensors")
-    entries: dict[str, Array] = {}
-    described: dict[str, dict[str, Any]] = {}
+    entries: dict[str, tuple[str, Array]] = {}
+    packed: dict[str, dict[str, Any]] = {}
+    referred: dict[str, dict[str, Any]] = {}
     aliases: dict[str, str] = {}
-    for names in _aliased(tensors):
+    for names in tied_names(tensors):
         first, array = names[0], tensors[names[0]]
         aliases.update(dict.fromkeys(names[1:], first))
+        pruned = any(name in sparse for name in names)
+        kind = coding.of(pruned=pruned, dimensions=array.ndim)
         try:
-            if any(name in sparse for name in names):
-                coding, entries[f"{first}::positions"], entries[f"{first}::values"] = _encode(array)
-                described[first] = {"coding": coding, "shape": list(array.shape)}
+            same = base.find(first, array) if base and array.dtype.kind == "f" and not pruned else None
+            if same is not None:
+                referred[first] = asdict(same)
+            elif pruned or (array.dtype.kind == "f" and array.ndim >= 2):
+                parts = pack_tensor(array, kind, pruned=pruned)
+                packed[first] = parts.description
+                entries |= {f"{first}::{part}": entry for part, entry in parts.entries.items()}
             else:
-                entries[first] = _dense(array)
+                entries[first] = _plain(array, kind)
         except ArtifactError as error:
             raise ArtifactError(f"{path.name}: tensor {first!r}: {error}") from None
-    metadata = {"aliases": aliases, "sparse": described, "version": VERSION}
+    metadata = {"aliases": aliases, "base": referred, "packed": packed, "version": VERSION}
     text = json.dumps(metadata, sort_keys=True, separators=(",", ":"))
     _write_entries(path, entries, {METADATA_KEY: text})
 
 
-def read_weights(path: Path) -> dict[str, Array]:
-    """Reads what `write_weights` wrote: every tensor dense, floats as fp16, tied names as the same array.
+def read_weights(path: Path, base: Base | None = None) -> dict[str, Array]:
+    """Reads what `write_weights` wrote: every tensor full, tied names as the same array; see `stream_weights`."""
+    aliases, tensors = open_header(path).aliases, dict(stream_weights(path, base))
+    return tensors | {alias: tensors[target] for alias, target in aliases.items()}
 
-    Safe on any bytes: nothing in the file is executed, and memory is bounded by the size of the file, but for the
-    zeros of the sparse tensors (at most `MAX_ELEMENTS`, which the system provides when they are touched) and, while
-    one is unpacked, a few % of their number in bytes.
+
+def open_header(path: Path) -> Header:
+    """What a weights file holds, without its data.
 
     Raises:
         ArtifactError: the file is not a valid weights file of a known version.
     """
     try:
         with path.open("rb") as file:
+            return read_header(file, path.name)
+    except OSError as error:
+        raise ArtifactError(f"{path.name}: cannot be read: {error.strerror or error}") from error
+
+
+def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, Array]]:
+    """Every stored tensor with its name, one at a time: fp16 where that is stored, else floats as fp32.
+
+    Safe on any bytes: nothing in the file is executed, and memory is bounded by the size of the file (by a factor of
+    255), but for the zeros of packed tensors (at most `MAX_ELEMENTS`, which the system provides when they are touched).
+
+    Args:
+        path: of the file.
+        base: the base model, for a file that leaves out what it shares with it.
+
+    Raises:
+        ArtifactError: the file is not a valid weights file of a known version, or `base` is not what it refers to.
+    """
+    try:
+        with path.open("rb") as file:
             header = read_header(file, path.name)
-            tensors = _read_tensors(file, header, path.name)
+            yield from _read_tensors(file, header, base, path.name)
     except OSError as error:
         raise ArtifactError(f"{path.name}: cannot be read: {error.strerror or error}") from error
     except MemoryError as error:
         raise ArtifactError(f"{path.name}: unpacked, it does not fit into memory") from error
-    return tensors | {alias: tensors[target] for alias, target in header.aliases.items()}
 
 
-def _write_entries(path: Path, entries: dict[str, Array], metadata: dict[str, str]) -> None:
-    """A safetensors file. Large items come first and the header is padded, so that all data is aligned."""
-    header: dict[str, Any] = {"__metadata__": metadata}
-    names = sorted(entries, key=lambda name: (-entries[name].itemsize, name))
-    end = 0
-    for name in names:
-        array, begin = entries[name], end
-        end += array.nbytes
-        header[name] = {"dtype": _CODES[array.dtype.str], "shape": array.shape, "data_offsets": [begin, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name in names:
-            file.write(entries[name].data)
-
-
-def _read_tensors(file: BufferedReader, header: Header, where: str) -> dict[str, Array]:
-    if sum(math.prod(tensor.shape) for tensor in header.sparse.values()) > MAX_ELEMENTS:
-        raise ArtifactError(f"{where}: the sparse tensors have more than {MAX_ELEMENTS} elements")
-    tensors: dict[str, Array] = {}
-    for name, entry in header.dense.items():
-        tensors[name] = _read_entry(file, header, entry, where, name)
-    for name, tensor in header.sparse.items():
-        frame = _read_entry(file, header, tensor.positions, where, name)
-        values = _read_entry(file, header, tensor.values, where, name)
-        elements = math.prod(tensor.shape)
-        try:
-            if np.any(values == 0):
-                raise ArtifactError("a stored value is zero")
-            positions = decode_positions(tensor.coding, frame, len(values), elements)
-        except ArtifactError as error:
-            raise ArtifactError(f"{where}: tensor {name!r}: {error}") from error
-        flat = np.zeros(elements, np.float16)
-        flat[positions] = values
-        tensors[name] = flat.reshape(tensor.shape)
-    return tensors
-
-
-def _read_entry(file: BufferedReader, header: Header, entry: Entry, where: str, name: str) -> Array:
-    file.seek(header.data_start + entry.begin)
-    dtype = np.dtype(DTYPES[entry.dtype])
-    content = bytearray(entry.end - entry.begin)
-    if file.readinto(content) != len(content):
-        raise ArtifactError(f"{where}: tensor {name!r}: the file ends before its data")
-    array = np.frombuffer(content, dtype).reshape(entry.shape)
-    if entry.dtype == "F16" and not np.isfinite(array).all():
-        raise ArtifactError(f"{where}: tensor {name!r}: holds a value that is not finite")
-    if entry.dtype == "BOOL" and np.any(array.view(np.uint8) > 1):
-        raise ArtifactError(f"{where}: tensor {name!r}: holds a boolean that is neither 0 nor 1")
-    return array
-
-
-def _aliased(tensors: Mapping[str, Array]) -> list[list[str]]:
-    """Groups the names, sorted, by the memory they show."""
+def tied_names(tensors: Mapping[str, Array]) -> list[list[str]]:
+    """The names, sorted, in groups that show the same memory."""
     groups: dict[tuple[object, ...], list[str]] = {}
     for name in sorted(tensors):
         if not is_name(name):
@@ -147,28 +160,71 @@ def _aliased(tensors: Mapping[str, Array]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _encode(array: Array) -> tuple[str, Array, Array]:
+def _write_entries(path: Path, entries: dict[str, tuple[str, Array]], metadata: dict[str, str]) -> None:
+    """A safetensors file. Large items come first and the header is padded, so that all data is aligned."""
+    header: dict[str, Any] = {"__metadata__": metadata}
+    names = sorted(entries, key=lambda name: (-entries[name][1].itemsize, name))
+    end = 0
+    for name in names:
+        dtype, array = entries[name]
+        begin, end = end, end + array.nbytes
+        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            file.write(entries[name][1].data)
+
+
+def _plain(array: Array, kind: Values) -> tuple[str, Array]:
     if array.dtype.kind != "f":
-        raise ArtifactError(f"only floats can be stored sparse, not {array.dtype}")
-    flat = array.reshape(-1)
-    positions = np.flatnonzero(flat != 0)
-    coding, frame = encode_positions(positions, array.size)
-    return coding, frame, _half(flat[positions])
+        if array.dtype.str not in _CODES:
+            raise ArtifactError(f"dtype {array.dtype} has no place in the format")
+        return _CODES[array.dtype.str], np.asarray(array, order="C")
+    counts = row_counts(array.shape)
+    numbers, scales = encode_values(array.reshape(-1), counts, kind)
+    check_exact(numbers, scales, counts, kind, array.reshape(-1))
+    return kind.dtype, numbers.reshape(array.shape)
 
 
-def _dense(array: Array) -> Array:
-    if array.dtype.kind == "f":
-        return _half(array)
-    if array.dtype.str not in _CODES:
-        raise ArtifactError(f"dtype {array.dtype} has no place in the format")
-    return np.asarray(array, order="C")
+def _read_tensors(file: BufferedReader, header: Header, base: Base | None, where: str) -> Iterator[tuple[str, Array]]:
+    if sum(math.prod(tensor.shape) for tensor in header.packed.values()) > MAX_ELEMENTS:
+        raise ArtifactError(f"{where}: the packed tensors have more than {MAX_ELEMENTS} elements")
+    if header.base and base is None:
+        raise ArtifactError(f"{where}: {len(header.base)} tensors are the base model's: its folder is needed")
+    for name in [*header.base, *header.plain, *header.packed]:
+        try:
+            yield name, _read_tensor(file, header, base, name)
+        except ArtifactError as error:
+            raise ArtifactError(f"{where}: tensor {name!r}: {error}") from error
 
 
-def _half(array: Array) -> npt.NDArray[np.float16]:
-    with np.errstate(over="ignore"):
-        half = np.asarray(array, "<f2", order="C")
-    if not np.isfinite(half).all():
-        raise ArtifactError("holds a value that is not finite, or too large for fp16")
-    if not np.array_equal(half, array):
-        raise ArtifactError("holds a value that fp16 cannot represent: call round_values first")
-    return half
+def _read_tensor(file: BufferedReader, header: Header, base: Base | None, name: str) -> Array:
+    if name in header.base and base is not None:
+        return base.read(header.base[name])
+    if name in header.plain:
+        return _read_plain(file, header, header.plain[name])
+    tensor = header.packed[name]
+    parts = {"positions": tensor.positions, "values": tensor.values, "scales": tensor.scales}
+    return unpack_tensor(
+        tensor, {part: _read_entry(file, header, entry) for part, entry in parts.items() if entry is not None}
+    )
+
+
+def _read_plain(file: BufferedReader, header: Header, entry: Entry) -> Array:
+    array = _read_entry(file, header, entry)
+    if entry.dtype in FLOATS:
+        counts = row_counts(entry.shape)
+        return decode_values(array.reshape(-1), None, counts, FLOATS[entry.dtype]).reshape(entry.shape)
+    if entry.dtype == "BOOL" and np.any(array.view(np.uint8) > 1):
+        raise ArtifactError("holds a boolean that is neither 0 nor 1")
+    return array
+
+
+def _read_entry(file: BufferedReader, header: Header, entry: Entry) -> Array:
+    file.seek(header.data_start + entry.begin)
+    content = bytearray(entry.end - entry.begin)
+    if file.readinto(content) != len(content):
+        raise ArtifactError("the file ends before its data")
+    return np.frombuffer(content, np.dtype(DTYPES[entry.dtype])).reshape(entry.shape)

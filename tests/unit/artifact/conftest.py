@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mvprune.artifact import Accounting, DatasetSource, LayerCount, ModelSource, ResultInfo
+from mvprune.artifact import Accounting, Base, Coding, DatasetSource, LayerCount, ModelSource, ResultInfo, Values
+from mvprune.artifact.values import rounded
 
 
 @pytest.fixture
@@ -32,11 +35,13 @@ def result() -> ResultInfo:
 
 @pytest.fixture
 def tensors() -> dict[str, np.ndarray]:
-    """One tensor of every kind the format has; tests/unit/artifact/golden holds their file."""
+    """One tensor of every kind the format has; tests/unit/artifact/golden holds their files."""
     gaps = np.zeros((2, 300), np.float32)
     gaps[0, 3], gaps[0, 4], gaps[1, 0], gaps[1, 299] = 0.5, -1, 2, 0.25
     bits = np.unpackbits(np.frombuffer(hashlib.sha256(b"mask").digest(), np.uint8)).reshape(16, 16)
     embeddings = np.linspace(-1, 1, 33, dtype=np.float32).reshape(11, 3).astype(np.float16)
+    trimmed = np.zeros((300, 2), np.float32)
+    trimmed[[0, 7, 299]] = [[1, -2], [0.5, 0], [3, 0.25]]
     return {
         "gaps": gaps,
         "mask": bits * np.linspace(1, 4, 16).astype(np.float16).astype(np.float32),
@@ -44,6 +49,7 @@ def tensors() -> dict[str, np.ndarray]:
         "nothing": np.zeros((0, 4), np.float32),
         "embeddings": embeddings,
         "decoder": embeddings,
+        "trimmed": trimmed,
         "scale": np.float32(-0.125).reshape(()),
         "ids": np.arange(5),
         "flags": np.array([True, False]),
@@ -58,6 +64,78 @@ SPARSE = ("gaps", "mask", "empty", "nothing")
 def sparse() -> tuple[str, ...]:
     """Which of `tensors` are stored sparse."""
     return SPARSE
+
+
+@pytest.fixture
+def rounded_tensors(tensors: dict[str, np.ndarray]) -> Callable[[Values], dict[str, np.ndarray]]:
+    """`tensors` as they come back from a file in which all matrices have these values."""
+
+    def make(values: Values) -> dict[str, np.ndarray]:
+        coding, made = Coding(values, values), {}
+        for name, array in tensors.items():
+            kind = coding.of(pruned=name in SPARSE, dimensions=array.ndim)
+            made[name] = rounded(array.astype(np.float32), kind) if array.dtype.kind == "f" else array
+        return made | {"decoder": made["embeddings"]}
+
+    return make
+
+
+TINY_BERT = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 24,
+}
+
+
+class NoTokenizer:
+    def save_pretrained(self, folder: Path) -> None:
+        (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n")
+
+
+@pytest.fixture
+def pruned_model(tmp_path: Path, result: ResultInfo) -> Callable[..., tuple[Any, Path]]:
+    """Makes a tiny pruned BERT and its artifact."""
+    import torch
+    import transformers
+
+    from mvprune.artifact import round_values, save_model
+
+    def make(
+        kind: str, values: Values = Values.FP16, base: Base | None = None, folder: str = "out"
+    ) -> tuple[Any, Path]:
+        torch.manual_seed(0)
+        model: Any = getattr(transformers, kind)(transformers.BertConfig(**TINY_BERT)).eval()
+        names = [name for name, value in model.named_parameters() if ".layer." in name and value.ndim == 2]
+        with torch.no_grad():
+            for name in names:
+                weight = model.get_parameter(name)
+                weight.mul_((torch.rand_like(weight) < 0.1).float())
+        coding = Coding(values, values)
+        round_values(model, names, coding, base)
+        counts = {name: int(torch.count_nonzero(model.get_parameter(name))) for name in names}
+        layers = []
+        for name, count in counts.items():
+            shape = tuple(model.get_parameter(name).shape)
+            layers.append(LayerCount(name, shape, count / (shape[0] * shape[1]), count))
+        kept = sum(counts.values())
+        accounting = Accounting(0.1, 0.1, 10**6, kept, 10**6, kept, 10**6, kept, 4 * 10**6)
+        info = dataclasses.replace(result, accounting=accounting, layers=tuple(layers))
+        out = tmp_path / folder
+        save_model(out, model, NoTokenizer(), pruned=names, result=info, coding=coding, base=base)
+        return model, out
+
+    return make
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    """tracemalloc is on during the test."""
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
 
 
 @pytest.fixture

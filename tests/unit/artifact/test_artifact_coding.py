@@ -22,6 +22,7 @@ from mvprune.artifact.coding import (
     encode_mask,
     encode_positions,
 )
+from mvprune.artifact.values import Values, encode_values
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "artifact-format.md"
 
@@ -61,7 +62,14 @@ def test_the_document_has_the_right_example(tensors: dict[str, np.ndarray]) -> N
     found = np.flatnonzero(tensors["gaps"])
     assert rows["positions"] == ", ".join(str(position) for position in found)
     assert rows["gap bytes before zstd"] == encode_gaps(found).tobytes().hex(" ")
-    assert rows["values, F16"] == tensors["gaps"].ravel()[found].astype("<f2").tobytes().hex(" ")
+    values = tensors["gaps"].ravel()[found]
+    halves = values.astype("<f2")
+    assert rows["values, F16"] == halves.tobytes().hex(" ")
+    assert rows["byte planes before zstd"] == halves.view(np.uint8).reshape(-1, 2).T.tobytes().hex(" ")
+    numbers, scales = encode_values(values, np.array([2, 2]), Values.INT8)
+    assert scales is not None
+    assert rows["values, I8"] == numbers.tobytes().hex(" ")
+    assert rows["scales, BF16"] == scales.tobytes().hex(" ")
 
 
 @pytest.mark.parametrize("density", [0.03, 0.05, 0.10])
@@ -106,7 +114,7 @@ def test_a_stream_longer_than_the_window_is_read() -> None:
         (MASK, frame(b""), 2, 8, "0 bytes for 8 elements"),
         (MASK, frame(b"\x03"), 3, 8, "2 positions for 3 values"),
         (MASK, frame(b"\x81"), 2, 7, "beyond the end"),
-        (MASK, frame(bytes(125)), 1, 1000, "too large for 1 values"),
+        (MASK, frame(bytes(125)), 249, 1000, "too large for 249 values"),
     ],
 )
 def test_hostile_positions_are_refused(

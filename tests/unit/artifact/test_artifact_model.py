@@ -24,7 +24,10 @@ from mvprune.artifact import (
     WEIGHTS_FILE,
     ArtifactError,
     ArtifactFile,
+    Base,
+    Coding,
     ResultInfo,
+    Values,
     load,
     read_manifest,
     read_weights,
@@ -58,14 +61,14 @@ def bert(kind: str = "BertForSequenceClassification") -> transformers.PreTrained
     return getattr(transformers, kind)(transformers.BertConfig(**BERT)).eval()
 
 
-def prune(model: nn.Module, density: float = 0.1) -> list[str]:
+def prune(model: nn.Module, density: float = 0.1, **rounding: Any) -> list[str]:
     """Zeros, some of them negative, in the weights of the blocks; the values rounded."""
     names = [name for name, value in model.named_parameters() if ".layer." in name and value.ndim == 2]
     with torch.no_grad():
         for name in names:
             weight = model.get_parameter(name)
             weight.mul_((torch.rand_like(weight) < density).float())
-    round_values(model)
+    round_values(model, names, **rounding)
     return names
 
 
@@ -75,14 +78,14 @@ def kept(model: nn.Module, names: Iterable[str]) -> int:
 
 @pytest.fixture
 def save(tmp_path: Path, result: ResultInfo) -> Callable[..., Path]:
-    def write(model: Any, names: list[str]) -> Path:
+    def write(model: Any, names: list[str], **coding: Any) -> Path:
         accounting = dataclasses.replace(
             result.accounting,
             prunable_weights=sum(model.get_parameter(name).numel() for name in names),
             kept_weights=kept(model, names),
         )
         info = dataclasses.replace(result, accounting=accounting)
-        save_model(tmp_path / "out", model, Tokenizer(), pruned=names, result=info)
+        save_model(tmp_path / "out", model, Tokenizer(), pruned=names, result=info, **coding)
         return tmp_path / "out"
 
     return write
@@ -132,11 +135,84 @@ def test_a_loaded_model_is_the_saved_one(save: Callable[..., Path], density: flo
         assert torch.equal(loaded(inputs).logits, model(inputs).logits)
 
 
+@pytest.mark.parametrize("values", Values)
+def test_every_coding_loads_as_it_was_rounded(save: Callable[..., Path], values: Values) -> None:
+    model, coding = bert("BertForMaskedLM"), Coding(values, values)
+    names = prune(model, coding=coding)
+    folder = save(model, names, coding=coding)
+    loaded = load(folder)
+    assert identical(loaded, model)
+    assert kept(loaded, names) == verify(folder).accounting.kept_weights
+    round_values(loaded, names, coding)
+    assert identical(loaded, model)
+
+
+def test_int8_is_near_and_fp32_exact() -> None:
+    weights = {}
+    for values in Values:
+        model = bert()
+        round_values(model, ["classifier.weight"], Coding(values, values))
+        weights[values] = model.classifier.weight.detach()
+    exact = bert().classifier.weight.detach()
+    assert torch.equal(weights[Values.FP32], exact)
+    assert torch.equal(weights[Values.BF16], exact.bfloat16().float())
+    step = exact.abs().amax(1, keepdim=True) / 127
+    assert ((weights[Values.INT8] - exact).abs() <= 0.51 * step).all()
+    assert not torch.equal(weights[Values.INT8], exact)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A base model that a head was put on: its tensors lack the prefix."""
+    bert().bert.save_pretrained(tmp_path / "base")
+    return tmp_path / "base"
+
+
+def test_a_delta_artifact_holds_what_changed(save: Callable[..., Path], base: Path) -> None:
+    model = bert()
+    names = prune(model, base=Base(base))
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight, bert().bert.embeddings.word_embeddings.weight)
+    folder = save(model, names, base=Base(base))
+    entries = {name.partition("::")[0] for name in load_file(folder / WEIGHTS_FILE)}
+    assert entries == {*names, "classifier.weight", "classifier.bias"}
+    assert identical(load(folder, base), model)
+    with pytest.raises(ArtifactError, match="tensors are the base model's: its folder is needed"):
+        load(folder)
+
+
+def test_a_delta_artifact_takes_no_other_base(save: Callable[..., Path], base: Path, tmp_path: Path) -> None:
+    model = bert()
+    folder = save(model, prune(model, base=Base(base)), base=Base(base))
+    other = bert().bert
+    with torch.no_grad():
+        other.embeddings.word_embeddings.weight[3, 4] += 1
+    other.save_pretrained(base)
+    with pytest.raises(ArtifactError, match=r"word_embeddings.*another digest: it is not the same model"):
+        load(folder, base)
+    transformers.BertModel(transformers.BertConfig(**BERT | {"hidden_size": 16})).save_pretrained(base)
+    with pytest.raises(ArtifactError, match=r"the base model has no '.*' of F32 \[.*32\]"):
+        load(folder, base)
+    with pytest.raises(ArtifactError, match="no base model"):
+        load(folder, tmp_path / "nowhere")
+
+
+def test_a_trimmed_embedding_is_small_and_loads_with_zero_rows(save: Callable[..., Path]) -> None:
+    """The tokenizer works as before; a token that was trimmed has no embedding."""
+    model = bert()
+    with torch.no_grad():
+        model.get_input_embeddings().weight[10:] = 0
+    names = prune(model)
+    folder = save(model, names)
+    assert load_file(folder / WEIGHTS_FILE)["bert.embeddings.word_embeddings.weight::values"].nbytes <= 9 * 32 * 2
+    assert identical(load(folder), model)
+
+
 def test_tied_weights_stay_tied(save: Callable[..., Path]) -> None:
     model = bert("BertForMaskedLM")
     folder = save(model, prune(model))
     entries = load_file(folder / WEIGHTS_FILE)
-    assert sum(array.shape == (40, 32) for array in entries.values()) == 1
+    tables = {name for name in entries if "word_embeddings" in name or "decoder.weight" in name}
+    assert tables == {"bert.embeddings.word_embeddings.weight::values"}
     loaded = load(folder)
     assert identical(loaded, model)
     assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
@@ -171,6 +247,7 @@ def test_other_architectures(save: Callable[..., Path], config: Any) -> None:
 def test_what_is_written(saved: Path) -> None:
     manifest = verify(saved)
     assert sorted(path.name for path in saved.iterdir()) == [
+        "README.md",
         "config.json",
         MANIFEST_FILE,
         "templates",
@@ -178,6 +255,7 @@ def test_what_is_written(saved: Path) -> None:
         WEIGHTS_FILE,
     ]
     assert {file.path: file.media_type for file in manifest.files} == {
+        "README.md": "text/markdown",
         "config.json": "application/json",
         "templates/chat.jinja": "text/plain",
         "vocab.txt": "text/plain",
@@ -246,7 +324,7 @@ def test_what_fp16_cannot_hold_is_refused(value: float) -> None:
     model = nn.Linear(4, 1)
     with torch.no_grad():
         model.weight[0, 2] = value
-    with pytest.raises(ArtifactError, match="tensor 'weight' holds a value that is not finite, or too large"):
+    with pytest.raises(ArtifactError, match=r"^tensor 'weight' holds a value that is not finite, or too large"):
         round_values(model)
 
 

@@ -1,0 +1,114 @@
+"""A tensor in parts: which of its elements or rows are stored, their values, and the scales of int8 values.
+
+layout  positions of            values
+gap     non-zero elements       those elements, in row-major order
+mask    non-zero elements       the same
+rows    rows that are not zero  all elements of those rows (an embedding trimmed to a vocabulary)
+full    -                       all elements
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvprune.artifact.coding import GAP, decode_positions, encode_positions
+from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.header import FULL, ROWS, PackedTensor
+from mvprune.artifact.values import (
+    KINDS,
+    Counts,
+    Values,
+    check_exact,
+    decode_values,
+    encode_values,
+    pack,
+    row_counts,
+    unpack,
+)
+
+Array = npt.NDArray[Any]
+
+_ZERO_ROWS = 1 / 8  # from this fraction on, zero rows are left out
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What describes a packed tensor, and its parts: name → dtype of safetensors and content."""
+
+    description: dict[str, Any]
+    entries: dict[str, tuple[str, Array]]
+
+
+def pack_tensor(array: Array, kind: Values, *, pruned: bool) -> Parts:
+    """An array of floats → its parts.
+
+    Args:
+        array: any shape; at least 2 axes unless pruned.
+        kind: how its values are stored.
+        pruned: only the non-zeros are stored.
+
+    Raises:
+        ArtifactError: a value is not finite or not exactly as it would be read, or the array holds no floats.
+    """
+    if array.dtype.kind != "f":
+        raise ArtifactError(f"only floats can be stored sparse, not {array.dtype}")
+    flat = array.reshape(-1)
+    layout, values, counts = FULL, flat, row_counts(array.shape)
+    entries: dict[str, tuple[str, Array]] = {}
+    if pruned:
+        positions = np.flatnonzero(flat != 0)
+        values, counts = flat[positions], _counts(positions, array.shape)
+        layout, frame = encode_positions(positions, array.size)
+        entries["positions"] = "U8", frame
+    elif (filled := np.flatnonzero(array.any(axis=tuple(range(1, array.ndim))))).size <= len(array) * (1 - _ZERO_ROWS):
+        layout, values, counts = ROWS, array[filled].reshape(-1), counts[filled]
+        _, frame = encode_positions(filled, len(array), GAP)
+        entries["positions"] = "U8", frame
+    numbers, scales = encode_values(values, counts, kind)
+    check_exact(numbers, scales, counts, kind, values)
+    packed = pack(numbers)
+    entries["values"] = "U8" if packed is not numbers else kind.dtype, packed
+    if scales is not None:
+        entries["scales"] = "BF16", scales
+    return Parts({"count": len(values), "layout": layout, "shape": list(array.shape), "values": kind.dtype}, entries)
+
+
+def unpack_tensor(tensor: PackedTensor, parts: Mapping[str, Array]) -> Array:
+    """The inverse of `pack_tensor`, for any bytes: fp16 where that is stored, else fp32.
+
+    Raises:
+        ArtifactError: the parts do not make the tensor.
+    """
+    kind, elements = KINDS[tensor.dtype], int(np.prod(tensor.shape, dtype=np.int64))
+    numbers = parts["values"]
+    if tensor.values.dtype != tensor.dtype:
+        numbers = unpack(numbers, tensor.count, kind)
+    scales = parts.get("scales")
+    if tensor.layout == FULL:
+        return decode_values(numbers, scales, row_counts(tensor.shape), kind).reshape(tensor.shape)
+    if tensor.layout == ROWS:
+        stored = tensor.count // tensor.row if tensor.row else 0
+        filled = decode_positions(GAP, parts["positions"], stored, tensor.shape[0])
+        values = decode_values(numbers, scales, np.full(stored, tensor.row, np.int64), kind)
+        array = np.zeros(tensor.shape, values.dtype)
+        array[filled] = values.reshape(stored, *tensor.shape[1:])
+        return array
+    positions = decode_positions(tensor.layout, parts["positions"], tensor.count, elements)
+    counts = row_counts(tensor.shape) if scales is None else _counts(positions, tensor.shape)  # for scales alone
+    values = decode_values(numbers, scales, counts, kind)
+    if not values.all():
+        raise ArtifactError("a stored value is zero")
+    array = np.zeros(elements, values.dtype)
+    array[positions] = values
+    return array.reshape(tensor.shape)
+
+
+def _counts(positions: npt.NDArray[Any], shape: tuple[int, ...]) -> Counts:
+    """How many of the ascending positions lie in every row."""
+    rows = row_counts(shape)
+    return np.diff(np.searchsorted(positions, np.concatenate([[0], np.cumsum(rows)])))

@@ -1,0 +1,215 @@
+"""The numbers of a tensor to bytes and back: rounded to what is stored, cut into byte planes, a zstd frame of them.
+
+- ``fp32``, ``fp16``, ``bf16``: IEEE 754 single, half, and the upper half of single; rounded to nearest, ties to even.
+- ``int8``: whole numbers q from -127 to 127 and one bfloat16 scale s a row: q·s. s is the row's largest magnitude
+  / 127, rounded to bfloat16; q is the quotient by s, rounded to nearest, ties to even. s = 0 (below 2^-126) makes the
+  row zero.
+
+Rounding what was rounded changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from mvprune.artifact.coding import Bytes, decompress
+from mvprune.artifact.errors import ArtifactError
+
+Numbers = npt.NDArray[Any]
+Scales = npt.NDArray[np.uint16]
+Counts = npt.NDArray[np.int64]
+
+MAX_RATIO = 255
+"""What a frame unpacks to, over its own size, at most: it bounds the memory that a small file can take."""
+
+_LARGEST = 127
+_BLOCK = 1 << 16  # numbers in work at a time
+_SMALLEST_SCALE = np.float32(2.0**-126)  # below, bfloat16 loses bits
+
+
+class Values(StrEnum):
+    """How the numbers of a tensor are stored."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+
+    @property
+    def dtype(self) -> str:
+        """Its name in safetensors."""
+        return _DTYPES[self]
+
+
+_DTYPES = MappingProxyType({Values.FP32: "F32", Values.FP16: "F16", Values.BF16: "BF16", Values.INT8: "I8"})
+_EXPONENTS = MappingProxyType({Values.FP16: 0x7C00, Values.BF16: 0x7F80})  # all of these bits set: not finite
+_ITEMS = MappingProxyType({Values.FP32: "<f4", Values.FP16: "<f2", Values.BF16: "<u2", Values.INT8: "|i1"})
+
+KINDS = MappingProxyType({kind.dtype: kind for kind in Values})
+"""dtype of safetensors → kind."""
+
+FLOATS = MappingProxyType({dtype: kind for dtype, kind in KINDS.items() if kind is not Values.INT8})
+
+
+def encode_values(values: Numbers, counts: Counts, kind: Values) -> tuple[Numbers, Scales | None]:
+    """Floats, shape (n,), in rows of `counts` → the nearest numbers that can be stored, shape (n,), and int8's scales.
+
+    bfloat16 numbers come as their bits, in uint16.
+
+    Raises:
+        ArtifactError: a value is not finite, or too large.
+    """
+    if kind is Values.INT8:
+        return _quantize(values, counts)
+    with np.errstate(over="ignore"):
+        numbers = bfloat16_bits(values) if kind is Values.BF16 else np.asarray(values, _ITEMS[kind])
+    if not (_finite(numbers, kind) and np.isfinite(values).all()):
+        raise ArtifactError(f"holds a value that is not finite, or too large for {kind.value}")
+    return numbers, None
+
+
+def decode_values(numbers: Numbers, scales: Scales | None, counts: Counts, kind: Values) -> Numbers:
+    """The inverse of `encode_values`: fp16 for fp16, fp32 for all others.
+
+    Raises:
+        ArtifactError: a number or a scale is not one that `encode_values` gives.
+    """
+    if kind is not Values.INT8:
+        if not _finite(numbers, kind):
+            raise ArtifactError("holds a value that is not finite")
+        return from_bfloat16(numbers) if kind is Values.BF16 else numbers
+    if scales is None or len(scales) != len(counts):
+        raise ArtifactError(f"there are not {len(counts)} scales, one for every row")
+    factors = from_bfloat16(scales)
+    if not np.isfinite(factors).all() or np.any(factors < 0):
+        raise ArtifactError("holds a scale that is not a finite number from 0 on")
+    if np.any(numbers == -_LARGEST - 1):
+        raise ArtifactError(f"holds {-_LARGEST - 1}, which int8 values do not use")
+    values = np.empty(len(numbers), np.float32)
+    with np.errstate(over="ignore"):
+        for rows, part in _blocks(counts):
+            np.multiply(numbers[part], np.repeat(factors[rows], counts[rows]), out=values[part])
+    if not np.isfinite(values).all():
+        raise ArtifactError("holds a value that is not finite")
+    return values
+
+
+def check_exact(numbers: Numbers, scales: Scales | None, counts: Counts, kind: Values, values: Numbers) -> None:
+    """Checks that what `encode_values` made of `values` is read as the very same.
+
+    Raises:
+        ArtifactError: it is not.
+    """
+    for rows, part in _blocks(counts):
+        read = decode_values(numbers[part], None if scales is None else scales[rows], counts[rows], kind)
+        if not np.array_equal(read, values[part]):
+            raise ArtifactError(f"holds a value that {kind.value} cannot represent: call round_values first")
+
+
+def rounded(array: Numbers, kind: Values) -> Numbers:
+    """An array of floats as it will be stored and read, in its own dtype; rows run along all but its first axis.
+
+    Raises:
+        ArtifactError: a value is not finite, or too large.
+    """
+    counts = row_counts(array.shape)
+    numbers, scales = encode_values(array.reshape(-1), counts, kind)
+    values: Numbers = decode_values(numbers, scales, counts, kind).reshape(array.shape).astype(array.dtype)
+    values += 0  # -0 becomes 0
+    return values
+
+
+def row_counts(shape: tuple[int, ...]) -> Counts:
+    """How many numbers the rows of a full tensor have; one without axes is one row."""
+    rows = shape[0] if shape else 1
+    return np.full(rows, int(np.prod(shape[1:], dtype=np.int64)), np.int64)
+
+
+def pack(numbers: Numbers) -> Numbers:
+    """Numbers, shape (n,) → the zstd frame (uint8) of their byte planes, or themselves where that is not smaller."""
+    compressor = zstandard.ZstdCompressor(level=1).compressobj(size=numbers.nbytes)
+    frame = bytearray()
+    for plane in range(numbers.itemsize):
+        frame += compressor.compress(numbers.view(np.uint8)[plane :: numbers.itemsize].tobytes())
+        frame += compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)  # each plane has symbols of its own
+    frame += compressor.flush()
+    if len(frame) < numbers.nbytes <= MAX_RATIO * len(frame):
+        return np.frombuffer(frame, np.uint8)
+    return numbers
+
+
+def unpack(frame: Bytes, count: int, kind: Values) -> Numbers:
+    """The inverse of `pack`, of a frame.
+
+    Raises:
+        ArtifactError: the frame does not hold exactly `count` numbers, or unpacks to more than `MAX_RATIO` its size.
+    """
+    item = np.dtype(_ITEMS[kind])
+    size = count * item.itemsize
+    if size > MAX_RATIO * len(frame):
+        raise ArtifactError(f"{len(frame)} bytes cannot hold {count} values")
+    planes = decompress(frame, size, "values")
+    if len(planes) != size:
+        raise ArtifactError(f"the values unpack to {len(planes)} bytes, not {size}")
+    return np.ascontiguousarray(planes.reshape(item.itemsize, -1).T).reshape(-1).view(item)
+
+
+def bfloat16_bits(values: Numbers) -> Scales:
+    """Finite floats → the bits of the nearest bfloat16 numbers, ties to even."""
+    bits = np.asarray(values, "<f4").view("<u4")
+    nearest: Scales = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype("<u2")
+    return nearest
+
+
+def from_bfloat16(bits: Scales) -> npt.NDArray[np.float32]:
+    """The bits of bfloat16 numbers → fp32."""
+    return (bits.astype("<u4") << 16).view("<f4")
+
+
+def _quantize(values: Numbers, counts: Counts) -> tuple[Numbers, Scales]:
+    numbers = np.empty(len(values), np.int8)
+    scales = np.zeros(len(counts), "<u2")
+    for rows, part in _blocks(counts):
+        block = np.asarray(values[part], np.float32)
+        if not np.isfinite(block).all():
+            raise ArtifactError("holds a value that is not finite, or too large for int8")
+        lengths = counts[rows]
+        filled = np.flatnonzero(lengths)
+        starts = (np.cumsum(lengths) - lengths)[filled]
+        factors = np.zeros(len(lengths), np.float32)
+        if len(filled):
+            largest = np.maximum(np.maximum.reduceat(block, starts), -np.minimum.reduceat(block, starts))
+            factors[filled] = largest / np.float32(_LARGEST)
+        factors[factors < _SMALLEST_SCALE] = 0
+        scales[rows] = bfloat16_bits(factors)
+        divisors = from_bfloat16(scales[rows])
+        divisors[divisors == 0] = np.inf
+        block = np.divide(block, np.repeat(divisors, lengths), dtype=np.float32)
+        numbers[part] = np.clip(np.rint(block, out=block), -_LARGEST, _LARGEST, out=block)
+    return numbers, scales
+
+
+def _blocks(counts: Counts) -> Iterator[tuple[slice, slice]]:
+    """Runs of whole rows with about `_BLOCK` numbers each: the rows, and their numbers."""
+    ends = np.cumsum(counts)
+    row = begin = 0
+    while row < len(counts):
+        last = max(row + 1, int(np.searchsorted(ends, begin + _BLOCK, side="right")))
+        end = int(ends[last - 1])
+        yield slice(row, last), slice(begin, end)
+        row, begin = last, end
+
+
+def _finite(numbers: Numbers, kind: Values) -> bool:
+    if kind not in _EXPONENTS:
+        return bool(np.isfinite(numbers).all())
+    bits, exponent = numbers.view(np.uint16), _EXPONENTS[kind]  # isfinite would convert fp16, which takes longer
+    starts = range(0, len(bits), _BLOCK)
+    return not any(np.any((bits[start : start + _BLOCK] & exponent) == exponent) for start in starts)

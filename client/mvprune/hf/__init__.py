@@ -1,0 +1,104 @@
+"""The artifact as a format of transformers.
+
+    import mvprune.hf
+    model = AutoModelForSequenceClassification.from_pretrained("out/")
+
+Without the import, transformers finds no weights in the folder and says so. The model is a plain one, dense, in the
+dtype that from_pretrained is asked for; it can be trained and saved like any other. A delta artifact needs its base
+model: `mvprune.load(folder, base)`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers.core_model_loading import ConversionOps, WeightConverter
+from transformers.quantizers.auto import register_quantization_config, register_quantizer
+from transformers.quantizers.base import HfQuantizer
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from mvprune.artifact import MANIFEST_FILE, WEIGHTS_FILE, ArtifactError, verify
+from mvprune.artifact.header import VERSION, Header, PackedTensor
+from mvprune.artifact.model import QUANT_METHOD
+from mvprune.artifact.packing import unpack_tensor
+from mvprune.artifact.weights import open_header
+
+__all__ = ["MvpruneConfig", "MvpruneQuantizer"]
+
+
+@register_quantization_config(QUANT_METHOD)
+class MvpruneConfig(QuantizationConfigMixin):
+    """``quantization_config`` in an artifact's config.json."""
+
+    dequantize = True  # the loaded model is a plain one
+
+    def __init__(self, version: int = VERSION, **_: Any) -> None:
+        self.quant_method: Any = QUANT_METHOD  # the base class knows an enumeration of its own methods alone
+        self.version = version
+
+
+@register_quantizer(QUANT_METHOD)
+class MvpruneQuantizer(HfQuantizer):
+    """Unpacks the tensors of an artifact while transformers loads them."""
+
+    is_trainable = True
+    header: Header
+
+    def update_attn_implementation(self, config: Any) -> Any:
+        """The first hook that sees the configuration: says where the weights are."""
+        config.transformers_weights = WEIGHTS_FILE
+        return config
+
+    def _process_model_before_weight_loading(self, model: Any, **kwargs: Any) -> Any:
+        path = Path(kwargs["checkpoint_files"][0])
+        if (path.parent / MANIFEST_FILE).exists():  # a hub's cache may hold the model's files alone
+            verify(path.parent)
+        self.header = open_header(path)
+        if self.header.base:
+            raise ArtifactError(f"{path.name}: a delta artifact: load it with mvprune.load(folder, base)")
+        return model
+
+    def get_weight_conversions(self) -> list[WeightConverter]:
+        """One conversion for all packed tensors: their parts become the tensor."""
+        return [WeightConverter(["::positions", "::values", "::scales"], "", [_Unpack(self)])]
+
+    def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
+        model._weight_conversions = None  # saving writes plain tensors
+        del model.config.transformers_weights
+        return model
+
+    def is_serializable(self) -> bool:
+        """Saving goes through `mvprune.artifact.save_model`."""
+        return False
+
+
+class _Unpack(ConversionOps):
+    def __init__(self, quantizer: MvpruneQuantizer) -> None:
+        self.hf_quantizer = quantizer  # by this name transformers knows not to cast the parts
+
+    def __deepcopy__(self, _: object) -> _Unpack:  # transformers copies it for every tensor
+        return self
+
+    def convert(
+        self, input_dict: dict[str, Any], source_patterns: list[str], target_patterns: list[str], **kwargs: Any
+    ) -> dict[str, list[torch.Tensor]]:
+        """The parts of one tensor, by pattern → the tensor, in the dtype of the model's."""
+        name, model = kwargs["full_layer_name"], kwargs["model"]
+        tensor = self._described(name, model.base_model_prefix)
+        parts = {pattern.removeprefix("::"): _array(content) for pattern, content in input_dict.items()}
+        dtype = model.get_parameter_or_buffer(name).dtype
+        return {name: [torch.from_numpy(unpack_tensor(tensor, parts)).to(dtype)]}
+
+    def _described(self, name: str, prefix: str) -> PackedTensor:
+        """A model without its head, or with one, has names with another prefix than the file."""
+        packed = self.hf_quantizer.header.packed
+        return next(packed[n] for n in (name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")) if n in packed)
+
+
+def _array(content: torch.Tensor | list[torch.Tensor]) -> np.ndarray[Any, Any]:
+    part = content[0] if isinstance(content, list) else content
+    array: np.ndarray[Any, Any] = (part.view(torch.int16) if part.dtype == torch.bfloat16 else part).numpy()
+    return array.view(np.uint16) if part.dtype == torch.bfloat16 else array

@@ -1,0 +1,92 @@
+"""What an artifact is exported to computes what the artifact's model computes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from scipy import sparse
+
+from mvprune.artifact import ArtifactError, Values, read_manifest
+from mvprune.export import FORMATS, export, onnx
+
+Made = Callable[..., tuple[Any, Path]]
+INPUTS = torch.arange(24).reshape(2, 12)
+
+
+def test_dense_opens_with_no_package_of_ours(pruned_model: Made, tmp_path: Path) -> None:
+    model, artifact = pruned_model("BertForSequenceClassification")
+    export(artifact, tmp_path / "dense", to="dense")
+    code = (
+        "import sys\nsys.modules['mvprune'] = None\nimport torch, transformers\n"
+        "model = transformers.AutoModelForSequenceClassification.from_pretrained(sys.argv[1])\n"
+        "print(model(torch.arange(24).reshape(2, 12)).logits.tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "dense"], capture_output=True, text=True, check=True)
+    with torch.no_grad():
+        assert torch.equal(torch.tensor(json.loads(done.stdout)), model(INPUTS).logits)
+    written = {path.name for path in (tmp_path / "dense").iterdir()}
+    assert written == {"config.json", "model.safetensors", "vocab.txt"}
+
+
+@pytest.mark.parametrize(
+    "kind", ["BertForSequenceClassification", "BertForQuestionAnswering", "BertForTokenClassification"]
+)
+def test_onnx_computes_what_torch_does(pruned_model: Made, tmp_path: Path, kind: str) -> None:
+    model, artifact = pruned_model(kind)
+    export(artifact, tmp_path / "onnx", to="onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
+    assert [entry.name for entry in session.get_inputs()] == ["input_ids", "attention_mask", "token_type_ids"]
+    ids = torch.arange(28).reshape(4, 7)  # another shape than any that the export has seen
+    feeds = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+    with torch.no_grad():
+        expected = model(**feeds)
+    found = session.run(list(expected.keys()), {name: value.numpy() for name, value in feeds.items()})
+    for name, output in zip(expected.keys(), found, strict=True):
+        assert np.allclose(output, expected[name].numpy(), atol=1e-5)
+    assert {path.name for path in (tmp_path / "onnx").iterdir()} == {"config.json", "model.onnx", "vocab.txt"}
+
+
+def test_an_onnx_file_that_computes_something_else_is_refused(pruned_model: Made, tmp_path: Path) -> None:
+    model, artifact = pruned_model("BertForSequenceClassification")
+    export(artifact, tmp_path / "onnx", to="onnx")
+    with torch.no_grad():
+        model.classifier.bias[0] += 0.01
+    with pytest.raises(ArtifactError, match=r"model.onnx: logits differs from torch's by"):
+        onnx.check(model, tmp_path / "onnx" / "model.onnx", ["input_ids", "attention_mask", "token_type_ids"])
+
+
+@pytest.mark.parametrize("values", [Values.FP16, Values.INT8])
+def test_csr_files_hold_the_pruned_weights(pruned_model: Made, tmp_path: Path, values: Values) -> None:
+    model, artifact = pruned_model("BertForSequenceClassification", values)
+    export(artifact, tmp_path / "csr", to="csr")
+    layers = {layer.name: layer for layer in read_manifest(artifact).layers}
+    assert {path.name for path in (tmp_path / "csr").iterdir()} == {f"{name}.npz" for name in layers}
+    for name, layer in layers.items():
+        matrix = sparse.load_npz(tmp_path / "csr" / f"{name}.npz")
+        assert matrix.nnz == layer.nonzero
+        assert np.array_equal(matrix.toarray(), model.get_parameter(name).detach().numpy())
+
+
+def test_what_cannot_be_exported(pruned_model: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, artifact = pruned_model("BertForSequenceClassification")
+    with pytest.raises(ValueError, match="to: 'gguf' given; one of dense, onnx, csr is allowed"):
+        export(artifact, tmp_path / "x", to="gguf")
+    with pytest.raises(ValueError, match="is not a new or empty folder"):
+        export(artifact, artifact, to="dense")
+    with pytest.raises(ArtifactError, match="no artifact"):
+        export(tmp_path / "nothing", tmp_path / "x", to="dense")
+    assert not (tmp_path / "x").exists()
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.delitem(sys.modules, "mvprune.export.csr", raising=False)
+    with pytest.raises(ImportError, match=r"export to csr needs the package scipy: pip install 'mvprune\[export\]'"):
+        export(artifact, tmp_path / "x", to="csr")
+    assert FORMATS == ("dense", "onnx", "csr")

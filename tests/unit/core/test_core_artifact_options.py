@@ -1,0 +1,81 @@
+"""What is evaluated is what the artifact stores, in every coding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mvprune.artifact import load
+from mvprune.artifact.weights import open_header
+from mvprune.data import ClassificationData
+from mvprune_core import Training, compress
+from mvprune_core.tasks import objective_for
+
+SHORT = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
+
+
+@pytest.fixture
+def make(model_folder: Path, data: ClassificationData, tmp_path: Path) -> Callable[..., tuple[Any, Path]]:
+    """A short compression with some options, and its artifact."""
+
+    def run(**options: Any) -> tuple[Any, Path]:
+        result = compress(model_folder, data, density=0.2, training=SHORT, dense_baseline=False, **options)
+        result.save(tmp_path / "out")
+        return result, tmp_path / "out"
+
+    return run
+
+
+def measured(model: Any, result: Any, data: ClassificationData) -> dict[str, float]:
+    objective = objective_for(data)
+    examples = objective.validation_examples(result.tokenizer, model.config, 128)
+    found = objective.evaluate(model, examples, torch.device("cpu"))
+    return {f"eval/{name}": value for name, value in found.items()}
+
+
+@pytest.mark.parametrize(("values", "embeddings"), [("int8", "int8"), ("bf16", "fp32"), ("fp32", "fp16")])
+def test_the_metric_is_of_what_is_stored(
+    make: Callable[..., tuple[Any, Path]], data: ClassificationData, values: str, embeddings: str
+) -> None:
+    result, folder = make(values=values, embeddings=embeddings)
+    loaded, expected = load(folder).state_dict(), result.model.state_dict()
+    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
+    assert measured(load(folder), result, data) == result.metrics
+    packed = open_header(folder / "weights.safetensors").packed
+    codes = {"int8": "I8", "bf16": "BF16", "fp32": "F32", "fp16": "F16"}
+    for name, tensor in packed.items():
+        assert tensor.dtype == codes[values if name in result.pruned else embeddings]
+    assert result.info.spec["values"] == values
+    assert result.info.spec["embeddings"] == embeddings
+
+
+def test_a_trimmed_vocabulary(make: Callable[..., tuple[Any, Path]], data: ClassificationData) -> None:
+    result, folder = make(trim_vocabulary=True)
+    objective, config = objective_for(data), result.model.config
+    both = objective.training_examples, objective.validation_examples
+    splits = [examples(result.tokenizer, config, 128) for examples in both]
+    ids = {int(token) for examples in splits for row in examples.inputs["input_ids"] for token in row}
+    table = load(folder).get_input_embeddings().weight
+    assert ids < set(range(len(table)))
+    filled = set(torch.nonzero(table.abs().sum(1)).flatten().tolist())
+    assert filled <= ids | set(result.tokenizer.all_special_ids)
+    assert len(filled) < len(table)
+    assert measured(load(folder), result, data) == result.metrics
+
+
+def test_a_delta_artifact(make: Callable[..., tuple[Any, Path]], data: ClassificationData, model_folder: Path) -> None:
+    result, folder = make(delta=True)
+    loaded, expected = load(folder, model_folder).state_dict(), result.model.state_dict()
+    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
+    assert open_header(folder / "weights.safetensors").base
+    assert result.info.spec["delta"] is True
+
+
+@pytest.mark.parametrize("option", ["values", "embeddings"])
+def test_an_unknown_coding(model_folder: Path, data: ClassificationData, option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option}: 'int4' given; one of fp32, fp16, bf16, int8 is allowed"):
+        compress(model_folder, data, density=0.2, **{option: "int4"})
