@@ -1,20 +1,92 @@
-"""Alembic revisions of the control plane's schema, and the call that applies them."""
+"""Alembic revisions of the control plane's schema, and the calls that apply them."""
 
 from __future__ import annotations
 
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import Engine
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Engine, inspect, text
+
+from mvprune_service.db.models import Base
+
+if TYPE_CHECKING:  # a server that has nothing to migrate starts without it
+    from alembic.config import Config
+
+HEAD = "0003"
+LOCK = 0x6D767072  # of migrations, in PostgreSQL; any number that nothing else uses
+
+
+class SchemaMismatch(Exception):
+    """This version can do nothing with the database; the text says why."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a database is, and where this version wants it. `found` is None if it is empty."""
+
+    found: str | None
+    head: str
+
+    @property
+    def is_current(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.found == self.head
 
 
 def config_for(engine: Engine) -> Config:
     """Alembic's configuration for this package and `engine`."""
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", "mvprune_migrations:")
     config.attributes["engine"] = engine
     return config
 
 
+def state(engine: Engine) -> State:
+    """Where the database is. Raises SchemaMismatch for a revision that this version does not know, and for a database
+    that has such tables but no revision."""
+    with engine.connect() as connection:
+        tables = inspect(connection).get_table_names()
+        read = text("SELECT version_num FROM alembic_version")
+        found: str | None = connection.execute(read).scalar() if "alembic_version" in tables else None
+    if found is None and (ours := Base.metadata.tables.keys() & tables):
+        raise SchemaMismatch(f"the database has no revision, but tables: {', '.join(sorted(ours))}")
+    if found not in (None, HEAD) and found not in revisions(engine):
+        raise SchemaMismatch(
+            f"the database is at revision {found}, made by a newer version; this one works with {HEAD}: "
+            "start the newer version"
+        )
+    return State(found, HEAD)
+
+
+def revisions(engine: Engine) -> list[str]:
+    """Every revision that this version knows, the newest first."""
+    from alembic.script import ScriptDirectory
+
+    return [script.revision for script in ScriptDirectory.from_config(config_for(engine)).walk_revisions()]
+
+
 def upgrade(engine: Engine) -> None:
-    """Brings the database to the newest revision."""
-    command.upgrade(config_for(engine), "head")
+    """Brings the database to the newest revision, wholly or not at all."""
+    from alembic import command
+
+    command.upgrade(config_for(engine), HEAD)
+
+
+def backup(engine: Engine, now: State) -> Path | None:
+    """Copies an SQLite file beside itself before it is migrated; None for PostgreSQL, whose copies are its owner's."""
+    if engine.dialect.name != "sqlite" or engine.url.database is None:
+        return None
+    source = Path(engine.url.database)
+    target = source.with_name(f"{source.name}.{now.found}")
+    draft = target.with_name(f"{target.name}.tmp")
+    draft.unlink(missing_ok=True)
+    with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(draft)) as copy:
+        original.backup(copy)
+    draft.chmod(0o600)
+    draft.replace(target)
+    return target

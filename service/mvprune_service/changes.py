@@ -14,9 +14,9 @@ class Changes:
         self._by_job: dict[str, set[asyncio.Event]] = {}
         self._all: set[asyncio.Event] = set()
 
-    def announce(self, uids: set[str]) -> None:
-        """Wakes everyone who waits for any of these jobs."""
-        for uid in uids:
+    def announce(self, uids: set[str] | None) -> None:
+        """Wakes everyone who waits for any of these jobs; None: for any job."""
+        for uid in self._by_job if uids is None else uids:
             for event in self._by_job.get(uid, ()):
                 event.set()
         for event in self._all:

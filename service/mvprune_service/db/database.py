@@ -1,164 +1,206 @@
-"""Engine and transactions.
-
-SQLite: one writer thread with BEGIN IMMEDIATE and group commit, readers beside it (WAL, synchronous=FULL).
-PostgreSQL: ordinary transactions from a pool. Callers see `read` and `write`, and know nothing else.
-"""
+"""Transactions. Callers see `read` and `write`, and know nothing of which database it is."""
 
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from pathlib import Path
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.pool import QueuePool
+from sqlalchemy import URL, Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
 from mvprune_service.clock import Clock, system_clock
+from mvprune_service.db.mailbox import Mailbox
+from mvprune_service.db.outages import DatabaseUnavailable, is_away
+from mvprune_service.db.sqlite import Sqlite
+from mvprune_service.failpoints import failpoint
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_GROUP = 64  # writes that may share one commit
 _READERS = 8
+_ALLOWED = "allowed: sqlite:///FILE, postgresql://USER:PASSWORD@HOST/DATABASE"
+
+
+class BadDatabase(Exception):
+    """The URL names no database that this can use; the text says why. It holds no password."""
 
 
 @dataclass
 class Tx:
-    """An open transaction: statements run on `conn`, at time `now`; `changed` collects uids of jobs to announce."""
+    """An open transaction: statements run on `conn`, at time `now`; `changed` collects uids of jobs to announce,
+    `after` what to call, on any thread, once it is committed."""
 
     conn: Connection
     now: int
     changed: set[str] = field(default_factory=set)
+    after: list[Callable[[], None]] = field(default_factory=list)
+
+
+class Backend(Protocol):
+    """What differs between databases."""
+
+    engine: Engine
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Runs `work` in a read transaction: one snapshot. Blocks."""
+        ...
+
+    def submit(self, work: Callable[[Connection], T]) -> Future[T]:
+        """Runs `work` in a write transaction on another thread; done after the commit."""
+        ...
+
+    def tell(self, conn: Connection, uids: Iterable[str]) -> None:
+        """Tells other processes, once the transaction of `conn` is committed, that these jobs changed."""
+        ...
+
+    def listen(self, heard: Callable[[set[str] | None], None]) -> None:
+        """Calls `heard`, on another thread, with what other processes tell; with None where something may have been
+        missed, as before the first word."""
+        ...
+
+    def close(self) -> None:
+        """Finishes accepted writes, closes connections."""
+        ...
 
 
 class Database:
     """Runs functions in transactions, off the event loop.
 
-    `on_commit` is called on the event loop with the uids of the jobs that a committed transaction changed.
+    `on_commit` is called on the event loop with the uids of the jobs that a committed transaction changed; with None
+    when any may have. `url` is sqlite:///FILE or postgresql://…; raises BadDatabase for others.
     """
 
     def __init__(self, url: str, clock: Clock = system_clock) -> None:
         self._clock = clock
-        self._sqlite = make_url(url).get_backend_name() == "sqlite"
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="db-read")
-        self.on_commit: Callable[[set[str]], None] = lambda _: None
-        if self._sqlite:
-            self.engine = _sqlite_engine(url, immediate=False)
-            self._writer: _GroupWriter | None = _GroupWriter(_sqlite_engine(url, immediate=True), clock)
-        else:
-            self.engine = create_engine(url, pool_size=_READERS, pool_pre_ping=True)
-            self._writer = None
+        self._backend = _open(_parse(url))
+        self.on_commit: Callable[[set[str] | None], None] = lambda _: None
+
+    @property
+    def engine(self) -> Engine:
+        """For migrations."""
+        return self._backend.engine
 
     async def read(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs `work(connection, …)` in a read transaction."""
+        """Runs `work(connection, …)` in a read transaction: all that it reads is of one moment. On PostgreSQL it may
+        run more than once. Raises DatabaseUnavailable."""
 
-        def run() -> T:
-            with self.engine.connect() as conn:
-                return work(conn, *args, **kwargs)
+        def bound(conn: Connection) -> T:
+            return work(conn, *args, **kwargs)
 
-        return await asyncio.get_running_loop().run_in_executor(self._readers, run)
+        return await _answer(asyncio.wrap_future(self._readers.submit(self._backend.read, bound)))
+
+    async def look_up(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `read`, for one statement that an index answers at once."""
+
+        def bound(conn: Connection) -> T:
+            return work(conn, *args, **kwargs)
+
+        if isinstance(self._backend, Sqlite):
+            with suppress(OperationalError):  # it is busy for once
+                return self._backend.look_up(bound)
+        return await self.read(work, *args, **kwargs)
 
     async def write(self, work: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs `work(tx, …)` in a write transaction of its own; returns after the commit. `work` must do no other
-        I/O. An exception rolls its changes back, and is raised here."""
+        I/O, and on PostgreSQL may run more than once. An exception rolls its changes back, and is raised here.
+        Raises DatabaseUnavailable, after which the write may have happened."""
 
-        def bound(tx: Tx) -> T:
-            return work(tx, *args, **kwargs)
+        name = _name(work)
 
-        if self._writer:
-            result, changed = await asyncio.wrap_future(self._writer.submit(bound))
-        else:
-            result, changed = await asyncio.get_running_loop().run_in_executor(self._readers, self._write_now, bound)
-        if changed:
-            self.on_commit(changed)
-        return result
-
-    def _write_now(self, work: Callable[[Tx], T]) -> tuple[T, set[str]]:
-        with self.engine.begin() as conn:
+        def bound(conn: Connection) -> tuple[T, Tx]:
             tx = Tx(conn, self._clock())
-            return work(tx), tx.changed
+            result = work(tx, *args, **kwargs)
+            if tx.changed:
+                self._backend.tell(conn, tx.changed)
+            failpoint(f"{name}.before_commit")
+            return result, tx
+
+        loop = asyncio.get_running_loop()
+        mailbox, answer = Mailbox.of(loop), loop.create_future()
+
+        # A caller that is cancelled meanwhile does not take the announcement with it.
+        def done(future: Future[tuple[T, Tx]]) -> None:
+            error = future.exception()
+            if error is not None:
+                mailbox.put(answer, None, error)
+                return
+            result, tx = future.result()
+            for call in tx.after:
+                call()
+            if tx.changed:
+                mailbox.announce(self.on_commit, tx.changed)
+            mailbox.put(answer, result, None)
+
+        self._backend.submit(bound).add_done_callback(done)
+        written: T = await _answer(answer)
+        failpoint(f"{name}.after_commit")
+        return written
+
+    def listen(self) -> None:
+        """From now on `on_commit` hears of what other processes commit too. Call it on the event loop."""
+        loop = asyncio.get_running_loop()
+
+        def heard(uids: set[str] | None) -> None:
+            loop.call_soon_threadsafe(self.on_commit, uids)
+
+        self._backend.listen(heard)
 
     def close(self) -> None:
         """Finishes accepted writes, closes connections."""
-        if self._writer:
-            self._writer.close()
         self._readers.shutdown()
-        self.engine.dispose()
+        self._backend.close()
 
 
-class _GroupWriter:
-    """One thread that owns the writing connection. Writes that wait together are committed together, each in its
-    own savepoint, so that one failing leaves the others alone."""
-
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._queue: queue.SimpleQueue[tuple[Callable[[Tx], Any], Future[Any]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="db-write", daemon=True)
-        self._thread.start()
-
-    def submit(self, work: Callable[[Tx], T]) -> Future[tuple[T, set[str]]]:
-        future: Future[Any] = Future()
-        self._queue.put((work, future))
-        return future
-
-    def close(self) -> None:
-        self._queue.put(None)
-        self._thread.join()
-        self._engine.dispose()
-
-    def _run(self) -> None:
-        closing = False
-        while not closing:
-            batch = [self._queue.get()]
-            while len(batch) < _GROUP and not self._queue.empty():
-                batch.append(self._queue.get())
-            closing = None in batch
-            self._commit([item for item in batch if item is not None])
-
-    def _commit(self, batch: list[tuple[Callable[[Tx], Any], Future[Any]]]) -> None:
-        batch = [(work, future) for work, future in batch if future.set_running_or_notify_cancel()]
-        if not batch:
-            return
-        done: list[tuple[Future[Any], Any]] = []
-        failed: list[tuple[Future[Any], BaseException]] = []
-        try:
-            with self._engine.begin() as conn:
-                for work, future in batch:
-                    try:
-                        with conn.begin_nested():
-                            tx = Tx(conn, self._clock())
-                            done.append((future, (work(tx), tx.changed)))
-                    except Exception as error:
-                        failed.append((future, error))
-        except Exception as error:  # the commit itself: nobody's write happened
-            failed += [(future, error) for future, _ in done]
-            done = []
-            left = {future for _, future in batch} - {future for future, _ in failed}
-            failed += [(future, error) for future in left]
-        for future, result in done:
-            future.set_result(result)
-        for future, failure in failed:
-            future.set_exception(failure)
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise BadDatabase(f"the database's URL is none; {_ALLOWED}") from None
+    if parsed.drivername in ("postgresql", "postgresql+psycopg"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername != "sqlite":
+        raise BadDatabase(f"got a database's URL with {parsed.drivername}:; {_ALLOWED}")
+    if parsed.database in (None, "", ":memory:") or parsed.query:
+        raise BadDatabase(f"got the database's URL {parsed}; {_ALLOWED}")
+    return parsed
 
 
-def _sqlite_engine(url: str, *, immediate: bool) -> Engine:
-    engine = create_engine(url, poolclass=QueuePool, pool_size=1 if immediate else _READERS)
+def sqlite_file(url: str) -> Path | None:
+    """The file of an SQLite database; None for PostgreSQL. Raises BadDatabase."""
+    parsed = _parse(url)
+    if parsed.drivername != "sqlite":
+        return None
+    file = Path(str(parsed.database)).resolve()
+    if not file.parent.is_dir():
+        raise BadDatabase(f"there is no folder {file.parent} for the database")
+    return file
 
-    @event.listens_for(engine, "connect")
-    def _configure(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # the driver begins nothing by itself: see _begin
-        cursor = connection.cursor()
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=30000"):
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
 
-    @event.listens_for(engine, "begin")
-    def _begin(conn: Connection) -> None:
-        conn.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+def _name(work: Callable[..., object]) -> str:
+    """What failpoints call a write: the function, or the method that it is defined in."""
+    return work.__qualname__.partition(".<locals>")[0].rpartition(".")[2]
 
-    return engine
+
+def _open(url: URL) -> Backend:
+    if url.drivername == "sqlite":
+        return Sqlite(url, _READERS)
+    try:
+        from mvprune_service.db.postgres import Postgres
+    except ModuleNotFoundError as error:
+        raise BadDatabase("PostgreSQL needs its driver: pip install 'mvprune[postgres]'") from error
+    return Postgres(url, _READERS)
+
+
+async def _answer(future: asyncio.Future[T]) -> T:
+    try:
+        return await future
+    except SQLAlchemyError as error:
+        if is_away(error):
+            raise DatabaseUnavailable(type(getattr(error, "orig", error)).__name__) from error
+        raise

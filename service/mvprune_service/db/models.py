@@ -35,7 +35,18 @@ class JobRow(Base):
     __table_args__ = (
         Index("uq_jobs_project_job_id", "project", "job_id", unique=True),
         Index("ix_jobs_project_create_us", "project", "create_us", "uid"),
-        Index("ix_jobs_state", "state"),
+        Index("ix_jobs_project_state", "project", "state", "create_us", "uid"),
+        Index("ix_jobs_project_task", "project", "task", "create_us", "uid"),
+        Index("ix_jobs_project_model", "project", "model", "create_us", "uid"),
+        Index("ix_jobs_state", "state", "rank_us", "uid"),
+        Index("ix_jobs_queue_deadline_us", "queue_deadline_us"),
+        Index(
+            "ix_jobs_untaught",
+            "teacher_uid",
+            sqlite_where=text("state_reason = 'WAITING_FOR_TEACHER'"),
+            postgresql_where=text("state_reason = 'WAITING_FOR_TEACHER'"),
+        ),
+        Index("ix_jobs_expire_us", "expire_us"),
         Index("uq_jobs_project_teaches", "project", "teaches", unique=True),
         CheckConstraint(f"(end_us IS NOT NULL) = (state IN ({_TERMINAL_SQL}))", name="end_in_terminal"),
     )
@@ -48,6 +59,11 @@ class JobRow(Base):
     policy: Mapped[bytes]  # ExecutionPolicy
     labels: Mapped[dict[str, str]]
     model_size: Mapped[bytes | None]  # ModelSize
+    creator: Mapped[str]
+    task: Mapped[str]  # of the spec, as are these two: what lists are filtered and ordered by
+    model: Mapped[str]
+    method: Mapped[str]
+    priority: Mapped[int]
 
     teacher_uid: Mapped[str | None]  # the job whose model this one learns from; it may be deleted
     teacher_sha256: Mapped[str | None]  # that job's artifact, once there is one: until then this job waits
@@ -67,6 +83,12 @@ class JobRow(Base):
     # Names the one lease that may report. Grows whenever an attempt begins or ends, so a stale token matches nothing.
     fencing_token: Mapped[int]
     not_before_us: Mapped[int]  # back-off
+    # The queue's order. Waiting makes all jobs older alike, so ageing never changes who is first: priority is a head
+    # start in time, given once.
+    rank_us: Mapped[int]
+    queue_deadline_us: Mapped[int | None]  # where it is QUEUED and may not wait for ever
+    ran_us: Mapped[int]  # RUNNING, in attempts that have ended
+    accumulation_factor: Mapped[int]  # doubled when memory runs out and that is allowed
     cancel_reason: Mapped[str | None]
     cancel_grace_us: Mapped[int | None]
     cancel_us: Mapped[int | None]
@@ -74,9 +96,22 @@ class JobRow(Base):
     create_us: Mapped[int]
     start_us: Mapped[int | None]
     end_us: Mapped[int | None]
+    expire_us: Mapped[int | None]  # from its end on, where it has a retention: then it and its artifact are deleted
     update_us: Mapped[int]
     version: Mapped[int]  # the etag
     last_sequence: Mapped[int]  # of its events
+
+
+class LabelRow(Base):
+    """A label of a job, where it can be searched for."""
+
+    __tablename__ = "labels"
+    __table_args__ = (Index("ix_labels_project_key_value", "project", "key", "value", "job_uid"),)
+
+    job_uid: Mapped[str] = mapped_column(ForeignKey("jobs.uid", ondelete="CASCADE"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+    project: Mapped[str]
 
 
 class AttemptRow(Base):
@@ -139,6 +174,7 @@ class RequestRow(Base):
     """Idempotency: which job a request id made, and from which body."""
 
     __tablename__ = "requests"
+    __table_args__ = (Index("ix_requests_create_us", "create_us"),)
 
     project: Mapped[str] = mapped_column(primary_key=True)
     request_id: Mapped[str] = mapped_column(primary_key=True)
@@ -151,7 +187,10 @@ class ArtifactRow(Base):
     """A published artifact. Outlives its job."""
 
     __tablename__ = "artifacts"
-    __table_args__ = (Index("ix_artifacts_project_create_us", "project", "create_us", "sha256"),)
+    __table_args__ = (
+        Index("ix_artifacts_project_create_us", "project", "create_us", "sha256"),
+        Index("ix_artifacts_expire_us", "expire_us"),
+    )
 
     project: Mapped[str] = mapped_column(primary_key=True)
     sha256: Mapped[str] = mapped_column(primary_key=True)
@@ -160,6 +199,7 @@ class ArtifactRow(Base):
     manifest_bytes: Mapped[int]
     manifest: Mapped[dict[str, Any]]
     create_us: Mapped[int]
+    expire_us: Mapped[int | None]
 
 
 class MetricRow(Base):
@@ -187,3 +227,46 @@ class LogRow(Base):
     attempt_uid: Mapped[str] = mapped_column(ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
     offset: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     data: Mapped[bytes]
+
+
+class CheckpointRow(Base):
+    """A committed checkpoint: whole in the store when it was committed."""
+
+    __tablename__ = "checkpoints"
+
+    attempt_uid: Mapped[str] = mapped_column(ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    job_uid: Mapped[str] = mapped_column(ForeignKey("jobs.uid", ondelete="CASCADE"), index=True)
+    manifest_sha256: Mapped[str]
+    create_us: Mapped[int]
+
+
+class TokenRow(Base):
+    """An API token. Its secret has 256 random bits, so a plain hash is enough."""
+
+    __tablename__ = "tokens"
+    __table_args__ = (
+        Index("uq_tokens_secret_sha256", "secret_sha256", unique=True),
+        Index("ix_tokens_project_create_us", "project", "create_us", "token_id"),
+    )
+
+    token_id: Mapped[str] = mapped_column(primary_key=True)
+    project: Mapped[str]  # "-": an operator's, good for all
+    display_name: Mapped[str]
+    scope: Mapped[str]
+    secret_sha256: Mapped[str]
+    creator: Mapped[str]
+    create_us: Mapped[int]
+    expire_us: Mapped[int | None]
+    revoke_us: Mapped[int | None]
+    last_use_us: Mapped[int | None]
+
+
+class ProjectRow(Base):
+    """Quotas of a project, where they are not the server's defaults."""
+
+    __tablename__ = "projects"
+
+    project: Mapped[str] = mapped_column(primary_key=True)
+    max_queued_jobs: Mapped[int | None]
+    max_running_gpus: Mapped[float | None]

@@ -6,46 +6,96 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    func,
+    insert,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import ArtifactRow, AttemptRow, EventRow, JobRow, LogRow, MetricRow, RequestRow
-from mvprune_service.domain.machine import LIVE_ATTEMPTS, AttemptState, JobState
+from mvprune_service.domain.machine import LIVE_ATTEMPTS, AttemptState
 from mvprune_service.ids import ArtifactName, AttemptName, JobName
 
 _jobs = JobRow.__table__
 _attempts = AttemptRow.__table__
 _Rows = Sequence[Row[Any]]
+# Made once: that costs more than running it.
+_JOB_NAMED = select(_jobs).where(_jobs.c.project == bindparam("in_project"), _jobs.c.job_id == bindparam("named"))
+_JOB_BY_UID = select(_jobs).where(_jobs.c.uid == bindparam("by_uid"))
+_JOB_OF_REQUEST = (
+    select(RequestRow.body_sha256, _jobs)
+    .join(_jobs, RequestRow.job_uid == _jobs.c.uid)
+    .where(RequestRow.project == bindparam("in_project"), RequestRow.request_id == bindparam("made_by"))
+)
 
 LOG_CAP = 64 << 20  # bytes an attempt may log; what comes after is dropped
 
 
 def job_named(conn: Connection, name: JobName) -> Row[Any] | None:
     """One job."""
-    return conn.execute(select(_jobs).where(JobRow.project == name.project, JobRow.job_id == name.job)).one_or_none()
+    return conn.execute(_JOB_NAMED, {"in_project": name.project, "named": name.job}).one_or_none()
 
 
 def job_of_request(conn: Connection, project: str, request_id: str) -> Row[Any] | None:
     """The job that a request id made, and the digest of that request's body."""
-    return conn.execute(
-        select(RequestRow.body_sha256, _jobs)
-        .join(_jobs, RequestRow.job_uid == JobRow.uid)
-        .where(RequestRow.project == project, RequestRow.request_id == request_id)
-    ).one_or_none()
+    return conn.execute(_JOB_OF_REQUEST, {"in_project": project, "made_by": request_id}).one_or_none()
 
 
-def jobs_in(conn: Connection, states: Sequence[JobState], limit: int = 1000) -> _Rows:
-    """Jobs in any of `states`, oldest first."""
-    found = select(_jobs).where(JobRow.state.in_(states)).order_by(JobRow.create_us, JobRow.uid).limit(limit)
-    return conn.execute(found).all()
+def job_by_uid(conn: Connection, uid: str) -> Row[Any] | None:
+    """One job."""
+    return conn.execute(_JOB_BY_UID, {"by_uid": uid}).one_or_none()
 
 
-def page_of_jobs(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> _Rows:
-    """Jobs of a project, newest first, from just before the key (create_us, uid)."""
+@dataclass(frozen=True)
+class Order:
+    """The order of a list of jobs. Equal ones are ordered by age, in the same direction."""
+
+    column: str  # create_time, state, task or model
+    descending: bool
+
+    def key(self, job: Row[Any]) -> tuple[int | str, ...]:
+        """Where a job stands in this order."""
+        return tuple(getattr(job, column.key) for column in self.columns)
+
+    @property
+    def key_types(self) -> tuple[type, ...]:
+        """The types of the parts of a key."""
+        return (int, str) if self.column == "create_time" else (str, int, str)
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """The columns that make the key, the first one first."""
+        age = (JobRow.create_us, JobRow.uid)
+        return age if self.column == "create_time" else (getattr(JobRow, self.column), *age)
+
+
+def page_of_jobs(
+    conn: Connection,
+    project: str,
+    wanted: ColumnElement[bool] | None,
+    order: Order,
+    after: Sequence[int | str] | None,
+    size: int,
+) -> _Rows:
+    """Jobs of a project that are `wanted` (None: all), from just after a key of `order`."""
     found = select(_jobs).where(JobRow.project == project)
-    if before:
-        found = found.where(_before(JobRow.create_us, JobRow.uid, before))
-    return conn.execute(found.order_by(JobRow.create_us.desc(), JobRow.uid.desc()).limit(size)).all()
+    if wanted is not None:
+        found = found.where(wanted)
+    if after is not None:
+        keys, last = tuple_(*order.columns), tuple_(*after)
+        found = found.where(keys < last if order.descending else keys > last)
+    directed = [column.desc() if order.descending else column.asc() for column in order.columns]
+    return conn.execute(found.order_by(*directed).limit(size)).all()
 
 
 def attempts_of(conn: Connection, job_uid: str, after: int, size: int) -> _Rows:
@@ -88,11 +138,6 @@ def events_of(conn: Connection, job_uid: str, after: int, size: int) -> _Rows:
     """Events of a job after a sequence number."""
     found = select(EventRow.__table__).where(EventRow.job_uid == job_uid, EventRow.sequence > after)
     return conn.execute(found.order_by(EventRow.sequence).limit(size)).all()
-
-
-def job_with_events(conn: Connection, name: JobName, uid: str, after: int, size: int) -> tuple[Row[Any] | None, _Rows]:
-    """A job and its events after a sequence number, from one snapshot."""
-    return job_named(conn, name), events_of(conn, uid, after, size)
 
 
 def append_log(tx: Tx, attempt: Row[Any], offset: int, data: bytes) -> int:

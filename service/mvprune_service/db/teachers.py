@@ -7,15 +7,18 @@ teacher has an artifact, and from then on needs that artifact alone.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, exists, literal_column, select, update
+from sqlalchemy.orm import aliased
 
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
 from mvprune_service.db import lifecycle
 from mvprune_service.db.database import Tx
+from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.models import JobRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import TERMINAL, Command, JobState
@@ -28,15 +31,15 @@ class NoTeacher(Exception):
     """A job cannot teach another; the text says why."""
 
 
-def named(conn: Connection, project: str, spec: job_pb2.CompressionSpec) -> Row[Any]:
-    """The job that `spec.teacher.job` names, by id or in full. Raises NoTeacher."""
+def named(conn: Connection, project: str, spec: job_pb2.CompressionSpec, *, lock: bool = False) -> Row[Any]:
+    """The job that `spec.teacher.job` names, by id or in full. With `lock` it stays as it is until the transaction
+    ends. Raises NoTeacher."""
     given = spec.teacher.job
     name = ids.JobName(project, given) if ids.ID_PATTERN.fullmatch(given) else ids.parse_job(given)
     if name is None or name.project != project:
         raise NoTeacher(f"got {given[:200]!r}; allowed: the id of a job, or its name, projects/{project}/jobs/JOB")
-    job = conn.execute(
-        select(_jobs).where(JobRow.project == project, JobRow.job_id == name.job).with_for_update(read=True)
-    ).one_or_none()
+    found = select(_jobs).where(JobRow.project == project, JobRow.job_id == name.job)
+    job = conn.execute(found.with_for_update(read=True) if lock else found).one_or_none()
     if job is None:
         raise NoTeacher(f"there is no {name}")
     if job.state in _LOST:
@@ -47,30 +50,28 @@ def named(conn: Connection, project: str, spec: job_pb2.CompressionSpec) -> Row[
     return job
 
 
-def trained(
-    tx: Tx, values: dict[str, Any], spec: job_pb2.CompressionSpec, *, max_attempts: int, actor: str
-) -> Row[Any]:
-    """The dense job that a student with these `values` and this `spec` learns from: one that another student asked
-    for, or a new one.
+def trained(tx: Tx, student: NewJob, *, actor: str) -> Row[Any]:
+    """The dense job that a student learns from: one that another student asked for, or a new one.
 
     Two transactions that make the same one at once cannot both be committed: the index on what it teaches forbids it.
     """
-    dense = dense_spec(spec).SerializeToString(deterministic=True)
-    digest = hashlib.sha256(dense).hexdigest()
-    shared = select(_jobs).where(JobRow.project == values["project"], JobRow.teaches == digest)
+    dense = dense_spec(student.spec)
+    digest = hashlib.sha256(lifecycle.canonical(dense)).hexdigest()
+    shared = select(_jobs).where(JobRow.project == student.project, JobRow.teaches == digest)
     known = tx.conn.execute(shared.with_for_update()).one_or_none()
     if known is not None and known.state not in _LOST:
         return known
     if known is not None:
         tx.conn.execute(update(JobRow).where(JobRow.uid == known.uid).values(teaches=None))
-    own = {
-        "job_id": ids.new_job_id(f"{spec.task}-teacher"),
-        "display_name": f"teacher of {values['job_id']}",
-        "spec": dense,
-        "labels": {},
-        "teaches": digest,
-    }
-    return lifecycle.create(tx, values | own, max_attempts=max_attempts, actor=actor)
+    teacher = replace(
+        student,
+        job_id=ids.new_job_id(f"{dense.task}-teacher"),
+        display_name=f"teacher of {student.job_id}",
+        spec=dense,
+        labels={},
+        teaches=digest,
+    )
+    return lifecycle.create(tx, teacher, actor=actor)
 
 
 def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
@@ -90,10 +91,23 @@ def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
     return spec
 
 
-def ended(conn: Connection, uids: Collection[str]) -> set[str]:
-    """Those of these jobs that have ended or are gone."""
-    live = select(JobRow.uid).where(JobRow.uid.in_(uids), JobRow.state.not_in(TERMINAL))
-    return set(uids) - set(conn.execute(live).scalars())
+def waiting(conn: Connection, limit: int = 1000) -> Sequence[str]:
+    """Uids of students in the queue whose teacher has ended or is gone: they are to be told."""
+    student, teacher = aliased(JobRow), aliased(JobRow)
+    live = exists().where(teacher.uid == student.teacher_uid, teacher.state.not_in(TERMINAL))
+    return (
+        conn.execute(
+            select(student.uid)
+            .where(
+                student.state_reason == literal_column(f"'{lifecycle.WAITING_FOR_TEACHER}'"),  # has an index
+                student.state == JobState.QUEUED,
+                ~live,
+            )
+            .limit(limit)
+        )
+        .scalars()
+        .all()
+    )
 
 
 def learn(tx: Tx, uid: str, *, actor: str) -> None:
@@ -105,7 +119,14 @@ def learn(tx: Tx, uid: str, *, actor: str) -> None:
     if teacher is not None and teacher.state not in TERMINAL:
         return
     if teacher is not None and teacher.state == JobState.SUCCEEDED:
-        lifecycle.touch(tx, student, teacher_sha256=teacher.artifact_sha256, state_reason="")
+        policy = job_pb2.ExecutionPolicy.FromString(student.policy)
+        lifecycle.touch(
+            tx,
+            student,
+            teacher_sha256=teacher.artifact_sha256,
+            state_reason="",
+            queue_deadline_us=lifecycle.queue_deadline(tx, policy),
+        )
         return
     message = _why(student, teacher)
     lifecycle.move(

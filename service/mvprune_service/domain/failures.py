@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from types import MappingProxyType
 
 
@@ -27,35 +27,47 @@ class FailureReason(StrEnum):
     MISSING_DEPENDENCY = "MISSING_DEPENDENCY"
     PREEMPTED = "PREEMPTED"
     TEACHER_FAILED = "TEACHER_FAILED"
+    MAX_RUNTIME = "MAX_RUNTIME"
+    MAX_QUEUE_TIME = "MAX_QUEUE_TIME"
+
+
+class Retry(Enum):
+    """Whether a new attempt may help as things are."""
+
+    NEVER = "NEVER"
+    ALWAYS = "ALWAYS"
+    SMALLER_BATCH = "SMALLER_BATCH"  # only with fewer examples in memory at a time, where the job allows it
 
 
 @dataclass(frozen=True)
 class Rule:
-    """`retryable`: a new attempt may help as things are. `text`: said where the worker gave no words of its own."""
+    """What follows: another attempt, or FAILED. `text`: said where the worker gave no words of its own."""
 
-    retryable: bool
+    retry: Retry
     text: str
 
 
 RULES: Mapping[FailureReason, Rule] = MappingProxyType(
     {
-        FailureReason.INVALID_MODEL: Rule(False, "the model cannot be used"),
-        FailureReason.INVALID_DATASET: Rule(False, "the data cannot be used"),
+        FailureReason.INVALID_MODEL: Rule(Retry.NEVER, "the model cannot be used"),
+        FailureReason.INVALID_DATASET: Rule(Retry.NEVER, "the data cannot be used"),
         FailureReason.UNREACHABLE_HUB: Rule(
-            False, "the hub cannot be reached; give a local model folder and local data files instead"
+            Retry.NEVER, "the hub cannot be reached; give a local model folder and local data files instead"
         ),
-        FailureReason.UNSUPPORTED_ARCHITECTURE: Rule(False, "the model has no layers that can be pruned"),
-        FailureReason.NAN_LOSS: Rule(False, "the loss became NaN or infinite; try a smaller learning rate"),
-        FailureReason.OUT_OF_MEMORY: Rule(False, "out of memory; try a smaller batch size or more memory"),
-        FailureReason.DENSITY_NOT_REACHED: Rule(False, "the target density was not reached"),
-        FailureReason.ARTIFACT_CORRUPT: Rule(False, "the uploaded artifact is incomplete or corrupt"),
-        FailureReason.STORE_UNAVAILABLE: Rule(True, "the artifact store could not be reached"),
-        FailureReason.WORKER_LOST: Rule(True, "the worker disappeared"),
-        FailureReason.START_TIMEOUT: Rule(True, "the worker did not start in time"),
-        FailureReason.TRAINER_CRASHED: Rule(False, "the training process ended unexpectedly; see the logs"),
-        FailureReason.UNSATISFIABLE_RESOURCES: Rule(False, "no node has the resources that the job asks for"),
-        FailureReason.MISSING_DEPENDENCY: Rule(False, "the worker lacks a package"),
-        FailureReason.PREEMPTED: Rule(True, "the worker was told to stop"),
-        FailureReason.TEACHER_FAILED: Rule(False, "the teacher's job did not succeed"),
+        FailureReason.UNSUPPORTED_ARCHITECTURE: Rule(Retry.NEVER, "the model has no layers that can be pruned"),
+        FailureReason.NAN_LOSS: Rule(Retry.NEVER, "the loss became NaN or infinite; try a smaller learning rate"),
+        FailureReason.OUT_OF_MEMORY: Rule(Retry.SMALLER_BATCH, "out of memory; try smaller batches or more memory"),
+        FailureReason.DENSITY_NOT_REACHED: Rule(Retry.NEVER, "the target density was not reached"),
+        FailureReason.ARTIFACT_CORRUPT: Rule(Retry.NEVER, "the uploaded artifact is incomplete or corrupt"),
+        FailureReason.STORE_UNAVAILABLE: Rule(Retry.ALWAYS, "the artifact store could not be reached"),
+        FailureReason.WORKER_LOST: Rule(Retry.ALWAYS, "the worker disappeared"),
+        FailureReason.START_TIMEOUT: Rule(Retry.ALWAYS, "the worker did not start in time"),
+        FailureReason.TRAINER_CRASHED: Rule(Retry.NEVER, "the training process ended unexpectedly; see the logs"),
+        FailureReason.UNSATISFIABLE_RESOURCES: Rule(Retry.NEVER, "no node has the resources that the job asks for"),
+        FailureReason.MISSING_DEPENDENCY: Rule(Retry.NEVER, "the worker lacks a package"),
+        FailureReason.PREEMPTED: Rule(Retry.ALWAYS, "the worker was told to stop"),
+        FailureReason.TEACHER_FAILED: Rule(Retry.NEVER, "the teacher's job did not succeed"),
+        FailureReason.MAX_RUNTIME: Rule(Retry.NEVER, "the job ran longer than its max_runtime"),
+        FailureReason.MAX_QUEUE_TIME: Rule(Retry.NEVER, "the job waited in the queue longer than its max_queue_time"),
     }
 )

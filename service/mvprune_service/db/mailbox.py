@@ -1,0 +1,61 @@
+"""How results of other threads reach the event loop: one wake-up for all that are there."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+_mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
+
+
+class Mailbox:
+    """Of one event loop. `put` and `announce` may be called on any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._answers: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
+        self._changed: dict[Callable[[set[str]], None], set[str]] = {}
+        self._woken = False
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> Mailbox:
+        """The loop's mailbox. Call it on the loop."""
+        if loop not in _mailboxes:
+            _mailboxes[loop] = cls(loop)
+        return _mailboxes[loop]
+
+    def put(self, answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        """Ends `answer`, unless nobody waits for it any more."""
+        with self._lock:
+            self._answers.append((answer, result, error))
+            self._wake()
+
+    def announce(self, listener: Callable[[set[str]], None], uids: set[str]) -> None:
+        """Calls the listener with these and all other uids that are there, before answers that are put later."""
+        with self._lock:
+            self._changed.setdefault(listener, set()).update(uids)
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._loop.call_soon_threadsafe(self._deliver)
+            self._woken = True
+
+    def _deliver(self) -> None:
+        with self._lock:
+            answers, self._answers = self._answers, []
+            changed, self._changed = self._changed, {}
+            self._woken = False
+        for listener, uids in changed.items():
+            listener(uids)
+        for answer, result, error in answers:
+            if answer.cancelled():
+                continue
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)

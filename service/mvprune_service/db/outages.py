@@ -1,0 +1,50 @@
+"""What a database error means: is the database away, and did the write happen?"""
+
+from __future__ import annotations
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError, TimeoutError
+
+_SQLITE_ERROR = 1  # of all of SQLite's operational errors the one that is a mistake in the statement
+# PostgreSQL's that psycopg does not call operational: a standby, a transaction that was idle for too long.
+_AWAY = ("25006", "25P03")
+_LOST = ("57P01", "57P02", "57P03", "25P03")  # shut down, crashed, starting up, ended from outside
+_CONFLICTS = ("40001", "40P01")  # serialization failure, deadlock
+
+
+class DatabaseUnavailable(Exception):
+    """The database is away, too busy, full or read-only: asking again later may help.
+
+    A write that raises this may have happened: the answer to its commit can be lost. Whoever asks again must ask for
+    something that is harmless to do twice.
+    """
+
+
+def is_away(error: SQLAlchemyError) -> bool:
+    """Whether the database, and not the statement, is what fails."""
+    if isinstance(error, TimeoutError):  # no connection became free
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    if isinstance(error, OperationalError | InterfaceError):
+        return getattr(error.orig, "sqlite_errorcode", None) != _SQLITE_ERROR
+    return error.connection_invalidated or sqlstate(error) in _AWAY
+
+
+def is_transient(error: DBAPIError) -> bool:
+    """Whether a transaction that has not tried to commit may run again at once: a conflict, a lost connection."""
+    state = sqlstate(error)
+    if state is None:
+        return error.connection_invalidated or isinstance(error, OperationalError)
+    return state in _CONFLICTS or state in _LOST or state.startswith("08")
+
+
+def is_rolled_back(error: DBAPIError) -> bool:
+    """Whether PostgreSQL itself said that the commit failed: a conflict (not 40003, "unknown"), a constraint."""
+    state = sqlstate(error) or ""
+    return state in _CONFLICTS or state.startswith("23")
+
+
+def sqlstate(error: DBAPIError) -> str | None:
+    """PostgreSQL's code; None where it did not answer."""
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    return state

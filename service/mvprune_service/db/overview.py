@@ -1,0 +1,65 @@
+"""How the queue and the workers are doing: a few counts over what is live, by index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, func, or_, select, text
+
+from mvprune_service.db.lifecycle import PRIORITY_POINT
+from mvprune_service.db.models import AttemptRow, JobRow
+from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
+
+LIVE_JOBS = tuple(state for state in JobState if state not in TERMINAL)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Jobs by state, and what is reserved for attempts. Times are microseconds since the epoch."""
+
+    jobs: dict[str, int]
+    oldest_queued_us: int | None  # None: nobody waits, or for a teacher only
+    live_attempts: int
+    oldest_heartbeat_us: int | None  # of attempts whose worker must send them
+    cpus: float
+    gpus: float
+    memory_bytes: int
+
+
+def overview(conn: Connection, states: Iterable[JobState]) -> Overview:
+    """Counts jobs in `states`, zeros included. Terminal ones cost time: there may be many."""
+    states = list(states)
+    counts = select(JobRow.state, func.count().label("number")).where(JobRow.state.in_(states)).group_by(JobRow.state)
+    queued = select(func.min(JobRow.rank_us + JobRow.priority * PRIORITY_POINT)).where(
+        JobRow.state == JobState.QUEUED, or_(JobRow.teacher_uid.is_(None), JobRow.teacher_sha256.is_not(None))
+    )
+    live = select(
+        func.count(),
+        func.coalesce(func.sum(AttemptRow.cpus), 0.0),
+        func.coalesce(func.sum(AttemptRow.gpus), 0.0),
+        func.coalesce(func.sum(AttemptRow.memory_bytes), 0),
+    ).where(AttemptRow.state.in_(LIVE_ATTEMPTS))
+    beats = select(func.min(AttemptRow.heartbeat_us)).where(
+        AttemptRow.state == AttemptState.RUNNING, AttemptRow.lease_expire_us.is_not(None)
+    )
+    count, cpus, gpus, memory = conn.execute(live).one()
+    return Overview(
+        jobs=dict.fromkeys(map(str, states), 0) | {row.state: row.number for row in conn.execute(counts)},
+        oldest_queued_us=conn.execute(queued).scalar(),
+        live_attempts=count,
+        oldest_heartbeat_us=conn.execute(beats).scalar(),
+        cpus=float(cpus),
+        gpus=float(gpus),
+        memory_bytes=int(memory),
+    )
+
+
+def ping(conn: Connection) -> bool:
+    """Whether the database answers: it does, or this raises."""
+    return bool(conn.execute(text("SELECT 1")).scalar_one())
+
+
+def schema_revision(conn: Connection) -> str:
+    """The newest Alembic revision applied."""
+    return str(conn.execute(text("SELECT version_num FROM alembic_version")).scalar_one())

@@ -1,0 +1,186 @@
+"""The queue: who starts next, decided in one transaction, so that no two replicas give the same room away.
+
+Jobs are taken in the order of their rank, which is the time they came less a head start for their priority: all age
+alike, so who waits is overtaken by nobody for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import Connection, Row, Select, func, or_, select, text, tuple_
+
+from mvprune.v1 import job_pb2
+from mvprune_service.clock import SECOND
+from mvprune_service.db import leases, lifecycle
+from mvprune_service.db.database import Tx
+from mvprune_service.db.leases import Reserved
+from mvprune_service.db.models import AttemptRow, JobRow
+from mvprune_service.db.quotas import GpuLimits
+from mvprune_service.domain.failures import RULES, FailureReason
+from mvprune_service.domain.machine import LIVE_ATTEMPTS, Command, JobState
+from mvprune_service.executors.base import Capacity
+
+ACTOR = "scheduler"
+CAPACITY = "WAITING_FOR_CAPACITY"
+QUOTA = "WAITING_FOR_QUOTA"
+_CPUS_BESIDE_A_GPU = 4.0
+_CPUS_ALONE = 8.0
+_PAGE = 100
+_FIRST_PAGE = 8  # most rounds find no room for the first
+_LOCK = 0x6D767071  # of the whole queue, in PostgreSQL; any number that nothing else uses
+
+_jobs = JobRow.__table__
+
+
+class Room:
+    """What is left of the cluster, and of each project's share of its GPUs."""
+
+    def __init__(self, capacity: Capacity, live: Sequence[Row[str, float, float, int]], gpu_limits: GpuLimits) -> None:
+        self._capacity = capacity
+        self._limits = gpu_limits
+        self._used = Reserved(0.0, 0.0, 0)
+        self._gpus: dict[str, float] = {}
+        for row in live:
+            self.take(row.project, Reserved(row.cpus, row.gpus, row.memory_bytes))
+
+    def take(self, project: str, given: Reserved) -> None:
+        """Gives room away."""
+        used = self._used
+        self._used = Reserved(used.cpus + given.cpus, used.gpus + given.gpus, used.memory_bytes + given.memory_bytes)
+        self._gpus[project] = self._gpus.get(project, 0.0) + given.gpus
+
+    def exists_for(self, wanted: Reserved) -> bool:
+        """Whether some node is large enough, were it empty."""
+        largest = self._capacity
+        return (
+            wanted.cpus <= largest.largest_cpus
+            and wanted.gpus <= largest.largest_gpus
+            and wanted.memory_bytes <= largest.largest_memory_bytes
+        )
+
+    def is_left_for(self, wanted: Reserved) -> bool:
+        """Whether the cluster has it now. (Which node has it is the executor's business.)"""
+        used, capacity = self._used, self._capacity
+        return (
+            used.cpus + wanted.cpus <= capacity.cpus + 1e-6
+            and used.gpus + wanted.gpus <= capacity.gpus + 1e-6
+            and used.memory_bytes + wanted.memory_bytes <= capacity.memory_bytes
+        )
+
+    def is_allowed(self, project: str, wanted: Reserved) -> bool:
+        """Whether the project's quota leaves it."""
+        limit = self._limits.of(project)
+        return limit is None or not wanted.gpus or self._gpus.get(project, 0.0) + wanted.gpus <= limit + 1e-6
+
+
+def resolve(asked: job_pb2.Resources, capacity: Capacity) -> Reserved:
+    """Fills in what the job leaves open: one GPU where a node has one, CPUs alone otherwise."""
+    gpus = asked.gpus if asked.HasField("gpus") else min(1.0, float(int(capacity.largest_gpus)))
+    usual = _CPUS_BESIDE_A_GPU if gpus else _CPUS_ALONE
+    cpus = asked.cpus if asked.HasField("cpus") else min(usual, capacity.largest_cpus)
+    return Reserved(cpus=cpus, gpus=gpus, memory_bytes=asked.memory_bytes)
+
+
+def first_ready(conn: Connection, now: int) -> str | None:
+    """The uid of the job that would be started first, were there room."""
+    return conn.execute(_ready(now).order_by(JobRow.rank_us, JobRow.uid).limit(1)).scalar_one_or_none()
+
+
+def is_anyone_late(conn: Connection, now: int) -> bool:
+    """Whether `expire_queue` has something to do."""
+    return conn.execute(select(JobRow.uid).where(JobRow.queue_deadline_us < now).limit(1)).first() is not None
+
+
+def place(tx: Tx, capacity: Capacity, gpu_limits: GpuLimits, *, executor: str) -> int:
+    """Starts what there is room for; returns how many.
+
+    A job that is too large for what is left holds up all behind it, lest it starve. One that no node could take even
+    empty, or that its project's quota forbids, holds up nobody else's.
+    """
+    if tx.conn.dialect.name == "postgresql":
+        tx.conn.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    room = Room(capacity, _reserved(tx.conn), gpu_limits)
+    started, over_quota = 0, set[str]()
+    for job in _queue(tx, over_quota):
+        policy = job_pb2.ExecutionPolicy.FromString(job.policy)
+        wanted = resolve(policy.resources, capacity)
+        if not room.is_allowed(job.project, wanted):
+            over_quota.add(job.project)
+            lifecycle.waiting(tx, job.uid, QUOTA)
+        elif not room.exists_for(wanted):
+            lifecycle.waiting(tx, job.uid, CAPACITY)
+        elif not room.is_left_for(wanted):
+            lifecycle.waiting(tx, job.uid, CAPACITY)
+            break
+        else:
+            timeout = policy.start_timeout.seconds * SECOND
+            leases.schedule(tx, job.uid, wanted, executor=executor, start_timeout_us=timeout)
+            room.take(job.project, wanted)
+            started += 1
+    return started
+
+
+def expire_queue(tx: Tx) -> int:
+    """Fails jobs that waited longer than they may; returns how many."""
+    late = select(JobRow.uid).where(JobRow.queue_deadline_us < tx.now).limit(_PAGE).with_for_update(skip_locked=True)
+    reason = FailureReason.MAX_QUEUE_TIME
+    uids = tx.conn.execute(late).scalars().all()
+    for uid in uids:
+        job = lifecycle.lock_job(tx, uid)
+        if job is not None and job.state == JobState.QUEUED:
+            message = RULES[reason].text
+            lifecycle.move(
+                tx,
+                job,
+                Command.FAIL,
+                ACTOR,
+                {"reason": reason.value, "message": message},
+                failure_reason=reason,
+                failure_message=message,
+                state_reason=reason.value,
+            )
+    return len(uids)
+
+
+def _queue(tx: Tx, over_quota: set[str]) -> Iterator[Row[str, str, bytes, int]]:
+    """The queue in its order, without projects that join `over_quota` on the way."""
+    after: tuple[int, str] | None = None
+    while True:
+        size = _FIRST_PAGE if after is None else _PAGE
+        page = _ready(tx.now).order_by(JobRow.rank_us, JobRow.uid).limit(size)
+        if after is not None:
+            page = page.where(tuple_(JobRow.rank_us, JobRow.uid) > tuple_(*after))
+        if over_quota:
+            page = page.where(JobRow.project.not_in(over_quota))
+        rows = tx.conn.execute(page.with_for_update(skip_locked=True)).all()
+        for row in rows:
+            if row.project not in over_quota:
+                yield row
+        if len(rows) < size:
+            return
+        after = (rows[-1].rank_us, rows[-1].uid)
+
+
+def _ready(now: int) -> Select[str, str, bytes, int]:
+    return select(JobRow.uid, JobRow.project, JobRow.policy, JobRow.rank_us).where(
+        JobRow.state == JobState.QUEUED,
+        JobRow.not_before_us <= now,
+        or_(JobRow.teacher_uid.is_(None), JobRow.teacher_sha256.is_not(None)),
+    )
+
+
+def _reserved(conn: Connection) -> Sequence[Row[str, float, float, int]]:
+    """What each project holds."""
+    found = (
+        select(
+            JobRow.project,
+            func.sum(AttemptRow.cpus).label("cpus"),
+            func.sum(AttemptRow.gpus).label("gpus"),
+            func.sum(AttemptRow.memory_bytes).label("memory_bytes"),
+        )
+        .join(_jobs, AttemptRow.job_uid == JobRow.uid)
+        .where(AttemptRow.state.in_(LIVE_ATTEMPTS))
+        .group_by(JobRow.project)
+    )
+    return conn.execute(found).all()

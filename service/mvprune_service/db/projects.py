@@ -1,0 +1,76 @@
+"""Projects: their quotas, and what they use now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, func, insert, literal_column, select, union
+
+from mvprune_service.db.database import Tx
+from mvprune_service.db.models import ArtifactRow, AttemptRow, JobRow, ProjectRow, TokenRow
+from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
+
+_projects = ProjectRow.__table__
+_OPERATORS = "-"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project as it is now; quotas are None where the server's default counts."""
+
+    project: str
+    max_queued_jobs: int | None
+    max_running_gpus: float | None
+    queued_jobs: int
+    running_jobs: int
+    running_gpus: float
+
+
+def page(conn: Connection, after: str, size: int) -> list[Project]:
+    """Projects that were ever used, by name, from just after one."""
+    used = union(
+        *(
+            select(row.project).where(row.project > after).distinct()
+            for row in (JobRow, ArtifactRow, TokenRow, ProjectRow)
+        )
+    ).subquery()
+    names = select(used.c.project).where(used.c.project != _OPERATORS).order_by(used.c.project).limit(size)
+    return _described(conn, conn.execute(names).scalars().all())
+
+
+def set_quotas(tx: Tx, project: str, *, max_queued_jobs: int | None, max_running_gpus: float | None) -> Project:
+    """Replaces both quotas; None: the server's default."""
+    tx.conn.execute(delete(ProjectRow).where(ProjectRow.project == project))
+    values = {"project": project, "max_queued_jobs": max_queued_jobs, "max_running_gpus": max_running_gpus}
+    tx.conn.execute(insert(ProjectRow).values(values))
+    return _described(tx.conn, [project])[0]
+
+
+def _described(conn: Connection, names: Sequence[str]) -> list[Project]:
+    quotas = {row.project: row for row in conn.execute(select(_projects).where(ProjectRow.project.in_(names)))}
+    queued = dict.fromkeys(names, 0)
+    running = dict(queued)
+    count = func.count(literal_column("1")).label("jobs")
+    live = select(JobRow.project, JobRow.state, count).where(JobRow.project.in_(names), JobRow.state.not_in(TERMINAL))
+    for row in conn.execute(live.group_by(JobRow.project, JobRow.state)):
+        counted = queued if row.state == JobState.QUEUED else running
+        counted[row.project] += row.jobs
+    held = (
+        select(JobRow.project, func.sum(AttemptRow.gpus).label("gpus"))
+        .join(AttemptRow, AttemptRow.job_uid == JobRow.uid)
+        .where(JobRow.project.in_(names), AttemptRow.state.in_(LIVE_ATTEMPTS))
+        .group_by(JobRow.project)
+    )
+    gpus = {row.project: float(row.gpus) for row in conn.execute(held)}
+    return [
+        Project(
+            project=name,
+            max_queued_jobs=quotas[name].max_queued_jobs if name in quotas else None,
+            max_running_gpus=quotas[name].max_running_gpus if name in quotas else None,
+            queued_jobs=queued[name],
+            running_jobs=running[name],
+            running_gpus=gpus.get(name, 0.0),
+        )
+        for name in names
+    ]

@@ -1,0 +1,72 @@
+"""What a project may have at the same time: its own quota, or the server's default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, bindparam, func, select
+
+from mvprune_service.db.models import JobRow, ProjectRow
+from mvprune_service.domain.machine import JobState
+
+_OWN_LIMIT = select(ProjectRow.max_queued_jobs).where(ProjectRow.project == bindparam("in_project"))
+_PROJECTS = 10_000  # whose counts are remembered at most
+
+
+class QueueFull(Exception):
+    """The project has as many jobs in the queue as it may."""
+
+    def __init__(self, project: str, limit: int) -> None:
+        super().__init__(f"{limit} jobs of projects/{project} are in the queue")
+        self.project = project
+        self.limit = limit
+
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """How many GPUs each project may have reserved at a time; None: as many as there are."""
+
+    own: Mapping[str, float]
+    default: float | None
+
+    def of(self, project: str) -> float | None:
+        """The limit of one project."""
+        return self.own.get(project, self.default)
+
+
+def gpu_limits(conn: Connection, default: float | None) -> GpuLimits:
+    """The limits of all projects."""
+    own = select(ProjectRow.project, ProjectRow.max_running_gpus).where(ProjectRow.max_running_gpus.is_not(None))
+    return GpuLimits({row.project: row.max_running_gpus for row in conn.execute(own)}, default)
+
+
+class QueueQuota:
+    """How many jobs of a project may be in the queue, where it has no quota of its own: `default`.
+
+    Counting a long queue takes longer than writing a job. So a count is good for a quarter of the room that it found:
+    several replicas do not overshoot by more than they take in between.
+    """
+
+    def __init__(self, default: int) -> None:
+        self._default = default
+        self._free: dict[str, tuple[int, int]] = {}  # by project: the limit, and what may come before the next count
+
+    def check(self, conn: Connection, project: str) -> None:
+        """Raises QueueFull where one more job would be too many."""
+        limit = conn.execute(_OWN_LIMIT, {"in_project": project}).scalar_one_or_none()
+        limit = self._default if limit is None else limit
+        known, free = self._free.get(project, (limit, 0))
+        if free == 0 or known != limit:
+            free = -(-(limit - _queued(conn, project, limit)) // 4)
+            if free == 0:
+                raise QueueFull(project, limit)
+            if len(self._free) >= _PROJECTS:
+                self._free.clear()
+        self._free[project] = (limit, free - 1)
+
+
+def _queued(conn: Connection, project: str, limit: int) -> int:
+    """Jobs in the queue, counted only as far as the limit."""
+    queued = select(JobRow.uid).where(JobRow.project == project, JobRow.state == JobState.QUEUED).limit(limit)
+    return conn.execute(select(func.count()).select_from(queued.subquery())).scalar_one()

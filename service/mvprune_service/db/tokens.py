@@ -1,0 +1,76 @@
+"""API tokens. Their secrets are not here: only what they hash to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, insert, or_, select, update
+
+from mvprune_service.db.database import Tx
+from mvprune_service.db.models import TokenRow
+from mvprune_service.ids import TokenName
+
+_tokens = TokenRow.__table__
+
+
+def create(
+    tx: Tx,
+    name: TokenName,
+    *,
+    secret_sha256: str,
+    scope: str,
+    display_name: str,
+    creator: str,
+    expire_us: int | None,
+) -> Row[Any]:
+    """A new token."""
+    values = {
+        "token_id": name.token,
+        "project": name.project,
+        "display_name": display_name,
+        "scope": scope,
+        "secret_sha256": secret_sha256,
+        "creator": creator,
+        "create_us": tx.now,
+        "expire_us": expire_us,
+    }
+    return tx.conn.execute(insert(TokenRow).values(values).returning(_tokens)).one()
+
+
+def with_secret(conn: Connection, secret_sha256: str) -> Row[Any] | None:
+    """The token whose secret hashes to this."""
+    return conn.execute(select(_tokens).where(TokenRow.secret_sha256 == secret_sha256)).one_or_none()
+
+
+def page(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> Sequence[Row[Any]]:
+    """Tokens of a project, newest first, from just before the key (create_us, token_id)."""
+    found = select(_tokens).where(TokenRow.project == project)
+    if before:
+        time, token_id = before
+        older = and_(TokenRow.create_us == time, TokenRow.token_id < token_id)
+        found = found.where(or_(TokenRow.create_us < time, older))
+    return conn.execute(found.order_by(TokenRow.create_us.desc(), TokenRow.token_id.desc()).limit(size)).all()
+
+
+def revoke(tx: Tx, name: TokenName) -> Row[Any] | None:
+    """Makes a token useless; the first time counts. None: there is no such token."""
+    its = and_(TokenRow.project == name.project, TokenRow.token_id == name.token)
+    tx.conn.execute(update(TokenRow).where(its, TokenRow.revoke_us.is_(None)).values(revoke_us=tx.now))
+    return tx.conn.execute(select(_tokens).where(its)).one_or_none()
+
+
+def note_use(tx: Tx, token_id: str, time_us: int) -> None:
+    """Remembers when a token was used last."""
+    tx.conn.execute(update(TokenRow).where(TokenRow.token_id == token_id).values(last_use_us=time_us))
+
+
+def exists(conn: Connection, project: str, scope: str, now: int) -> bool:
+    """Whether a project has a token of this scope that is good now."""
+    good = select(TokenRow.token_id).where(
+        TokenRow.project == project,
+        TokenRow.scope == scope,
+        TokenRow.revoke_us.is_(None),
+        or_(TokenRow.expire_us.is_(None), TokenRow.expire_us > now),
+    )
+    return conn.execute(good.limit(1)).first() is not None
