@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -49,7 +49,13 @@ class Settings(BaseSettings):
     home: Path = Field(default_factory=default_home, description="database, store, keys, logs")
     address: str = Field("127.0.0.1:7070", description="where clients connect; port 0 picks a free one")
     worker_address: str = Field("127.0.0.1:7071", description="where workers connect; port 0 picks a free one")
-    database_url: str = Field("", description="SQLAlchemy URL; default: SQLite in the home folder")
+    database_url: str = Field(
+        "", description="sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME; default: SQLite in the home folder"
+    )
+    migrate: bool = Field(False, description="bring a database of an older version to this one's schema first")
+    key_file: Path | None = Field(
+        None, description="secret that workers' credentials are made from, shared by replicas; default: home/key"
+    )
     store: str = Field("", description="file:///folder or s3://bucket/prefix; default: a folder in the home folder")
     executor: Literal["ray", "local"] = Field("ray", description="ray, or local: plain processes on this machine")
     ray_address: str = Field("", description="http://host:8265 of a Ray cluster; default: a Ray of its own")
@@ -61,8 +67,41 @@ class Settings(BaseSettings):
     )
     lease_seconds: float = Field(15.0, ge=1, le=3600, description="how long a silent worker keeps its lease")
     heartbeat_seconds: float = Field(1.0, gt=0, le=600, description="how often workers are told to report")
+    janitor_seconds: float = Field(60.0, gt=0, le=86400, description="how often what nobody needs is taken away")
+    request_days: float = Field(7.0, gt=0, le=3650, description="how long a request id answers with its job")
+    checkpoint_days: float = Field(7.0, ge=0, le=3650, description="how long FAILED and CANCELLED jobs can be resumed")
     allow_remote: bool = Field(False, description="listen beyond this machine, without TLS")
+    auth: Literal["auto", "required", "off"] = Field(
+        "auto", description="whether clients need an API token; auto: where they can come from other machines"
+    )
+    tls_cert: Path | None = Field(None, description="certificate chain in PEM, for both ports; read anew when changed")
+    tls_key: Path | None = Field(None, description="its private key in PEM")
+    tls_client_ca: Path | None = Field(None, description="CA in PEM: clients must show a certificate of it (mTLS)")
+    worker_target: str = Field("", description="where workers find the server; default: worker_address")
+    worker_ca: Path | None = Field(
+        None, description="CA that workers know the server by; default: tls_cert (self-signed)"
+    )
+    worker_client_ca: Path | None = Field(None, description="CA in PEM: workers must show a certificate of it (mTLS)")
+    worker_cert: Path | None = Field(None, description="certificate that workers show, at this path on their machines")
+    worker_key: Path | None = Field(None, description="its private key, likewise")
+    rate_limit: float | None = Field(
+        None, gt=0, le=1e6, description="calls a second of each token; default: 100, and no limit without tokens"
+    )
+    rate_burst: float | None = Field(None, ge=1, le=1e6, description="calls at once; default: two seconds' worth")
+    retention_days: float | None = Field(
+        None, gt=0, le=3650, description="how long finished jobs and their artifacts are kept; default: for ever"
+    )
+    max_queued_jobs: int = Field(10_000, ge=0, le=1_000_000, description="of a project without a quota of its own")
+    max_running_gpus: float | None = Field(
+        None, ge=0, le=100_000, description="of a project without a quota of its own; default: no limit"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="of what goes to stderr")
+    log_format: Literal["text", "json"] = Field("text", description="of what goes to stderr")
+    metrics_address: str = Field("", description="HOST:PORT where Prometheus finds /metrics; default: nowhere")
+    reflection: bool = Field(True, description="tell clients such as grpcurl which methods there are")
+    drain_seconds: float = Field(
+        10.0, ge=0, le=600, description="after SIGTERM, how long calls are still answered while health says NOT_SERVING"
+    )
 
     @field_validator("roots", mode="before")
     @classmethod
@@ -78,6 +117,11 @@ class Settings(BaseSettings):
     @classmethod
     def _folder(cls, value: Path | None) -> Path | None:
         return None if value is None else _existing(value)
+
+    @field_validator("tls_cert", "tls_key", "tls_client_ca", "worker_ca", "worker_client_ca", "key_file", mode="after")
+    @classmethod
+    def _absolute_file(cls, value: Path | None) -> Path | None:
+        return None if value is None else value.expanduser().absolute()
 
     @field_validator("roots", mode="after")
     @classmethod
@@ -97,9 +141,19 @@ class Settings(BaseSettings):
         return init_settings, env_settings, file
 
     @property
+    def key(self) -> Path:
+        """The file of the server's key."""
+        return self.key_file or self.home / "key"
+
+    @property
     def database(self) -> str:
         """The database's URL."""
         return self.database_url or f"sqlite:///{self.home / 'mvprune.sqlite'}"
+
+    @property
+    def retention_seconds(self) -> int | None:
+        """How long what is finished is kept, where the job does not say."""
+        return None if self.retention_days is None else max(round(self.retention_days * 86_400), 60)
 
     @property
     def store_url(self) -> str:
@@ -110,6 +164,14 @@ class Settings(BaseSettings):
     def allowed_roots(self) -> Roots:
         """Where references of clients may lead."""
         return Roots(models=self.models, data=self.data, allowed=self.roots)
+
+
+def usage_errors(error: ValidationError) -> list[str]:
+    """What is wrong with the settings: a line for each that is."""
+    return [
+        f"--{'-'.join(map(str, problem['loc'][:1])).replace('_', '-')}: got {problem['input']!r}; {problem['msg']}"
+        for problem in error.errors()
+    ]
 
 
 def _existing(path: Path) -> Path:

@@ -15,6 +15,7 @@ _PROJECT = re.compile(rf"projects/({_SEGMENT})")
 _JOB = re.compile(rf"projects/({_SEGMENT})/jobs/({_SEGMENT})")
 _ATTEMPT = re.compile(rf"projects/({_SEGMENT})/jobs/({_SEGMENT})/attempts/([1-9][0-9]{{0,8}}|-)")
 _ARTIFACT = re.compile(rf"projects/({_SEGMENT})/artifacts/([0-9a-f]{{64}})")
+_TOKEN = re.compile(rf"projects/({_SEGMENT}|-)/tokens/({_SEGMENT})")
 _ALPHABET = "abcdefghjkmnpqrstvwxyz23456789"
 
 
@@ -49,6 +50,16 @@ class ArtifactName(NamedTuple):
         return f"projects/{self.project}/artifacts/{self.sha256}"
 
 
+class TokenName(NamedTuple):
+    """projects/{project}/tokens/{token}; project "-" stands for all."""
+
+    project: str
+    token: str
+
+    def __str__(self) -> str:
+        return f"projects/{self.project}/tokens/{self.token}"
+
+
 def parse_project(name: str) -> str | None:
     """The project of projects/{project}, None for anything else."""
     match = _PROJECT.fullmatch(name)
@@ -73,6 +84,12 @@ def parse_artifact(name: str) -> ArtifactName | None:
     return ArtifactName(match[1], match[2]) if match else None
 
 
+def parse_token(name: str) -> TokenName | None:
+    """The parts of a token's name, None for anything else."""
+    match = _TOKEN.fullmatch(name)
+    return TokenName(match[1], match[2]) if match else None
+
+
 def new_uid(now_us: int) -> str:
     """A UUIDv7 (RFC 9562): sorts by time."""
     value = (now_us // 1000 & (1 << 48) - 1) << 80 | secrets.randbits(80)
@@ -84,4 +101,13 @@ def new_uid(now_us: int) -> str:
 def new_job_id(task: str) -> str:
     """A short id that people can tell apart: sst2-k3h9x2."""
     prefix = re.sub(r"[^a-z0-9]+", "-", task.lower()).strip("-")[:40] or "job"
-    return f"{prefix}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
+    return f"{prefix}-{_random(6)}"
+
+
+def new_token_id() -> str:
+    """A short id that says what it is: token-k3h9x2m4qz."""
+    return f"token-{_random(10)}"
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(length))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -14,7 +13,9 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 from pydantic import ValidationError
 
-from mvprune_service.config import Settings
+from mvprune import tracing
+from mvprune_service.config import Settings, usage_errors
+from mvprune_service.observability import logs
 from mvprune_service.service import Service, StartError
 
 START_FAILED = 1
@@ -26,28 +27,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = Settings(_cli_parse_args=list(sys.argv[1:] if argv is None else argv))  # type: ignore[call-arg]
     except ValidationError as error:
-        for problem in error.errors():
-            field = "--" + "-".join(str(part) for part in problem["loc"][:1]).replace("_", "-")
-            print(f"error: {field}: got {problem['input']!r}; {problem['msg']}", file=sys.stderr)
+        for line in usage_errors(error):
+            print(f"error: {line}", file=sys.stderr)
         return USAGE_ERROR
     except SystemExit as end:  # argparse, after --help or an error
         return end.code if isinstance(end.code, int) else USAGE_ERROR
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logs.configure(settings.log_level, settings.log_format)
+    tracing.start("mvprune-server")
     try:
         asyncio.run(_serve(settings))
     except (StartError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return START_FAILED
+    finally:
+        tracing.stop()
     return 0
 
 
 async def _serve(settings: Settings) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    signals = Signals()
     _say("starting …")
     async with Service(settings) as service:
         roots = settings.allowed_roots
@@ -55,9 +53,36 @@ async def _serve(settings: Settings) -> None:
         _say(f"  runs jobs on   {service.executor_text}")
         _say(f"  keeps state in {settings.home}, artifacts in {settings.store_url}")
         _say(f"  may read       {', '.join(str(path) for path in roots.allowed)}")
+        if service.metrics_address:
+            _say(f"  shows metrics  at http://{service.metrics_address}/metrics")
         _say("Ctrl-C stops it.")
-        await stop.wait()
-        _say("stopping …")
+        await signals.stop.wait()
+        seconds = settings.drain_seconds if signals.is_planned else 0.0
+        _say(f"stopping{f', in {seconds:g} s' if seconds else ''} … (a second signal: at once)")
+        await service.drain(seconds, signals.hurry)
+
+
+class Signals:
+    """SIGTERM and SIGINT: the first sets `stop`, the second `hurry`, the third ends the process.
+
+    `is_planned`: the first was SIGTERM, as from a service manager. Who presses Ctrl-C waits for no load balancer.
+    """
+
+    def __init__(self) -> None:
+        self.stop, self.hurry = asyncio.Event(), asyncio.Event()
+        self.is_planned = False
+        self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._take, number)
+
+    def _take(self, number: signal.Signals) -> None:
+        if self.stop.is_set():
+            self.hurry.set()
+            for each in (signal.SIGTERM, signal.SIGINT):
+                self._loop.remove_signal_handler(each)
+        else:
+            self.is_planned = number is signal.SIGTERM
+            self.stop.set()
 
 
 def _say(text: str) -> None:

@@ -3,48 +3,73 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
-from contextlib import AsyncExitStack
-from pathlib import Path
+import socket
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from mvprune.v1 import artifact_pb2, artifact_pb2_grpc, job_pb2, job_pb2_grpc, worker_pb2_grpc
-from mvprune_migrations import upgrade
+from mvprune.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    artifact_pb2,
+    artifact_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
+    worker_pb2,
+    worker_pb2_grpc,
+)
+from mvprune_service.api import access, auth, ports
+from mvprune_service.api.admin import AdminServicer
 from mvprune_service.api.artifacts import ArtifactServicer
-from mvprune_service.api.errors import ErrorInterceptor
+from mvprune_service.api.feeds import Feeds
+from mvprune_service.api.interceptor import Interceptor
 from mvprune_service.api.jobs import JobServicer
+from mvprune_service.api.limits import RateLimiter
+from mvprune_service.api.status import StatusReporter
+from mvprune_service.api.streams import Streams
+from mvprune_service.api.submissions import Submissions
+from mvprune_service.api.tls import BadCertificate
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
 from mvprune_service.config import Settings
 from mvprune_service.control.dispatcher import Dispatcher
 from mvprune_service.control.finalizer import Finalizer
-from mvprune_service.control.loop import run_loop
+from mvprune_service.control.janitor import Janitor
+from mvprune_service.control.loop import Loops
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
+from mvprune_service.db import opening, overview
 from mvprune_service.db.database import Database
 from mvprune_service.executors.base import Executor
 from mvprune_service.executors.embedded_ray import EmbeddedRay, EmbeddedRayFailed
 from mvprune_service.executors.local import LocalExecutor
 from mvprune_service.executors.ray import RayExecutor
-from mvprune_service.secret import load_key
+from mvprune_service.lock import InUse, lock
+from mvprune_service.observability import metrics, scrape
+from mvprune_service.observability.health import Health
+from mvprune_service.observability.probes import Probe, Problems
+from mvprune_service.secret import BadKey, load_key, server_id
 from mvprune_service.stores import open_store
 
 log = logging.getLogger(__name__)
 
 STATUS_FILE = "server.json"
 _STOP_GRACE = 3.0
-_MESSAGE_CAP = 1 << 20
-_OPTIONS = (
-    ("grpc.max_receive_message_length", _MESSAGE_CAP),
-    ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
+_CANNOT_START = (access.MissingRule, ports.PortError, BadCertificate, BadKey, InUse, opening.CannotOpen)
+_CONTRACT = tuple(
+    service for file in (job_pb2, artifact_pb2, admin_pb2) for service in file.DESCRIPTOR.services_by_name.values()
 )
+_WORKER_CONTRACT = tuple(worker_pb2.DESCRIPTOR.services_by_name.values())
+_HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
+_REFLECTION = tuple(reflection_pb2.DESCRIPTOR.services_by_name.values())
+_RATE, _BURST_SECONDS = 100.0, 2.0  # of a token's calls
 
 
 class StartError(Exception):
@@ -58,14 +83,21 @@ class Service:
         self.settings = settings
         self.address = ""
         self.worker_address = ""
+        self.metrics_address = ""
         self.executor_text = ""
+        self._problems = Problems()
+        self._streams = Streams()
+        self._loops = Loops(self._problems)
+        self._hurry = asyncio.Event()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         try:
             await self._start()
-        except BaseException:
+        except BaseException as error:
             await self._stack.aclose()
+            if isinstance(error, _CANNOT_START):
+                raise StartError(str(error)) from None
             raise
         return self
 
@@ -74,54 +106,88 @@ class Service:
     ) -> None:
         await self._stack.aclose()
 
+    async def drain(self, seconds: float, hurry: asyncio.Event) -> None:
+        """Gets ready to stop: health says NOT_SERVING, nothing of the queue is started any more, streams end with
+        UNAVAILABLE, and for `seconds` other calls are still answered, so that whoever balances load can turn away.
+        `hurry` cuts that short, and the calls under way too."""
+        self._hurry = hurry
+        await self._health.drain()
+        await self._loops.stop("scheduler", "dispatcher")
+        self._streams.drain()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(hurry.wait(), seconds)
+
     async def _start(self) -> None:
         settings = self.settings
-        for address in (settings.address, settings.worker_address):
-            _refuse_remote(address, settings.allow_remote)
+        access.check_complete((*_CONTRACT, *_WORKER_CONTRACT, _HEALTH, *_REFLECTION))
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._stack.enter_context(_lock(settings.home / "lock"))
-        key = load_key(settings.home / "key")
+        in_use = f"another server uses {settings.home} (--home FOLDER for a second one)"
+        self._stack.enter_context(lock(settings.home / "lock", in_use))
+        key = load_key(settings.key)
 
-        db = Database(settings.database)
-        self._stack.callback(db.close)
-        await asyncio.to_thread(upgrade, db.engine)
+        db = self._stack.enter_context(opening.opened(settings.database))
+        await asyncio.to_thread(opening.prepare, db, migrate=settings.migrate)
         changes = Changes()
         db.on_commit = changes.announce
+        db.listen()
         store = open_store(settings.store_url)
+        clients, workers, authenticator = await self._listen(db)
         executor = await self._executor()
 
-        clients, self.address = await self._listen(settings.address)
-        workers, self.worker_address = await self._listen(settings.worker_address)
-        jobs = JobServicer(db, changes, settings.allowed_roots, executor)
+        submissions = Submissions(
+            db,
+            settings.allowed_roots,
+            executor,
+            max_queued_jobs=settings.max_queued_jobs,
+            retention_seconds=settings.retention_seconds,
+        )
+        jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
         job_pb2_grpc.add_JobServiceServicer_to_server(jobs, clients)
         artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactServicer(db, store), clients)
+        status = StatusReporter(db, store, executor, self.executor_text, self._problems, lambda: self._streams.open)
+        admin = AdminServicer(db, authenticator, status.status)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, clients)
         worker = WorkerServicer(
             db, key, lease_seconds=settings.lease_seconds, heartbeat_seconds=settings.heartbeat_seconds
         )
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, workers)
-        healthy = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(healthy, clients)
+        await self._add_health(db, clients, workers)
+        if settings.reflection:
+            reflection.enable_server_reflection([service.full_name for service in (*_CONTRACT, _HEALTH)], clients)
 
         environment = {
-            "MVPRUNE_WORKER_TARGET": self.worker_address,
+            **ports.worker_environment(settings, self.worker_address),
             "MVPRUNE_STORE": settings.store_url,
             "MVPRUNE_SCRATCH": str(settings.home / "scratch"),
             **settings.allowed_roots.to_environment(),
+            **{name: value for name, value in os.environ.items() if name.startswith("OTEL_")},
         }
         loops = {
-            "scheduler": Scheduler(db, executor).step,
+            "scheduler": Scheduler(db, executor, max_running_gpus=settings.max_running_gpus).step,
             "dispatcher": Dispatcher(db, executor, key, environment).step,
             "watchdog": Watchdog(db, executor, store, lease_seconds=settings.lease_seconds).step,
             "finalizer": Finalizer(db, store).step,
         }
+        janitor = Janitor(
+            db,
+            executor,
+            store,
+            owner=server_id(key),
+            server=f"{socket.gethostname()}:{settings.home}",
+            request_days=settings.request_days,
+            checkpoint_days=settings.checkpoint_days,
+        )
         for server in (workers, clients):
             await server.start()
-            self._stack.push_async_callback(server.stop, _STOP_GRACE)
-        tasks = [asyncio.create_task(run_loop(name, step, changes, 1.0), name=name) for name, step in loops.items()]
-        self._stack.push_async_callback(_cancel, tasks)
-        services = (job_pb2.DESCRIPTOR.services_by_name, artifact_pb2.DESCRIPTOR.services_by_name)
-        for name in ("", *(service.full_name for found in services for service in found.values())):
-            await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._stack.push_async_callback(self._stop, workers, clients)
+        self._stack.push_async_callback(self._loops.stop)
+        for name, step in loops.items():
+            self._loops.start(name, step, changes, 1.0)
+        # With changes of their own: only their interval wakes them.
+        self._loops.start("janitor", janitor.step, Changes(), settings.janitor_seconds)
+        await self._health.step()
+        self._loops.start("health", self._health.step, Changes(), 1.0)
+        self._serve_metrics(db)
         self._write_status()
 
     async def _executor(self) -> Executor:
@@ -145,45 +211,69 @@ class Service:
         self._stack.callback(executor.close)
         return executor
 
-    async def _listen(self, address: str) -> tuple[grpc.aio.Server, str]:
-        server = grpc.aio.server(interceptors=(ErrorInterceptor(),), options=_OPTIONS)
+    async def _listen(self, db: Database) -> tuple[grpc.aio.Server, grpc.aio.Server, auth.Authenticator]:
+        """The servers of both ports, and what knows the tokens of the first."""
+        settings = self.settings
+        required = ports.is_auth_required(settings)
+        authenticator = auth.Authenticator(db)
+        rate = settings.rate_limit or (_RATE if required else None)
+        limiter = RateLimiter(rate, settings.rate_burst or max(1.0, _BURST_SECONDS * rate)) if rate else None
+        for_clients = Interceptor(authenticator if required else None, limiter, self._streams, metrics.call_ended)
+        for_workers = Interceptor(streams=self._streams, observe=metrics.call_ended)
+        client_tls, worker_tls = ports.tls_files(settings) or (None, None)
+        remote = settings.allow_remote
+        clients, self.address = ports.listen(settings.address, client_tls, for_clients, allow_remote=remote)
+        workers, self.worker_address = ports.listen(
+            settings.worker_address, worker_tls, for_workers, allow_remote=remote
+        )
+        if required:
+            await auth.ensure_operator(db, settings.home)
+            self._stack.push_async_callback(authenticator.close)
+        return clients, workers, authenticator
+
+    async def _add_health(self, db: Database, *servers: grpc.aio.Server) -> None:
+        names = [service.full_name for service in (*_CONTRACT, *_WORKER_CONTRACT)]
+        database = Probe("database", lambda: db.read(overview.ping), self._problems)
+        self._health = Health(names, database, self._problems)
+        await self._health.start()
+        for server in servers:
+            health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
+
+    def _serve_metrics(self, db: Database) -> None:
+        address, remote = self.settings.metrics_address, self.settings.allow_remote
+        if not address:
+            return
+        if not (ports.is_loopback(address) or remote):
+            raise StartError(f"{address} can be reached from elsewhere, without TLS: --allow-remote if you mean it")
+        host, _, wanted = address.rpartition(":")
+        live = Probe("database", lambda: db.read(overview.overview, overview.LIVE_JOBS), self._problems)
+        collector = scrape.OverviewCollector(live, asyncio.get_running_loop())
         try:
-            port = server.add_insecure_port(address)
-        except RuntimeError:
-            port = 0
-        if not port:
-            raise StartError(f"cannot listen on {address}: is another server running there? (--address HOST:PORT)")
-        return server, f"{address.rpartition(':')[0]}:{port}"
+            port, stop = scrape.serve(host.strip("[]"), int(wanted), collector)
+        except OSError as error:
+            raise StartError(f"cannot serve metrics on {address}: {error.strerror}") from None
+        self._stack.push_async_callback(asyncio.to_thread, stop)
+        self.metrics_address = f"{host}:{port}"
+
+    async def _stop(self, *servers: grpc.aio.Server) -> None:
+        """Lets calls under way end, for a while; at once where that is wanted."""
+        ending: list[asyncio.Task[None]] = [asyncio.create_task(server.stop(_STOP_GRACE)) for server in servers]
+        hurry = asyncio.create_task(self._hurry.wait())
+        for task in ending:
+            await asyncio.wait((task, hurry), return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        await asyncio.gather(*ending, *(server.stop(None) for server in servers))
 
     def _write_status(self) -> None:
         path = self.settings.home / STATUS_FILE
         draft = path.with_suffix(".tmp")
-        status = {"address": self.address, "worker_address": self.worker_address, "pid": os.getpid()}
+        ca = self.settings.tls_cert and (self.settings.worker_ca or self.settings.tls_cert)
+        status = {
+            "address": self.address,
+            "worker_address": self.worker_address,
+            "pid": os.getpid(),
+            "ca": ca and str(ca),  # with TLS: what the server is known by
+        }
         draft.write_text(json.dumps(status) + "\n")
         draft.replace(path)
         self._stack.callback(path.unlink, missing_ok=True)
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _refuse_remote(address: str, allowed: bool) -> None:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise StartError(f"got the address {address!r}; allowed: HOST:PORT, e.g. 127.0.0.1:7070")
-    if host not in ("127.0.0.1", "localhost", "[::1]") and not allowed:
-        raise StartError(f"{address} can be reached from elsewhere, without TLS: --allow-remote if you mean it")
-
-
-def _lock(path: Path) -> IO[str]:
-    """Held until closed: one server for one home folder."""
-    file = path.open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise StartError(f"another server uses {path.parent} (--home FOLDER for a second one)") from None
-    return file

@@ -13,7 +13,8 @@ from mvprune.v1 import artifact_pb2, artifact_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api import mapping
 from mvprune_service.api.errors import ApiError, Violation, invalid, not_found
-from mvprune_service.api.pagination import make_token, page_size, read_token
+from mvprune_service.api.names import parse_parent
+from mvprune_service.api.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import records
 from mvprune_service.db.database import Database
@@ -40,16 +41,11 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
     async def ListArtifacts(
         self, request: artifact_pb2.ListArtifactsRequest, context: grpc.aio.ServicerContext
     ) -> artifact_pb2.ListArtifactsResponse:
-        project = ids.parse_project(request.parent)
-        if project is None:
-            raise invalid(Violation("parent", f"got {request.parent[:200]!r}; allowed: projects/PROJECT"))
-        size = page_size(request.page_size)
+        project, size = parse_parent(request.parent), page_size(request.page_size)
         key: Any = read_token(request.page_token, int, str)
         rows = await self._db.read(records.page_of_artifacts, project, key, size + 1)
-        token = make_token(rows[size - 1].create_us, rows[size - 1].sha256) if len(rows) > size else ""
-        return artifact_pb2.ListArtifactsResponse(
-            artifacts=[mapping.artifact(row) for row in rows[:size]], next_page_token=token
-        )
+        artifacts, token = make_page(rows, size, mapping.artifact, lambda row: (row.create_us, row.sha256))
+        return artifact_pb2.ListArtifactsResponse(artifacts=artifacts, next_page_token=token)
 
     async def GenerateDownloadUrls(
         self, request: artifact_pb2.GenerateDownloadUrlsRequest, context: grpc.aio.ServicerContext

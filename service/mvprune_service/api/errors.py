@@ -1,4 +1,4 @@
-"""Why a call failed: one exception, and the one interceptor that puts it on the wire.
+"""Why a call failed: one exception, and how it looks on the wire.
 
 Answers carry google.rpc.Status: ErrorInfo (a reason in UPPER_SNAKE_CASE, domain "mvprune"), BadRequest for bad
 fields, RetryInfo where trying again later is right.
@@ -7,22 +7,23 @@ fields, RetryInfo where trying again later is right.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import code_pb2, error_details_pb2, status_pb2
-from sqlalchemy.exc import InterfaceError, OperationalError
 
 from mvprune_service.db.lifecycle import StaleLease
+from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.stores.base import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
 DOMAIN = "mvprune"
-_RETRY_AFTER_SECONDS = 2
+_RETRY_SECONDS = 2.0
 
 
 class Violation(NamedTuple):
@@ -42,14 +43,14 @@ class ApiError(Exception):
         message: str,
         violations: Sequence[Violation] = (),
         *,
-        retry: bool = False,
+        retry_seconds: float | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
         self.violations = tuple(violations)
-        self.retry = retry
+        self.retry_seconds = retry_seconds
 
 
 def invalid(*violations: Violation) -> ApiError:
@@ -68,16 +69,21 @@ def precondition(reason: str, message: str) -> ApiError:
     return ApiError(grpc.StatusCode.FAILED_PRECONDITION, reason, message)
 
 
-def _as_api_error(error: Exception) -> ApiError:
+def as_api_error(error: Exception) -> ApiError:
+    """How an exception is answered. What is nobody's fault but ours is logged, and not told."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, StaleLease):
         return ApiError(grpc.StatusCode.ABORTED, "LEASE_LOST", f"the lease is lost: {error}")
-    if isinstance(error, OperationalError | InterfaceError):
-        log.warning("database unavailable: %s", type(error.orig).__name__)
-        return ApiError(grpc.StatusCode.UNAVAILABLE, "DATABASE_UNAVAILABLE", "the database is away", retry=True)
+    if isinstance(error, DatabaseUnavailable):
+        log.warning("database unavailable: %s", error)
+        return ApiError(
+            grpc.StatusCode.UNAVAILABLE, "DATABASE_UNAVAILABLE", "the database is away", retry_seconds=_RETRY_SECONDS
+        )
     if isinstance(error, StoreUnavailable):
-        return ApiError(grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE", "the artifact store is away", retry=True)
+        return ApiError(
+            grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE", "the artifact store is away", retry_seconds=_RETRY_SECONDS
+        )
     log.error("internal error", exc_info=error)
     return ApiError(grpc.StatusCode.INTERNAL, "INTERNAL", "internal error; the server's log has it")
 
@@ -91,8 +97,10 @@ def _status(error: ApiError) -> status_pb2.Status:
             for field, description in error.violations
         ]
         details.append(error_details_pb2.BadRequest(field_violations=fields))
-    if error.retry:
-        details.append(error_details_pb2.RetryInfo(retry_delay=Duration(seconds=_RETRY_AFTER_SECONDS)))
+    if error.retry_seconds is not None:
+        delay = Duration()
+        delay.FromMilliseconds(math.ceil(1000 * error.retry_seconds))
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
     for detail in details:
         packed = AnyMessage()
         packed.Pack(detail)
@@ -100,46 +108,11 @@ def _status(error: ApiError) -> status_pb2.Status:
     return status
 
 
-async def _abort(context: grpc.aio.ServicerContext, error: Exception) -> NoReturn:
-    api_error = _as_api_error(error)
+async def abort(context: grpc.aio.ServicerContext, api_error: ApiError) -> NoReturn:
+    """Ends a call with an error."""
     # Metadata has a size limit of about 8 KiB in all.
     api_error.message = api_error.message[:800]
     api_error.violations = tuple(Violation(f[:100], d[:400]) for f, d in api_error.violations[:12])
     details = _status(api_error).SerializeToString()
     await context.abort(api_error.code, api_error.message, (("grpc-status-details-bin", details),))
     raise AssertionError("abort raises")
-
-
-class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Turns what servicers raise into statuses with details."""
-
-    async def intercept_service(
-        self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
-    ) -> Any:
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        if handler.unary_unary:
-            inner = handler.unary_unary
-
-            async def unary(request: Any, context: grpc.aio.ServicerContext) -> Any:
-                try:
-                    return await inner(request, context)
-                except Exception as error:
-                    await _abort(context, error)
-
-            return grpc.unary_unary_rpc_method_handler(unary, handler.request_deserializer, handler.response_serializer)
-        if handler.unary_stream:
-            stream = handler.unary_stream
-
-            async def streaming(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-                try:
-                    async for response in stream(request, context):
-                        yield response
-                except Exception as error:
-                    await _abort(context, error)
-
-            return grpc.unary_stream_rpc_method_handler(
-                streaming, handler.request_deserializer, handler.response_serializer
-            )
-        return handler

@@ -33,6 +33,7 @@ def job(row: Row[Any]) -> job_pb2.Job:
         state_reason=row.state_reason,
         attempt=row.attempt,
         metrics=row.metrics,
+        creator=row.creator,
         create_time=timestamp(row.create_us),
         update_time=timestamp(row.update_us),
         etag=str(row.version),
@@ -49,6 +50,8 @@ def job(row: Row[Any]) -> job_pb2.Job:
         result.start_time.CopyFrom(timestamp(row.start_us))
     if row.end_us is not None:
         result.end_time.CopyFrom(timestamp(row.end_us))
+    if row.expire_us is not None:
+        result.expire_time.CopyFrom(timestamp(row.expire_us))
     return result
 
 
@@ -111,6 +114,7 @@ def artifact(row: Row[Any]) -> artifact_pb2.Artifact:
         primary_metric=manifest["primary_metric"],
         accounting=artifact_pb2.Accounting(**manifest["accounting"]),
         create_time=timestamp(row.create_us),
+        expire_time=None if row.expire_us is None else timestamp(row.expire_us),
     )
 
 

@@ -1,13 +1,21 @@
-"""Page sizes and opaque page tokens: the key of the last row sent."""
+"""Pages: their size, and opaque tokens that hold the key of the last row sent."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+from sqlalchemy import Row
 
 from mvprune_service.api.errors import Violation, invalid
 
+M = TypeVar("M", bound=Message)
+
 _DEFAULT, _CAP = 50, 500
+_BYTES = 2 << 20  # of a page; clients refuse messages of more than 4 MiB
 
 
 def page_size(asked: int) -> int:
@@ -17,20 +25,42 @@ def page_size(asked: int) -> int:
     return min(asked or _DEFAULT, _CAP)
 
 
+def make_page(
+    rows: Sequence[Row[Any]],
+    size: int,
+    message: Callable[[Row[Any]], M],
+    key: Callable[[Row[Any]], Iterable[int | str]],
+) -> tuple[list[M], str]:
+    """Up to `size` messages, fewer where they are large, and the token of the next page, "" after the last. `rows`:
+    one more than `size` where there are more; `key`: what the next page begins after."""
+    messages: list[M] = []
+    left = _BYTES
+    for row in rows[:size]:
+        made = message(row)
+        left -= made.ByteSize()
+        if messages and left < 0:
+            break
+        messages.append(made)
+    more = len(messages) < len(rows)
+    return messages, make_token(*key(rows[len(messages) - 1])) if more else ""
+
+
 def make_token(*key: int | str) -> str:
     """A token that names the row with this key."""
     return base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
 
 
-def read_token(token: str, *types: type) -> list[int | str] | None:
-    """The key in a token made by make_token, None for the first page. Raises ApiError for anything else."""
+def read_token(token: str, *types: type, query: str = "") -> list[Any] | None:
+    """The key in a token made by make_token, None for the first page. `query`: what the key must begin with, where
+    a list has several. Raises ApiError for anything else."""
     if not token:
         return None
+    types = (str, *types) if query else types
     try:
         key = json.loads(base64.urlsafe_b64decode(token.encode("ascii")))
         typed = isinstance(key, list) and [type(part) for part in key] == list(types)
-        if typed and all(abs(part) < 1 << 62 for part in key if isinstance(part, int)):
-            return list(key)
+        if typed and all(abs(part) < 1 << 62 for part in key if isinstance(part, int)) and key[:1] == [query or key[0]]:
+            return list(key[1:] if query else key)
     except (ValueError, RecursionError):
         pass
-    raise invalid(Violation("page_token", "is not a token from an earlier page; leave it empty for the first page"))
+    raise invalid(Violation("page_token", "is not a token from an earlier page of this list; leave it empty to begin"))

@@ -12,6 +12,8 @@ from mvprune.references import (
     InvalidReference,
     Roots,
     check_hub_id,
+    check_inside,
+    check_revision,
     inspect_model,
     resolve_model,
     resolve_path,
@@ -19,14 +21,12 @@ from mvprune.references import (
 from mvprune.tasks import Task, TaskKind, UnknownTask, get_task
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation
-from mvprune_service.api.options import Bound, bad, check_method, check_numbers, check_teacher, check_training
+from mvprune_service.api.options import Bound, bad, check_method, check_teacher, check_training
+from mvprune_service.api.policies import check_policy
 from mvprune_service.executors.base import Capacity
 from mvprune_service.ids import ID_PATTERN, ID_RULE
 
-MAX_ATTEMPTS = 3
-START_TIMEOUT_SECONDS = 900
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
-_RESOURCES = {"gpus": Bound(0, 1024), "cpus": Bound(0, 4096, open_low=True), "memory_bytes": Bound(1, 1 << 50)}
 
 
 class Checker:
@@ -39,6 +39,13 @@ class Checker:
         self.violations: list[Violation] = []
         self.size: job_pb2.ModelSize | None = None
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether `check` may have to wait for a disk."""
+        spec, roots = self._job.spec, self._roots
+        known = spec.model in KNOWN_SIZES and spec.teacher.model in {"", *KNOWN_SIZES}
+        return not known or spec.dataset.train != "" or roots.models is not None or roots.data is not None
+
     def check(self) -> None:
         """Runs all checks. Reads the model's headers and the data files."""
         spec, policy = self._job.spec, self._job.policy
@@ -50,12 +57,9 @@ class Checker:
         self.violations += check_training(spec.training)
         if not 0 <= spec.seed < 1 << 32:
             self._bad("job.spec.seed", spec.seed, "from 0 to 4294967295")
-        self.violations += check_numbers("job.policy.resources", policy.resources, _RESOURCES)
-        if not 0 <= policy.max_attempts <= 100:
-            self._bad("job.policy.max_attempts", policy.max_attempts, f"1 to 100, or 0 for {MAX_ATTEMPTS}")
-        if policy.HasField("start_timeout") and not 1 <= policy.start_timeout.seconds <= 86_400:
-            self._bad("job.policy.start_timeout", f"{policy.start_timeout.seconds}s", "1 s to 1 day")
+        self.violations += check_policy(policy)
         self.size = self._check_model("job.spec.model", spec.model)
+        self._check_revision("job.spec.model_revision", spec.model_revision)
         task = self._check_task(spec)
         if spec.HasField("teacher"):
             self._check_teacher(task, spec.teacher)
@@ -114,10 +118,18 @@ class Checker:
             prunable_weights=size.prunable_weights,
         )
 
+    def _check_revision(self, field: str, revision: str) -> None:
+        try:
+            if revision:
+                check_revision(revision)
+        except InvalidReference as error:
+            self._add(field, str(error))
+
     def _check_teacher(self, task: Task | None, teacher: job_pb2.Teacher) -> None:
         self.violations += check_teacher(teacher)
         if teacher.WhichOneof("source") == "model":
             self._check_model("job.spec.teacher.model", teacher.model)
+        self._check_revision("job.spec.teacher.revision", teacher.revision)
         if task is not None and task.kind is TaskKind.MASKED_LM:
             self._add("job.spec.teacher", f"the task {task.name} cannot be distilled: its words are hidden at random")
 
@@ -153,8 +165,17 @@ class Checker:
             self._add(field, f"the task {task.name} needs data: train and validation files, or a data set on the hub")
         elif self._roots.data is not None:
             found = find_task_files(task, self._roots.data)
-            if found:
+            if found and self._are_inside(field, found):
                 self._check_files(task, found, Columns())
+
+    def _are_inside(self, field: str, files: TaskFiles) -> bool:
+        try:
+            for path in files.paths:
+                check_inside(path, self._roots)
+        except InvalidReference as error:
+            self._add(field, str(error))
+            return False
+        return True
 
     def _data_path(self, field: str, given: str) -> Path | None:
         if not given:
@@ -172,13 +193,3 @@ class Checker:
         except DataError as error:
             name = "train" if Path(error.path) == files.train else "validation"
             self._add(f"job.spec.dataset.{name}", str(error))
-
-
-def with_defaults(policy: job_pb2.ExecutionPolicy) -> job_pb2.ExecutionPolicy:
-    """The policy with its defaults written out."""
-    filled = job_pb2.ExecutionPolicy()
-    filled.CopyFrom(policy)
-    filled.max_attempts = filled.max_attempts or MAX_ATTEMPTS
-    if not filled.HasField("start_timeout"):
-        filled.start_timeout.seconds = START_TIMEOUT_SECONDS
-    return filled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import math
+import re
 from typing import Any
 
 import grpc
@@ -12,52 +13,80 @@ from google.protobuf.duration_pb2 import Duration
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api.errors import ApiError, Violation, invalid
-from mvprune_service.clock import SECOND
-from mvprune_service.db import lifecycle, records
+from mvprune_service.api.inputs import clean
+from mvprune_service.api.limits import RateLimiter
+from mvprune_service.api.options import bad
+from mvprune_service.api.policies import with_defaults
+from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.lifecycle import Fence
+from mvprune_service.db.leases import Fence
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 from mvprune_service.secret import attempt_secret
 
 _LOG_CAP = 256 << 10
+_LOG_RATE, _LOG_BURST = 1 << 20, 8 << 20  # bytes: a second, and at once
 _POINTS_CAP = 1000
+_COUNT_CAP = 10**12  # of steps and of bytes
+_MESSAGE_CAP = 2000  # characters that are kept
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 WORKER = "worker"
 
 
 class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
-    """Leases, heartbeats, logs, metrics, outcomes."""
+    """Leases, heartbeats, logs, metrics, checkpoints, outcomes."""
 
-    def __init__(self, db: Database, key: bytes, *, lease_seconds: float, heartbeat_seconds: float) -> None:
+    def __init__(
+        self,
+        db: Database,
+        key: bytes,
+        *,
+        lease_seconds: float,
+        heartbeat_seconds: float,
+        clock: Clock = system_clock,
+    ) -> None:
         self._db = db
         self._key = key
         self._lease_us = int(lease_seconds * SECOND)
         self._lease = _duration(lease_seconds)
         self._interval = _duration(heartbeat_seconds)
+        self._log_rate = RateLimiter(_LOG_RATE, _LOG_BURST, clock, unit="bytes")
 
     async def ClaimAttempt(
         self, request: worker_pb2.ClaimAttemptRequest, context: grpc.aio.ServicerContext
     ) -> worker_pb2.ClaimAttemptResponse:
         fence = self._fence(request.lease, context)
-        if not 1 <= len(request.runner_id) <= 64:
-            raise invalid(Violation("runner_id", "allowed: 1 to 64 characters"))
+        _check_length("runner_id", request.runner_id, 1, 64)
+        _check_length("node", request.node, 0, 255)
         job, attempt = await self._db.write(
-            lifecycle.claim, fence, runner_id=request.runner_id, node=request.node[:255], lease_us=self._lease_us
+            leases.claim, fence, runner_id=request.runner_id, node=request.node, lease_us=self._lease_us
         )
+        checkpoints = await self._db.read(leases.checkpoints_of, job.uid)
+        policy = with_defaults(job_pb2.ExecutionPolicy.FromString(job.policy), None)
         return worker_pb2.ClaimAttemptResponse(
             spec=job_pb2.CompressionSpec.FromString(job.spec),
             lease_ttl=self._lease,
             heartbeat_interval=self._interval,
             log_offset=attempt.log_bytes,
             teacher_manifest_sha256=job.teacher_sha256 or "",
+            checkpoints=[
+                worker_pb2.Checkpoint(attempt_uid=row.attempt_uid, step=row.step, manifest_sha256=row.manifest_sha256)
+                for row in checkpoints
+            ],
+            checkpoint_interval=policy.checkpoint_interval,
+            accumulation_factor=job.accumulation_factor,
         )
 
     async def Heartbeat(
         self, request: worker_pb2.HeartbeatRequest, context: grpc.aio.ServicerContext
     ) -> worker_pb2.HeartbeatResponse:
         fence = self._fence(request.lease, context)
+        _check_length("progress.phase", request.progress.phase, 0, 64)
+        _check_count("progress.step", request.progress.step)
+        _check_count("progress.total_steps", request.progress.total_steps)
         progress = request.progress.SerializeToString(deterministic=True) if request.HasField("progress") else None
-        job = await self._db.write(lifecycle.heartbeat, fence, progress=progress, lease_us=self._lease_us)
+        job = await self._db.write(leases.heartbeat, fence, progress=progress, lease_us=self._lease_us)
         if job.state == JobState.CANCELLING:
             return worker_pb2.HeartbeatResponse(
                 directive=worker_pb2.HeartbeatResponse.CANCEL, grace=_duration(job.cancel_grace_us / SECOND)
@@ -68,11 +97,13 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self, request: worker_pb2.AppendLogsRequest, context: grpc.aio.ServicerContext
     ) -> worker_pb2.AppendLogsResponse:
         fence = self._fence(request.lease, context)
-        if len(request.data) > _LOG_CAP or request.offset < 0:
-            raise invalid(Violation("data", f"allowed: at most {_LOG_CAP} bytes from an offset of 0 and up"))
+        _check_count("offset", request.offset)
+        if len(request.data) > _LOG_CAP:
+            raise invalid(bad("data", f"{len(request.data)} bytes", f"at most {_LOG_CAP}"))
+        self._log_rate.take(str(fence.attempt), len(request.data))
 
         def work(tx: Tx) -> int:
-            _, attempt = lifecycle.fenced(tx, fence)
+            _, attempt = leases.fenced(tx, fence)
             return records.append_log(tx, attempt, request.offset, request.data)
 
         return worker_pb2.AppendLogsResponse(next_offset=await self._db.write(work))
@@ -82,19 +113,33 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     ) -> worker_pb2.ReportMetricsResponse:
         fence = self._fence(request.lease, context)
         if len(request.points) > _POINTS_CAP:
-            raise invalid(Violation("points", f"got {len(request.points)}; allowed: at most {_POINTS_CAP}"))
+            raise invalid(bad("points", len(request.points), f"at most {_POINTS_CAP}"))
+        for index, point in enumerate(request.points):
+            _check_length(f"points[{index}].metric", point.metric, 1, 100)
+            _check_count(f"points[{index}].step", point.step)
         points = [
             (point.metric, point.step, point.value, point.time.ToMicroseconds())
             for point in request.points
-            if point.metric and len(point.metric) <= 100 and math.isfinite(point.value)
+            if math.isfinite(point.value)
         ]
 
         def work(tx: Tx) -> None:
-            _, attempt = lifecycle.fenced(tx, fence)
+            _, attempt = leases.fenced(tx, fence)
             records.add_metrics(tx, attempt, points)
 
         await self._db.write(work)
         return worker_pb2.ReportMetricsResponse()
+
+    async def CommitCheckpoint(
+        self, request: worker_pb2.CommitCheckpointRequest, context: grpc.aio.ServicerContext
+    ) -> worker_pb2.CommitCheckpointResponse:
+        fence = self._fence(request.lease, context)
+        _check_count("step", request.step)
+        _check_digest(request.manifest_sha256)
+        await self._db.write(
+            leases.commit_checkpoint, fence, step=request.step, manifest_sha256=request.manifest_sha256
+        )
+        return worker_pb2.CommitCheckpointResponse()
 
     async def CompleteAttempt(
         self, request: worker_pb2.CompleteAttemptRequest, context: grpc.aio.ServicerContext
@@ -102,17 +147,16 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         fence = self._fence(request.lease, context)
         outcome = request.WhichOneof("outcome")
         if outcome == "manifest_sha256":
-            if ids.parse_artifact(f"projects/p/artifacts/{request.manifest_sha256}") is None:
-                raise invalid(Violation("manifest_sha256", "allowed: 64 lower-case hexadecimal digits"))
-            await self._db.write(lifecycle.offer, fence, request.manifest_sha256, actor=WORKER)
+            _check_digest(request.manifest_sha256)
+            await self._db.write(leases.offer, fence, request.manifest_sha256, actor=WORKER)
         elif outcome == "failure":
             if not request.failure.reason:
                 raise invalid(Violation("failure.reason", "is missing"))
             reason = FailureReason(job_pb2.Failure.Reason.Name(request.failure.reason))
-            message = request.failure.message[:2000]
-            await self._db.write(lifecycle.fail_attempt, fence, reason, message, actor=WORKER)
+            message = clean(request.failure.message, _MESSAGE_CAP)
+            await self._db.write(leases.fail_attempt, fence, reason, message, actor=WORKER)
         elif outcome == "cancelled":
-            await self._db.write(lifecycle.stopped, fence, actor=WORKER)
+            await self._db.write(leases.stopped, fence, actor=WORKER)
         else:
             raise invalid(Violation("outcome", "is missing"))
         return worker_pb2.CompleteAttemptResponse()
@@ -128,6 +172,21 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         if not hmac.compare_digest(expected.encode(), str(given).encode()):
             raise ApiError(grpc.StatusCode.UNAUTHENTICATED, "BAD_CREDENTIAL", "the credential is not this attempt's")
         return Fence(name, lease.fencing_token)
+
+
+def _check_length(field: str, text: str, least: int, most: int) -> None:
+    if not least <= len(text) <= most:
+        raise invalid(bad(field, f"{len(text)} characters", f"{least} to {most}"))
+
+
+def _check_count(field: str, number: int) -> None:
+    if not 0 <= number <= _COUNT_CAP:
+        raise invalid(bad(field, number, f"0 to {_COUNT_CAP}"))
+
+
+def _check_digest(sha256: str) -> None:
+    if not _SHA256.fullmatch(sha256):
+        raise invalid(bad("manifest_sha256", sha256, "64 lower-case hexadecimal digits"))
 
 
 def _duration(seconds: float) -> Duration:

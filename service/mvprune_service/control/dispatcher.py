@@ -7,11 +7,14 @@ import logging
 import sys
 from collections.abc import Mapping
 
-from mvprune_service.db import lifecycle, records
+from mvprune import tracing
+from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.records import Live
 from mvprune_service.domain.machine import AttemptState, JobState
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch
+from mvprune_service.observability import traces
+from mvprune_service.observability.logs import SUBJECT
 from mvprune_service.secret import attempt_secret
 
 log = logging.getLogger(__name__)
@@ -30,14 +33,20 @@ class Dispatcher:
         """One round over attempts that no executor has yet."""
         for live in await self._db.read(records.live_attempts):
             if live.attempt.state == AttemptState.CREATED and live.job.state == JobState.STARTING:
+                SUBJECT.set(live)
                 try:
-                    await asyncio.to_thread(self._executor.submit, self.launch(live))
+                    await self._submit(live)
                 except ExecutorUnavailable as error:
                     log.warning("executor unreachable: %s", error)
                     return
-                await self._db.write(lifecycle.submitted, live.attempt.uid)
+                await self._db.write(leases.submitted, live.attempt.uid)
 
-    def launch(self, live: Live) -> Launch:
+    async def _submit(self, live: Live) -> None:
+        parent = await self._db.read(traces.of_job, live.job.uid)
+        with tracing.span("schedule", parent, attempt=str(live.name)) as traceparent:
+            await asyncio.to_thread(self._executor.submit, self.launch(live, traceparent))
+
+    def launch(self, live: Live, traceparent: str = "") -> Launch:
         """What the executor is told to start."""
         name, token = str(live.name), live.attempt.fencing_token
         return Launch(
@@ -51,6 +60,7 @@ class Dispatcher:
                 "MVPRUNE_ATTEMPT_SECRET": attempt_secret(self._key, name, token),
                 "MVPRUNE_CPUS": str(live.attempt.cpus),
                 "MVPRUNE_GPUS": str(live.attempt.gpus),
+                "TRACEPARENT": traceparent,
             },
             cpus=live.attempt.cpus,
             gpus=live.attempt.gpus,

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from mvprune_service.db import lifecycle, records
+from mvprune import tracing
+from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
-from mvprune_service.db.lifecycle import Fence, StaleLease
+from mvprune_service.db.leases import Fence
+from mvprune_service.db.lifecycle import StaleLease
 from mvprune_service.db.records import Live
 from mvprune_service.domain.failures import FailureReason
+from mvprune_service.observability import traces
+from mvprune_service.observability.logs import SUBJECT
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import ArtifactCorrupt, manifest_key, verify
 
@@ -29,8 +33,11 @@ class Finalizer:
         """One round over attempts with a result."""
         for live in await self._db.read(records.live_attempts):
             if live.attempt.manifest_sha256:
+                SUBJECT.set(live)
+                parent = await self._db.read(traces.of_job, live.job.uid)
                 try:
-                    await self._finalize(live)
+                    with tracing.span("finalize", parent, attempt=str(live.name)):
+                        await self._finalize(live)
                 except StoreUnavailable as error:
                     log.warning("%s waits for the store: %s", live.name, error)
                 except StaleLease:
@@ -43,7 +50,7 @@ class Finalizer:
             size = await asyncio.to_thread(self._store.size, manifest_key(sha256))
         except ArtifactCorrupt as error:
             fence = Fence(live.name, live.attempt.fencing_token)
-            await self._db.write(lifecycle.fail_attempt, fence, FailureReason.ARTIFACT_CORRUPT, str(error), actor=ACTOR)
+            await self._db.write(leases.fail_attempt, fence, FailureReason.ARTIFACT_CORRUPT, str(error), actor=ACTOR)
             return
-        await self._db.write(lifecycle.publish, live.job.uid, live.attempt.uid, manifest, size or 0)
+        await self._db.write(leases.publish, live.job.uid, live.attempt.uid, manifest, size or 0)
         log.info("%s published artifact %s", live.name, sha256)

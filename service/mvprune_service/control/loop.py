@@ -4,23 +4,67 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from mvprune_service.changes import Changes, wait_for_change
+from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.observability import metrics
+from mvprune_service.observability.logs import SUBJECT
+from mvprune_service.observability.probes import Problems
 
 log = logging.getLogger(__name__)
 
-_CALM_SECONDS = 0.05  # changes that come in a burst share one step
+_CALM_SECONDS = 0.1  # changes that come in a burst share one step
 
 
-async def run_loop(name: str, step: Callable[[], Awaitable[None]], changes: Changes, interval: float) -> None:
-    """Runs `step` until cancelled. A step that raises is logged, and tried again after the interval."""
+async def run_loop(
+    name: str, step: Callable[[], Awaitable[None]], changes: Changes, interval: float, problems: Problems
+) -> None:
+    """Runs `step` until cancelled. A step that raises is logged, is among the problems until one does not, and is
+    tried again after the interval."""
     with changes.of_all() as changed:
         while True:
-            try:
-                await step()
-            except Exception:
-                log.exception("%s failed; trying again in %g s", name, interval)
+            started = time.perf_counter()
+            error = await _try(name, step, interval)
+            metrics.step_ended(name, time.perf_counter() - started, failed=error is not None)
+            if error is None:
+                problems.clear(name)
+            else:
+                problems.report(name, error)
                 changed.clear()
             await asyncio.sleep(_CALM_SECONDS)
             await wait_for_change(changed, interval)
+
+
+async def _try(name: str, step: Callable[[], Awaitable[None]], interval: float) -> Exception | None:
+    SUBJECT.set(None)
+    try:
+        await step()
+    except DatabaseUnavailable as error:
+        log.warning("%s: the database is away (%s); trying again in %g s", name, error, interval)
+        return error
+    except Exception as error:
+        log.exception("%s failed; trying again in %g s", name, interval)
+        return error
+    return None
+
+
+class Loops:
+    """The loops that run, by name. What keeps failing is among `problems`."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, name: str, step: Callable[[], Awaitable[None]], changes: Changes, interval: float) -> None:
+        """Starts a loop: see `run_loop`."""
+        running = run_loop(name, step, changes, interval, self._problems)
+        self._tasks[name] = asyncio.create_task(running, name=name)
+
+    async def stop(self, *names: str) -> None:
+        """Stops these loops; without names, all. What a step has begun in the database or elsewhere is finished."""
+        tasks = [self._tasks.pop(name) for name in names or tuple(self._tasks) if name in self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

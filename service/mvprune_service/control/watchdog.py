@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND, Clock, system_clock
-from mvprune_service.db import lifecycle, records
+from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
-from mvprune_service.db.lifecycle import Fence, StaleLease
+from mvprune_service.db.leases import Fence
+from mvprune_service.db.lifecycle import StaleLease
 from mvprune_service.db.records import Live
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Observation, Phase
+from mvprune_service.observability.logs import SUBJECT
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import ArtifactCorrupt, read_marker
 
@@ -49,6 +52,7 @@ class Watchdog:
         for live in live_attempts:
             if live.attempt.manifest_sha256:
                 continue  # the finalizer's
+            SUBJECT.set(live)
             try:
                 if live.job.state == JobState.CANCELLING:
                     await self._cancelling(live)
@@ -74,6 +78,12 @@ class Watchdog:
 
     async def _running(self, live: Live) -> None:
         now = self._clock()
+        policy = job_pb2.ExecutionPolicy.FromString(live.job.policy)
+        ran = live.job.ran_us + now - live.attempt.start_us
+        if policy.HasField("max_runtime") and ran > policy.max_runtime.ToMicroseconds():
+            await self._fail(live, FailureReason.MAX_RUNTIME, "")
+            await self._stop(live)
+            return
         if now <= max(live.attempt.lease_expire_us or 0, self._amnesty_until):
             return
         if await self._adopt(live):
@@ -90,7 +100,7 @@ class Watchdog:
             await self._stop(live)
         seen = await self._observe(live)
         if self._over(live, seen, now) and not await self._adopt(live):
-            await self._db.write(lifecycle.stopped, self._fence(live), actor=ACTOR)
+            await self._db.write(leases.stopped, self._fence(live), actor=ACTOR)
 
     async def _adopt(self, live: Live) -> bool:
         try:
@@ -100,7 +110,7 @@ class Watchdog:
             return True
         if manifest is None:
             return False
-        await self._db.write(lifecycle.offer, self._fence(live), manifest, actor=ACTOR)
+        await self._db.write(leases.offer, self._fence(live), manifest, actor=ACTOR)
         return True
 
     async def _observe(self, live: Live) -> Observation:
@@ -122,7 +132,7 @@ class Watchdog:
         await self._fail(live, FailureReason.WORKER_LOST, f"the worker disappeared ({how}{detail})", lost=True)
 
     async def _fail(self, live: Live, reason: FailureReason, message: str, *, lost: bool = False) -> None:
-        await self._db.write(lifecycle.fail_attempt, self._fence(live), reason, message, actor=ACTOR, lost=lost)
+        await self._db.write(leases.fail_attempt, self._fence(live), reason, message, actor=ACTOR, lost=lost)
 
     @staticmethod
     def _fence(live: Live) -> Fence:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from mvprune_service.clock import SECOND
+
+# An object that put_file finds to be older than this is written anew: whoever sweeps the store can tell by its age
+# alone that no upload relies on it.
+FRESH_US = 12 * 3600 * SECOND
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _MAX_KEY = 800  # bytes; S3 allows 1024, the rest is left to the store's own prefix
@@ -21,6 +28,15 @@ class StoreDenied(StoreUnavailable):
 
 class ObjectNotFound(Exception):
     """The store was asked and has no such object."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An object as a listing shows it."""
+
+    key: str
+    size: int
+    modified_us: int  # by the store's clock
 
 
 def check_key(key: str) -> str:
@@ -58,8 +74,8 @@ class BlobStore(Protocol):
         retry: compare the content where that matters."""
 
     def put_file(self, key: str, path: Path) -> None:
-        """Uploads a file, whole or not at all; nothing is sent if an object of that key and size is there already.
-        For content-addressed keys."""
+        """Uploads a file, whole or not at all; nothing is sent if an object of that key and size is there already
+        and younger than FRESH_US. For content-addressed keys."""
 
     def get(self, key: str) -> bytes:
         """Reads a small object. Raises ObjectNotFound."""
@@ -73,9 +89,12 @@ class BlobStore(Protocol):
     def delete(self, key: str) -> None:
         """Removes an object; absent ones are fine."""
 
-    def list(self, prefix: str) -> Iterator[str]:
-        """Keys that start with `prefix` (any beginning of a key, "" for all), each once, in no promised order: stores
-        differ."""
+    def list(self, prefix: str) -> Iterator[Entry]:
+        """The objects whose key starts with `prefix` (any beginning of a key, "" for all), each once, in no promised
+        order: stores differ."""
+
+    def remove_torn(self, before_us: int) -> None:
+        """Removes what uploads left that began before `before_us` and never ended: what no key leads to."""
 
     def presign(self, key: str, ttl_seconds: int) -> str | None:
         """A GET URL that supports Range, or None where the store has none (a folder)."""

@@ -3,6 +3,8 @@
     blobs/sha256/ab/abcdef...        the files, by content: shared by all artifacts that have them
     manifests/sha256/...             manifest.json, by content: the artifact's identity
     attempts/UID/RESULT.json         the commit marker: written last, once; names the manifest
+    attempts/UID/checkpoints/...     see checkpoints.py
+    OWNER, sweeps/flag               see the service's control/sweeper.py
 
 An upload that was cut off has no marker, so nothing refers to what it left.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -20,12 +22,13 @@ from typing import IO, Any
 from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreUnavailable
 
 MANIFEST_FILE = "manifest.json"
+SWEEP_KEY = "sweeps/flag"  # there while blobs and manifests that nothing refers to are being deleted
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 8 << 20
 
 
 class ArtifactCorrupt(Exception):
-    """An artifact is not what its manifest says: a file or the manifest is missing, cut or altered."""
+    """What lies in the store is not what its manifest says: a file or the manifest is missing, cut or altered."""
 
 
 def blob_key(sha256: str) -> str:
@@ -43,22 +46,29 @@ def marker_key(attempt_uid: str) -> str:
     return f"attempts/{attempt_uid}/RESULT.json"
 
 
-def publish(store: BlobStore, directory: Path, attempt_uid: str) -> str:
+def publish(store: BlobStore, directory: Path, attempt_uid: str, confirm: Callable[[], None] = lambda: None) -> str:
     """Uploads the artifact in `directory` and commits it as the attempt's result; can be repeated.
 
-    Order: the files, the manifest, the marker. Returns the SHA-256 of the manifest that the marker names: an attempt
-    has one result, so where an earlier call committed another artifact, it is that one's. Raises ArtifactCorrupt if
-    the files are not what the manifest says, StoreUnavailable.
+    Order: the files, the manifest, the marker. `confirm` is called before the marker is written, and may raise to
+    prevent it. Returns the SHA-256 of the manifest that the marker names: an attempt has one result, so where an
+    earlier call committed another artifact, it is that one's. Raises ArtifactCorrupt if the files are not what the
+    manifest says, StoreUnavailable.
     """
     data = (directory / MANIFEST_FILE).read_bytes()
     digest = hashlib.sha256(data).hexdigest()
-    for file in _files(_parse(data)):
+    files = listed_files(parse(data))
+    for file in files:
         path = directory / file.path
         if not path.is_file():
             raise ArtifactCorrupt(f"{file.path}: in the manifest, not in the folder")
-        file.check(_read(path))
+        file.check(read_chunks(path))
         store.put_file(blob_key(file.sha256), path)
+    if store.size(SWEEP_KEY) is not None:
+        raise StoreUnavailable(f"{store.url} is being swept")
+    for file in files:  # puts back what a sweep took meanwhile: see control/sweeper.py
+        store.put_file(blob_key(file.sha256), directory / file.path)
     store.put(manifest_key(digest), data)
+    confirm()
     marker = json.dumps({"manifest_sha256": digest}).encode()
     if store.put(marker_key(attempt_uid), marker, if_absent=True):
         return digest
@@ -75,7 +85,7 @@ def read_marker(store: BlobStore, attempt_uid: str) -> str | None:
         data = store.get(marker_key(attempt_uid))
     except ObjectNotFound:
         return None
-    marker = _parse(data)
+    marker = parse(data)
     digest = marker.get("manifest_sha256")
     if not isinstance(digest, str) or not _SHA256.fullmatch(digest):
         raise ArtifactCorrupt(f"the marker of attempt {attempt_uid} names no manifest")
@@ -85,31 +95,30 @@ def read_marker(store: BlobStore, attempt_uid: str) -> str | None:
 def verify(store: BlobStore, manifest_sha256: str) -> dict[str, Any]:
     """Reads and hashes every file of an artifact, in chunks. Returns the manifest. Raises ArtifactCorrupt,
     StoreUnavailable."""
-    manifest = _parse(_manifest(store, manifest_sha256))
-    for file in _files(manifest):
-        _check(store, file)
+    manifest = parse(get_manifest(store, manifest_key(manifest_sha256), manifest_sha256))
+    for file in listed_files(manifest):
+        _check(store, blob_key(file.sha256), file)
     return manifest
 
 
 def fetch(store: BlobStore, manifest_sha256: str, directory: Path) -> None:
     """Downloads an artifact into a folder, every byte checked; can be repeated. Raises ArtifactCorrupt,
     StoreUnavailable, OSError."""
-    data = _manifest(store, manifest_sha256)
-    for file in _files(_parse(data)):
-        path = directory / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as copy:
-            _check(store, file, copy)
+    data = get_manifest(store, manifest_key(manifest_sha256), manifest_sha256)
+    download(store, listed_files(parse(data)), lambda file: blob_key(file.sha256), directory)
     (directory / MANIFEST_FILE).write_bytes(data)
 
 
 @dataclass(frozen=True)
-class _File:
+class StoredFile:
+    """A file as a manifest lists it; `path` is relative, with '/'."""
+
     path: str
     size_bytes: int
     sha256: str
 
-    def check(self, chunks: Iterator[bytes]) -> None:
+    def check(self, chunks: Iterable[bytes]) -> None:
+        """Raises ArtifactCorrupt unless `chunks` are this file's content."""
         hasher, size = hashlib.sha256(), 0
         for chunk in chunks:
             hasher.update(chunk)
@@ -120,10 +129,31 @@ class _File:
             raise ArtifactCorrupt(f"{self.path}: SHA-256 {hasher.hexdigest()}, the manifest says {self.sha256}")
 
 
-def _read(path: Path) -> Iterator[bytes]:
+def read_chunks(path: Path) -> Iterator[bytes]:
+    """The content of a local file."""
     with path.open("rb") as content:
         while chunk := content.read(_CHUNK):
             yield chunk
+
+
+def download(store: BlobStore, files: Iterable[StoredFile], key: Callable[[StoredFile], str], directory: Path) -> None:
+    """Writes `files`, which lie at `key`, below `directory`. Raises ArtifactCorrupt after the file that is."""
+    for file in files:
+        path = directory / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as copy:
+            _check(store, key(file), file, copy)
+
+
+def get_manifest(store: BlobStore, key: str, sha256: str) -> bytes:
+    """The manifest that lies at `key`. Raises ArtifactCorrupt unless it has this SHA-256, StoreUnavailable."""
+    try:
+        data = store.get(key)
+    except ObjectNotFound:
+        raise ArtifactCorrupt(f"manifest {sha256} is missing") from None
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ArtifactCorrupt(f"manifest {sha256} has other content than its name says")
+    return data
 
 
 def _chunks(store: BlobStore, key: str) -> Iterator[bytes]:
@@ -133,19 +163,9 @@ def _chunks(store: BlobStore, key: str) -> Iterator[bytes]:
         offset += len(chunk)
 
 
-def _manifest(store: BlobStore, sha256: str) -> bytes:
-    try:
-        data = store.get(manifest_key(sha256))
-    except ObjectNotFound:
-        raise ArtifactCorrupt(f"manifest {sha256} is missing") from None
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise ArtifactCorrupt(f"manifest {sha256} has other content than its name says")
-    return data
-
-
-def _check(store: BlobStore, file: _File, copy: IO[bytes] | None = None) -> None:
+def _check(store: BlobStore, key: str, file: StoredFile, copy: IO[bytes] | None = None) -> None:
     def chunks() -> Iterator[bytes]:
-        for chunk in _chunks(store, blob_key(file.sha256)):
+        for chunk in _chunks(store, key):
             if copy is not None:
                 copy.write(chunk)
             yield chunk
@@ -156,7 +176,8 @@ def _check(store: BlobStore, file: _File, copy: IO[bytes] | None = None) -> None
         raise ArtifactCorrupt(f"{file.path}: blob {file.sha256} is missing") from None
 
 
-def _parse(data: bytes) -> dict[str, Any]:
+def parse(data: bytes) -> dict[str, Any]:
+    """A JSON object. Raises ArtifactCorrupt."""
     try:
         parsed = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -166,12 +187,12 @@ def _parse(data: bytes) -> dict[str, Any]:
     return parsed
 
 
-def _files(manifest: dict[str, Any]) -> list[_File]:
-    """The manifest's files, refusing what could not be written to a folder safely anywhere."""
+def listed_files(manifest: dict[str, Any]) -> list[StoredFile]:
+    """The manifest's files. Raises ArtifactCorrupt for what could not be written to a folder safely anywhere."""
     entries = manifest.get("files")
     if not isinstance(entries, list) or not entries:
         raise ArtifactCorrupt("the manifest lists no files")
-    files: list[_File] = []
+    files: list[StoredFile] = []
     taken = {MANIFEST_FILE}
     for entry in entries:
         match entry:
@@ -182,7 +203,7 @@ def _files(manifest: dict[str, Any]) -> list[_File]:
         if not path.isprintable() or "\\" in path or not _is_relative(path) or path.lower() in taken:
             raise ArtifactCorrupt(f"path {path[:200]!r} leaves the artifact's folder or collides with another")
         taken.add(path.lower())
-        files.append(_File(path, size, sha256))
+        files.append(StoredFile(path, size, sha256))
     return files
 
 

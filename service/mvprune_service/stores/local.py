@@ -10,7 +10,10 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from mvprune_service.clock import system_clock
 from mvprune_service.stores.base import (
+    FRESH_US,
+    Entry,
     ObjectNotFound,
     StoreDenied,
     StoreUnavailable,
@@ -56,7 +59,8 @@ class LocalStore:
     def put_file(self, key: str, path: Path) -> None:
         """See BlobStore.put_file."""
         target = self._path(key)
-        if self.size(key) == path.stat().st_size:
+        there = self._entry(key)
+        if there and there.size == path.stat().st_size and there.modified_us > system_clock() - FRESH_US:
             return
         with self._errors(), self._staged() as staged:
             shutil.copyfile(path, staged)
@@ -76,29 +80,42 @@ class LocalStore:
 
     def size(self, key: str) -> int | None:
         """See BlobStore.size."""
-        try:
-            with self._errors(key):
-                status = self._path(key).stat()
-        except ObjectNotFound:
-            return None
-        return status.st_size if stat.S_ISREG(status.st_mode) else None
+        there = self._entry(key)
+        return there.size if there else None
 
     def delete(self, key: str) -> None:
         """See BlobStore.delete."""
         with contextlib.suppress(ObjectNotFound), self._errors(key):
             self._path(key).unlink()
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str) -> Iterator[Entry]:
         """See BlobStore.list."""
         folder = self._root / check_prefix(prefix).rpartition("/")[0]
         with self._errors():
             self._staging.stat()
             keys = [path.relative_to(self._root).as_posix() for path in folder.rglob("*") if path.is_file()]
-        return (key for key in keys if key.startswith(prefix) and not key.startswith(_STAGING))
+        wanted = (key for key in keys if key.startswith(prefix) and not key.startswith(_STAGING))
+        return (entry for entry in map(self._entry, wanted) if entry)  # None: deleted meanwhile
+
+    def remove_torn(self, before_us: int) -> None:
+        """See BlobStore.remove_torn: files that were never moved into place."""
+        with self._errors():
+            for staged in self._staging.iterdir():
+                with contextlib.suppress(FileNotFoundError):  # moved meanwhile
+                    if staged.stat().st_mtime_ns < before_us * 1000:
+                        staged.unlink()
 
     def presign(self, key: str, ttl_seconds: int) -> str | None:
         """None: a folder has no URLs."""
         return None
+
+    def _entry(self, key: str) -> Entry | None:
+        try:
+            with self._errors(key):
+                status = self._path(key).stat()
+        except ObjectNotFound:
+            return None
+        return Entry(key, status.st_size, status.st_mtime_ns // 1000) if stat.S_ISREG(status.st_mode) else None
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)

@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,10 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
+from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.stores.base import (
+    FRESH_US,
+    Entry,
     ObjectNotFound,
     StoreDenied,
     StoreUnavailable,
@@ -81,7 +85,8 @@ class S3Store:
 
     def put_file(self, key: str, path: Path) -> None:
         """See BlobStore.put_file. Large files go up in parts, and appear when the last one has."""
-        if self.size(key) == path.stat().st_size:
+        there = self._entry(key)
+        if there and there.size == path.stat().st_size and there.modified_us > system_clock() - FRESH_US:
             return
         with path.open("rb") as file, self._errors():
             self._client.upload_fileobj(file, self._bucket, self._name(key), Config=_TRANSFER)
@@ -106,26 +111,40 @@ class S3Store:
 
     def size(self, key: str) -> int | None:
         """See BlobStore.size. A missing bucket looks like a missing object here: HEAD answers carry no reason."""
-        try:
-            with self._errors(key):
-                return self._client.head_object(Bucket=self._bucket, Key=self._name(key))["ContentLength"]
-        except ObjectNotFound:
-            return None
+        there = self._entry(key)
+        return there.size if there else None
 
     def delete(self, key: str) -> None:
         """See BlobStore.delete."""
         with contextlib.suppress(ObjectNotFound), self._errors(key):
             self._client.delete_object(Bucket=self._bucket, Key=self._name(key))
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str) -> Iterator[Entry]:
         """See BlobStore.list. Asks for a page of 1,000 at a time."""
         return self._list(self._prefix + check_prefix(prefix))
 
-    def _list(self, start: str) -> Iterator[str]:
+    def _list(self, start: str) -> Iterator[Entry]:
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=start)
         with self._errors():
             for page in pages:
-                yield from (item["Key"].removeprefix(self._prefix) for item in page.get("Contents", []))
+                for item in page.get("Contents", []):
+                    yield Entry(item["Key"].removeprefix(self._prefix), item["Size"], _us(item["LastModified"]))
+
+    def remove_torn(self, before_us: int) -> None:
+        """See BlobStore.remove_torn: uploads in parts that were never completed."""
+        pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=self._prefix)
+        with self._errors():
+            for page in pages:
+                for upload in page.get("Uploads", []):
+                    if _us(upload["Initiated"]) < before_us:
+                        self._abort(upload["Key"], upload["UploadId"])
+
+    def _abort(self, name: str, upload_id: str) -> None:
+        try:
+            self._client.abort_multipart_upload(Bucket=self._bucket, Key=name, UploadId=upload_id)
+        except ClientError as error:
+            if _code(error) != "NoSuchUpload":  # it has ended meanwhile
+                raise
 
     def presign(self, key: str, ttl_seconds: int) -> str | None:
         """See BlobStore.presign."""
@@ -133,6 +152,14 @@ class S3Store:
             return self._client.generate_presigned_url(
                 "get_object", Params={"Bucket": self._bucket, "Key": self._name(key)}, ExpiresIn=ttl_seconds
             )
+
+    def _entry(self, key: str) -> Entry | None:
+        try:
+            with self._errors(key):
+                found = self._client.head_object(Bucket=self._bucket, Key=self._name(key))
+        except ObjectNotFound:
+            return None
+        return Entry(key, found["ContentLength"], _us(found["LastModified"]))
 
     def _name(self, key: str) -> str:
         return self._prefix + check_key(key)
@@ -169,6 +196,10 @@ def _client() -> S3Client:
             s3={"addressing_style": "path" if own_endpoint else "auto"},
         ),
     )
+
+
+def _us(time: datetime) -> int:
+    return int(time.timestamp() * SECOND)
 
 
 def _code(error: ClientError) -> str:

@@ -1,0 +1,118 @@
+"""Who may call what: one table for all RPCs of both ports. What it does not name, nobody may call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+
+from mvprune_service.api.errors import ApiError
+from mvprune_service.api.principal import Principal, Scope
+
+
+class Caller(Enum):
+    """What a caller must show."""
+
+    NOTHING = 0  # open to everyone
+    TOKEN = 1  # an API token of the project, or an operator's
+    ANY_TOKEN = 2  # an API token of whatever project
+    OPERATOR = 3  # an operator's API token
+    ATTEMPT = 4  # the credential of an attempt, which WorkerServicer compares with the lease in the request
+
+
+class Rule(NamedTuple):
+    """Who may call one RPC; `field` leads to the resource name in the request whose project must be the token's."""
+
+    caller: Caller
+    scope: Scope = Scope.READ
+    field: str = ""
+
+
+def _of_project(scope: Scope, field: str) -> Rule:
+    return Rule(Caller.TOKEN, scope, field)
+
+
+_OPEN = Rule(Caller.NOTHING)
+_ATTEMPT = Rule(Caller.ATTEMPT)
+_BY_SERVICE = {
+    "mvprune.v1.JobService": {
+        "CreateJob": _of_project(Scope.SUBMIT, "parent"),
+        "GetJob": _of_project(Scope.READ, "name"),
+        "ListJobs": _of_project(Scope.READ, "parent"),
+        "WatchJob": _of_project(Scope.READ, "name"),
+        "CancelJob": _of_project(Scope.SUBMIT, "name"),
+        "RetryJob": _of_project(Scope.SUBMIT, "name"),
+        "DeleteJob": _of_project(Scope.SUBMIT, "name"),
+        "ListJobEvents": _of_project(Scope.READ, "parent"),
+        "ListAttempts": _of_project(Scope.READ, "parent"),
+        "FollowLogs": _of_project(Scope.READ, "attempt"),
+        "ListMetrics": _of_project(Scope.READ, "parent"),
+    },
+    "mvprune.v1.ArtifactService": {
+        "GetArtifact": _of_project(Scope.READ, "name"),
+        "ListArtifacts": _of_project(Scope.READ, "parent"),
+        "GenerateDownloadUrls": _of_project(Scope.READ, "name"),
+        "ReadFile": _of_project(Scope.READ, "name"),
+    },
+    "mvprune.v1.AdminService": {
+        "CreateToken": _of_project(Scope.ADMIN, "parent"),
+        "ListTokens": _of_project(Scope.ADMIN, "parent"),
+        "RevokeToken": _of_project(Scope.ADMIN, "name"),
+        "ListProjects": Rule(Caller.OPERATOR, Scope.READ),
+        "UpdateProject": Rule(Caller.OPERATOR, Scope.ADMIN),
+        "GetServerStatus": Rule(Caller.OPERATOR, Scope.READ),
+    },
+    "mvprune.v1.WorkerService": {
+        "ClaimAttempt": _ATTEMPT,
+        "Heartbeat": _ATTEMPT,
+        "AppendLogs": _ATTEMPT,
+        "ReportMetrics": _ATTEMPT,
+        "CommitCheckpoint": _ATTEMPT,
+        "CompleteAttempt": _ATTEMPT,
+    },
+    "grpc.health.v1.Health": {"Check": _OPEN, "List": _OPEN, "Watch": _OPEN},
+    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": Rule(Caller.ANY_TOKEN)},
+}
+RULES: Mapping[str, Rule] = {
+    f"/{service}/{method}": rule for service, rules in _BY_SERVICE.items() for method, rule in rules.items()
+}
+
+_PROJECT = re.compile(r"projects/([^/]*)")
+
+
+class MissingRule(Exception):
+    """The server has RPCs that the table does not name."""
+
+
+def check_complete(services: Iterable[ServiceDescriptor], rules: Mapping[str, Rule] = RULES) -> None:
+    """Raises MissingRule unless all RPCs of `services` have a rule."""
+    served = [f"/{service.full_name}/{method.name}" for service in services for method in service.methods]
+    if missing := sorted(set(served) - set(rules)):
+        raise MissingRule(f"no rule says who may call {', '.join(missing)}: see mvprune_service.api.access")
+
+
+def authorise(rule: Rule, principal: Principal, request: Any) -> None:
+    """Raises ApiError unless `principal` may make this request.
+
+    What another project has and has not is not told: the answer is the same in both cases.
+    """
+    if rule.caller is Caller.OPERATOR and not principal.is_operator:
+        raise _denied("OPERATOR_NEEDED", "this needs an operator's token; yours is bound to a project")
+    if principal.scope < rule.scope:
+        needed, has = rule.scope.name.lower(), principal.scope.name.lower()
+        raise _denied("SCOPE_NEEDED", f"this needs a token with the scope {needed}; yours has {has}")
+    if rule.caller is Caller.TOKEN and not principal.is_operator and _project(request, rule.field) != principal.project:
+        raise _denied("OTHER_PROJECT", f"your token is good for projects/{principal.project} alone")
+
+
+def _project(request: Any, field: str) -> str | None:
+    found = _PROJECT.match(getattr(request, field))
+    return found[1] if found else None
+
+
+def _denied(reason: str, message: str) -> ApiError:
+    return ApiError(grpc.StatusCode.PERMISSION_DENIED, reason, message)

@@ -1,0 +1,155 @@
+"""AdminService: tokens, quotas, the state of the server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from sqlalchemy import Row
+from sqlalchemy.exc import IntegrityError
+
+from mvprune.v1 import admin_pb2, admin_pb2_grpc
+from mvprune_service import ids
+from mvprune_service.api import mapping
+from mvprune_service.api.auth import Authenticator, digest, new_secret
+from mvprune_service.api.errors import ApiError, Violation, invalid, not_found
+from mvprune_service.api.pagination import make_page, make_token, page_size, read_token
+from mvprune_service.api.principal import EVERY_PROJECT, Scope, current_principal
+from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.db import projects, tokens
+from mvprune_service.db.database import Database
+
+ServerStatus = Callable[[], Awaitable[admin_pb2.ServerStatus]]
+
+_SHORTEST_TTL, _LONGEST_TTL = 60, 3650 * 86_400
+_MOST_QUEUED, _MOST_GPUS = 1_000_000, 100_000
+
+
+class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
+    """Tokens, quotas, and how the server is doing, which `status` tells."""
+
+    def __init__(
+        self, db: Database, authenticator: Authenticator, status: ServerStatus, clock: Clock = system_clock
+    ) -> None:
+        self._db = db
+        self._authenticator = authenticator
+        self._status = status
+        self._clock = clock
+
+    async def CreateToken(
+        self, request: admin_pb2.CreateTokenRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.CreateTokenResponse:
+        name = ids.TokenName(_owner(request.parent), ids.new_token_id())
+        if request.token.scope == admin_pb2.Token.SCOPE_UNSPECIFIED:
+            raise invalid(Violation("token.scope", "is missing; allowed: READ, SUBMIT, ADMIN"))
+        secret = new_secret(name.token)
+        row = await self._db.write(
+            tokens.create,
+            name,
+            secret_sha256=digest(secret),
+            scope=Scope(request.token.scope).name,
+            display_name=request.token.display_name,
+            creator=current_principal().id,
+            expire_us=self._expire_us(request),
+        )
+        return admin_pb2.CreateTokenResponse(token=_token(row), secret=secret)
+
+    async def ListTokens(
+        self, request: admin_pb2.ListTokensRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.ListTokensResponse:
+        project, size = _owner(request.parent), page_size(request.page_size)
+        key: Any = read_token(request.page_token, int, str)
+        rows = await self._db.read(tokens.page, project, key, size + 1)
+        listed, token = make_page(rows, size, _token, lambda row: (row.create_us, row.token_id))
+        return admin_pb2.ListTokensResponse(tokens=listed, next_page_token=token)
+
+    async def RevokeToken(
+        self, request: admin_pb2.RevokeTokenRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.Token:
+        name = ids.parse_token(request.name)
+        if name is None:
+            raise invalid(Violation("name", f"got {request.name[:200]!r}; allowed: projects/PROJECT/tokens/TOKEN"))
+        row = await self._db.write(tokens.revoke, name)
+        if row is None:
+            raise not_found(str(name))
+        self._authenticator.forget()
+        return _token(row)
+
+    async def ListProjects(
+        self, request: admin_pb2.ListProjectsRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.ListProjectsResponse:
+        size = page_size(request.page_size)
+        key: Any = read_token(request.page_token, str)
+        found = await self._db.read(projects.page, key[0] if key else "", size + 1)
+        token = make_token(found[size - 1].project) if len(found) > size else ""
+        return admin_pb2.ListProjectsResponse(projects=[_project(one) for one in found[:size]], next_page_token=token)
+
+    async def UpdateProject(
+        self, request: admin_pb2.UpdateProjectRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.Project:
+        asked = request.project
+        project = ids.parse_project(asked.name)
+        if project is None:
+            raise invalid(Violation("project.name", f"got {asked.name[:200]!r}; allowed: projects/PROJECT"))
+        queued = asked.max_queued_jobs if asked.HasField("max_queued_jobs") else None
+        gpus = asked.max_running_gpus if asked.HasField("max_running_gpus") else None
+        for field, value, most in (("max_queued_jobs", queued, _MOST_QUEUED), ("max_running_gpus", gpus, _MOST_GPUS)):
+            if value is not None and not 0 <= value <= most:
+                raise invalid(Violation(f"project.{field}", f"got {value}; allowed: 0 to {most:,}"))
+        try:
+            return _project(
+                await self._db.write(projects.set_quotas, project, max_queued_jobs=queued, max_running_gpus=gpus)
+            )
+        except IntegrityError:
+            message = f"the quotas of {asked.name} are being changed by someone else; try again"
+            raise ApiError(grpc.StatusCode.ABORTED, "CONFLICT", message) from None
+
+    async def GetServerStatus(
+        self, request: admin_pb2.GetServerStatusRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.ServerStatus:
+        return await self._status()
+
+    def _expire_us(self, request: admin_pb2.CreateTokenRequest) -> int | None:
+        if not request.HasField("ttl"):
+            return None
+        seconds = request.ttl.seconds + request.ttl.nanos / 1e9
+        if not _SHORTEST_TTL <= seconds <= _LONGEST_TTL:
+            raise invalid(Violation("ttl", f"got {seconds:g} s; allowed: 1 min to 3650 days"))
+        return self._clock() + math.ceil(seconds * SECOND)
+
+
+def _owner(parent: str) -> str:
+    """The project that tokens are of, "-" for operators'. Raises ApiError."""
+    project = EVERY_PROJECT if parent == f"projects/{EVERY_PROJECT}" else ids.parse_project(parent)
+    if project is None:
+        allowed = f"projects/PROJECT ({ids.ID_RULE}), or projects/- for an operator's"
+        raise invalid(Violation("parent", f"got {parent[:200]!r}; allowed: {allowed}"))
+    return project
+
+
+def _token(row: Row[Any]) -> admin_pb2.Token:
+    token = admin_pb2.Token(
+        name=str(ids.TokenName(row.project, row.token_id)),
+        display_name=row.display_name,
+        scope=row.scope,
+        create_time=mapping.timestamp(row.create_us),
+        creator=row.creator,
+    )
+    for field in ("expire", "revoke", "last_use"):
+        time_us = getattr(row, f"{field}_us")
+        if time_us is not None:
+            getattr(token, f"{field}_time").CopyFrom(mapping.timestamp(time_us))
+    return token
+
+
+def _project(found: projects.Project) -> admin_pb2.Project:
+    return admin_pb2.Project(
+        name=f"projects/{found.project}",
+        max_queued_jobs=found.max_queued_jobs,
+        max_running_gpus=found.max_running_gpus,
+        queued_jobs=found.queued_jobs,
+        running_jobs=found.running_jobs,
+        running_gpus=found.running_gpus,
+    )

@@ -1,0 +1,148 @@
+"""API tokens: how they are made, and whose a call is.
+
+A secret is mvp_TOKENID_ and 32 random bytes. It is told once; the database has its SHA-256, which is enough for a
+secret that nobody can guess.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import grpc
+from sqlalchemy import Row
+
+from mvprune_service import ids
+from mvprune_service.api.errors import ApiError
+from mvprune_service.api.limits import RateLimiter
+from mvprune_service.api.principal import EVERY_PROJECT, Principal, Scope
+from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.db import tokens
+from mvprune_service.db.database import Database
+
+log = logging.getLogger(__name__)
+
+OPERATOR_TOKEN_FILE = "operator-token"  # noqa: S105 (a name)
+_TRUSTED_US = 5 * SECOND  # how long what was read is believed: another replica may have revoked it
+_REMEMBERED = 10_000  # secrets
+_NOTE_EVERY_US = 60 * SECOND
+_SECRET_CHARACTERS = 200
+_UNKNOWN_RATE, _UNKNOWN_BURST = 5.0, 50.0  # look-ups of unknown secrets from one address
+
+
+def new_secret(token_id: str) -> str:
+    """A secret for a new token."""
+    return f"mvp_{token_id}_{secrets.token_urlsafe(32)}"
+
+
+def digest(secret: str) -> str:
+    """What the database keeps of a secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class Authenticator:
+    """Knows whose a call is, from memory where it can."""
+
+    def __init__(self, db: Database, clock: Clock = system_clock) -> None:
+        self._db = db
+        self._clock = clock
+        self._known: dict[str, tuple[Row[Any] | None, int]] = {}  # by digest: what was read, and when
+        self._noted: dict[str, int] = {}  # by token: the last use that is written
+        self._notes: set[asyncio.Task[None]] = set()
+        self._unknown = RateLimiter(_UNKNOWN_RATE, _UNKNOWN_BURST, clock)
+
+    async def principal(self, context: grpc.aio.ServicerContext) -> Principal:
+        """Who calls. Raises ApiError (UNAUTHENTICATED)."""
+        row = await self._row(digest(_bearer(context)), context.peer())
+        now = self._clock()
+        if row is None:
+            raise _unauthenticated("BAD_TOKEN", "the server does not know this token")
+        if row.revoke_us is not None:
+            raise _unauthenticated("TOKEN_REVOKED", f"the token {row.token_id} has been revoked")
+        if row.expire_us is not None and row.expire_us <= now:
+            raise _unauthenticated("TOKEN_EXPIRED", f"the token {row.token_id} has expired")
+        self._note_use(row, now)
+        return Principal(row.token_id, row.project, Scope[row.scope])
+
+    def forget(self) -> None:
+        """Reads every token anew: one has changed."""
+        self._known.clear()
+
+    async def close(self) -> None:
+        """Waits until what is known of the tokens' use is written."""
+        await asyncio.gather(*self._notes)
+
+    async def _row(self, key: str, peer: str) -> Row[Any] | None:
+        now = self._clock()
+        row, read_us = self._known.get(key, (None, 0))
+        if not 0 <= now - read_us < _TRUSTED_US:
+            if row is None:
+                self._unknown.take(peer.rpartition(":")[0])
+            row = await self._db.look_up(tokens.with_secret, key)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = (row, now)
+        return row
+
+    def _note_use(self, row: Row[Any], now: int) -> None:
+        if now - self._noted.get(row.token_id, row.last_use_us or 0) >= _NOTE_EVERY_US:
+            self._noted[row.token_id] = now
+            task = asyncio.create_task(self._write_use(row.token_id, now))
+            self._notes.add(task)
+            task.add_done_callback(self._notes.discard)
+
+    async def _write_use(self, token_id: str, now: int) -> None:
+        try:
+            await self._db.write(tokens.note_use, token_id, now)
+        except Exception as error:  # it is for people to look at: no call fails for it
+            log.warning("the use of token %s was not noted: %s", token_id, type(error).__name__)
+
+
+async def ensure_operator(db: Database, home: Path, clock: Clock = system_clock) -> None:
+    """Makes an operator's token where there is none, and writes its secret to a file that its owner alone may read."""
+    if await db.read(tokens.exists, EVERY_PROJECT, Scope.ADMIN.name, clock()):
+        return
+    name = ids.TokenName(EVERY_PROJECT, ids.new_token_id())
+    secret = new_secret(name.token)
+    # The file first: a token whose secret nobody has would keep everyone out.
+    await asyncio.to_thread(_write_private, home / OPERATOR_TOKEN_FILE, secret + "\n")
+    await db.write(
+        tokens.create,
+        name,
+        secret_sha256=digest(secret),
+        scope=Scope.ADMIN.name,
+        display_name="made by the server at its first start",
+        creator="server",
+        expire_us=None,
+    )
+
+
+def _write_private(path: Path, text: str) -> None:
+    draft = path.with_suffix(".tmp")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def _bearer(context: grpc.aio.ServicerContext) -> str:
+    metadata: Any = context.invocation_metadata() or ()
+    header = next((value for key, value in metadata if key == "authorization"), None)
+    if header is None:
+        message = "this server asks for an API token: set MVPRUNE_TOKEN, or name a file with --token-file"
+        raise _unauthenticated("NO_TOKEN", message)
+    kind, _, secret = str(header).partition(" ")
+    if kind.lower() != "bearer" or not 0 < len(secret) <= _SECRET_CHARACTERS:
+        raise _unauthenticated("BAD_TOKEN", "the authorization is not of the form: Bearer TOKEN")
+    return secret
+
+
+def _unauthenticated(reason: str, message: str) -> ApiError:
+    return ApiError(grpc.StatusCode.UNAUTHENTICATED, reason, message)

@@ -1,0 +1,197 @@
+"""Filter and order of lists of jobs: the parts of AIP-160 and AIP-132 (https://google.aip.dev) that jobs need.
+
+expression  = factor {"AND" factor}
+factor      = term {"OR" term}              OR binds tighter than AND, as AIP-160 has it
+term        = ["NOT"] (comparison | "(" expression ")")
+comparison  = field operator value | "labels:" key
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, and_, not_, or_, select
+
+from mvprune_service.api.errors import Violation, invalid
+from mvprune_service.clock import SECOND
+from mvprune_service.db.models import JobRow, LabelRow
+from mvprune_service.db.records import Order
+from mvprune_service.domain.machine import JobState
+
+_LENGTH = 1000
+_DEPTH = 20
+_TOKEN = re.compile(r'\s*(?:(?P<op><=|>=|!=|[=<>:()])|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<word>[^\s"=<>!:()]+))')
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_TEXTS = {
+    "task": JobRow.task,
+    "model": JobRow.model,
+    "method": JobRow.method,
+    "display_name": JobRow.display_name,
+    "creator": JobRow.creator,
+}
+_TIMES = {"create_time": JobRow.create_us, "end_time": JobRow.end_us}
+ORDERS = ("create_time", "state", "task", "model")
+FIELDS = ("state", *_TEXTS, "priority", *_TIMES, "labels.KEY")
+
+Clause = ColumnElement[bool]
+
+
+class _Token(NamedTuple):
+    kind: str  # op, quoted, word, end
+    text: str
+    at: int
+
+
+def parse_filter(given: str) -> Clause | None:
+    """What a job must be like; None for all. Raises ApiError that says where and why."""
+    if len(given) > _LENGTH:
+        raise invalid(Violation("filter", f"got {len(given)} characters; allowed: at most {_LENGTH}"))
+    return _Parser(given).parse() if given.strip() else None
+
+
+def parse_order(given: str) -> Order:
+    """The order asked for. Raises ApiError."""
+    words = given.split()
+    known = not words or (words[0] in ORDERS and words[1:] in ([], ["asc"], ["desc"]))
+    if not known:
+        allowed = f'one of {", ".join(ORDERS)}, with " desc" for descending'
+        raise invalid(Violation("order_by", f"got {given[:100]!r}; allowed: {allowed}"))
+    return Order(words[0], words[1:] == ["desc"]) if words else Order("create_time", descending=True)
+
+
+class _Parser:
+    """Recursive descent over the tokens of one filter."""
+
+    def __init__(self, given: str) -> None:
+        self._given = given
+        self._tokens = self._split()
+        self._next = 0
+
+    def parse(self) -> Clause:
+        clause = self._expression(0)
+        if self._peek().kind != "end":
+            raise self._wrong(self._peek(), "AND, OR or the end")
+        return clause
+
+    def _split(self) -> list[_Token]:
+        tokens, at, end = [], 0, len(self._given.rstrip())
+        while at < end:
+            match = _TOKEN.match(self._given, at)
+            if match is None:
+                raise self._wrong(_Token("", "", at), "a field, a value, an operator or a parenthesis")
+            kind = str(match.lastgroup)
+            text = re.sub(r"\\(.)", r"\1", match[kind]) if kind == "quoted" else match[kind]
+            tokens.append(_Token(kind, text, match.start(kind)))
+            at = match.end()
+        return [*tokens, _Token("end", "", end)]
+
+    def _expression(self, depth: int) -> Clause:
+        factors = [self._factor(depth)]
+        while self._take_if("word", "AND"):
+            factors.append(self._factor(depth))
+        return and_(*factors)
+
+    def _factor(self, depth: int) -> Clause:
+        terms = [self._term(depth)]
+        while self._take_if("word", "OR"):
+            terms.append(self._term(depth))
+        return or_(*terms)
+
+    def _term(self, depth: int) -> Clause:
+        negated = self._take_if("word", "NOT")
+        if self._peek()[:2] == ("op", "("):
+            opening = self._take()
+            if depth == _DEPTH:
+                raise self._wrong(opening, f"no more than {_DEPTH} parentheses in each other")
+            clause = self._expression(depth + 1)
+            if not self._take_if("op", ")"):
+                raise self._wrong(self._peek(), "AND, OR or )")
+        else:
+            clause = self._comparison()
+        return not_(clause) if negated else clause
+
+    def _comparison(self) -> Clause:
+        name, sign, value = self._take(), self._take(), self._take()
+        if name.kind != "word":
+            raise self._wrong(name, f"a field: {', '.join(FIELDS)}")
+        known = {*_COMPARE, ":"} if name.text == "labels" else {*_COMPARE}
+        if sign.kind != "op" or sign.text not in known:
+            raise self._wrong(sign, "one of = != < <= > >=")
+        if value.kind not in ("word", "quoted"):
+            raise self._wrong(value, "a value; quote it where it has spaces or signs")
+        if sign.text == ":":
+            return _labelled(LabelRow.key == value.text)
+        if name.text in ("priority", *_TIMES):
+            column, number = self._number(name, value)
+            return and_(column.is_not(None), _COMPARE[sign.text](column, number))
+        clause = self._equal(name, value)
+        if sign.text not in ("=", "!="):
+            raise self._wrong(sign, f"= or !=: {name.text} has no order")
+        return clause if sign.text == "=" else not_(clause)
+
+    def _equal(self, name: _Token, value: _Token) -> Clause:
+        if name.text in _TEXTS:
+            return _TEXTS[name.text] == value.text
+        if name.text.startswith("labels."):
+            return _labelled(and_(LabelRow.key == name.text.removeprefix("labels."), LabelRow.value == value.text))
+        if name.text != "state":
+            raise self._wrong(name, f"a field: {', '.join(FIELDS)}")
+        if value.text not in JobState.__members__:
+            raise self._wrong(value, f"one of {', '.join(JobState)}")
+        return JobRow.state == value.text
+
+    def _number(self, name: _Token, value: _Token) -> tuple[Any, int]:
+        try:
+            if name.text == "priority":
+                return JobRow.priority, _bounded(int(value.text))
+            return _TIMES[name.text], _micros(value.text)
+        except (ValueError, OverflowError):
+            wanted = "a whole number" if name.text == "priority" else 'a time such as "2026-01-31T12:00:00Z"'
+            raise self._wrong(value, wanted) from None
+
+    def _take_if(self, kind: str, text: str) -> bool:
+        found = self._peek()[:2] == (kind, text)
+        self._next += found
+        return found
+
+    def _peek(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _take(self) -> _Token:
+        token = self._peek()
+        self._next += token.kind != "end"
+        return token
+
+    def _wrong(self, token: _Token, wanted: str) -> Exception:
+        rest = self._given[token.at : token.at + 40]
+        found = f"got {rest!r}" if rest else "it ends"
+        return invalid(Violation("filter", f"at character {token.at + 1} {found}; allowed there: {wanted}"))
+
+
+def _labelled(found: Clause) -> Clause:
+    return JobRow.uid.in_(select(LabelRow.job_uid).where(LabelRow.project == JobRow.project, found))
+
+
+def _micros(text: str) -> int:
+    """Microseconds since the epoch of an RFC 3339 time with its zone."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("no zone")
+    return round(time.timestamp() * SECOND)
+
+
+def _bounded(number: int) -> int:
+    if abs(number) >= 1 << 62:
+        raise OverflowError
+    return number

@@ -1,0 +1,43 @@
+"""How often a caller may call: a token bucket for each, in memory."""
+
+from __future__ import annotations
+
+import grpc
+
+from mvprune_service.api.errors import ApiError
+from mvprune_service.clock import SECOND, Clock, system_clock
+
+_CALLERS = 10_000  # remembered at most
+
+
+class RateLimiter:
+    """Lets each key spend `rate` units a second, after a `burst`. `unit` is what errors call them."""
+
+    def __init__(self, rate: float, burst: float, clock: Clock = system_clock, unit: str = "calls") -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._unit = unit
+        self._buckets: dict[str, tuple[float, int]] = {}  # what was left, and when
+
+    def take(self, key: str, units: float = 1.0) -> None:
+        """Spends. Raises ApiError (RESOURCE_EXHAUSTED, with the time until there is enough) and spends nothing."""
+        now = self._clock()
+        left = self._left(key, now)
+        # What is more than a whole bucket waits for a full one.
+        missing = min(units, self._burst) - left
+        if missing > 1e-9:
+            message = f"too fast: {self._rate:g} {self._unit} a second are allowed, {self._burst:g} at once"
+            seconds = missing / self._rate
+            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "RATE_LIMITED", message, retry_seconds=seconds)
+        if len(self._buckets) >= _CALLERS:
+            self._forget_full(now)
+        self._buckets[key] = (left - units, now)
+
+    def _left(self, key: str, now: int) -> float:
+        left, then = self._buckets.get(key, (self._burst, now))
+        return min(self._burst, left + max(0, now - then) / SECOND * self._rate)
+
+    def _forget_full(self, now: int) -> None:
+        kept = {key: bucket for key, bucket in self._buckets.items() if self._left(key, now) < self._burst}
+        self._buckets = kept if len(kept) < _CALLERS else {}

@@ -1,0 +1,22 @@
+"""Resource names in requests."""
+
+from __future__ import annotations
+
+from mvprune_service import ids
+from mvprune_service.api.errors import Violation, invalid
+
+
+def parse_parent(parent: str) -> str:
+    """The project of projects/{project}. Raises ApiError."""
+    project = ids.parse_project(parent)
+    if project is None:
+        raise invalid(Violation("parent", f"got {parent[:200]!r}; allowed: projects/PROJECT ({ids.ID_RULE})"))
+    return project
+
+
+def parse_job(given: str, field: str = "name") -> ids.JobName:
+    """The parts of projects/{project}/jobs/{job}. Raises ApiError."""
+    name = ids.parse_job(given)
+    if name is None:
+        raise invalid(Violation(field, f"got {given[:200]!r}; allowed: projects/PROJECT/jobs/JOB"))
+    return name

@@ -1,0 +1,52 @@
+"""Who calls. The interceptor finds it out; everything else asks `current_principal()`."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import IntEnum
+
+EVERY_PROJECT = "-"
+
+
+class Scope(IntEnum):
+    """What a caller may do; each includes those before it. The numbers are those of Token.Scope."""
+
+    READ = 1
+    SUBMIT = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True)
+class Principal:
+    """A caller.
+
+    Attributes:
+        id: of the API token; "local" where the server asks for none.
+        project: what it is bound to; "-" for an operator, who may use all projects.
+        scope: what it may do there.
+    """
+
+    id: str
+    project: str
+    scope: Scope
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it may use all projects."""
+        return self.project == EVERY_PROJECT
+
+
+LOCAL = Principal("local", EVERY_PROJECT, Scope.ADMIN)
+
+_current: ContextVar[Principal] = ContextVar("principal", default=LOCAL)
+
+
+def current_principal() -> Principal:
+    """The caller of the RPC that this task serves. Ask on the event loop: other threads do not know it."""
+    return _current.get()
+
+
+def set_principal(principal: Principal) -> None:
+    """Makes `principal` the caller of the RPC that this task serves."""
+    _current.set(principal)

@@ -1,0 +1,95 @@
+"""How the server is doing, for people."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from google.protobuf.duration_pb2 import Duration
+
+import mvprune
+from mvprune.v1 import admin_pb2
+from mvprune_service.api import mapping
+from mvprune_service.clock import Clock, system_clock
+from mvprune_service.db import overview
+from mvprune_service.db.database import Database
+from mvprune_service.db.overview import Overview
+from mvprune_service.domain.machine import JobState
+from mvprune_service.executors.base import Capacity, Executor
+from mvprune_service.observability.logs import redact
+from mvprune_service.observability.probes import Probe, Problems
+from mvprune_service.stores.base import BlobStore
+
+_NOTHING = "probe"  # a key that no store has
+
+
+class StatusReporter:
+    """Fills in ServerStatus. `problems` has the loops' too; `streams` counts open ones."""
+
+    def __init__(
+        self,
+        db: Database,
+        store: BlobStore,
+        executor: Executor,
+        executor_text: str,
+        problems: Problems,
+        streams: Callable[[], int],
+        clock: Clock = system_clock,
+    ) -> None:
+        self._store = store
+        self._executor_text = redact(executor_text)
+        self._database_kind = db.engine.dialect.name
+        self._problems = problems
+        self._streams = streams
+        self._clock = clock
+        self._started = clock()
+        self._overview = Probe("database", lambda: db.read(overview.overview, list(JobState)), problems)
+        self._revision = Probe("schema", lambda: db.read(overview.schema_revision), problems)
+        self._capacity = Probe("executor", lambda: asyncio.to_thread(executor.capacity), problems)
+        self._reach_store = Probe("store", lambda: asyncio.to_thread(store.size, _NOTHING), problems)
+
+    async def status(self) -> admin_pb2.ServerStatus:
+        """The status now. Never raises: what cannot be reached is among the problems, and its fields are unset."""
+        seen, revision, capacity, _ = await asyncio.gather(
+            self._overview.get(), self._revision.get(), self._capacity.get(), self._reach_store.get()
+        )
+        now = self._clock()
+        status = admin_pb2.ServerStatus(
+            version=mvprune.__version__,
+            start_time=mapping.timestamp(self._started),
+            time=mapping.timestamp(now),
+            database=self._database_kind,
+            schema_revision=revision or "",
+            store=self._store.url,
+            executor=self._executor_text,
+            watchers=self._streams(),
+            problems=self._problems.texts(),
+        )
+        if capacity is not None:
+            status.capacity.CopyFrom(_capacity(capacity, seen))
+        if seen is not None:
+            status.jobs.update(seen.jobs)
+            status.live_attempts = seen.live_attempts
+            for since, age in (
+                (seen.oldest_queued_us, status.oldest_queued_age),
+                (seen.oldest_heartbeat_us, status.longest_heartbeat_age),
+            ):
+                if since is not None:
+                    _set(age, max(0, now - since))
+        return status
+
+
+def _capacity(capacity: Capacity, seen: Overview | None) -> admin_pb2.ServerStatus.Capacity:
+    message = admin_pb2.ServerStatus.Capacity(
+        cpus=capacity.cpus, gpus=capacity.gpus, memory_bytes=capacity.memory_bytes
+    )
+    if seen is not None:
+        message.reserved_cpus = seen.cpus
+        message.reserved_gpus = seen.gpus
+        message.reserved_memory_bytes = seen.memory_bytes
+    return message
+
+
+def _set(duration: Duration, microseconds: int) -> None:
+    duration.FromMicroseconds(microseconds)
+    duration.SetInParent()  # an age of nothing is an age

@@ -1,0 +1,172 @@
+"""CreateJob: everything is checked before anything is stored, and a request that is repeated makes no second job."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import grpc
+from sqlalchemy import Connection, Row
+from sqlalchemy.exc import IntegrityError
+
+from mvprune.references import Roots
+from mvprune.tracing import TRACEPARENT
+from mvprune.v1 import job_pb2
+from mvprune_service import ids
+from mvprune_service.api import mapping
+from mvprune_service.api.errors import ApiError, Violation, invalid
+from mvprune_service.api.names import parse_parent
+from mvprune_service.api.policies import with_defaults
+from mvprune_service.api.principal import current_principal
+from mvprune_service.api.specs import Checker
+from mvprune_service.db import lifecycle, quotas, records, teachers
+from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.lifecycle import NewJob
+from mvprune_service.executors.base import Executor, ExecutorUnavailable
+
+_TEACHER_JOB = "job.spec.teacher.job"
+
+
+class Submissions:
+    """Accepts jobs.
+
+    Args:
+        max_queued_jobs: of a project that has no quota of its own.
+        retention_seconds: of jobs that name none; None: for ever.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        roots: Roots,
+        executor: Executor,
+        *,
+        max_queued_jobs: int,
+        retention_seconds: int | None = None,
+    ) -> None:
+        self._db = db
+        self._roots = roots
+        self._executor = executor
+        self._queue_quota = quotas.QueueQuota(max_queued_jobs)
+        self._retention_seconds = retention_seconds
+
+    async def create(self, request: job_pb2.CreateJobRequest, traceparent: str = "") -> job_pb2.Job:
+        """The new job, or the one that the same request made before. Raises ApiError."""
+        project, creator = parse_parent(request.parent), current_principal().id
+        if len(request.request_id) > 64 or not request.request_id.isprintable():
+            raise invalid(Violation("request_id", f"got {request.request_id[:64]!r}; allowed: 64 printable characters"))
+        body = _digest(request)
+        try:
+            size, teacher = await self._check(request, project)
+        except ApiError:
+            # What was right when it was accepted is not refused when it is repeated.
+            known = await self._db.read(_known, project, request.request_id, body)
+            if known is None:
+                raise
+            return mapping.job(known)
+        spec = request.job.spec
+        new = NewJob(
+            project=project,
+            job_id=request.job_id or ids.new_job_id(spec.task),
+            spec=spec,
+            policy=with_defaults(request.job.policy, self._retention_seconds),
+            creator=creator,
+            display_name=request.job.display_name,
+            labels=request.job.labels,
+            model_size=size,
+        )
+        if request.validate_only:
+            name, spec = str(ids.JobName(project, new.job_id)), new.spec if teacher is None else _named(spec, teacher)
+            return job_pb2.Job(name=name, spec=spec, policy=new.policy, model_size=size, creator=creator)
+
+        details = {TRACEPARENT: traceparent} if traceparent else {}
+
+        def work(tx: Tx) -> Row[Any]:
+            known = _known(tx.conn, project, request.request_id, body)
+            if known is not None:
+                return known
+            self._queue_quota.check(tx.conn, project)
+            job = lifecycle.create(tx, _taught(tx, new), actor=creator, details=details)
+            if request.request_id:
+                lifecycle.remember_request(tx, job, request.request_id, body)
+            return job
+
+        return mapping.job(await self._create(work, ids.JobName(project, new.job_id)))
+
+    async def _check(
+        self, request: job_pb2.CreateJobRequest, project: str
+    ) -> tuple[job_pb2.ModelSize | None, Row[Any] | None]:
+        """The size of the model, if it can be known, and the teacher's job, if there is one already. Raises ApiError
+        with every violation there is."""
+        teacher, checker = None, Checker(request.job, request.job_id, self._roots)
+        if checker.reads_files:
+            await asyncio.to_thread(checker.check)
+        else:
+            checker.check()
+        if request.job.policy.HasField("resources"):
+            with suppress(ExecutorUnavailable):  # not known now: the scheduler will see
+                checker.check_feasible(await asyncio.to_thread(self._executor.capacity))
+        if request.job.spec.teacher.WhichOneof("source") == "job":
+            try:
+                teacher = await self._db.read(teachers.named, project, request.job.spec)
+            except teachers.NoTeacher as error:
+                checker.violations.append(Violation(_TEACHER_JOB, str(error)))
+        if checker.violations:
+            raise invalid(*checker.violations)
+        return checker.size, teacher
+
+    async def _create(self, work: Callable[[Tx], Row[Any]], name: ids.JobName) -> Row[Any]:
+        """Writes. A race with an equal request, or for the same teacher, is lost once: then its winner is seen."""
+        try:
+            try:
+                return await self._db.write(work)
+            except IntegrityError:
+                return await self._db.write(work)
+        except IntegrityError:
+            message = f"a job {name} exists already"
+            raise ApiError(grpc.StatusCode.ALREADY_EXISTS, "ALREADY_EXISTS", message) from None
+        except teachers.NoTeacher as error:
+            raise invalid(Violation(_TEACHER_JOB, str(error))) from None
+        except quotas.QueueFull as error:
+            message = f"{error.limit} jobs of projects/{error.project} are in the queue, as many as may be"
+            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", message) from None
+
+
+def _taught(tx: Tx, new: NewJob) -> NewJob:
+    """The job with its teacher's, by its full name; that one is made here if it has to be trained."""
+    if new.spec.teacher.WhichOneof("source") == "job":
+        teacher = teachers.named(tx.conn, new.project, new.spec, lock=True)
+    elif new.spec.teacher.train:
+        teacher = teachers.trained(tx, new, actor=new.creator)
+    else:
+        return new
+    spec = _named(new.spec, teacher)
+    return replace(new, spec=spec, teacher_uid=teacher.uid, teacher_sha256=teacher.artifact_sha256)
+
+
+def _named(spec: job_pb2.CompressionSpec, teacher: Row[Any]) -> job_pb2.CompressionSpec:
+    """The spec with its teacher's job by its full name."""
+    named = job_pb2.CompressionSpec()
+    named.CopyFrom(spec)
+    named.teacher.job = str(ids.JobName(teacher.project, teacher.job_id))
+    return named
+
+
+def _digest(request: job_pb2.CreateJobRequest) -> str:
+    body = job_pb2.CreateJobRequest()
+    body.CopyFrom(request)
+    body.ClearField("request_id")
+    return hashlib.sha256(lifecycle.canonical(body)).hexdigest()
+
+
+def _known(conn: Connection, project: str, request_id: str, body: str) -> Row[Any] | None:
+    """The job that this request made. Raises ApiError where the id belongs to another request."""
+    found = records.job_of_request(conn, project, request_id) if request_id else None
+    if found is not None and found.body_sha256 != body:
+        message = f"request_id {request_id!r} was used for another job"
+        raise ApiError(grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED", message)
+    return found

@@ -1,0 +1,93 @@
+"""Takes away what nobody needs any more: expired jobs and artifacts, old idempotency keys, checkpoints, orphans.
+
+Each step does a bounded part and can be repeated, by several servers at once. While the store or the executor is
+away, what concerns it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.control.sweeper import Sweeper
+from mvprune_service.db import janitor
+from mvprune_service.db.database import Database
+from mvprune_service.executors.base import Executor, ExecutorUnavailable
+from mvprune_service.stores.base import BlobStore, StoreUnavailable
+from mvprune_service.stores.checkpoints import delete_checkpoint
+from mvprune_service.stores.layout import SWEEP_KEY
+
+log = logging.getLogger(__name__)
+
+_DAY_US = 24 * 3600 * SECOND
+_BATCHES = 10  # transactions a step, of each kind
+_BATCH = 500  # rows a transaction
+_JOBS = 20  # the same of jobs, each of which may have megabytes of logs
+_CHECKPOINTS = 100  # a step
+_REF = "mvprune-"  # executor_ref = mvprune-{attempt uid}
+
+
+class Janitor:
+    """Keeps the database, the store and the executor clean."""
+
+    def __init__(
+        self,
+        db: Database,
+        executor: Executor,
+        store: BlobStore,
+        *,
+        owner: str,
+        server: str,
+        request_days: float,
+        checkpoint_days: float,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._db = db
+        self._executor = executor
+        self._store = store
+        self._clock = clock
+        self._sweeper = Sweeper(db, store, owner=owner, server=server, clock=clock)
+        self._request_us = int(request_days * _DAY_US)
+        self._checkpoint_us = int(checkpoint_days * _DAY_US)
+        self._orphans: set[str] = set()  # refs seen with the last step
+
+    async def step(self) -> None:
+        """One round."""
+        await self._in_batches(janitor.forget_requests, self._clock() - self._request_us, _BATCH)
+        await self._in_batches(janitor.delete_expired_jobs, _JOBS)
+        await self._in_batches(janitor.delete_expired_artifacts, _BATCH)
+        try:
+            await self._stop_orphans()
+        except ExecutorUnavailable as error:
+            log.warning("orphans wait for the executor: %s", error)
+        try:
+            await self._drop_checkpoints()
+            await self._sweeper.step()
+        except StoreUnavailable as error:
+            log.warning("waiting for the store: %s", error)
+
+    async def _in_batches(self, work: Callable[..., int], *args: int) -> None:
+        for _ in range(_BATCHES):
+            if await self._db.write(work, *args) < args[-1]:
+                return
+
+    async def _stop_orphans(self) -> None:
+        """Stops processes whose attempt has ended: those seen twice, since one that just reported is about to end.
+
+        Processes of attempts that are not in this database are another server's.
+        """
+        refs = await asyncio.to_thread(self._executor.list, _REF)
+        ended = await self._db.read(janitor.ended_attempts, [ref.removeprefix(_REF) for ref in refs])
+        orphans = {_REF + uid for uid in ended}
+        for ref in orphans & self._orphans:
+            log.warning("stopping %s: its attempt has ended", ref)
+            await asyncio.to_thread(self._executor.stop, ref)
+        self._orphans = orphans
+
+    async def _drop_checkpoints(self) -> None:
+        await asyncio.to_thread(self._store.size, SWEEP_KEY)  # raises while the store is away: then the rows stay
+        dropped = await self._db.write(janitor.drop_checkpoints, self._clock() - self._checkpoint_us, _CHECKPOINTS)
+        for checkpoint in dropped:
+            await asyncio.to_thread(delete_checkpoint, self._store, checkpoint.attempt_uid, checkpoint.step)

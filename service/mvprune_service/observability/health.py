@@ -1,0 +1,51 @@
+"""grpc.health.v1: whether this server can do its work now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from grpc_health.v1 import health, health_pb2
+
+from mvprune_service.observability.probes import Probe, Problems
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 3.0
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class Health:
+    """NOT_SERVING until the first step; SERVING while the database answers, a few seconds aside; NOT_SERVING for good
+    once the server drains. `servicer` is for every port."""
+
+    def __init__(self, services: Iterable[str], database: Probe[bool], problems: Problems) -> None:
+        self.servicer = health.aio.HealthServicer()
+        self._services = ("", *services)
+        self._database = database
+        self._problems = problems
+        self._serving: bool | None = None
+
+    async def step(self) -> None:
+        """Looks at the database."""
+        await self._database.get()
+        away = self._problems.seconds(self._database.part)
+        await self._set(away < PATIENCE_SECONDS)
+
+    async def drain(self) -> None:
+        """NOT_SERVING from now on."""
+        await self.servicer.enter_graceful_shutdown()
+
+    async def start(self) -> None:
+        """NOT_SERVING: the server is not ready yet."""
+        await self._set(False)
+
+    async def _set(self, serving: bool) -> None:
+        if serving == self._serving:
+            return
+        if self._serving is not None:
+            log.info("health: %s", "SERVING" if serving else "NOT_SERVING")
+        self._serving = serving
+        for service in self._services:
+            await self.servicer.set(service, _SERVING if serving else _NOT_SERVING)

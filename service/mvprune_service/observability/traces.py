@@ -1,0 +1,28 @@
+"""A job's trace: whose call made it is in its first event, so that later spans can belong to it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import grpc
+from sqlalchemy import Connection, select
+
+from mvprune.tracing import TRACEPARENT
+from mvprune_service.db.models import EventRow
+
+_FORM = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def of_call(context: grpc.aio.ServicerContext) -> str:
+    """The traceparent that came with a call, "" if there is none."""
+    metadata: Any = context.invocation_metadata() or ()
+    given = next((value for key, value in metadata if key == TRACEPARENT), "")
+    return given if isinstance(given, str) and _FORM.fullmatch(given) else ""
+
+
+def of_job(conn: Connection, job_uid: str) -> str:
+    """The traceparent of the call that made a job, "" if it had none."""
+    first = select(EventRow.details).where(EventRow.job_uid == job_uid, EventRow.sequence == 1)
+    details: dict[str, str] = conn.execute(first).scalar() or {}
+    return details.get(TRACEPARENT, "")
