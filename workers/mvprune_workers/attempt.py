@@ -1,4 +1,4 @@
-"""A claimed attempt: from fetching the job's teacher to the acknowledged outcome."""
+"""A claimed attempt: from fetching what the trainer needs to the acknowledged outcome."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from typing import TypeVar
 
 from google.protobuf.json_format import MessageToJson
 
+from mvprune import tracing
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import fetch, publish
 from mvprune_workers import backoff
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
+from mvprune_workers.checkpoints import CheckpointUploader, restore
 from mvprune_workers.classify import classify, oom_kills
 from mvprune_workers.exits import TRAINER_STOPPED, ExitCode
+from mvprune_workers.folders import Folders
 from mvprune_workers.heartbeat import Heartbeat
 from mvprune_workers.inbox import Fact, Inbox
 from mvprune_workers.limits import Limits
@@ -31,6 +34,7 @@ from mvprune_workers.settings import Settings
 from mvprune_workers.transfer import Transfer
 
 _DEFAULT_INTERVAL = 10.0
+_URGENT = (Fact.LEASE_LOST, Fact.STOPPED, Fact.CANCELLED, Fact.TRAINER_ENDED)
 _T = TypeVar("_T")
 
 
@@ -44,10 +48,7 @@ class Outcome:
 
 
 class Attempt:
-    """Runs a claimed attempt to its end. The caller kills the trainer afterwards, however `run` ends.
-
-    `teacher`: the folder in which the trainer expects the artifact of the teacher's job, if the job has one.
-    """
+    """Runs a claimed attempt to its end. The caller kills the trainer afterwards, however `run` ends."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Attempt:
         log: LogFile,
         trainer: TrainerProcess,
         report: TrainerReport,
-        teacher: Path,
+        folders: Folders,
     ) -> None:
         self._settings = settings
         self._limits = limits
@@ -67,11 +68,11 @@ class Attempt:
         self._log = log
         self._trainer = trainer
         self._report = report
-        self._teacher = teacher
+        self._folders = folders
         self._oom_kills = oom_kills()
 
     def run(self, claim: worker_pb2.ClaimAttemptResponse) -> ExitCode:
-        """Fetches the teacher, trains, publishes, reports."""
+        """Fetches teacher and checkpoint, trains, publishes, reports."""
         interval = claim.heartbeat_interval.ToTimedelta().total_seconds() or _DEFAULT_INTERVAL
         reporter = Reporter(
             self._client, self._inbox, self._log, self._report, claim.log_offset, self._limits.report_interval
@@ -79,7 +80,7 @@ class Attempt:
         reporter.start()
         with Heartbeat(self._client, self._inbox, lambda: self._report.progress, interval) as heartbeat:
             try:
-                outcome = self._fetch_teacher(claim.teacher_manifest_sha256) or self._train(claim.spec, heartbeat)
+                outcome = self._fetch(claim) or self._train(claim, heartbeat)
                 self._log.say(outcome.text)
                 reporter.finish(self._limits.stop if self._is(Fact.STOPPED) else self._limits.flush)
                 return self._complete(outcome)
@@ -87,44 +88,80 @@ class Attempt:
                 self._log.say(f"the lease is lost, nothing more is reported: {error}")
                 return ExitCode.LEASE_LOST
 
-    def _fetch_teacher(self, manifest_sha256: str) -> Outcome | None:
-        """Puts the teacher's artifact where the trainer looks for it. An outcome only if that failed: what is more
-        urgent is left to the next step."""
-        if not manifest_sha256:
+    @tracing.span("fetch")
+    def _fetch(self, claim: worker_pb2.ClaimAttemptResponse) -> Outcome | None:
+        """Puts the teacher's artifact and a checkpoint where the trainer looks for them. An outcome only if that
+        failed: what is more urgent is left to the next step."""
+        teacher = claim.teacher_manifest_sha256
+        if not teacher and not claim.checkpoints:
             return None
-        self._log.say(f"fetching the teacher, artifact {manifest_sha256}")
-        fetching = self._transfer(
-            partial(fetch, manifest_sha256=manifest_sha256, directory=self._teacher), Fact.FETCH_ENDED
-        )
-        urgent = (Fact.LEASE_LOST, Fact.STOPPED, Fact.CANCELLED, Fact.TRAINER_ENDED)
-        if self._inbox.wait((*urgent, Fact.FETCH_ENDED)) is not Fact.FETCH_ENDED:
+
+        def work(store: BlobStore) -> None:
+            if teacher:
+                self._log.say(f"fetching the teacher, artifact {teacher}")
+                fetch(store, teacher, self._folders.teacher)
+            if claim.checkpoints:
+                restore(store, claim.checkpoints, self._folders.checkpoint, self._log.say)
+
+        fetching = self._transfer(work, Fact.FETCH_ENDED)
+        if self._inbox.wait((*_URGENT, Fact.FETCH_ENDED)) is not Fact.FETCH_ENDED:
             fetching.stop()
         elif fetching.error is not None:
             return _failed(_store_failure(fetching.error, job_pb2.Failure.TEACHER_FAILED, "The teacher's artifact"))
         return None
 
-    def _train(self, spec: job_pb2.CompressionSpec, heartbeat: Heartbeat) -> Outcome:
+    def _train(self, claim: worker_pb2.ClaimAttemptResponse, heartbeat: Heartbeat) -> Outcome:
+        """Has the trainer do the job, its checkpoints kept. Raises LeaseLost."""
+        uploader = CheckpointUploader(
+            self._client,
+            self._settings.store,
+            self._settings.attempt_uid,
+            self._folders.checkpoint,
+            self._report.checkpoints,
+            claim.checkpoint_interval.ToTimedelta().total_seconds(),
+            self._log.say,
+        )
+        uploader.start()
+        try:
+            if self._inbox.wait(_URGENT, 0) is None:
+                self._trainer.send_job(MessageToJson(claim, preserving_proto_field_name=True, indent=None))
+            return self._wait(heartbeat, uploader)
+        finally:
+            uploader.stop()
+
+    def _wait(self, heartbeat: Heartbeat, uploader: CheckpointUploader) -> Outcome:
         """Waits for the end of training and publishing. Raises LeaseLost."""
-        self._trainer.send_job(MessageToJson(spec, preserving_proto_field_name=True, indent=None))
-        fact = self._inbox.wait((Fact.LEASE_LOST, Fact.STOPPED, Fact.CANCELLED, Fact.TRAINER_ENDED))
+        with tracing.span("train"):
+            fact = self._inbox.wait(_URGENT)
         if fact is Fact.TRAINER_ENDED:
             if self._report.result is None:
+                uploader.finish(self._limits.checkpoint)
                 return self._ended()
             published = self._publish(self._report.result, heartbeat)
             if published is not None:
                 return published
         self._check_lease()
-        if self._is(Fact.STOPPED):
-            self._end_trainer(self._limits.stop)
-            return _cancelled() if self._must_cancel(heartbeat) else _preempted()
-        self._end_trainer(heartbeat.grace)
+        stopped = self._is(Fact.STOPPED)
+        if stopped and not self._must_cancel(heartbeat):
+            deadline = time.monotonic() + self._limits.checkpoint
+            self._end_trainer(self._limits.checkpoint)
+            self._check_lease()
+            uploader.finish(max(0.0, deadline - time.monotonic()))
+            return _preempted()
+        self._end_trainer(self._limits.stop if stopped else heartbeat.grace)
         self._check_lease()
         return _cancelled()
 
+    @tracing.span("upload")
     def _publish(self, artifact: Path, heartbeat: Heartbeat) -> Outcome | None:
         """None if something more urgent came before the artifact was published."""
         self._report.progress = job_pb2.Progress(phase="uploading", density=self._report.progress.density)
-        work = partial(publish, directory=artifact, attempt_uid=self._settings.attempt_uid)
+        work = partial(
+            publish,
+            directory=artifact,
+            attempt_uid=self._settings.attempt_uid,
+            confirm=lambda: self._confirm(heartbeat),
+        )
         publication = self._transfer(work, Fact.PUBLISH_ENDED)
         fact = self._inbox.wait((Fact.LEASE_LOST, Fact.STOPPED, Fact.CANCELLED, Fact.PUBLISH_ENDED))
         if fact in (Fact.STOPPED, Fact.CANCELLED):
@@ -138,11 +175,23 @@ class Attempt:
             return _failed(_store_failure(publication.error, job_pb2.Failure.ARTIFACT_CORRUPT, "The artifact"))
         return None
 
+    def _confirm(self, heartbeat: Heartbeat) -> None:
+        """Asks whether the lease is still ours: this process may have been suspended for longer than it lasts. Raises
+        LeaseLost. Without an answer the result is committed: nobody adopts that of an attempt that is over."""
+        try:
+            heartbeat.beat()
+        except LeaseLost:
+            self._inbox.post(Fact.LEASE_LOST)
+            raise
+        except (Unreachable, Rejected):
+            return
+
     def _transfer(self, work: Callable[[BlobStore], _T], ended: Fact) -> Transfer[_T]:
         transfer = Transfer(self._settings.store, work, ended, self._inbox, self._log.say, self._limits.transfer)
         transfer.start()
         return transfer
 
+    @tracing.span("report")
     def _complete(self, outcome: Outcome) -> ExitCode:
         """Reports until acknowledged. Raises LeaseLost."""
         deadline = time.monotonic() + self._limits.complete
@@ -162,8 +211,8 @@ class Attempt:
 
     def _end_trainer(self, grace: float) -> None:
         self._trainer.signal(signal.SIGTERM)
-        urgent = () if self._is(Fact.STOPPED) else (Fact.LEASE_LOST, Fact.STOPPED)
-        self._inbox.wait((*urgent, Fact.TRAINER_ENDED), grace)
+        ends = {Fact.LEASE_LOST, Fact.TRAINER_ENDED}
+        self._inbox.wait(ends if self._is(Fact.STOPPED) else ends | {Fact.STOPPED}, grace)
         self._trainer.kill()
 
     def _must_cancel(self, heartbeat: Heartbeat) -> bool:

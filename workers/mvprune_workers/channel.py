@@ -11,6 +11,7 @@ import grpc
 
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune.v1.worker_pb2_grpc import WorkerServiceStub
+from mvprune_workers.settings import Tls
 
 MAX_LOG_BYTES = 256 << 10  # of one AppendLogs
 MAX_METRIC_POINTS = 1000  # of one ReportMetrics
@@ -57,8 +58,11 @@ class Rejected(Exception):
 class WorkerClient:
     """Calls of one attempt. Safe in threads; every call has a deadline. All raise LeaseLost, Unreachable, Rejected."""
 
-    def __init__(self, target: str, secret: str, attempt: str, fencing_token: int, timeout: float) -> None:
+    def __init__(
+        self, target: str, tls: Tls | None, secret: str, attempt: str, fencing_token: int, timeout: float
+    ) -> None:
         self._target = target
+        self._credentials = grpc.ssl_channel_credentials(tls.ca, tls.key, tls.cert) if tls else None
         self._metadata = (("authorization", f"Bearer {secret}"),)
         self._lease = worker_pb2.Lease(attempt=attempt, fencing_token=fencing_token)
         self._timeout = timeout
@@ -95,6 +99,11 @@ class WorkerClient:
         """Sends at most MAX_METRIC_POINTS."""
         self._call("ReportMetrics", worker_pb2.ReportMetricsRequest(lease=self._lease, points=points))
 
+    def commit_checkpoint(self, step: int, manifest_sha256: str) -> None:
+        """Makes an uploaded checkpoint one to resume from."""
+        request = worker_pb2.CommitCheckpointRequest(lease=self._lease, step=step, manifest_sha256=manifest_sha256)
+        self._call("CommitCheckpoint", request)
+
     def complete(self, outcome: worker_pb2.CompleteAttemptRequest) -> None:
         """Offers an outcome; its lease is filled in here."""
         request = worker_pb2.CompleteAttemptRequest()
@@ -103,7 +112,10 @@ class WorkerClient:
         self._call("CompleteAttempt", request)
 
     def _connect(self) -> None:
-        self._channel = grpc.insecure_channel(self._target, options=_OPTIONS)
+        if self._credentials is None:
+            self._channel = grpc.insecure_channel(self._target, options=_OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(self._target, self._credentials, options=_OPTIONS)
         self._stub: Any = WorkerServiceStub(self._channel)
 
     def _reconnect(self, stub: Any) -> None:

@@ -31,6 +31,13 @@ class MetricEvent:
 
 
 @dataclass(frozen=True)
+class CheckpointEvent:
+    """A checkpoint is whole in the checkpoint folder; `step` counts all phases together."""
+
+    step: int
+
+
+@dataclass(frozen=True)
 class ResultEvent:
     """The work is done: a complete artifact lies in `directory`."""
 
@@ -45,10 +52,11 @@ class FailureEvent:
     message: str
 
 
-Event = ProgressEvent | MetricEvent | ResultEvent | FailureEvent
+Event = ProgressEvent | MetricEvent | CheckpointEvent | ResultEvent | FailureEvent
 _KINDS: dict[str, type[Event]] = {
     "progress": ProgressEvent,
     "metric": MetricEvent,
+    "checkpoint": CheckpointEvent,
     "result": ResultEvent,
     "failure": FailureEvent,
 }

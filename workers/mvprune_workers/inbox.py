@@ -5,7 +5,11 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from enum import Enum, auto
+
+# A signal that comes just before a thread blocks does not wake it: its handler, and what that posts, waits with it.
+SIGNAL_SECONDS = 0.5
 
 
 class Fact(Enum):
@@ -39,13 +43,11 @@ class Inbox:
             for fact in Fact:
                 if fact in facts and fact in self._known:
                     return fact
-            remaining = None if deadline is None else deadline - time.monotonic()
-            if remaining is not None and remaining <= 0:
+            remaining = SIGNAL_SECONDS if deadline is None else min(SIGNAL_SECONDS, deadline - time.monotonic())
+            if remaining <= 0:
                 return None
-            try:
+            with suppress(queue.Empty):
                 self._known.add(self._queue.get(timeout=remaining))
-            except queue.Empty:
-                return None
 
     def _collect(self) -> None:
         while True:

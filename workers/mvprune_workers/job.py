@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,17 @@ import torch
 from google.protobuf.json_format import MessageToDict
 
 from mvprune.artifact import WEIGHTS_FILE, ArtifactError, load, read_manifest
-from mvprune.data import Columns
-from mvprune.references import HubModel, InvalidReference, Roots, resolve_model, resolve_path
-from mvprune.tasks import UnknownTask, get_task
+from mvprune.data import Columns, find_task_files
+from mvprune.references import (
+    HubModel,
+    InvalidReference,
+    Roots,
+    check_inside,
+    check_revision,
+    resolve_model,
+    resolve_path,
+)
+from mvprune.tasks import Task, UnknownTask, get_task
 from mvprune.v1 import job_pb2
 from mvprune_core import (
     METHODS,
@@ -35,7 +43,8 @@ from mvprune_core import (
 )
 from mvprune_core import compress as compress_model
 from mvprune_core.models import Source
-from mvprune_workers.events import Event, MetricEvent, ProgressEvent
+from mvprune_workers.events import CheckpointEvent, Event, MetricEvent, ProgressEvent
+from mvprune_workers.folders import Folders
 
 log = logging.getLogger(__name__)
 
@@ -44,26 +53,18 @@ _METRIC_POINTS = 500  # of a phase, at most
 _LOG_LINES = 40  # of a phase, at most
 
 
-@dataclass(frozen=True)
-class Folders:
-    """Where a job's files lie.
+def run_job(
+    spec: job_pb2.CompressionSpec,
+    folders: Folders,
+    device: str,
+    emit: Callable[[Event], None],
+    *,
+    accumulation_factor: int,
+    checkpoint_seconds: float,
+) -> None:
+    """Compresses what `spec` says and writes the artifact, resuming from what lies in the checkpoint folder.
 
-    Attributes:
-        output: the artifact, written when all is done.
-        teacher: the artifact of the teacher's job, if the job has one.
-        checkpoint: what the work can be resumed from.
-        cache: what jobs on this machine share.
-    """
-
-    output: Path
-    teacher: Path
-    checkpoint: Path
-    cache: Path
-
-
-def run_job(spec: job_pb2.CompressionSpec, folders: Folders, device: str, emit: Callable[[Event], None]) -> None:
-    """Compresses what `spec` says and writes the artifact.
-
+    Every batch is cut into `accumulation_factor` times as many passes as the spec says, up to one an example.
     References are honoured under the roots of the environment alone (see mvprune.references.Roots).
 
     Raises:
@@ -82,7 +83,7 @@ def run_job(spec: job_pb2.CompressionSpec, folders: Folders, device: str, emit: 
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
         data = _load_data(spec, roots)
     with _invalid(Reason.DENSITY_NOT_REACHED, ValueError):
-        method, training = _method(spec), Training(**_given(spec.training))
+        method, training = _method(spec), _training(spec.training, data.task, accumulation_factor)
         method.schedule.check(training.settings(data.task).total_steps(len(data.train)))
     log.info("%s examples to train on, %s to evaluate on", f"{len(data.train):,}", f"{len(data.validation):,}")
     result = compress_model(
@@ -101,6 +102,7 @@ def run_job(spec: job_pb2.CompressionSpec, folders: Folders, device: str, emit: 
         dense_baseline=spec.target_density < 1,  # else it is the dense model itself
         cache=folders.cache,
         checkpoint=folders.checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
     )
     result.info = replace(result.info, model=replace(result.info.model, name=spec.model))
     manifest = result.save(folders.output, spec=complete_spec(spec, result.info.spec))
@@ -169,6 +171,14 @@ class Reports(Callback):
                 "%s: step %d of %d, loss %.4f, density %.4f", progress.phase, step, total, progress.loss, self._density
             )
 
+    def on_resume(self, phase: str, step: int) -> None:
+        """See Callback."""
+        log.info("%s: resuming after step %d", phase, step)
+
+    def on_checkpoint(self, steps: int) -> None:
+        """See Callback."""
+        self._emit(CheckpointEvent(steps))
+
     def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
         """See Callback."""
         log.info("%s model: %s", phase, ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
@@ -182,6 +192,10 @@ class Reports(Callback):
 
 def _load_data(spec: job_pb2.CompressionSpec, roots: Roots) -> Any:
     task, dataset = get_task(spec.task), spec.dataset
+    if roots.data is not None and not (dataset.train or dataset.hub_id):
+        found = find_task_files(task, roots.data)
+        for path in found.paths if found else ():
+            check_inside(path, roots)
     return load_task(
         task.name,
         train=resolve_path(dataset.train, roots) if dataset.train else None,
@@ -200,6 +214,8 @@ def _load_data(spec: job_pb2.CompressionSpec, roots: Roots) -> Any:
 def _find_model(reference: str, revision: str, roots: Roots) -> Source:
     with _invalid(Reason.INVALID_MODEL, InvalidReference):
         found = resolve_model(reference, roots)
+        if revision:
+            check_revision(revision)
     return find_model(found.id if isinstance(found, HubModel) else found, revision or None)
 
 
@@ -234,6 +250,12 @@ def _method(spec: job_pb2.CompressionSpec) -> Method:
     method: Any = METHODS[name]
     chosen: Method = method(**options)
     return chosen
+
+
+def _training(given: job_pb2.Training, task: Task, accumulation_factor: int) -> Training:
+    training = Training(**_given(given))
+    passes = min(training.accumulation_steps * accumulation_factor, training.settings(task).batch_size)
+    return replace(training, accumulation_steps=max(training.accumulation_steps, passes))
 
 
 def _given(message: Any) -> dict[str, Any]:

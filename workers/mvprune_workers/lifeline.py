@@ -6,6 +6,9 @@ import os
 import queue
 import signal
 import threading
+from contextlib import suppress
+
+from mvprune_workers.inbox import SIGNAL_SECONDS
 
 
 class Lifeline:
@@ -21,7 +24,9 @@ class Lifeline:
 
     def job(self) -> str:
         """Waits for the job: one line of JSON."""
-        return self._job.get()
+        while True:
+            with suppress(queue.Empty):
+                return self._job.get(timeout=SIGNAL_SECONDS)
 
     def _watch(self) -> None:
         # Unbuffered: a thread that waits inside sys.stdin holds its lock, which the interpreter needs to shut down.

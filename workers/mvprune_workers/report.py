@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from mvprune.v1 import job_pb2
-from mvprune_workers.events import Event, FailureEvent, MetricEvent, ProgressEvent, ResultEvent
+from mvprune_workers.events import CheckpointEvent, Event, FailureEvent, MetricEvent, ProgressEvent, ResultEvent
 
 _MESSAGE_CHARACTERS = 1000
 
@@ -19,6 +20,7 @@ class TrainerReport:
 
     def __init__(self) -> None:
         self.progress = job_pb2.Progress(phase="loading", density=1.0)  # replaced, never changed
+        self.checkpoints: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # see CheckpointUploader
         self.result: Path | None = None
         self.failure: job_pb2.Failure | None = None
         self._points: list[job_pb2.MetricPoint] = []
@@ -32,6 +34,8 @@ class TrainerReport:
             case MetricEvent():
                 with self._lock:
                     self._points.append(_point(event))
+            case CheckpointEvent():
+                self.checkpoints.put(event.step)
             case ResultEvent():
                 self.result = Path(event.directory)
             case FailureEvent():

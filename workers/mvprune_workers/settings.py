@@ -10,11 +10,28 @@ from pathlib import Path
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 # The trainer runs a user's model on a user's data: it gets no credential of the control plane or the store.
-_PRIVATE = ("MVPRUNE_ATTEMPT_SECRET", "MVPRUNE_FENCING_TOKEN", "MVPRUNE_WORKER_TARGET", "MVPRUNE_STORE")
+_PRIVATE = (
+    "MVPRUNE_ATTEMPT_SECRET",
+    "MVPRUNE_FENCING_TOKEN",
+    "MVPRUNE_WORKER_TARGET",
+    "MVPRUNE_WORKER_CA",
+    "MVPRUNE_WORKER_CERT",
+    "MVPRUNE_WORKER_KEY",
+    "MVPRUNE_STORE",
+)
 
 
 class SettingsError(ValueError):
     """An environment variable is missing or malformed; the text names it."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """In PEM: who vouches for the control plane, and what to show to it where it asks for a certificate."""
+
+    ca: bytes
+    cert: bytes | None
+    key: bytes | None = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -31,6 +48,8 @@ class Settings:
     cache: Path  # folder for what attempts on this machine can share: tokenized data, a teacher's logits
     cpus: float
     gpus: float
+    tls: Tls | None = None  # None: the control plane is called without
+    traceparent: str = ""  # of the span that started it
 
     @property
     def threads(self) -> int:
@@ -55,13 +74,19 @@ class Settings:
             cache=Path(environ.get("MVPRUNE_CACHE") or scratch / "cache").absolute(),
             cpus=_number(environ, "MVPRUNE_CPUS", "1"),
             gpus=_number(environ, "MVPRUNE_GPUS", "0"),
+            tls=_tls(environ),
+            traceparent=environ.get("TRACEPARENT", ""),
         )
 
 
 def trainer_environment(environ: Mapping[str, str], temporary: Path, threads: int) -> dict[str, str]:
     """The environment of the trainer: `environ` without credentials, temporary files under `temporary`, math
     libraries held to `threads`, output unbuffered and free of progress bars."""
-    kept = {name: value for name, value in environ.items() if name not in _PRIVATE and not name.startswith("AWS_")}
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if name not in _PRIVATE and not name.startswith(("AWS_", "OTEL_EXPORTER_"))
+    }
     return kept | {
         "TMPDIR": str(temporary),
         "OMP_NUM_THREADS": str(threads),
@@ -70,6 +95,19 @@ def trainer_environment(environ: Mapping[str, str], temporary: Path, threads: in
         "TQDM_DISABLE": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     }
+
+
+def _tls(environ: Mapping[str, str]) -> Tls | None:
+    ca, cert, key = (_content(environ, f"MVPRUNE_WORKER_{name}") for name in ("CA", "CERT", "KEY"))
+    return Tls(ca, cert, key) if ca else None
+
+
+def _content(environ: Mapping[str, str], name: str) -> bytes | None:
+    path = environ.get(name)
+    try:
+        return Path(path).read_bytes() if path else None
+    except OSError as error:
+        raise SettingsError(f"{name} names {path}, which cannot be read ({error.strerror})") from None
 
 
 def _required(environ: Mapping[str, str], name: str) -> str:

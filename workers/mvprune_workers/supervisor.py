@@ -1,9 +1,9 @@
 """The supervisor: holds one attempt's lease while a trainer process does the work.
 
-    claim ──▶ fetch the teacher ──▶ train ──▶ publish ──▶ send the logs ──▶ complete
-      │                │              │          │
-      └────────────────┴──────────────┴──────────┴── lease lost, cancelled, told to stop: the trainer's process group
-                                                     dies first
+    claim ──▶ fetch teacher and checkpoint ──▶ train ──▶ publish ──▶ send the logs ──▶ complete
+      │                     │                    │          │
+      └─────────────────────┴────────────────────┴──────────┴── lease lost, cancelled, told to stop: the trainer's
+                                                                process group dies first
 
 The trainer is started before the gRPC channel is opened (gRPC and fork do not mix) and imports its libraries while
 the claim is under way. Neither the trainer nor the scratch folder outlives this process, however it ends.
@@ -21,11 +21,13 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from mvprune import tracing
 from mvprune.v1 import worker_pb2
 from mvprune_workers import backoff
 from mvprune_workers.attempt import Attempt
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
 from mvprune_workers.exits import ExitCode
+from mvprune_workers.folders import Folders
 from mvprune_workers.inbox import Fact, Inbox
 from mvprune_workers.limits import Limits
 from mvprune_workers.logs import LogFile, forward
@@ -35,7 +37,6 @@ from mvprune_workers.scratch import Scratch
 from mvprune_workers.settings import Settings, SettingsError, trainer_environment
 
 TRAINER = (sys.executable, "-P", "-m", "mvprune_workers.trainer")  # -P: no module comes from the working folder
-_TEACHER = "teacher"
 
 
 class Supervisor:
@@ -58,34 +59,40 @@ class Supervisor:
         settings = self._settings
         with Scratch(settings.scratch, f"{settings.attempt_uid}-{self._runner_id[:8]}") as scratch:
             log, report = LogFile(scratch / "attempt.log"), TrainerReport()
+            folders = Folders(
+                output=scratch / "artifact",
+                teacher=scratch / "teacher",
+                checkpoint=scratch / "checkpoint",
+                cache=settings.cache,
+            )
             forwarder = threading.Thread(target=forward, args=(log, sys.stdout.fileno()), daemon=True)
             forwarder.start()
-            trainer = self._start_trainer(scratch, log, report)
+            trainer = self._start_trainer(scratch / "tmp", folders, log, report)
             try:
-                return self._run(trainer, log, report, scratch / _TEACHER)
+                return self._run(trainer, log, report, folders)
             finally:
                 trainer.kill()
                 log.finish()
                 forwarder.join(self._limits.stop)
 
-    def _run(self, trainer: TrainerProcess, log: LogFile, report: TrainerReport, teacher: Path) -> ExitCode:
+    def _run(self, trainer: TrainerProcess, log: LogFile, report: TrainerReport, folders: Folders) -> ExitCode:
         settings, limits = self._settings, self._limits
         with WorkerClient(
-            settings.target, settings.secret, settings.attempt, settings.fencing_token, limits.call
+            settings.target, settings.tls, settings.secret, settings.attempt, settings.fencing_token, limits.call
         ) as client:
             claim = self._claim(client, log)
             if isinstance(claim, ExitCode):
                 return claim
-            return Attempt(settings, limits, client, self._inbox, log, trainer, report, teacher).run(claim)
+            return Attempt(settings, limits, client, self._inbox, log, trainer, report, folders).run(claim)
 
-    def _start_trainer(self, scratch: Path, log: LogFile, report: TrainerReport) -> TrainerProcess:
-        temporary, threads = scratch / "tmp", self._settings.threads
+    def _start_trainer(self, temporary: Path, folders: Folders, log: LogFile, report: TrainerReport) -> TrainerProcess:
+        threads = self._settings.threads
         temporary.mkdir()
         options = {
-            "--output": scratch / "artifact",
-            "--teacher": scratch / _TEACHER,
-            "--checkpoint": scratch / "checkpoint",
-            "--cache": self._settings.cache,
+            "--output": folders.output,
+            "--teacher": folders.teacher,
+            "--checkpoint": folders.checkpoint,
+            "--cache": folders.cache,
             "--threads": threads,
             "--device": "cuda" if self._settings.gpus else "cpu",
         }
@@ -98,6 +105,7 @@ class Supervisor:
             on_end=lambda: self._inbox.post(Fact.TRAINER_ENDED),
         )
 
+    @tracing.span("claim")
     def _claim(self, client: WorkerClient, log: LogFile) -> worker_pb2.ClaimAttemptResponse | ExitCode:
         """The lease, or why there is none."""
         deadline = time.monotonic() + self._limits.claim
@@ -126,4 +134,9 @@ def main(trainer: Sequence[str] = TRAINER, limits: Limits | None = None) -> Exit
     supervisor = Supervisor(settings, trainer, limits)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: supervisor.stop())
-    return supervisor.run()
+    tracing.start("mvprune-worker")
+    try:
+        with tracing.span("attempt", settings.traceparent, attempt=settings.attempt):
+            return supervisor.run()
+    finally:
+        tracing.stop()

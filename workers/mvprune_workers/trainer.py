@@ -1,7 +1,7 @@
 """`python -m mvprune_workers.trainer`: the process that does the work. Started by the supervisor, see process.py.
 
-Standard input brings the job, a CompressionSpec as one line of JSON, and is the tie to the supervisor; events go to
-the pipe --events-fd; what is printed is the attempt's log.
+Standard input brings the job, a ClaimAttemptResponse as one line of JSON, and is the tie to the supervisor; events go
+to the pipe --events-fd; what is printed is the attempt's log.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pathlib import Path
 
 from google.protobuf.json_format import Parse
 
-from mvprune.v1 import job_pb2
+from mvprune.v1 import worker_pb2
 from mvprune_workers.events import EventWriter, FailureEvent, ResultEvent
 from mvprune_workers.exits import TRAINER_STOPPED
+from mvprune_workers.folders import Folders
 from mvprune_workers.lifeline import Lifeline
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace) -> i
         import torch  # slow: done while the supervisor claims the attempt
 
         from mvprune_core import CompressionError, Stopped, request_stop
-        from mvprune_workers.job import Folders, run_job
+        from mvprune_workers.job import run_job
     except ModuleNotFoundError as error:
         events.emit(
             FailureEvent(
@@ -66,10 +67,17 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace) -> i
         return _FAILED
     torch.set_num_threads(args.threads)
     folders = Folders(output=args.output, teacher=args.teacher, checkpoint=args.checkpoint, cache=args.cache)
-    spec = Parse(lifeline.job(), job_pb2.CompressionSpec())
+    claim = Parse(lifeline.job(), worker_pb2.ClaimAttemptResponse())
     signal.signal(signal.SIGTERM, lambda *_: request_stop())
     try:
-        run_job(spec, folders, args.device, events.emit)
+        run_job(
+            claim.spec,
+            folders,
+            args.device,
+            events.emit,
+            accumulation_factor=claim.accumulation_factor,
+            checkpoint_seconds=claim.checkpoint_interval.ToTimedelta().total_seconds(),
+        )
     except CompressionError as error:
         events.emit(FailureEvent(error.reason, error.message))
         return _FAILED

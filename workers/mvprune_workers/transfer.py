@@ -1,4 +1,4 @@
-"""The thread that moves an artifact from or to the store, as long as it takes."""
+"""Moving files from and to a store that may be away."""
 
 from __future__ import annotations
 
@@ -15,11 +15,28 @@ from mvprune_workers.inbox import Fact, Inbox
 _T = TypeVar("_T")
 
 
-class Transfer(Generic[_T]):
-    """Does `work` with the store; posts `ended`.
+def transfer(
+    store_url: str, work: Callable[[BlobStore], _T], say: Callable[[str], None], limit: float, stopped: threading.Event
+) -> _T:
+    """What `work` makes of the store.
 
-    A store that is away is tried again for up to `limit` seconds, so `work` must be repeatable.
+    A store that is away is tried again for up to `limit` seconds, unless `stopped`, so `work` must be repeatable.
+    Raises StoreUnavailable, and what `work` raises.
     """
+    deadline = time.monotonic() + limit
+    for delay in backoff.delays(first=1.0, cap=30.0):
+        try:
+            return work(open_store(store_url))
+        except StoreUnavailable as error:
+            if time.monotonic() + delay > deadline or stopped.is_set():
+                raise
+            say(f"the artifact store cannot be used, trying again: {error}")
+            stopped.wait(delay)
+    raise AssertionError("delays are endless")
+
+
+class Transfer(Generic[_T]):
+    """A `transfer` in a thread of its own; posts `ended`."""
 
     def __init__(
         self,
@@ -50,19 +67,7 @@ class Transfer(Generic[_T]):
 
     def _run(self) -> None:
         try:
-            self.result = self._try()
+            self.result = transfer(self._store_url, self._work, self._say, self._limit, self._stopped)
         except Exception as error:
             self.error = error
         self._inbox.post(self._ended)
-
-    def _try(self) -> _T:
-        deadline = time.monotonic() + self._limit
-        for delay in backoff.delays(first=1.0, cap=30.0):
-            try:
-                return self._work(open_store(self._store_url))
-            except StoreUnavailable as error:
-                if time.monotonic() + delay > deadline or self._stopped.is_set():
-                    raise
-                self._say(f"the artifact store cannot be used, trying again: {error}")
-                self._stopped.wait(delay)
-        raise AssertionError("delays are endless")

@@ -1,0 +1,124 @@
+"""The trainer's checkpoints on their way to the store, and back in a later attempt."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from mvprune.v1 import worker_pb2
+from mvprune_service.stores.base import BlobStore
+from mvprune_service.stores.checkpoints import fetch_checkpoint, put_checkpoint
+from mvprune_service.stores.layout import ArtifactCorrupt
+from mvprune_workers import backoff
+from mvprune_workers.channel import Unreachable, WorkerClient
+from mvprune_workers.transfer import transfer
+
+
+def restore(
+    store: BlobStore, checkpoints: Iterable[worker_pb2.Checkpoint], folder: Path, say: Callable[[str], None]
+) -> None:
+    """Fetches the first of `checkpoints` that is whole into `folder`, if any is. Raises StoreUnavailable."""
+    for checkpoint in checkpoints:
+        try:
+            fetch_checkpoint(store, checkpoint.attempt_uid, checkpoint.step, checkpoint.manifest_sha256, folder)
+        except (ArtifactCorrupt, OSError) as error:
+            say(f"the checkpoint of step {checkpoint.step} cannot be used: {error}")
+        else:
+            say(f"fetched the checkpoint of step {checkpoint.step}, to resume from")
+            return
+    say("starting from scratch: there is no checkpoint")
+
+
+class CheckpointUploader:
+    """Uploads and commits the newest checkpoint in `folder`, every `interval` seconds at most.
+
+    What cannot be uploaded or committed in `interval` seconds is given up, for the next one. Training never waits.
+
+    `steps` brings the steps of checkpoints as they become whole, and None when no more will come.
+    """
+
+    def __init__(
+        self,
+        client: WorkerClient,
+        store_url: str,
+        attempt_uid: str,
+        folder: Path,
+        steps: queue.SimpleQueue[int | None],
+        interval: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._store_url = store_url
+        self._attempt_uid = attempt_uid
+        self._folder = folder
+        self._steps = steps
+        self._interval = interval
+        self._say = say
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+
+    def start(self) -> None:
+        """Starts waiting for checkpoints."""
+        self._thread.start()
+
+    def finish(self, timeout: float) -> None:
+        """Uploads the newest checkpoint, due or not, and ends; waits for that up to `timeout` seconds."""
+        self._steps.put(None)
+        self._thread.join(timeout)
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends without waiting. An upload under way goes on, and is not committed."""
+        self._stopped.set()
+        self._steps.put(None)
+
+    def _run(self) -> None:
+        newest: int | None = None
+        due = time.monotonic() + self._interval
+        while True:
+            try:
+                step = self._steps.get(timeout=None if newest is None else max(0.0, due - time.monotonic()))
+            except queue.Empty:
+                due = time.monotonic() + self._interval
+                self._keep(newest)
+                newest = None
+            else:
+                if step is None:
+                    break
+                newest = step
+        self._keep(newest)
+
+    def _keep(self, step: int | None) -> None:
+        if step is None or self._stopped.is_set():
+            return
+        aside = self._folder.with_name("uploading")
+        try:
+            # The trainer replaces files and never changes them, so links keep them as they are now.
+            shutil.copytree(self._folder, aside, copy_function=os.link, ignore=shutil.ignore_patterns(".*"))
+            work = partial(put_checkpoint, directory=aside, attempt_uid=self._attempt_uid, step=step)
+            self._commit(step, transfer(self._store_url, work, self._say, self._interval, self._stopped))
+        except Exception as error:
+            self._say(f"the checkpoint of step {step} is given up: {error}")
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _commit(self, step: int, manifest_sha256: str) -> None:
+        deadline = time.monotonic() + self._interval
+        for delay in backoff.delays():
+            if self._stopped.is_set():
+                return
+            try:
+                self._client.commit_checkpoint(step, manifest_sha256)
+            except Unreachable:
+                if time.monotonic() + delay > deadline:
+                    raise
+                self._stopped.wait(delay)
+            else:
+                self._say(f"committed the checkpoint of step {step}")
+                return

@@ -1,0 +1,23 @@
+"""Where the files of one attempt lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The folders that supervisor and trainer share.
+
+    Attributes:
+        output: the artifact, written when all is done.
+        teacher: the artifact of the teacher's job, if the job has one.
+        checkpoint: what the work can be resumed from.
+        cache: what jobs on this machine share.
+    """
+
+    output: Path
+    teacher: Path
+    checkpoint: Path
+    cache: Path
