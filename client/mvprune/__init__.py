@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mvprune._client import Client
     from mvprune._exceptions import (
         AlreadyExists,
+        Conflict,
         DestinationNotEmpty,
         DownloadError,
         FailedPrecondition,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         JobCancelled,
         JobError,
         JobFailed,
+        LimitExceeded,
         MvpruneError,
         NotAuthorised,
         NotFound,
@@ -69,6 +71,7 @@ __all__ = [
     "Attempt",
     "AttemptState",
     "Client",
+    "Conflict",
     "Dataset",
     "DestinationNotEmpty",
     "DownloadError",
@@ -84,6 +87,7 @@ __all__ = [
     "JobFailed",
     "JobState",
     "JobUpdate",
+    "LimitExceeded",
     "MetricPoint",
     "ModelSize",
     "MvpruneError",

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-import re
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mvprune import _convert, _spec, _watch
+from mvprune import _convert, _endpoint, _spec, _watch
 from mvprune._exceptions import (
     FailedPrecondition,
-    FieldViolation,
-    InvalidArgument,
     JobCancelled,
     JobFailed,
     WaitTimeout,
 )
 from mvprune._models import Artifact, Attempt, Job, JobEvent, JobState, JobUpdate, MetricPoint
+from mvprune._names import is_artifact, job_name
+from mvprune._pages import PAGE, pages
 from mvprune._transport import DeadlinePassed, Transport
 from mvprune.v1 import artifact_pb2, job_pb2
 
-DEFAULT_ADDRESS = "127.0.0.1:7070"
-_PAGE = 500
-_ARTIFACT = re.compile(r"projects/[^/]+/artifacts/[0-9a-f]{64}")
-_JOB = re.compile(r"projects/[^/]+/jobs/[^/]+")
+if TYPE_CHECKING:
+    from mvprune._admin import Admin
 
 
 class Client:
@@ -42,15 +39,34 @@ class Client:
     ServerUnreachable and RequestRefused. A client may be shared by threads.
 
     Args:
-        address: host:port; default MVPRUNE_ADDRESS, else 127.0.0.1:7070.
-        project: the project of jobs that are given by id alone.
+        address: host:port, or grpcs://host:port for TLS; default MVPRUNE_ADDRESS, else that of a server on this
+            machine, else 127.0.0.1:7070.
+        project: the project of jobs that are given by id alone; default MVPRUNE_PROJECT, else "default".
         timeout: seconds that one call may take. Streams, waiting and downloads have no limit but their own.
+        token: an API token; default what is in `token_file`, else MVPRUNE_TOKEN, else, for a server on this machine,
+            the operator's token that it wrote to its home folder.
+        ca_cert: file with who vouches for the server; default MVPRUNE_CA_CERT, else whoever this machine trusts.
+        insecure: send the token without TLS to another machine.
+
+    Raises:
+        InvalidArgument: the address is malformed, a file cannot be read, or the token would go out unprotected.
     """
 
-    def __init__(self, address: str | None = None, *, project: str = "default", timeout: float = 30.0) -> None:
-        self.address = address or os.environ.get("MVPRUNE_ADDRESS") or DEFAULT_ADDRESS
-        self.project = project
-        self._transport = Transport(self.address, timeout)
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        project: str | None = None,
+        timeout: float = 30.0,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        ca_cert: str | os.PathLike[str] | None = None,
+        insecure: bool = False,
+    ) -> None:
+        endpoint = _endpoint.find(address, token=token, token_file=token_file, ca_cert=ca_cert, insecure=insecure)
+        self.address = endpoint.address
+        self.project = project or os.environ.get("MVPRUNE_PROJECT") or "default"
+        self._transport = Transport(endpoint, timeout)
 
     def __enter__(self) -> Client:
         return self
@@ -104,9 +120,17 @@ class Client:
         cpus: float | None = None,
         memory_bytes: int | None = None,
         max_attempts: int | None = None,
+        priority: int | None = None,
+        max_runtime: float | None = None,
+        max_queue_time: float | None = None,
+        start_timeout: float | None = None,
+        checkpoint_interval: float | None = None,
+        retention: float | None = None,
+        allow_smaller_batch: bool | None = None,
         display_name: str = "",
         labels: Mapping[str, str] | None = None,
         request_id: str = "",
+        run_id: str = "",
         validate_only: bool = False,
         **method_options: float | str | None,
     ) -> Job:
@@ -131,7 +155,13 @@ class Client:
             evaluate_every: steps; what patience (evaluations without a better one, at the final density, after which
                 it stops) and keep_best (the best evaluated model is the result) need.
             gpus, cpus, memory_bytes: resources of one attempt.
+            priority: -100 to 100; each point counts as ten minutes in the queue.
+            max_runtime, max_queue_time: seconds that it may run in all, and wait at a stretch, before it FAILS.
+            start_timeout, checkpoint_interval: seconds that an attempt may take to start; between checkpoints.
+            retention: seconds from its end until the job, its logs and its artifact are deleted.
+            allow_smaller_batch: after OUT_OF_MEMORY, try again with batches cut into more passes.
             request_id: a repeated call with the same id and content returns the same job; default: a new one.
+            run_id: in place of a request_id: the same call in the same run (of a CI system, say) returns the same job.
             validate_only: check and fill in, start nothing.
             method_options: options of the method, of those that it has: warmup and cooldown (fractions of all steps),
                 shape, selection, score_learning_rate, initial_scores, penalty, when.
@@ -179,24 +209,45 @@ class Client:
                 "keep_best": keep_best,
             },
         )
-        policy = _spec.execution_policy(gpus=gpus, cpus=cpus, memory_bytes=memory_bytes, max_attempts=max_attempts)
+        policy = _spec.execution_policy(
+            resources={"gpus": gpus, "cpus": cpus, "memory_bytes": memory_bytes},
+            limits={
+                "max_attempts": max_attempts,
+                "priority": priority,
+                "max_runtime": max_runtime,
+                "max_queue_time": max_queue_time,
+                "start_timeout": start_timeout,
+                "checkpoint_interval": checkpoint_interval,
+                "retention": retention,
+                "allow_smaller_batch": allow_smaller_batch,
+            },
+        )
         request = job_pb2.CreateJobRequest(
             parent=self._parent,
             job=job_pb2.Job(display_name=display_name, spec=spec, policy=policy, labels=labels),
-            request_id=request_id or secrets.token_hex(16),  # always one: what makes a repeated call harmless
             validate_only=validate_only,
         )
+        request.request_id = request_id or _spec.request_id(request, run_id)
         return _convert.job(self._transport.call(self._transport.jobs.CreateJob, request), self)
 
     def get(self, job: str | Job) -> Job:
         """The job as it is now."""
         return self._job(self._transport.jobs.GetJob, job_pb2.GetJobRequest(name=self._name(job)))
 
-    def list(self, *, limit: int | None = None) -> Iterator[Job]:
-        """The project's jobs, newest first, at most `limit`; pages are fetched as they are needed."""
-        request = job_pb2.ListJobsRequest(parent=self._parent)
-        pages = self._pages(self._transport.jobs.ListJobs, request, min(_PAGE, limit or _PAGE))
-        messages = (message for page in pages for message in page.jobs)
+    def list(self, *, filter: str = "", order_by: str = "", limit: int | None = None) -> Iterator[Job]:
+        """The project's jobs, at most `limit`; pages are fetched as they are needed.
+
+        Args:
+            filter: such as 'state = RUNNING AND (task = "squad" OR labels.team = "search")'; the fields are state,
+                task, model, method, display_name, creator, priority, create_time, end_time and labels.KEY.
+            order_by: create_time, state, task or model, with " desc" for descending; default: newest first.
+
+        Raises:
+            InvalidArgument: the filter or the order is malformed; says where.
+        """
+        request = job_pb2.ListJobsRequest(parent=self._parent, filter=filter, order_by=order_by)
+        found = pages(self._transport, self._transport.jobs.ListJobs, request, min(PAGE, limit or PAGE))
+        messages = (message for page in found for message in page.jobs)
         for message in itertools.islice(messages, limit):
             yield _convert.job(message, self)
 
@@ -240,36 +291,51 @@ class Client:
         """The log of the current attempt, in pieces; with `follow`, until the job has ended."""
         return _watch.logs(self._transport, self._name(job), follow)
 
-    def cancel(self, job: str | Job, reason: str = "") -> Job:
-        """Asks for cancellation; a job that is cancelled already stays so."""
-        return self._job(self._transport.jobs.CancelJob, job_pb2.CancelJobRequest(name=self._name(job), reason=reason))
+    def cancel(self, job: str | Job, reason: str = "", *, etag: str = "") -> Job:
+        """Asks for cancellation; a job that is cancelled already stays so. With `etag`, Conflict if it has changed."""
+        request = job_pb2.CancelJobRequest(name=self._name(job), reason=reason, etag=etag)
+        return self._job(self._transport.jobs.CancelJob, request, repeatable=not etag)
 
-    def retry(self, job: str | Job) -> Job:
-        """Puts a FAILED or CANCELLED job back in the queue. Raises FailedPrecondition for others."""
-        request = job_pb2.RetryJobRequest(name=self._name(job))
+    def retry(self, job: str | Job, *, from_scratch: bool = False, etag: str = "") -> Job:
+        """Puts a FAILED or CANCELLED job back in the queue, to go on from its last checkpoint.
+
+        Args:
+            from_scratch: forget the checkpoints.
+            etag: the job must still be at it.
+
+        Raises:
+            FailedPrecondition: the job is live, or SUCCEEDED.
+            Conflict: it is no longer at `etag`.
+        """
+        request = job_pb2.RetryJobRequest(name=self._name(job), from_scratch=from_scratch, etag=etag)
         return self._job(self._transport.jobs.RetryJob, request, repeatable=False)
 
-    def delete(self, job: str | Job, *, allow_missing: bool = False) -> None:
-        """Deletes a job that has ended, with logs and metrics; its artifact stays. FailedPrecondition if it is live."""
-        request = job_pb2.DeleteJobRequest(name=self._name(job), allow_missing=allow_missing)
+    def delete(self, job: str | Job, *, allow_missing: bool = False, etag: str = "") -> None:
+        """Deletes a job that has ended, with logs and metrics; its artifact stays.
+
+        Raises:
+            FailedPrecondition: the job is live.
+            Conflict: it is no longer at `etag`.
+        """
+        request = job_pb2.DeleteJobRequest(name=self._name(job), allow_missing=allow_missing, etag=etag)
         self._transport.call(self._transport.jobs.DeleteJob, request, repeatable=allow_missing)
 
     def events(self, job: str | Job) -> Iterator[JobEvent]:
         """The audit trail, oldest first."""
         request = job_pb2.ListJobEventsRequest(parent=self._name(job))
-        for page in self._pages(self._transport.jobs.ListJobEvents, request):
+        for page in pages(self._transport, self._transport.jobs.ListJobEvents, request):
             yield from map(_convert.event, page.events)
 
     def attempts(self, job: str | Job) -> Iterator[Attempt]:
         """The attempts, oldest first."""
         request = job_pb2.ListAttemptsRequest(parent=self._name(job))
-        for page in self._pages(self._transport.jobs.ListAttempts, request):
+        for page in pages(self._transport, self._transport.jobs.ListAttempts, request):
             yield from map(_convert.attempt, page.attempts)
 
     def metrics(self, job: str | Job) -> Iterator[MetricPoint]:
         """The recorded values, in the order of their arrival."""
         request = job_pb2.ListMetricsRequest(parent=self._name(job))
-        for page in self._pages(self._transport.jobs.ListMetrics, request):
+        for page in pages(self._transport, self._transport.jobs.ListMetrics, request):
             yield from map(_convert.metric, page.points)
 
     def artifact(self, job: str | Job) -> Artifact:
@@ -278,17 +344,14 @@ class Client:
         Raises:
             JobFailed, JobCancelled, FailedPrecondition: the job has none, or none yet.
         """
-        if isinstance(job, str) and _ARTIFACT.fullmatch(job):
+        if isinstance(job, str) and is_artifact(job):
             name = job
         else:
             found = self.get(job)
             _raise_if_lost(found)
             if not found.artifact:
-                raise FailedPrecondition(
-                    f"job {found.id} is {found.state} and has no artifact yet: wait for it",
-                    code="FAILED_PRECONDITION",
-                    reason="NO_ARTIFACT_YET",
-                )
+                text = f"job {found.id} is {found.state} and has no artifact yet: wait for it"
+                raise FailedPrecondition(text, code="FAILED_PRECONDITION", reason="NO_ARTIFACT_YET")
             name = found.artifact
         request = artifact_pb2.GetArtifactRequest(name=name)
         return _convert.artifact(self._transport.call(self._transport.artifacts.GetArtifact, request))
@@ -320,31 +383,22 @@ class Client:
         artifact = job if isinstance(job, Artifact) else self.artifact(job)
         return _download.download(self._transport, artifact, Path(directory), on_progress or (lambda done, total: None))
 
+    @functools.cached_property
+    def admin(self) -> Admin:
+        """Tokens and projects."""
+        from mvprune._admin import Admin  # few need it
+
+        return Admin(self._transport)
+
     @property
     def _parent(self) -> str:
         return f"projects/{self.project}"
 
     def _name(self, job: str | Job) -> str:
-        if isinstance(job, Job):
-            return job.name
-        if _JOB.fullmatch(job):
-            return job
-        if not job or "/" in job:
-            description = f"got {job!r}; allowed: a job's id or its name, projects/PROJECT/jobs/JOB"
-            raise InvalidArgument(violations=[FieldViolation("job", description)])
-        return f"{self._parent}/jobs/{job}"
+        return job_name(job, self.project)
 
     def _job(self, method: Any, request: Any, *, repeatable: bool = True) -> Job:
         return _convert.job(self._transport.call(method, request, repeatable=repeatable), self)
-
-    def _pages(self, method: Any, request: Any, page_size: int = _PAGE) -> Iterator[Any]:
-        request.page_size = page_size
-        while True:
-            page = self._transport.call(method, request)
-            yield page
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
 
 def _raise_if_lost(job: Job) -> None:

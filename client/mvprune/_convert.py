@@ -38,11 +38,13 @@ def job(message: job_pb2.Job, client: Client) -> models.Job:
         artifact=message.artifact,
         failure=_failure(message),
         metrics=dict(message.metrics),
-        create_time=_time(message, "create_time"),
-        start_time=_time(message, "start_time"),
-        end_time=_time(message, "end_time"),
-        update_time=_time(message, "update_time"),
+        creator=message.creator,
+        create_time=time_of(message, "create_time"),
+        start_time=time_of(message, "start_time"),
+        end_time=time_of(message, "end_time"),
+        update_time=time_of(message, "update_time"),
         etag=message.etag,
+        expire_time=time_of(message, "expire_time"),
         client=client,
     )
 
@@ -61,7 +63,7 @@ def event(message: job_pb2.JobEvent) -> models.JobEvent:
     """One entry of the audit trail."""
     return models.JobEvent(
         sequence=message.sequence,
-        time=_time(message, "time"),
+        time=time_of(message, "time"),
         type=message.type,
         actor=message.actor,
         from_state=_job_state(message.from_state),
@@ -78,10 +80,10 @@ def attempt(message: job_pb2.Attempt) -> models.Attempt:
         executor_ref=message.executor_ref,
         node=message.node,
         failure=_failure(message),
-        create_time=_time(message, "create_time"),
-        start_time=_time(message, "start_time"),
-        end_time=_time(message, "end_time"),
-        last_heartbeat_time=_time(message, "last_heartbeat_time"),
+        create_time=time_of(message, "create_time"),
+        start_time=time_of(message, "start_time"),
+        end_time=time_of(message, "end_time"),
+        last_heartbeat_time=time_of(message, "last_heartbeat_time"),
     )
 
 
@@ -91,7 +93,7 @@ def metric(message: job_pb2.MetricPoint) -> models.MetricPoint:
         metric=message.metric,
         step=message.step,
         value=message.value,
-        time=_time(message, "time"),
+        time=time_of(message, "time"),
         attempt=message.attempt,
     )
 
@@ -107,7 +109,8 @@ def artifact(message: artifact_pb2.Artifact) -> models.Artifact:
         metrics=dict(message.metrics),
         primary_metric=message.primary_metric,
         accounting=_same_fields(models.Accounting, message.accounting),
-        create_time=_time(message, "create_time"),
+        create_time=time_of(message, "create_time"),
+        expire_time=time_of(message, "expire_time"),
     )
 
 
@@ -160,7 +163,13 @@ def _policy(message: job_pb2.ExecutionPolicy) -> models.Policy:
         cpus=resources.cpus if resources.HasField("cpus") else None,
         memory_bytes=resources.memory_bytes if resources.HasField("memory_bytes") else None,
         max_attempts=message.max_attempts,
-        start_timeout=_seconds(message.start_timeout) if message.HasField("start_timeout") else None,
+        start_timeout=seconds_of(message, "start_timeout"),
+        priority=message.priority,
+        max_runtime=seconds_of(message, "max_runtime"),
+        max_queue_time=seconds_of(message, "max_queue_time"),
+        allow_smaller_batch=message.allow_smaller_batch,
+        retention=seconds_of(message, "retention"),
+        checkpoint_interval=seconds_of(message, "checkpoint_interval"),
     )
 
 
@@ -171,7 +180,7 @@ def _progress(message: job_pb2.Progress) -> models.Progress:
         total_steps=message.total_steps,
         density=message.density,
         loss=message.loss if message.HasField("loss") else None,
-        eta=_seconds(message.eta) if message.HasField("eta") else None,
+        eta=seconds_of(message, "eta"),
     )
 
 
@@ -202,12 +211,17 @@ def _same_fields(kind: type[_T], message: Message) -> _T:
     return kind(**values)
 
 
-def _time(message: Message, field: str) -> datetime | None:
+def time_of(message: Message, field: str) -> datetime | None:
+    """The time in a field, None where it is unset."""
     if not message.HasField(field):
         return None
     value: Timestamp = getattr(message, field)
     return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
 
 
-def _seconds(value: Duration) -> float:
+def seconds_of(message: Message, field: str) -> float | None:
+    """The duration in a field, None where it is unset."""
+    if not message.HasField(field):
+        return None
+    value: Duration = getattr(message, field)
     return value.seconds + value.nanos / 1e9

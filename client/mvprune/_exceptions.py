@@ -5,9 +5,11 @@ MvpruneError
 ├── RequestRefused             the server said no: .code, .reason
 │   ├── InvalidArgument        .violations name the fields
 │   ├── NotFound
-│   ├── NotAuthorised
+│   ├── NotAuthorised          no token or a bad one, or one that may not do this
 │   ├── AlreadyExists
 │   ├── FailedPrecondition     right call, wrong moment
+│   ├── Conflict               it was changed meanwhile
+│   ├── LimitExceeded          a quota, or too many calls
 │   └── ServerError            the server's own fault
 ├── JobError                   the work ended badly: .job
 │   ├── JobFailed              .job.failure says why
@@ -78,7 +80,7 @@ class NotFound(RequestRefused):
 
 
 class NotAuthorised(RequestRefused):
-    """The caller may not do this."""
+    """The caller is not known (code UNAUTHENTICATED), or may not do this (code PERMISSION_DENIED)."""
 
 
 class AlreadyExists(RequestRefused):
@@ -87,6 +89,14 @@ class AlreadyExists(RequestRefused):
 
 class FailedPrecondition(RequestRefused):
     """The resource is not in a state that allows this."""
+
+
+class Conflict(RequestRefused):
+    """The resource was changed meanwhile: read it again. Reason ETAG_MISMATCH: it is no longer at the given etag."""
+
+
+class LimitExceeded(RequestRefused):
+    """A quota is used up (reason QUOTA_EXCEEDED), or calls came too fast for too long (reason RATE_LIMITED)."""
 
 
 class ServerError(RequestRefused):

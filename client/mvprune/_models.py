@@ -129,13 +129,27 @@ class Spec:
 
 @dataclass(frozen=True)
 class Policy:
-    """How a job is run; None: the server's default."""
+    """How a job is run; durations are seconds, None: the server's default.
+
+    Attributes:
+        priority: -100 to 100; each point counts as ten minutes in the queue.
+        max_runtime: of all attempts together; None: no limit.
+        max_queue_time: in the queue at a stretch; None: no limit.
+        allow_smaller_batch: whether batches are cut into more passes after OUT_OF_MEMORY.
+        retention: from the end until the job and its artifact are deleted; None: never.
+    """
 
     gpus: float | None
     cpus: float | None
     memory_bytes: int | None
     max_attempts: int
     start_timeout: float | None
+    priority: int
+    max_runtime: float | None
+    max_queue_time: float | None
+    allow_smaller_batch: bool
+    retention: float | None
+    checkpoint_interval: float | None
 
 
 @dataclass(frozen=True)
@@ -179,6 +193,10 @@ class Job:
     """A compression job, as it was when the server answered.
 
     Its methods ask the server again; the object itself never changes.
+
+    Attributes:
+        creator: who submitted it: the id of an API token, or "local".
+        expire_time: when it is deleted; None while it goes on, and where it is kept.
     """
 
     name: str
@@ -195,11 +213,13 @@ class Job:
     artifact: str
     failure: Failure | None
     metrics: Mapping[str, float]
+    creator: str
     create_time: datetime | None
     start_time: datetime | None
     end_time: datetime | None
     update_time: datetime | None
     etag: str
+    expire_time: datetime | None
     client: InitVar[Client]
 
     def __post_init__(self, client: Client) -> None:
@@ -235,9 +255,9 @@ class Job:
         """Asks for cancellation: see `Client.cancel`."""
         return self._server.cancel(self.name, reason)
 
-    def retry(self) -> Job:
+    def retry(self, *, from_scratch: bool = False) -> Job:
         """Puts the job back in the queue: see `Client.retry`."""
-        return self._server.retry(self.name)
+        return self._server.retry(self.name, from_scratch=from_scratch)
 
     def delete(self) -> None:
         """Deletes the job: see `Client.delete`."""
@@ -338,6 +358,7 @@ class Artifact:
     Attributes:
         metrics: eval/…, dense/… and delta/… of every metric of the task.
         primary_metric: the metric's name without prefix, e.g. "accuracy".
+        expire_time: when it is deleted; None: it is kept.
     """
 
     name: str
@@ -349,6 +370,7 @@ class Artifact:
     primary_metric: str
     accounting: Accounting
     create_time: datetime | None
+    expire_time: datetime | None
 
     @property
     def sha256(self) -> str:

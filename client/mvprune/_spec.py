@@ -6,7 +6,9 @@ method added to the `oneof` is known here without another word.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,21 +119,27 @@ def compression_spec(
     return spec
 
 
-def execution_policy(
-    *, gpus: float | None, cpus: float | None, memory_bytes: int | None, max_attempts: int | None
-) -> job_pb2.ExecutionPolicy:
-    """The policy of a job. Options that are None stay unset.
+def execution_policy(*, resources: Mapping[str, Option], limits: Mapping[str, Option]) -> job_pb2.ExecutionPolicy:
+    """The policy of a job; durations are seconds. Options that are None stay unset.
 
     Raises:
         InvalidArgument: a value of the wrong type.
     """
     policy = job_pb2.ExecutionPolicy()
-    for name, value in {"gpus": gpus, "cpus": cpus, "memory_bytes": memory_bytes}.items():
+    for name, value in resources.items():
         if value is not None:
             _set(policy.resources, name, value, f"job.policy.resources.{name}")
-    if max_attempts is not None:
-        _set(policy, "max_attempts", max_attempts, "job.policy.max_attempts")
+    for name, value in limits.items():
+        if value is not None:
+            _set(policy, name, value, f"job.policy.{name}")
     return policy
+
+
+def request_id(request: job_pb2.CreateJobRequest, run_id: str) -> str:
+    """The same for the same request in the same run, and for no other; one of its own where there is no run."""
+    if not run_id:
+        return secrets.token_hex(16)
+    return hashlib.sha256(run_id.encode() + b"\0" + request.SerializeToString(deterministic=True)).hexdigest()
 
 
 def _set_teacher(spec: job_pb2.CompressionSpec, teacher: str | os.PathLike[str] | Job) -> None:
@@ -173,8 +181,11 @@ def _set(message: Message, name: str, value: Any, field: str) -> None:
         setattr(message, name, words[value])
         return
     try:
-        setattr(message, name, value)
-    except (TypeError, ValueError):
+        if kind.message_type is not None:
+            getattr(message, name).FromNanoseconds(round(value * 1e9))
+        else:
+            setattr(message, name, value)
+    except (TypeError, ValueError, OverflowError):
         raise _invalid(field, value, _ALLOWED.get(kind.cpp_type, "a number")) from None
 
 
@@ -183,6 +194,7 @@ _ALLOWED = {
     FieldDescriptor.CPPTYPE_INT64: "a whole number that fits",
     FieldDescriptor.CPPTYPE_BOOL: "true or false",
     FieldDescriptor.CPPTYPE_STRING: "text",
+    FieldDescriptor.CPPTYPE_MESSAGE: "a number of seconds",
 }
 
 

@@ -1,25 +1,28 @@
 """The channel: addresses, deadlines, retries, errors. The one module that calls gRPC.
 
-A call is repeated only when nothing answers (UNAVAILABLE) and repeating it does no harm. A stream that breaks is
-opened again by its caller's cursor, so nothing is lost or seen twice.
+A call is repeated when nothing answers (UNAVAILABLE) and repeating it does no harm, and when the server says that it
+was too early (RESOURCE_EXHAUSTED with RetryInfo). A stream that breaks is opened again by its caller's cursor, so
+nothing is lost or seen twice.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import random
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.experimental
 
+from mvprune._endpoint import Endpoint, is_loopback, read
 from mvprune._exceptions import (
     AlreadyExists,
+    Conflict,
     FailedPrecondition,
     FieldViolation,
     InvalidArgument,
+    LimitExceeded,
     MvpruneError,
     NotAuthorised,
     NotFound,
@@ -27,11 +30,12 @@ from mvprune._exceptions import (
     ServerError,
     ServerUnreachable,
 )
-from mvprune.v1 import artifact_pb2_grpc, job_pb2_grpc
+from mvprune.v1 import admin_pb2_grpc, artifact_pb2_grpc, job_pb2_grpc
 
 CONNECT_SECONDS = 2.0  # how long a server that never answered is tried
 RECONNECT_SECONDS = 60.0  # how long one that did answer is: time enough for its restart
 _FIRST_DELAY, _LAST_DELAY = 0.1, 5.0
+_EARLY_TRIES, _LONGEST_EARLY = 10, 60.0  # calls that came too early: how often they are repeated, and after how long
 _STATUS = grpc.StatusCode
 _CUT = (_STATUS.UNAVAILABLE, _STATUS.DEADLINE_EXCEEDED, _STATUS.CANCELLED)  # how a stream looks when its server goes
 _REFUSALS: dict[Any, type[RequestRefused]] = {
@@ -42,7 +46,8 @@ _REFUSALS: dict[Any, type[RequestRefused]] = {
     _STATUS.PERMISSION_DENIED: NotAuthorised,
     _STATUS.ALREADY_EXISTS: AlreadyExists,
     _STATUS.FAILED_PRECONDITION: FailedPrecondition,
-    _STATUS.ABORTED: FailedPrecondition,
+    _STATUS.ABORTED: Conflict,
+    _STATUS.RESOURCE_EXHAUSTED: LimitExceeded,
 }
 
 
@@ -55,12 +60,18 @@ class Patience:
 
     def __init__(self) -> None:
         self._delay = _FIRST_DELAY
-        self._until: float | None = time.monotonic() + CONNECT_SECONDS
+        self._started = time.monotonic()
+        self._until: float | None = self._started + CONNECT_SECONDS
 
     def renew(self) -> None:
         """Something answered: the next failure starts over, with the longer limit."""
         self._delay = _FIRST_DELAY
         self._until = None
+
+    def extend(self) -> None:
+        """The server answered, though only that it cannot serve now: the longer limit, from the beginning on."""
+        if self._until is not None:
+            self._until = max(self._until, self._started + RECONNECT_SECONDS)
 
     def sleep_or_raise(self, error: MvpruneError) -> None:
         """Sleeps before the next try. Raises `error` once the limit is reached."""
@@ -73,34 +84,37 @@ class Patience:
         self._delay = min(2 * self._delay, _LAST_DELAY)
 
 
+class _Early:
+    """Calls that the server refused because they came too early, with the time when they will not."""
+
+    def __init__(self) -> None:
+        self._tries = 0
+
+    def sleep(self, told: _Told) -> bool:
+        """Sleeps as long as the server says, and a little more, lest all come back at once. False: enough of it."""
+        if told.retry_seconds is None or told.retry_seconds > _LONGEST_EARLY or self._tries == _EARLY_TRIES:
+            return False
+        self._tries += 1
+        time.sleep(told.retry_seconds * random.uniform(1.0, 1.2))  # noqa: S311
+        return True
+
+
 class Transport:
     """A channel to one server.
 
     Args:
-        address: host:port.
+        endpoint: the server, and what is shown to it.
         timeout: seconds that one call may take.
     """
 
-    def __init__(self, address: str, timeout: float) -> None:
-        self.address = address
+    def __init__(self, endpoint: Endpoint, timeout: float) -> None:
+        self.address = endpoint.address
         self._timeout = timeout
-        self._channel = grpc.insecure_channel(
-            address,
-            options=[
-                ("grpc.enable_retries", 0),
-                # Streams without a thread of gRPC's: with one, Ctrl-C in a bad moment leaves close() waiting for ever.
-                (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
-                # The connect timeout: without it a host that drops packets is waited for 20 s.
-                ("grpc.min_reconnect_backoff_ms", int(1000 * CONNECT_SECONDS)),
-                ("grpc.initial_reconnect_backoff_ms", int(1000 * _FIRST_DELAY)),
-                ("grpc.max_reconnect_backoff_ms", int(1000 * _LAST_DELAY)),
-                # Finds a dead connection under a silent stream. More often than every 300 s, servers take for abuse.
-                ("grpc.keepalive_time_ms", 330_000),
-                ("grpc.enable_http_proxy", int(not is_loopback(address.rpartition(":")[0]))),
-            ],
-        )
-        self.jobs = job_pb2_grpc.JobServiceStub(self._channel)
-        self.artifacts = artifact_pb2_grpc.ArtifactServiceStub(self._channel)
+        self._channel = _channel(endpoint)
+        metadata = (("authorization", f"Bearer {endpoint.token}"),) if endpoint.token else ()
+        self.jobs = _showing(metadata, job_pb2_grpc.JobServiceStub(self._channel))
+        self.artifacts = _showing(metadata, artifact_pb2_grpc.ArtifactServiceStub(self._channel))
+        self.admin = _showing(metadata, admin_pb2_grpc.AdminServiceStub(self._channel))
 
     def close(self) -> None:
         """Closes the channel; streams that are open end."""
@@ -116,12 +130,15 @@ class Transport:
             ServerUnreachable: nothing answers, or not within the timeout.
             RequestRefused: the server answered with an error.
         """
-        patience = Patience()
+        patience, early = Patience(), _Early()
         while True:
             try:
                 return method(request, timeout=self._timeout)
             except grpc.RpcError as error:
-                failure = self._failure(error)
+                told = _told(error)
+                failure = self._failure(error, told)
+                if error.code() is _STATUS.RESOURCE_EXHAUSTED and early.sleep(told):
+                    continue
                 if not repeatable or error.code() is not _STATUS.UNAVAILABLE:
                     raise failure from None
                 patience.sleep_or_raise(failure)
@@ -147,7 +164,7 @@ class Transport:
             ServerUnreachable: nothing answered for too long.
             RequestRefused: the server answered with an error.
         """
-        patience = Patience()
+        patience, early = Patience(), _Early()
         while True:
             limits = [limit for limit in (stall_seconds, deadline and deadline - time.monotonic()) if limit is not None]
             opened = time.monotonic()
@@ -160,9 +177,14 @@ class Transport:
                         return
                 failure: MvpruneError = ServerUnreachable(f"the server at {self.address} cut the connection")
             except grpc.RpcError as error:
-                failure = self._failure(error)
+                told = _told(error)
+                failure = self._failure(error, told)
+                if error.code() is _STATUS.RESOURCE_EXHAUSTED and early.sleep(told):
+                    continue
                 if error.code() not in _CUT:
                     raise failure from None
+                if told.reason:
+                    patience.extend()
             finally:
                 call.cancel()
             if deadline is not None and time.monotonic() >= deadline:
@@ -171,41 +193,74 @@ class Transport:
                 patience.renew()  # it was connected, only silent
             patience.sleep_or_raise(failure)
 
-    def _failure(self, error: grpc.RpcError) -> MvpruneError:
+    def _failure(self, error: grpc.RpcError, told: _Told) -> MvpruneError:
         code, details = error.code(), error.details() or "no details given"
-        reason, violations = _status_details(error)
         if code is _STATUS.UNAVAILABLE:
-            if reason:  # the server itself said it: something behind it is away
+            if told.reason:  # the server itself said it: something behind it is away
                 return ServerUnreachable(f"the server at {self.address} is not available now: {details}")
             return ServerUnreachable(f"no server answers at {self.address} ({details.rpartition(': ')[2]})")
         if code is _STATUS.DEADLINE_EXCEEDED:
             return ServerUnreachable(f"the server at {self.address} did not answer within {self._timeout:g} s")
         kind = _REFUSALS.get(code, ServerError)
         if issubclass(kind, InvalidArgument):
-            return kind(details, code=code.name, reason=reason, violations=violations)
-        return kind(details, code=code.name, reason=reason)
+            return kind(details, code=code.name, reason=told.reason, violations=told.violations)
+        return kind(details, code=code.name, reason=told.reason)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, where no proxy can help."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+def _channel(endpoint: Endpoint) -> grpc.Channel:
+    options = [
+        ("grpc.enable_retries", 0),
+        # Streams without a thread of gRPC's: with one, Ctrl-C in a bad moment leaves close() waiting for ever.
+        (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
+        # The connect timeout: without it a host that drops packets is waited for 20 s.
+        ("grpc.min_reconnect_backoff_ms", int(1000 * CONNECT_SECONDS)),
+        ("grpc.initial_reconnect_backoff_ms", int(1000 * _FIRST_DELAY)),
+        ("grpc.max_reconnect_backoff_ms", int(500 * CONNECT_SECONDS)),  # below the patience of a call
+        # Finds a dead connection under a silent stream. More often than every 300 s, servers take for abuse.
+        ("grpc.keepalive_time_ms", 330_000),
+        ("grpc.enable_http_proxy", int(not is_loopback(endpoint.address.rpartition(":")[0]))),
+    ]
+    if not endpoint.tls:
+        return grpc.insecure_channel(endpoint.address, options)
+    files = ((endpoint.ca_cert, "ca_cert"), (endpoint.client_key, "client_key"), (endpoint.client_cert, "client_cert"))
+    credentials = grpc.ssl_channel_credentials(*(path and read(path, name) for path, name in files))
+    return grpc.secure_channel(endpoint.address, credentials, options)
 
 
-def _status_details(error: grpc.RpcError) -> tuple[str, list[FieldViolation]]:
-    """ErrorInfo.reason and BadRequest.field_violations of the google.rpc.Status that came with an error."""
+def _showing(metadata: tuple[tuple[str, str], ...], stub: Any) -> Any:
+    """The stub, with `metadata` in all its calls."""
+
+    def with_metadata(method: Any) -> Any:
+        # A closure, because it has no repr() that tells the token.
+        return lambda request, timeout=None: method(request, timeout=timeout, metadata=metadata)
+
+    for name, method in vars(stub).items():
+        setattr(stub, name, with_metadata(method))
+    return stub
+
+
+class _Told(NamedTuple):
+    """What came with an error: ErrorInfo, BadRequest and RetryInfo of its google.rpc.Status."""
+
+    reason: str = ""
+    violations: tuple[FieldViolation, ...] = ()
+    retry_seconds: float | None = None
+
+
+def _told(error: grpc.RpcError) -> _Told:
     packed = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
     if packed is None:
-        return "", []
+        return _Told()
     from google.rpc import error_details_pb2, status_pb2
 
-    reason, violations = "", []
+    told = _Told()
     for detail in status_pb2.Status.FromString(packed).details:
-        info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+        info, bad, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
         if detail.Unpack(info):
-            reason = info.reason
+            told = told._replace(reason=info.reason)
         elif detail.Unpack(bad):
-            violations = [FieldViolation(one.field, one.description) for one in bad.field_violations]
-    return reason, violations
+            violations = tuple(FieldViolation(one.field, one.description) for one in bad.field_violations)
+            told = told._replace(violations=violations)
+        elif detail.Unpack(retry):
+            told = told._replace(retry_seconds=retry.retry_delay.ToNanoseconds() / 1e9)
+    return told

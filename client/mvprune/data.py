@@ -61,6 +61,11 @@ class TaskFiles:
     validation: Path
     more_validation: Mapping[str, Path] = field(default_factory=dict)
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All of them."""
+        return (self.train, self.validation, *self.more_validation.values())
+
 
 def load_files(
     task: Task,

@@ -1,7 +1,8 @@
 """What a client may point at: folders and files under configured roots, and names on the Hugging Face hub.
 
 A reference is text from outside. A path is honoured only where it, symbolic links followed, lies under an allowed
-root; a model folder is looked into without loading it, and never unpickled.
+root, and a model folder only where that is true of all that is in it; it is looked into without loading it, and never
+unpickled.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from types import MappingProxyType
 from typing import BinaryIO
 
 MAX_LENGTH = 512
+MAX_FILES = 10_000  # of a model folder
 MAX_CONFIG_BYTES = 10_000_000
 MAX_HEADER_BYTES = 100_000_000  # what the safetensors library allows
 MAX_RANK = 64  # what torch allows
 
+_REVISION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,198}[A-Za-z0-9_-])?", re.ASCII)
 _HUB_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?", re.ASCII)
 _FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
 _PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
@@ -147,11 +150,14 @@ def resolve_model(ref: str, roots: Roots) -> Path | HubModel:
     """The model that `ref` names: an absolute path, a folder under the models root by its name, or a hub id.
 
     Raises:
-        InvalidReference: a path outside the roots, a relative path, or a name that the hub does not allow.
+        InvalidReference: a path outside the roots, a folder with a symbolic link that leads outside, a relative path,
+            or a name that the hub does not allow.
     """
     _check_text(ref)
     if ref.startswith("/"):
-        return resolve_path(ref, roots)
+        path = resolve_path(ref, roots)
+        _check_links(path, roots)
+        return path
     if ref.startswith((".", "~")):
         allowed = "an absolute path, a name under the models root or a hub id"
         raise InvalidReference(f"{ref!r} is a relative path; give {allowed}")
@@ -160,8 +166,27 @@ def resolve_model(ref: str, roots: Roots) -> Path | HubModel:
         if folder is not None and _is_folder(folder):
             if not roots.hold(folder):
                 raise _outside(ref, roots)
+            _check_links(folder, roots)
             return folder
     return HubModel(check_hub_id(ref))
+
+
+def check_inside(path: Path, roots: Roots) -> Path:
+    """Where a file that was found in a root really is. Raises InvalidReference if that is outside all roots."""
+    real = _resolved(path)
+    if real is None or not roots.hold(real):
+        raise InvalidReference(
+            f"{str(path)!r} is a symbolic link that leads outside the allowed folders, or in a circle"
+        )
+    return real
+
+
+def check_revision(revision: str) -> str:
+    """`revision`, if it can be a branch, a tag or a commit on the hub. Raises InvalidReference."""
+    if not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision:
+        allowed = "1 to 200 letters, digits, '-', '_', '.' and '/', as in main, v1.0 or a commit's digest"
+        raise InvalidReference(f"{revision[:200]!r} cannot be a branch, a tag or a commit ({allowed})")
+    return revision
 
 
 def check_hub_id(ref: str) -> str:
@@ -214,6 +239,8 @@ def _check_text(ref: str) -> None:
         raise InvalidReference(f"{ref[:40]!r}… has {len(ref):,} characters; at most {MAX_LENGTH} are allowed")
     if not ref.isprintable():
         raise InvalidReference(f"{ref!r} holds control or unprintable characters")
+    if "://" in ref:
+        raise InvalidReference(f"{ref!r} is a URL, and none is read; allowed: folders and files of the server, hub ids")
 
 
 def _resolved(path: Path) -> Path | None:
@@ -221,6 +248,28 @@ def _resolved(path: Path) -> Path | None:
         return path.resolve()
     except (OSError, RuntimeError):  # a loop of symbolic links
         return None
+
+
+def _check_links(folder: Path, roots: Roots) -> None:
+    """Refuses a model folder with a link to outside the roots: whatever is in it may be read."""
+    waiting, seen = [folder], {folder}
+    files = 0
+    while waiting:
+        for path in _entries(waiting.pop()):
+            files += 1
+            if files > MAX_FILES:
+                raise InvalidReference(f"{str(folder)!r} holds more than {MAX_FILES:,} files; it is no model's folder")
+            real = check_inside(path, roots)
+            if real not in seen and _is_folder(real):
+                seen.add(real)
+                waiting.append(real)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:  # no folder, no permission: nothing in it can be read
+        return []
 
 
 def _is_folder(path: Path) -> bool:

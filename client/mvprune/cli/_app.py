@@ -27,15 +27,18 @@ class Command(NamedTuple):
 COMMANDS = {
     "submit": Command("submit", "Submit a compression job."),
     "get": Command("jobs", "Show a job."),
-    "list": Command("jobs", "List jobs, newest first."),
+    "list": Command("jobs", "List jobs."),
     "watch": Command("follow", "Show a job's changes until it ends."),
     "wait": Command("follow", "Wait until a job ends; the exit code tells how."),
     "logs": Command("follow", "Print a job's log."),
     "events": Command("jobs", "Show a job's audit trail."),
+    "attempts": Command("jobs", "Show a job's attempts."),
     "cancel": Command("jobs", "Cancel a job."),
     "retry": Command("jobs", "Put a failed or cancelled job back in the queue."),
     "delete": Command("jobs", "Delete a job that has ended; its artifact stays."),
     "download": Command("download", "Download a job's artifact."),
+    "token": Command("token", "Create, list and revoke API tokens."),
+    "project": Command("project", "List projects, set their quotas."),
     "server": Command("server", "Run the service."),
 }
 

@@ -6,11 +6,13 @@ import sys
 
 from mvprune._exceptions import (
     AlreadyExists,
+    Conflict,
     DestinationNotEmpty,
     FailedPrecondition,
     InvalidArgument,
     JobCancelled,
     JobFailed,
+    LimitExceeded,
     MvpruneError,
     NotAuthorised,
     NotFound,
@@ -18,12 +20,14 @@ from mvprune._exceptions import (
     WaitTimeout,
 )
 from mvprune.cli._exit import ExitCode
-from mvprune.cli._text import clean
+from mvprune.cli._text import advice, clean
 
 _CODES: dict[type[MvpruneError], ExitCode] = {
     InvalidArgument: ExitCode.REFUSED,
     AlreadyExists: ExitCode.REFUSED,
     FailedPrecondition: ExitCode.REFUSED,
+    Conflict: ExitCode.REFUSED,
+    LimitExceeded: ExitCode.REFUSED,
     DestinationNotEmpty: ExitCode.REFUSED,
     JobFailed: ExitCode.FAILED,
     JobCancelled: ExitCode.CANCELLED,
@@ -51,8 +55,10 @@ _OPTION_OF = {
 _SAME_NAME = {
     "accumulation_steps",
     "allow_density_miss",
+    "allow_smaller_batch",
     "alpha",
     "batch_size",
+    "checkpoint_interval",
     "compile",
     "cooldown",
     "cpus",
@@ -60,6 +66,7 @@ _SAME_NAME = {
     "epochs",
     "evaluate_every",
     "exclude",
+    "filter",
     "gpus",
     "gradient_checkpointing",
     "include",
@@ -69,17 +76,23 @@ _SAME_NAME = {
     "learning_rate",
     "max_attempts",
     "max_length",
+    "max_queue_time",
+    "max_runtime",
     "max_steps",
     "method",
     "model",
+    "order_by",
     "patience",
     "penalty",
     "precision",
+    "priority",
     "request_id",
+    "retention",
     "score_learning_rate",
     "seed",
     "selection",
     "shape",
+    "start_timeout",
     "task",
     "teacher",
     "temperature",
@@ -110,6 +123,8 @@ def report(error: MvpruneError) -> ExitCode:
             _line(f"error: {field}{f' ({option})' if option else ''}: {description}")
     else:
         _line(f"error: {error}")
+    if isinstance(error, JobFailed) and advice(error.job):
+        _line(f"hint: {advice(error.job)}")
     if isinstance(error, WaitTimeout):
         _line(f"wait again: mvpctl wait {error.job.id}")
     if isinstance(error, ServerUnreachable):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from mvprune.cli._text import clean, details, size, steps
+from mvprune.cli._text import clean, details, size, state, steps
 
 if TYPE_CHECKING:
     from mvprune._models import Job
@@ -16,7 +16,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 class Lines:
-    """One line when the state or the phase changes, and every few seconds while steps go on.
+    """One line when the state, its reason or the phase changes, and every few seconds while steps go on.
 
     Args:
         stream: where to print.
@@ -33,7 +33,8 @@ class Lines:
     def show(self, job: Job) -> None:
         """A job as it is now."""
         phase = job.progress.phase if job.progress else ""
-        self.line((job.state, phase), "  ".join(filter(None, (_state(job), _steps(job), _details(job)))))
+        text = "  ".join(filter(None, (state(job), _steps(job), _details(job))))
+        self.line((job.state, job.state_reason, phase), text)
 
     def bytes(self, done: int, total: int) -> None:
         """A download as it is now."""
@@ -73,7 +74,7 @@ class Bar:
         progress = job.progress
         self._progress.update(
             self._task,
-            description=_state(job),
+            description=clean(state(job)),
             completed=progress.step if progress else 0,
             total=(progress and progress.total_steps) or None,
             steps=_steps(job),
@@ -110,10 +111,6 @@ def live(stream: TextIO) -> Iterator[Lines | Bar]:
             yield bar
     else:
         yield Lines(stream)
-
-
-def _state(job: Job) -> str:
-    return clean(f"{job.state} ({job.state_reason})" if job.state_reason else job.state)
 
 
 def _steps(job: Job) -> str:

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from mvprune.cli._app import COMMANDS
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mvprune._client import Client
     from mvprune._models import Job
 
+CONNECTION = ("address", "project", "token_file", "ca_cert", "insecure")  # common options, arguments of Client
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _UNITS = {"": 1, "b": 1} | {
     f"{prefix}{suffix}": base ** (power + 1)
     for suffix, base in (("b", 1000), ("ib", 1024))
@@ -39,7 +41,7 @@ def command_parser(name: str, example: str, details: str = "", *, job: bool = Tr
     """
     parser = Parser(
         prog=f"mvpctl {name}",
-        description="\n\n".join(filter(None, (COMMANDS[name].help, details))),
+        description="\n\n".join(filter(None, (COMMANDS[name].help if name in COMMANDS else "", details))),
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -47,7 +49,19 @@ def command_parser(name: str, example: str, details: str = "", *, job: bool = Tr
     if job:
         parser.add_argument("job", metavar="JOB", help="a job's id, or its name projects/P/jobs/J")
     common = parser.add_argument_group("common")
-    common.add_argument("--address", metavar="HOST:PORT", help="default: MVPRUNE_ADDRESS, else 127.0.0.1:7070")
+    common.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        help="or grpcs://HOST:PORT for TLS; default: MVPRUNE_ADDRESS, else a server on this machine, 127.0.0.1:7070",
+    )
+    common.add_argument("--project", metavar="P", help="default: MVPRUNE_PROJECT, else default")
+    common.add_argument(
+        "--token-file", metavar="FILE", help="holds the API token; default: MVPRUNE_TOKEN has the token itself"
+    )
+    common.add_argument(
+        "--ca-cert", metavar="FILE", help="who vouches for the server, PEM; default: MVPRUNE_CA_CERT, else the system's"
+    )
+    common.add_argument("--insecure", action="store_true", help="send the token without TLS to another machine")
     if output:
         common.add_argument(
             "-o", "--output", metavar="FORM", type=one_of("text", "json"), default="text", help="text (default) or json"
@@ -55,11 +69,23 @@ def command_parser(name: str, example: str, details: str = "", *, job: bool = Tr
     return parser
 
 
-def connect(address: str | None) -> Client:
-    """A client; gRPC is imported here and not before."""
+def subcommand(
+    name: str, usage: str, known: Mapping[str, Callable[[Sequence[str]], int | None]], argv: Sequence[str]
+) -> int | None:
+    """Runs the subcommand that the first argument names, or prints `usage`."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage)
+        return None
+    if argv[0] not in known:
+        raise UsageError(f"command: got {argv[0]!r}; allowed: {', '.join(known)}", f"mvpctl {name}")
+    return known[argv[0]](argv[1:])
+
+
+def connect(args: argparse.Namespace) -> Client:
+    """A client for the common options; gRPC is imported here and not before."""
     from mvprune._client import Client
 
-    return Client(address)
+    return Client(**{name: getattr(args, name) for name in CONNECTION})
 
 
 def number(text: str) -> float:
@@ -92,6 +118,14 @@ def memory(text: str) -> int:
     if found is None or found[2] not in _UNITS:
         raise _refused(text, "a number with a unit, such as 8GiB or 500MB")
     return int(float(found[1]) * _UNITS[found[2]])
+
+
+def duration(text: str) -> float:
+    """90s, 15m, 2h, 7d -> seconds."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhd])", text.strip())
+    if found is None:
+        raise _refused(text, "a number with s, m, h or d, such as 90s, 15m, 2h or 7d")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def label(text: str) -> tuple[str, str]:

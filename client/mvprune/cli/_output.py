@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mvprune.cli._text import age, clean, details, keeps, percent, size, steps, timestamp
+from mvprune.cli._text import advice, age, clean, details, keeps, percent, size, state, steps, timestamp
 
 if TYPE_CHECKING:
     from mvprune._models import Artifact, Job
@@ -92,23 +92,26 @@ def print_fields(fields: Sequence[tuple[str, str]]) -> None:
 
 def print_job(job: Job) -> None:
     """All that matters of a job."""
-    reason = f" ({job.state_reason})" if job.state_reason else ""
     live = "" if job.state.is_terminal else "  ".join(filter(None, (steps(job.progress), details(job.progress))))
     print_fields(
         [
             ("job", job.id),
             ("name", job.display_name),
-            ("state", f"{job.state}{reason}"),
+            ("state", state(job)),
             ("progress", live),
             ("failure", f"{job.failure.reason}: {job.failure.message}" if job.failure else ""),
+            ("hint", advice(job)),
             ("model", job.spec.model),
             ("task", job.spec.task),
             ("method", job.spec.method),
             ("teacher", _teacher(job)),
             ("density", f"{job.spec.target_density:g}: {keeps(job)}"),
+            ("priority", str(job.policy.priority or "")),
             ("attempt", str(job.attempt or "")),
             ("labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))),
+            ("creator", job.creator),
             ("created", f"{timestamp(job.create_time)} UTC, {age(job.create_time)} ago" if job.create_time else ""),
+            ("expires", f"{timestamp(job.expire_time)} UTC, with its artifact" if job.expire_time else ""),
             ("artifact", job.artifact),
         ]
     )

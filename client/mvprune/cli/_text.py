@@ -10,6 +10,16 @@ if TYPE_CHECKING:
     from mvprune._models import Job, JobEvent, Progress
 
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+_WAITS = {
+    "WAITING_FOR_CAPACITY": "waits until the cluster has room for it",
+    "WAITING_FOR_QUOTA": "waits until the project's quota leaves it GPUs",
+    "WAITING_FOR_TEACHER": "waits for its teacher",
+    "EXECUTOR_UNREACHABLE": "waits until the cluster can be reached",
+}
+_ADVICE = {
+    "MAX_RUNTIME": "mvpctl retry {} goes on from its last checkpoint, with as much time again",
+    "MAX_QUEUE_TIME": "mvpctl retry {} lets it wait as long again; submitted with a higher --priority it waits less",
+}
 
 
 def clean(text: str) -> str:
@@ -68,6 +78,21 @@ def keeps(job: Job) -> str:
         return f"keeps {percent(density)} of the encoder's weights"
     weights = job.model_size.encoder_parameters
     return f"keeps {percent(density)} of {count(weights)} encoder weights ({count(density * weights)} non-zero)"
+
+
+def state(job: Job) -> str:
+    """QUEUED: waits for its teacher (WAITING_FOR_TEACHER)"""
+    reason = job.state_reason
+    if not reason or job.state.is_terminal:  # why it ended is its failure
+        return job.state
+    if job.state == "QUEUED":
+        return f"{job.state}: {_WAITS.get(reason, 'tries again')} ({reason})"
+    return f"{job.state} ({reason})"
+
+
+def advice(job: Job) -> str:
+    """What to do about a job's failure, "" where its message says it."""
+    return _ADVICE.get(job.failure.reason, "").format(job.id) if job.failure else ""
 
 
 def steps(progress: Progress | None) -> str:

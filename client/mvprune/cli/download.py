@@ -16,7 +16,7 @@ def download_command(argv: Sequence[str]) -> None:
     parser = command_parser("download", "mvpctl download sst2-k3x9 out/", details)
     parser.add_argument("directory", type=Path, metavar="DIR", help="a folder, which appears when all is there")
     args = parser.parse_args(argv)
-    with connect(args.address) as client:
+    with connect(args) as client:
         artifact = client.artifact(args.job)
         folder = fetch(client, artifact, args.directory, args.output)
     if args.output == "json":

@@ -20,7 +20,7 @@ def watch_command(argv: Sequence[str]) -> None:
     """Shows changes as they come, then the result."""
     details = "The exit code tells how it ended. With -o json, one update a line: sequence, job, events, done."
     args = command_parser("watch", "mvpctl watch sst2-k3x9", details).parse_args(argv)
-    with connect(args.address) as client, job_goes_on(args.job):
+    with connect(args) as client, job_goes_on(args.job):
         if args.output == "json":
             for update in client.watch(args.job):
                 print_json(update, one_line=True)
@@ -41,7 +41,7 @@ def wait_command(argv: Sequence[str]) -> None:
     parser = command_parser("wait", "mvpctl wait sst2-k3x9 --timeout 600", details)
     parser.add_argument("--timeout", type=number, metavar="SECONDS", help="stop waiting after this")
     args = parser.parse_args(argv)
-    with connect(args.address) as client:
+    with connect(args) as client:
         finish(client, args.job, args.timeout, None, args.output)
 
 
@@ -50,7 +50,7 @@ def logs_command(argv: Sequence[str]) -> None:
     parser = command_parser("logs", "mvpctl logs -f sst2-k3x9", output=False)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
     args = parser.parse_args(argv)
-    with connect(args.address) as client, job_goes_on(args.job):
+    with connect(args) as client, job_goes_on(args.job):
         for data in client.logs(args.job, follow=args.follow):
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""mvpctl get, list, events, cancel, retry, delete"""
+"""mvpctl get, list, events, attempts, cancel, retry, delete"""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mvprune.cli._filter import add_filter, filter_of
 from mvprune.cli._options import command_parser, connect, positive_number
 from mvprune.cli._output import job_with_result, print_job, print_json, print_result, print_table
 from mvprune.cli._text import age, clean, percent, steps, timestamp, transition
@@ -13,11 +14,15 @@ from mvprune.cli._text import age, clean, percent, steps, timestamp, transition
 if TYPE_CHECKING:
     from mvprune._models import Job
 
+_LIST_EXAMPLE = """mvpctl list --state RUNNING --state QUEUED --label team=search
+  mvpctl list --task squad --filter 'create_time > "2026-01-31T00:00:00Z" AND NOT labels:draft'
+  mvpctl list --filter 'priority > 0 OR creator = local' --order-by 'create_time desc' --limit 10"""
+
 
 def get_command(argv: Sequence[str]) -> None:
     """Shows a job, and its result if it has one."""
     args = command_parser("get", "mvpctl get sst2-k3x9 -o json").parse_args(argv)
-    with connect(args.address) as client:
+    with connect(args) as client:
         job = client.get(args.job)
         artifact = client.artifact(job.artifact) if job.artifact else None
     if args.output == "json":
@@ -30,35 +35,45 @@ def get_command(argv: Sequence[str]) -> None:
 
 def list_command(argv: Sequence[str]) -> None:
     """Lists jobs."""
-    parser = command_parser("list", "mvpctl list --limit 10", job=False)
+    parser = command_parser("list", _LIST_EXAMPLE, job=False)
+    add_filter(parser)
+    parser.add_argument(
+        "--order-by",
+        default="",
+        metavar="FIELD",
+        help="create_time, state, task or model; 'FIELD desc' for descending; default: 'create_time desc'",
+    )
     parser.add_argument("--limit", type=positive_number, default=50, metavar="N", help="at most so many; default 50")
     args = parser.parse_args(argv)
-    with connect(args.address) as client:
-        jobs = list(client.list(limit=args.limit))
+    with connect(args) as client:
+        jobs = list(client.list(filter=filter_of(args), order_by=args.order_by, limit=args.limit))
     if args.output == "json":
         print_json(jobs)
         return
+    shows_priority = any(job.policy.priority for job in jobs)
     rows = [
         [
             job.id,
             job.spec.task,
             job.spec.method,
             percent(job.spec.target_density),
+            *([str(job.policy.priority)] if shows_priority else []),
             job.state,
             "" if job.state.is_terminal else steps(job.progress),
             age(job.create_time),
         ]
         for job in jobs
     ]
-    print_table(["JOB", "TASK", "METHOD", "DENSITY", "STATE", "PROGRESS", "AGE"], rows)
+    priority = ["PRIORITY"] if shows_priority else []
+    print_table(["JOB", "TASK", "METHOD", "DENSITY", *priority, "STATE", "PROGRESS", "AGE"], rows)
     if len(jobs) == args.limit:
-        print(f"these are the newest {args.limit}; there may be more: --limit", file=sys.stderr)
+        print(f"these are the first {args.limit}; there may be more: --limit", file=sys.stderr)
 
 
 def events_command(argv: Sequence[str]) -> None:
     """Shows the audit trail."""
     args = command_parser("events", "mvpctl events sst2-k3x9").parse_args(argv)
-    with connect(args.address) as client:
+    with connect(args) as client:
         events = list(client.events(args.job))
     if args.output == "json":
         print_json(events)
@@ -77,26 +92,50 @@ def events_command(argv: Sequence[str]) -> None:
     print_table(["#", "TIME (UTC)", "TYPE", "STATE", "ACTOR", "DETAILS"], rows)
 
 
+def attempts_command(argv: Sequence[str]) -> None:
+    """Shows the attempts."""
+    args = command_parser("attempts", "mvpctl attempts sst2-k3x9").parse_args(argv)
+    with connect(args) as client:
+        attempts = list(client.attempts(args.job))
+    if args.output == "json":
+        print_json(attempts)
+        return
+    rows = [
+        [
+            attempt.name.rpartition("/")[2],
+            attempt.state,
+            attempt.node,
+            *map(timestamp, (attempt.create_time, attempt.start_time, attempt.end_time)),
+            f"{attempt.failure.reason}: {attempt.failure.message}" if attempt.failure else "",
+        ]
+        for attempt in attempts
+    ]
+    print_table(["#", "STATE", "NODE", "CREATED (UTC)", "STARTED", "ENDED", "FAILURE"], rows)
+
+
 def cancel_command(argv: Sequence[str]) -> None:
     """Asks for cancellation."""
     parser = command_parser("cancel", "mvpctl cancel sst2-k3x9 --reason 'wrong data'")
     parser.add_argument("--reason", default="", help="why, for the audit trail")
     args = parser.parse_args(argv)
-    with connect(args.address) as client:
+    with connect(args) as client:
         _print_state(client.cancel(args.job, args.reason), args.output)
 
 
 def retry_command(argv: Sequence[str]) -> None:
     """Puts a job back in the queue."""
-    args = command_parser("retry", "mvpctl retry sst2-k3x9").parse_args(argv)
-    with connect(args.address) as client:
-        _print_state(client.retry(args.job), args.output)
+    details = "It goes on from its last checkpoint, with all its attempts and its time to run again."
+    parser = command_parser("retry", "mvpctl retry sst2-k3x9", details)
+    parser.add_argument("--from-scratch", action="store_true", help="forget the checkpoints, begin again")
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        _print_state(client.retry(args.job, from_scratch=args.from_scratch), args.output)
 
 
 def delete_command(argv: Sequence[str]) -> None:
     """Deletes a job."""
     args = command_parser("delete", "mvpctl delete sst2-k3x9").parse_args(argv)
-    with connect(args.address) as client:
+    with connect(args) as client:
         client.delete(args.job)
     if args.output == "json":
         print_json({"deleted": args.job})

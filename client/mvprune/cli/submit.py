@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from mvprune.cli._ci import run_id
 from mvprune.cli._errors import UsageError
-from mvprune.cli._options import Parser, command_parser, connect, label, memory, number, whole_number
+from mvprune.cli._options import (
+    CONNECTION,
+    Parser,
+    command_parser,
+    connect,
+    duration,
+    label,
+    memory,
+    number,
+    whole_number,
+)
 from mvprune.cli._output import job_with_result, print_json
 from mvprune.cli._text import clean, keeps, percent
 from mvprune.cli._wait import finish
@@ -16,7 +28,7 @@ from mvprune.cli._wait import finish
 _EXAMPLE = """mvpctl submit --model bert-base-uncased --task sst2 --density 0.03 --wait
   mvpctl submit --model ./model --train train.jsonl --validation dev.tsv --density 0.1 --download out/"""
 
-
+_PRIORITY = "-100 to 100, default 0: jobs start in the order of their waiting time; each point counts as ten minutes"
 _USAGE = "mvpctl submit --model MODEL (--density D | --sparsity D) [--task TASK] [OPTION ...]"
 _METHODS = """  movement            the largest of scores that are learned (default)
   soft_movement       the same, matrices end with densities of their own
@@ -31,16 +43,20 @@ Each option below is for the methods that have it; left out, it has the method's
 def submit_command(argv: Sequence[str]) -> None:
     """Submits a job; with --wait, or --download, sees it through."""
     parser = _parser()
-    options = vars(parser.parse_args(argv))
-    address, output = options.pop("address"), options.pop("output")
+    args = parser.parse_args(argv)
+    options = {name: value for name, value in vars(args).items() if name not in CONNECTION}
+    output = options.pop("output")
     waits, timeout, directory = options.pop("wait"), options.pop("timeout"), options.pop("download")
     waits = waits or directory is not None
     if timeout is not None and not waits:
         raise UsageError("--timeout: is for waiting; it needs --wait or --download", parser.prog)
     density = _kept(parser, options.pop("density"), options.pop("sparsity"))
     labels = dict(options.pop("labels"))
-    with connect(address) as client:
-        job = client.submit(density=density, labels=labels, **options)
+    run = "" if options["request_id"] else run_id()
+    with connect(args) as client:
+        job = client.submit(density=density, labels=labels, run_id=run, **options)
+        if run and not options["validate_only"]:
+            print(clean(f"in the CI run {run} the same submit is this same job"), file=sys.stderr)
         if output == "text":
             done = "valid" if options["validate_only"] else f"job {job.id} submitted"
             print(clean(f"{done}: {keeps(job)}"), flush=True)
@@ -69,6 +85,10 @@ def _kept(parser: Parser, density: float | None, sparsity: float | None) -> floa
 
 def _flag(group: argparse._ArgumentGroup, name: str, unset: bool | None, help: str) -> None:
     group.add_argument(name, action="store_true", default=unset, help=help)
+
+
+def _time(group: argparse._ArgumentGroup, name: str, help: str) -> None:
+    group.add_argument(name, type=duration, metavar="TIME", help=help)
 
 
 def _parser() -> Parser:
@@ -161,14 +181,29 @@ def _parser() -> Parser:
     resources.add_argument("--gpus", type=number, metavar="N", help="default: 1 where the cluster has GPUs")
     resources.add_argument("--cpus", type=number, metavar="N", help="CPUs")
     resources.add_argument("--memory", type=memory, dest="memory_bytes", metavar="SIZE", help="e.g. 8GiB")
-    resources.add_argument("--max-attempts", type=whole_number, metavar="N", help="attempts, if machines fail")
+
+    limits = parser.add_argument_group("limits", "A TIME is a number with its unit: 90s, 15m, 2h, 7d.")
+    limits.add_argument("--priority", type=whole_number, metavar="N", help=_PRIORITY)
+    limits.add_argument("--max-attempts", type=whole_number, metavar="N", help="attempts, if machines fail; default 3")
+    _time(limits, "--max-runtime", "FAIL after running so long, all attempts together; default: no limit")
+    _time(limits, "--max-queue-time", "FAIL after waiting in the queue so long at a stretch; default: no limit")
+    _time(limits, "--start-timeout", "give up an attempt that has not started; default 15m")
+    _time(limits, "--checkpoint-interval", "between checkpoints, what a later attempt goes on from; default 10m")
+    _time(limits, "--retention", "delete job, logs and artifact so long after its end; default: the server's")
+    _flag(limits, "--allow-smaller-batch", None, "after running out of memory, try again in more and smaller passes")
 
     job = parser.add_argument_group("job")
     job.add_argument("--name", default="", dest="display_name", metavar="NAME", help="a name for people")
     job.add_argument(
         "--label", type=label, action="append", default=[], dest="labels", metavar="KEY=VALUE", help="may be repeated"
     )
-    job.add_argument("--request-id", default="", metavar="ID", help="repeated with the same id, it is the same job")
+    job.add_argument(
+        "--request-id",
+        default=os.environ.get("MVPRUNE_REQUEST_ID", ""),
+        metavar="ID",
+        help="repeated with the same id, it is the same job; default: MVPRUNE_REQUEST_ID, else in CI one of the run "
+        "and of what is submitted, else a new one",
+    )
     job.add_argument("--validate-only", action="store_true", help="check, start nothing")
     job.add_argument("--wait", action="store_true", help="wait for the end; the exit code tells how")
     job.add_argument("--timeout", type=number, metavar="SECONDS", help="stop waiting after this; exit code 6")

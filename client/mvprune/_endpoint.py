@@ -1,0 +1,122 @@
+"""Where the server is, how it is known, and what is shown to it.
+
+Argument > environment (MVPRUNE_ADDRESS, MVPRUNE_TOKEN, MVPRUNE_CA_CERT, MVPRUNE_CLIENT_CERT, MVPRUNE_CLIENT_KEY,
+MVPRUNE_INSECURE) > what a server on this machine left in its home folder > default.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mvprune._exceptions import FieldViolation, InvalidArgument
+
+DEFAULT_ADDRESS = "127.0.0.1:7070"
+_TLS, _PLAIN = "grpcs://", "grpc://"
+_YES = ("1", "true", "yes", "on")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server. Files are PEM.
+
+    Attributes:
+        address: host:port.
+        tls: whether to speak TLS.
+        ca_cert: who vouches for the server; None: whoever this machine trusts.
+        client_cert, client_key: what to show where the server asks for a certificate.
+        token: what to show; "" for none.
+    """
+
+    address: str
+    tls: bool = False
+    ca_cert: Path | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
+    token: str = field(default="", repr=False)
+
+
+def find(
+    address: str | None = None,
+    *,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    ca_cert: str | os.PathLike[str] | None = None,
+    insecure: bool = False,
+) -> Endpoint:
+    """The server that is meant. Raises InvalidArgument."""
+    local = _local_server()
+    given = address or os.environ.get("MVPRUNE_ADDRESS") or local.get("address") or DEFAULT_ADDRESS
+    target = given.removeprefix(_TLS).removeprefix(_PLAIN)
+    if "://" in target:
+        raise _bad("address", f"got {given!r}; allowed: HOST:PORT, or grpcs://HOST:PORT for TLS")
+    is_local = target == local.get("address")
+    ca = ca_cert or os.environ.get("MVPRUNE_CA_CERT") or (local.get("ca") if is_local else None)
+    secret = _token(token, token_file, _home() if is_local else None)
+    tls = given.startswith(_TLS) or (is_local and bool(local.get("ca")))
+    insecure = insecure or os.environ.get("MVPRUNE_INSECURE", "").lower() in _YES
+    if secret and not (tls or insecure or is_loopback(target.rpartition(":")[0])):
+        text = f"the token would go to {target} for all to read; give grpcs://{target}, or --insecure if you mean it"
+        raise _bad("address", text)
+    return Endpoint(target, tls, _path(ca), _variable("MVPRUNE_CLIENT_CERT"), _variable("MVPRUNE_CLIENT_KEY"), secret)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def read(path: Path, field: str) -> bytes:
+    """The content of a file that a setting names. Raises InvalidArgument."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _bad(field, f"{path} cannot be read ({error.strerror})") from None
+
+
+def _home() -> Path:
+    return Path(os.environ.get("MVPRUNE_HOME") or Path.home() / ".mvprune")
+
+
+def _local_server() -> dict[str, Any]:
+    try:
+        found = json.loads((_home() / "server.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _token(token: str | None, file: str | os.PathLike[str] | None, home: Path | None) -> str:
+    found = token or ""
+    if not found and file is not None:
+        found = read(Path(file), "token_file").decode(errors="replace").strip()
+        if not found:
+            raise _bad("token_file", f"{file} is empty")
+    found = found or os.environ.get("MVPRUNE_TOKEN", "").strip()
+    if not found and home is not None:
+        try:
+            found = (home / "operator-token").read_text().strip()
+        except (OSError, ValueError):
+            found = ""
+    if not (found.isascii() and found.isprintable()) or " " in found:
+        raise _bad("token", "is not an API token; those are plain letters, digits, '-' and '_'")  # not what it is
+    return found
+
+
+def _variable(name: str) -> Path | None:
+    return _path(os.environ.get(name))
+
+
+def _path(given: str | os.PathLike[str] | None) -> Path | None:
+    return Path(given).expanduser() if given else None
+
+
+def _bad(field: str, description: str) -> InvalidArgument:
+    return InvalidArgument(violations=[FieldViolation(field, description)])

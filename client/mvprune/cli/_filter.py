@@ -1,0 +1,71 @@
+"""Which jobs `mvpctl list` shows: options as a filter of ListJobs."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+
+from mvprune._models import JobState
+from mvprune.cli._options import Parser, one_of
+
+_FIELDS = "state, task, model, method, display_name, creator, priority, create_time, end_time, labels.KEY"
+_LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]+")
+
+
+def add_filter(parser: Parser) -> None:
+    """Adds the options that `filter_of` reads."""
+    group = parser.add_argument_group("which", "What is given must all hold; of states, and of tasks, one must.")
+    states = [state.value for state in JobState if state is not JobState.UNSPECIFIED]
+    group.add_argument(
+        "--state",
+        type=one_of(*states),
+        action="append",
+        default=[],
+        metavar="STATE",
+        help=f"{', '.join(states)}; may be repeated",
+    )
+    group.add_argument("--task", action="append", default=[], metavar="TASK", help="sst2, squad, ...; may be repeated")
+    group.add_argument(
+        "--label",
+        type=_label,
+        action="append",
+        default=[],
+        dest="labels",
+        metavar="KEY[=VALUE]",
+        help="with this label, and this value of it; may be repeated",
+    )
+    group.add_argument(
+        "--filter",
+        default="",
+        metavar="FILTER",
+        help=f"comparisons of {_FIELDS} with = != < <= > >=, joined by AND, OR, NOT and parentheses "
+        "(OR binds tighter than AND); labels:KEY for jobs that have it",
+    )
+
+
+def filter_of(args: argparse.Namespace) -> str:
+    """The options as one filter. What the user wrote comes first, so that positions in its errors are right."""
+    states = _any("state", args.state)
+    tasks = _any("task", [_quoted(task) for task in args.task])
+    return " AND ".join(filter(None, (args.filter, states, tasks, *args.labels)))
+
+
+def _any(field: str, values: Sequence[str]) -> str:
+    """Whether a field has one of the values: OR binds tighter than AND."""
+    return " OR ".join(f"{field} = {value}" for value in values)
+
+
+def _label(text: str) -> str:
+    """team=search -> labels.team = "search"; team -> labels:team."""
+    key, separator, value = text.partition("=")
+    if not _LABEL_KEY.fullmatch(key):
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}; allowed: KEY or KEY=VALUE, keys of letters, digits and . _ / -"
+        )
+    return f"labels.{key} = {_quoted(value)}" if separator else f"labels:{key}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

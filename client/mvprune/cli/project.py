@@ -1,0 +1,70 @@
+"""mvpctl project"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mvprune.cli._options import command_parser, connect, number, subcommand, whole_number
+from mvprune.cli._output import print_json, print_table
+
+if TYPE_CHECKING:
+    from mvprune._admin import Project
+
+_HELP = """usage: mvpctl project list|set ...
+
+Projects and what they may have at the same time. A project exists as soon as somebody uses it.
+
+example:
+  mvpctl project list
+  mvpctl project set search --max-queued-jobs 200 --max-running-gpus 8"""
+
+
+def project_command(argv: Sequence[str]) -> int | None:
+    """Runs one of the subcommands."""
+    return subcommand("project", _HELP, {"list": _list, "set": _set}, argv)
+
+
+def _list(argv: Sequence[str]) -> None:
+    parser = command_parser("project list", "mvpctl project list", "Lists all projects, by name.", job=False)
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        projects = list(client.admin.projects())
+    if args.output == "json":
+        print_json(projects)
+    else:
+        _print(projects)
+
+
+def _set(argv: Sequence[str]) -> None:
+    details = "Sets both quotas; one that is left out goes back to the server's default."
+    parser = command_parser(
+        "project set", "mvpctl project set search --max-queued-jobs 200 --max-running-gpus 8", details, job=False
+    )
+    parser.add_argument("id", metavar="PROJECT")
+    parser.add_argument("--max-queued-jobs", type=whole_number, metavar="N", help="in the queue at the same time")
+    parser.add_argument("--max-running-gpus", type=number, metavar="N", help="in use at the same time")
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        project = client.admin.set_quotas(
+            args.id, max_queued_jobs=args.max_queued_jobs, max_running_gpus=args.max_running_gpus
+        )
+    if args.output == "json":
+        print_json(project)
+    else:
+        _print([project])
+
+
+def _print(projects: Sequence[Project]) -> None:
+    rows = [
+        [
+            project.id,
+            f"{project.queued_jobs}",
+            "default" if project.max_queued_jobs is None else f"{project.max_queued_jobs}",
+            f"{project.running_jobs}",
+            f"{project.running_gpus:g}",
+            "default" if project.max_running_gpus is None else f"{project.max_running_gpus:g}",
+        ]
+        for project in projects
+    ]
+    print_table(["PROJECT", "QUEUED", "MAX", "RUNNING", "GPUS", "MAX GPUS"], rows, numbers=True)

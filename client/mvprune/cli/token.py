@@ -1,0 +1,94 @@
+"""mvpctl token"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from mvprune.cli._options import command_parser, connect, one_of, subcommand
+from mvprune.cli._output import print_json, print_table
+from mvprune.cli._text import clean, timestamp
+
+_HELP = """usage: mvpctl token create|list|revoke ...
+
+API tokens: what a server that listens beyond its own machine asks for. Clients find theirs in MVPRUNE_TOKEN, or in the
+file that --token-file names; on the server's own machine, mvpctl finds the operator's by itself.
+
+example:
+  mvpctl token create --project search --scope submit --ttl 30d
+  mvpctl token list --project search
+  mvpctl token revoke token-k3h9x2m4qz --project search"""
+_ALL = 'the project "-" stands for all: its tokens are operators\''
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def token_command(argv: Sequence[str]) -> int | None:
+    """Runs one of the subcommands."""
+    return subcommand("token", _HELP, {"create": _create, "list": _list, "revoke": _revoke}, argv)
+
+
+def _create(argv: Sequence[str]) -> None:
+    details = f"Makes a token and prints its secret, once: nobody can look it up later; {_ALL}."
+    parser = command_parser(
+        "token create", "mvpctl token create --project search --scope submit --ttl 30d", details, job=False
+    )
+    parser.add_argument(
+        "--scope",
+        type=one_of("read", "submit", "admin"),
+        required=True,
+        help="read; submit: and create, cancel, retry, delete; admin: and manage the project's tokens",
+    )
+    parser.add_argument("--ttl", type=_duration, metavar="TIME", help="30d, 12h, 90m; default: it never expires")
+    parser.add_argument("--name", default="", help="what it is for")
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        token = client.admin.create_token(client.project, args.scope, ttl=args.ttl, display_name=args.name)
+    if args.output == "json":
+        print_json(token)
+        return
+    until = f"until {timestamp(token.expire_time)} UTC" if token.expire_time else "for ever"
+    print(f"{token.id}: {token.scope} in the project {token.project}, {until}. The secret:", file=sys.stderr)
+    print(clean(token.secret))
+
+
+def _list(argv: Sequence[str]) -> None:
+    parser = command_parser(
+        "token list", "mvpctl token list --project search", f"Lists tokens, newest first; {_ALL}.", job=False
+    )
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        tokens = list(client.admin.tokens(client.project))
+    if args.output == "json":
+        print_json(tokens)
+        return
+    now = datetime.now(UTC)
+    rows = []
+    for token in tokens:
+        expired = token.expire_time is not None and token.expire_time <= now
+        state = "revoked" if token.revoke_time else "expired" if expired else "good"
+        times = [timestamp(time) for time in (token.create_time, token.expire_time, token.last_use_time)]
+        rows.append([token.id, token.scope, state, *times, token.creator, token.display_name])
+    print_table(["ID", "SCOPE", "STATE", "CREATED (UTC)", "EXPIRES", "LAST USED", "CREATOR", "NAME"], rows)
+
+
+def _revoke(argv: Sequence[str]) -> None:
+    details = f"Makes a token useless for good; other servers know it within seconds; {_ALL}."
+    parser = command_parser("token revoke", "mvpctl token revoke token-k3h9x2m4qz --project search", details, job=False)
+    parser.add_argument("id", metavar="ID", help="a token's id")
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        token = client.admin.revoke_token(client.project, args.id)
+    if args.output == "json":
+        print_json(token)
+    else:
+        print(clean(f"token {token.id} is revoked"))
+
+
+def _duration(text: str) -> float:
+    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: a number with s, m, h or d, such as 30d")
+    return float(found[1]) * _SECONDS[found[2]]
