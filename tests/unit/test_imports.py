@@ -21,11 +21,11 @@ FOLDERS = {
 }
 # What each package may import of the others: names, with everything below them.
 ALLOWED = {
-    "mvprune": {"mvprune_service.server"},  # `mvpctl server start` hands over to it, lazily
+    "mvprune": {"mvprune_service.server", "mvprune_service.migrate"},  # `mvpctl server` hands over, lazily
     "mvprune_core": {"mvprune.tasks", "mvprune.data", "mvprune.columns", "mvprune.references", "mvprune.artifact"},
     "mvprune_service": {"mvprune", "mvprune_migrations"},
     "mvprune_workers": {"mvprune", "mvprune_core", "mvprune_service.stores"},
-    "mvprune_migrations": {"mvprune_service.db"},
+    "mvprune_migrations": {"mvprune_service.db", "mvprune.v1"},
 }
 
 

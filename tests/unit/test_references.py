@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mvprune import references
 from mvprune.references import (
     HubModel,
     InvalidReference,
     Roots,
     check_hub_id,
+    check_revision,
     inspect_model,
     resolve_model,
     resolve_path,
@@ -180,3 +182,87 @@ def test_any_text_gives_a_model_or_an_error(ref: str):
     except InvalidReference:
         return
     assert isinstance(found, HubModel) or roots.hold(found)
+
+
+# Links inside a model's folder
+
+
+def model_at(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (folder / name).write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "extra/chat_template.jinja"])
+def test_a_link_in_a_model_folder_must_not_lead_outside(name: str, roots: Roots, tmp_path: Path):
+    folder = model_at(tmp_path / "models" / "mine")
+    (tmp_path / "outside" / "secret").write_text("{}")
+    link = folder / name
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(tmp_path / "outside" / "secret")
+    for reference in ("mine", str(folder)):
+        with pytest.raises(
+            InvalidReference, match=r"is a symbolic link that leads outside the allowed folders"
+        ) as caught:
+            resolve_model(reference, roots)
+        assert "secret" not in str(caught.value)
+
+
+def test_links_through_folders_are_followed(roots: Roots, tmp_path: Path):
+    folder = model_at(tmp_path / "models" / "mine")
+    (tmp_path / "extra" / "more").mkdir()
+    (folder / "more").symlink_to(tmp_path / "extra" / "more")
+    (tmp_path / "extra" / "more" / "round").symlink_to(folder)
+    assert resolve_model("mine", roots) == folder
+    (tmp_path / "extra" / "more" / "out").symlink_to(tmp_path / "outside")
+    with pytest.raises(InvalidReference, match="leads outside"):
+        resolve_model("mine", roots)
+
+
+def test_a_link_that_stays_inside_is_fine(roots: Roots, tmp_path: Path):
+    folder = model_at(tmp_path / "models" / "mine")
+    (folder / "model.safetensors").unlink()
+    (tmp_path / "extra" / "weights").write_text("{}")
+    (folder / "model.safetensors").symlink_to(tmp_path / "extra" / "weights")
+    assert resolve_model("mine", roots) == folder
+
+
+def test_a_link_in_a_model_folder_that_leads_in_a_circle(roots: Roots, tmp_path: Path):
+    folder = model_at(tmp_path / "models" / "mine")
+    (folder / "loop").symlink_to(folder / "loop")
+    with pytest.raises(InvalidReference, match="in a circle"):
+        resolve_model("mine", roots)
+
+
+def test_a_folder_of_too_many_files_is_no_model(roots: Roots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    model_at(tmp_path / "models" / "mine")
+    monkeypatch.setattr(references, "MAX_FILES", 2)
+    with pytest.raises(InvalidReference, match="more than 2 files"):
+        resolve_model("mine", roots)
+
+
+# URLs, revisions
+
+
+@pytest.mark.parametrize("ref", ["s3://bucket/model", "https://host/model", "file:///etc/passwd", "hf://a/b"])
+def test_urls_are_refused_in_so_many_words(ref: str, roots: Roots):
+    for check in (resolve_model, resolve_path):
+        with pytest.raises(InvalidReference, match="is a URL, and none is read"):
+            check(ref, roots)
+    with pytest.raises(InvalidReference, match="is a URL"):
+        check_hub_id(ref)
+
+
+@pytest.mark.parametrize("revision", ["main", "v1.0", "refs/pr/3", "a" * 40, "feature/x-y_z", "1"])
+def test_revisions(revision: str):
+    assert check_revision(revision) == revision
+
+
+@pytest.mark.parametrize(
+    "revision", ["", "../x", "a..b", "-x", "/a", "a/", "a//b", "a b", "é", "a\n", "a\x00", "a" * 201]
+)
+def test_what_cannot_be_a_revision(revision: str):
+    with pytest.raises(InvalidReference, match="cannot be a branch, a tag or a commit"):
+        check_revision(revision)

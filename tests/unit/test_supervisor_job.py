@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -13,8 +14,9 @@ from mvprune.artifact import read_manifest
 from mvprune.tasks import get_task
 from mvprune.v1 import job_pb2
 from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Schedule, Training
-from mvprune_workers.events import Event, MetricEvent, ProgressEvent
-from mvprune_workers.job import Folders, Reports, complete_spec, run_job
+from mvprune_workers.events import CheckpointEvent, Event, MetricEvent, ProgressEvent
+from mvprune_workers.folders import Folders
+from mvprune_workers.job import Reports, complete_spec, run_job
 
 
 @pytest.fixture
@@ -33,6 +35,13 @@ def spec(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> job_pb2.CompressionSpec:
 def folders(root: Path) -> Folders:
     """Folders of a job."""
     return Folders(root / "out", root / "teacher", root / "checkpoint", root / "cache")
+
+
+def run(spec: job_pb2.CompressionSpec, root: Path, factor: int = 1, seconds: float = 600.0) -> list[Event]:
+    """Runs a job; what it told."""
+    told: list[Event] = []
+    run_job(spec, folders(root), "cpu", told.append, accumulation_factor=factor, checkpoint_seconds=seconds)
+    return told
 
 
 def _set(path: str, value: Any) -> Callable[[Any], None]:
@@ -63,7 +72,7 @@ def test_what_a_job_cannot_run_with(
 ) -> None:
     change(spec)
     with pytest.raises(CompressionError) as caught:
-        run_job(spec, folders(tmp_path), "cpu", lambda event: None)
+        run(spec, tmp_path)
     assert caught.value.reason == reason
     assert words in caught.value.message
     assert not folders(tmp_path).output.exists()
@@ -75,7 +84,7 @@ def test_a_gpu_that_torch_cannot_use(spec: job_pb2.CompressionSpec, tmp_path: Pa
     if torch.cuda.is_available():
         pytest.skip("this torch can use a GPU")
     with pytest.raises(CompressionError, match="--gpus 0") as caught:
-        run_job(spec, folders(tmp_path), "cuda", lambda event: None)
+        run_job(spec, folders(tmp_path), "cuda", lambda event: None, accumulation_factor=1, checkpoint_seconds=600.0)
     assert caught.value.reason == Reason.MISSING_DEPENDENCY
 
 
@@ -148,7 +157,7 @@ def test_every_method_runs_as_the_contract_has_it(spec: job_pb2.CompressionSpec,
     spec.exclude.append("*.0.*")
     spec.allow_density_miss = True
     spec.training.batch_size, spec.training.accumulation_steps = 8, 2
-    run_job(spec, folders(tmp_path), "cpu", lambda event: None)
+    run(spec, tmp_path)
     manifest = read_manifest(folders(tmp_path).output)
     options = manifest.spec[method]
     assert options.get("selection", "GLOBAL") == "GLOBAL"
@@ -156,6 +165,46 @@ def test_every_method_runs_as_the_contract_has_it(spec: job_pb2.CompressionSpec,
     assert manifest.spec["training"]["accumulation_steps"] == 2
     assert manifest.spec["include"] == ["*.attention.*"]
     assert {layer.name.partition("attention")[0] for layer in manifest.layers} == {"bert.encoder.layer.1."}
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "passes", "factor", "expected"),
+    [(8, None, 2, 2), (8, 2, 2, 4), (8, 4, 4, 8), (None, None, 64, 32), (8, 3, 1, 3)],
+)
+def test_a_factor_cuts_the_same_batches_into_more_passes(
+    spec: job_pb2.CompressionSpec,
+    tmp_path: Path,
+    batch_size: int | None,
+    passes: int | None,
+    factor: int,
+    expected: int,
+) -> None:
+    if batch_size:
+        spec.training.batch_size = batch_size
+    if passes:
+        spec.training.accumulation_steps = passes
+    spec.training.max_steps, spec.target_density = 5, 1.0  # no baseline: it is the dense model
+    run(spec, tmp_path, factor)
+    training = read_manifest(folders(tmp_path).output).spec["training"]
+    assert training["accumulation_steps"] == expected
+    assert training["batch_size"] == (batch_size or 32)
+
+
+def test_checkpoints_are_told_and_taken_up_with_another_factor(
+    spec: job_pb2.CompressionSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after OUT_OF_MEMORY: the run goes on where it was, with more passes."""
+    told = run(spec, tmp_path, seconds=0.0)
+    steps = [event.step for event in told if isinstance(event, CheckpointEvent)]
+    assert sorted(set(steps)) == list(range(1, 21)), "ten dense steps, then ten of pruning"
+    assert steps == sorted(steps)
+    shutil.rmtree(folders(tmp_path).output)
+    shutil.rmtree(folders(tmp_path).cache)
+    caplog.set_level("INFO")
+    told = run(spec, tmp_path, factor=2)
+    assert [event for event in told if isinstance(event, CheckpointEvent)] == [], "there is nothing left to do"
+    assert "pruning: resuming after step 10" in caplog.text
+    assert read_manifest(folders(tmp_path).output).spec["training"]["accumulation_steps"] == 2
 
 
 def test_a_long_run_reports_little(caplog: pytest.LogCaptureFixture) -> None:

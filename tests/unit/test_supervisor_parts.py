@@ -13,7 +13,16 @@ import pytest
 from mvprune.v1 import job_pb2
 from mvprune_workers import backoff
 from mvprune_workers.classify import classify, oom_kills
-from mvprune_workers.events import EventWriter, FailureEvent, MetricEvent, ProgressEvent, ResultEvent, parse
+from mvprune_workers.events import (
+    CheckpointEvent,
+    Event,
+    EventWriter,
+    FailureEvent,
+    MetricEvent,
+    ProgressEvent,
+    ResultEvent,
+    parse,
+)
 from mvprune_workers.inbox import Fact, Inbox
 from mvprune_workers.logs import LogFile, forward
 from mvprune_workers.report import TrainerReport
@@ -68,11 +77,12 @@ class TestEvents:
         [
             ProgressEvent("dense", 1, 2, 1.0, None, None),
             MetricEvent("pruning/loss", 5, 0.25, 1.5e9),
+            CheckpointEvent(12),
             ResultEvent("/scratch/artifact"),
             FailureEvent("NAN_LOSS", "loss became NaN – ünïcode\nsecond line"),
         ],
     )
-    def test_round_trip(self, event: ProgressEvent | MetricEvent | ResultEvent | FailureEvent) -> None:
+    def test_round_trip(self, event: Event) -> None:
         read_end, write_end = os.pipe()
         EventWriter(write_end).emit(event)
         os.close(write_end)

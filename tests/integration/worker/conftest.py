@@ -26,7 +26,7 @@ ATTEMPT = "projects/p/jobs/j/attempts/1"
 UID = "0190-test-uid"
 SECRET = "s3cret"
 TOKEN = 7
-FAST = {"call": 2.0, "claim": 20.0, "complete": 20.0, "report_interval": 0.05}
+FAST = {"call": 2.0, "claim": 20.0, "complete": 20.0, "report_interval": 0.05, "checkpoint": 5.0}
 Hook = Callable[[str, grpc.ServicerContext], None]
 FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")
 
@@ -49,10 +49,15 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
         self.heartbeats: list[worker_pb2.HeartbeatRequest] = []
         self.log = bytearray()
         self.points: dict[tuple[str, int], float] = {}
+        self.committed: list[worker_pb2.CommitCheckpointRequest] = []
         self.outcomes: list[worker_pb2.CompleteAttemptRequest] = []
         self.spec = job_pb2.CompressionSpec(model="works", task="sst2", target_density=0.1)
         self.log_offset = 0
         self.teacher = ""
+        self.checkpoints: list[worker_pb2.Checkpoint] = []
+        self.accumulation_factor = 1
+        self.heartbeat_interval = 0.05
+        self.checkpoint_interval = 600.0
         self.directive = worker_pb2.HeartbeatResponse.CONTINUE
         self.grace = 0.3
         self.before: list[Hook] = []
@@ -70,6 +75,9 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
     def ReportMetrics(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.ReportMetricsResponse:
         return self._handle(request, context, "metrics", self._metrics)
 
+    def CommitCheckpoint(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.CommitCheckpointResponse:
+        return self._handle(request, context, "commit", self._commit)
+
     def CompleteAttempt(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.CompleteAttemptResponse:
         return self._handle(request, context, "complete", self._complete)
 
@@ -77,9 +85,15 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
         with self.changed:
             assert self.changed.wait_for(condition, timeout), f"calls so far: {self.calls[-20:]}"
 
-    def fail(self, call: str, code: grpc.StatusCode) -> None:
-        """Every further call of that name is answered with an error; nothing of it is recorded."""
-        self.before.append(lambda name, context: context.abort(code, "injected") if name == call else None)
+    def fail(self, call: str, code: grpc.StatusCode, times: int = sys.maxsize) -> None:
+        """The next calls of that name are answered with an error; nothing of them is recorded."""
+        left = iter(range(times))
+
+        def abort(name: str, context: grpc.ServicerContext) -> None:
+            if name == call and next(left, None) is not None:
+                context.abort(code, "injected")
+
+        self.before.append(abort)
 
     def lose_answers(self, call: str, times: int) -> None:
         """The next calls of that name are acted on, then answered with UNAVAILABLE."""
@@ -107,19 +121,20 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
     def _claim(self, request: worker_pb2.ClaimAttemptRequest) -> worker_pb2.ClaimAttemptResponse:
         assert request.runner_id
         assert request.node
-        interval = Duration(nanos=50_000_000)
         return worker_pb2.ClaimAttemptResponse(
             spec=self.spec,
             lease_ttl=Duration(seconds=5),
-            heartbeat_interval=interval,
+            heartbeat_interval=duration(self.heartbeat_interval),
             log_offset=self.log_offset,
             teacher_manifest_sha256=self.teacher,
+            checkpoints=self.checkpoints,
+            checkpoint_interval=duration(self.checkpoint_interval),
+            accumulation_factor=self.accumulation_factor,
         )
 
     def _heartbeat(self, request: worker_pb2.HeartbeatRequest) -> worker_pb2.HeartbeatResponse:
         self.heartbeats.append(request)
-        grace = Duration(seconds=int(self.grace), nanos=int(self.grace % 1 * 1e9))
-        return worker_pb2.HeartbeatResponse(directive=self.directive, grace=grace)
+        return worker_pb2.HeartbeatResponse(directive=self.directive, grace=duration(self.grace))
 
     def _append(self, request: worker_pb2.AppendLogsRequest) -> worker_pb2.AppendLogsResponse:
         assert len(request.data) <= 256 << 10
@@ -134,9 +149,17 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
             self.points.setdefault((point.metric, point.step), point.value)
         return worker_pb2.ReportMetricsResponse()
 
+    def _commit(self, request: worker_pb2.CommitCheckpointRequest) -> worker_pb2.CommitCheckpointResponse:
+        self.committed.append(request)
+        return worker_pb2.CommitCheckpointResponse()
+
     def _complete(self, request: worker_pb2.CompleteAttemptRequest) -> worker_pb2.CompleteAttemptResponse:
         self.outcomes.append(request)
         return worker_pb2.CompleteAttemptResponse()
+
+
+def duration(seconds: float) -> Duration:
+    return Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
 
 
 class Worker:
@@ -147,6 +170,9 @@ class Worker:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.service = Service()
+        self.uid = UID
+        self.cache = folder / "cache"
+        self.cpus = "1.5"
         self.store = open_store((folder / "store").as_uri())
         self.scratch = folder / "scratch"
         self.stage = folder / "stage"
@@ -175,14 +201,15 @@ class Worker:
         environment = os.environ | {
             "MVPRUNE_WORKER_TARGET": f"127.0.0.1:{self.port}",
             "MVPRUNE_ATTEMPT": ATTEMPT,
-            "MVPRUNE_ATTEMPT_UID": UID,
+            "MVPRUNE_ATTEMPT_UID": self.uid,
             "MVPRUNE_FENCING_TOKEN": str(TOKEN),
             "MVPRUNE_ATTEMPT_SECRET": SECRET,
             "MVPRUNE_STORE": self.store.url,
             "MVPRUNE_SCRATCH": str(self.scratch),
-            "MVPRUNE_CACHE": str(self.folder / "cache"),
-            "MVPRUNE_CPUS": "1.5",
+            "MVPRUNE_CACHE": str(self.cache),
+            "MVPRUNE_CPUS": self.cpus,
             "AWS_SECRET_ACCESS_KEY": "store-secret",
+            "OTEL_EXPORTER_OTLP_HEADERS": "authorization=collector-secret",
             "STAGE": str(self.stage),
         }
         with self.output.open("wb") as output:
@@ -200,11 +227,24 @@ class Worker:
         return (self.stage / name).read_text()
 
     def go(self) -> None:
-        (self.stage / "go").touch()
+        self.say("go", "x")
 
     def marker(self) -> str | None:
         """The manifest that the attempt has committed."""
-        return read_marker(self.store, UID)
+        return read_marker(self.store, self.uid)
+
+    def say(self, name: str, text: str) -> None:
+        """Puts a word on the stage, whole."""
+        partial = self.stage / f"{name}.new"
+        partial.write_text(text)
+        partial.rename(self.stage / name)
+
+    def go_to(self, step: int) -> None:
+        """Lets a trainer that makes steps make them up to this one."""
+        self.say("until", str(step))
+
+    def log_has(self, text: str) -> bool:
+        return text.encode() in bytes(self.service.log)
 
     def lock_out(self) -> Callable[[], None]:
         """Takes the store's folder away, as an unmounted disk does; returns what brings it back."""

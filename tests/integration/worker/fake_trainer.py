@@ -10,7 +10,14 @@ import subprocess
 import sys
 import time
 
-from mvprune_workers.events import EventWriter, FailureEvent, MetricEvent, ProgressEvent, ResultEvent
+from mvprune_workers.events import (
+    CheckpointEvent,
+    EventWriter,
+    FailureEvent,
+    MetricEvent,
+    ProgressEvent,
+    ResultEvent,
+)
 from mvprune_workers.lifeline import Lifeline
 
 parser = argparse.ArgumentParser()
@@ -36,7 +43,7 @@ tell("environment", json.dumps(dict(os.environ)))
 tell("share", f"{args.threads} {args.device}")
 lifeline, events = Lifeline(), EventWriter(args.events_fd)
 job = json.loads(lifeline.job())
-mode = job["model"]
+mode = job["spec"]["model"]
 
 
 def wait_for(name):
@@ -79,6 +86,29 @@ elif mode == "taught":
     files = [path for path in args.teacher.rglob("*") if path.is_file()]
     tell("teacher", json.dumps({str(path.relative_to(args.teacher)): bool(path.read_bytes()) for path in files}))
     wait_for("go")
+    artifact()
+elif mode in ("steps", "steps, then dies"):
+    # Makes the steps that it is told to, each with a checkpoint; one more where it is stopped.
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
+    state = args.checkpoint / "state"
+    step = int(state.read_text().split()[0]) if state.exists() else 0
+    tell("resumed", step)
+    while not (stage / "go").exists():
+        stopping = bool(stopped)
+        until = (stage / "until").read_text() if (stage / "until").exists() else "0"
+        if stopping or step < int(until):
+            step += 1
+            args.checkpoint.mkdir(exist_ok=True)
+            (args.checkpoint / ".state").write_text(f"{step:<1000} {os.urandom(1000).hex()}")
+            (args.checkpoint / ".state").rename(state)
+            events.emit(CheckpointEvent(step))
+            tell("step", step)
+        elif step and mode == "steps, then dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if stopping:
+            os._exit(75)
+        time.sleep(0.01)
     artifact()
 elif mode == "stoppable":
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mvprune.v1 import job_pb2
+from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.layout import blob_key, manifest_key, verify
 from mvprune_workers.exits import ExitCode
 
@@ -80,6 +80,41 @@ def test_the_real_trainer_stops_at_the_next_step(worker: Any, tiny: Any) -> None
     assert outcome.failure.reason == job_pb2.Failure.PREEMPTED
     assert b"stopped as asked\n" in worker.service.log
     worker.assert_clean()
+
+
+def test_an_attempt_after_a_kill_ends_with_the_same_weights(worker: Any, tiny: Any) -> None:
+    service = worker.service
+    service.spec = real_job(tiny)
+    service.spec.training.max_steps = steps = 200
+    worker.cpus = "1"  # two threads on a busy machine wait for each other
+    worker.start_real(tiny.models, tiny.train.parent)
+    assert worker.wait(120) is ExitCode.PUBLISHED, worker.output.read_text()
+    assert service.committed == []
+
+    worker.uid, worker.cache = "0190-killed", worker.folder / "other-cache"
+    service.checkpoint_interval = 0.2
+    worker.start_real(tiny.models, tiny.train.parent)
+    service.wait(lambda: service.committed and service.committed[-1].step > steps, 120)  # past the dense baseline
+    worker.process.kill()
+    worker.process.wait()
+    reached = service.committed[-1]
+    assert worker.marker() is None
+    assert steps < reached.step < 2 * steps, "in the middle of pruning"
+
+    service.checkpoints = [
+        worker_pb2.Checkpoint(attempt_uid=worker.uid, step=reached.step, manifest_sha256=reached.manifest_sha256)
+    ]
+    service.log.clear()
+    worker.uid, worker.cache = "0190-resumed", worker.folder / "third-cache"
+    worker.start_real(tiny.models, tiny.train.parent)
+    assert worker.wait(120) is ExitCode.PUBLISHED, worker.output.read_text()
+    assert worker.log_has(f"fetched the checkpoint of step {reached.step}")
+    assert worker.log_has("pruning: resuming after step ")
+    assert not worker.log_has("dense: step "), "the dense baseline is not trained again"
+
+    whole, resumed = (verify(worker.store, outcome.manifest_sha256) for outcome in service.outcomes)
+    assert resumed["files"] == whole["files"], "bit for bit"
+    assert resumed["metrics"] == whole["metrics"]
 
 
 def test_what_a_user_got_wrong_is_said_in_a_sentence(worker: Any, tiny: Any) -> None:

@@ -30,6 +30,8 @@ from .conftest import NAME, SIZE, SUBMIT, Fake, Mvpctl, always, job, refuse, wat
         ("INVALID_ARGUMENT", ExitCode.REFUSED),
         ("FAILED_PRECONDITION", ExitCode.REFUSED),
         ("ALREADY_EXISTS", ExitCode.REFUSED),
+        ("ABORTED", ExitCode.REFUSED),
+        ("RESOURCE_EXHAUSTED", ExitCode.REFUSED),
         ("NOT_FOUND", ExitCode.NOT_FOUND),
         ("UNAUTHENTICATED", ExitCode.NOT_FOUND),
         ("PERMISSION_DENIED", ExitCode.NOT_FOUND),
@@ -127,14 +129,51 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
     taught.spec.teacher.job = "projects/default/jobs/sst2-teacher-k3"
     fake.answers["GetJob"] = always(taught)
     text = mvpctl("get", "j1").out
-    assert "state    QUEUED (WAITING_FOR_TEACHER)\n" in text
+    assert "state    QUEUED: waits for its teacher (WAITING_FOR_TEACHER)\n" in text
     assert "teacher  projects/default/jobs/sst2-teacher-k3\n" in text
     fake.answers["GetJob"] = always(job("SUCCEEDED", artifact=succeeds))
     assert "8.0x smaller" in mvpctl("get", "j1").out
     assert mvpctl("get", "j1", "-o", "json").json["result"]["name"] == succeeds
     failed = job("FAILED", failure=job_pb2.Failure(reason="INVALID_MODEL", message="no weights"))
     fake.answers["GetJob"] = always(failed)
-    assert "failure  INVALID_MODEL: no weights\n" in mvpctl("get", "j1").out
+    text = mvpctl("get", "j1").out
+    assert "failure  INVALID_MODEL: no weights\n" in text
+    for absent in ("hint", "priority", "creator", "expires"):
+        assert absent not in text
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "words"),
+    [
+        ("QUEUED", "", "QUEUED"),
+        ("QUEUED", "WAITING_FOR_CAPACITY", "QUEUED: waits until the cluster has room for it (WAITING_FOR_CAPACITY)"),
+        ("QUEUED", "WAITING_FOR_QUOTA", "QUEUED: waits until the project's quota leaves it GPUs (WAITING_FOR_QUOTA)"),
+        ("QUEUED", "EXECUTOR_UNREACHABLE", "QUEUED: waits until the cluster can be reached (EXECUTOR_UNREACHABLE)"),
+        ("QUEUED", "WORKER_LOST", "QUEUED: tries again (WORKER_LOST)"),
+        ("RUNNING", "ODD", "RUNNING (ODD)"),
+        ("FAILED", "NAN_LOSS", "FAILED"),
+    ],
+)
+def test_the_state_in_words(fake: Fake, mvpctl: Mvpctl, state: str, reason: str, words: str) -> None:
+    fake.answers["GetJob"] = always(job(state, state_reason=reason))
+    assert mvpctl("get", "j1").out.splitlines()[1].split(maxsplit=1) == ["state", words]
+
+
+def test_whose_a_job_is_how_urgent_and_until_when(fake: Fake, mvpctl: Mvpctl) -> None:
+    ended = job("CANCELLED", creator="token-k3h9", policy=job_pb2.ExecutionPolicy(priority=-7))
+    ended.expire_time.FromJsonString("2026-02-07T12:00:00Z")
+    fake.answers["GetJob"] = always(ended)
+    text = mvpctl("get", "j1").out
+    assert "creator   token-k3h9\n" in text
+    assert "priority  -7\n" in text
+    assert "expires   2026-02-07 12:00:00 UTC, with its artifact\n" in text
+
+
+@pytest.mark.parametrize("reason", ["MAX_RUNTIME", "MAX_QUEUE_TIME"])
+def test_what_to_do_about_a_limit_is_said(fake: Fake, mvpctl: Mvpctl, reason: str) -> None:
+    fake.answers["GetJob"] = always(job("FAILED", failure=job_pb2.Failure(reason=reason, message="too long")))
+    assert "hint     mvpctl retry j1 " in mvpctl("get", "j1").out
+    assert mvpctl("wait", "j1").err.splitlines()[-1].startswith("hint: mvpctl retry j1 ")
 
 
 def test_json_has_no_nan(fake: Fake, mvpctl: Mvpctl) -> None:
@@ -148,22 +187,6 @@ def test_a_server_cannot_steer_the_terminal(fake: Fake, mvpctl: Mvpctl) -> None:
     text = mvpctl("get", "j1").out
     assert "red" in text
     assert not set(text) & {"\x1b", "\r", "\x9b"}
-
-
-def test_list(fake: Fake, mvpctl: Mvpctl) -> None:
-    fake.answers["ListJobs"] = always(
-        job_pb2.ListJobsResponse(
-            jobs=[job(progress=job_pb2.Progress(phase="dense", step=1, total_steps=2)), job("FAILED")]
-        )
-    )
-    outcome = mvpctl("list", "--limit", "2")
-    first, second, third = outcome.out.splitlines()
-    assert first.split() == ["JOB", "TASK", "METHOD", "DENSITY", "STATE", "PROGRESS", "AGE"]
-    assert second.split()[:8] == ["j1", "sst2", "movement", "3.0", "%", "RUNNING", "dense", "1/2"]
-    assert third.split()[5] == "FAILED"
-    assert outcome.err == "these are the newest 2; there may be more: --limit\n"
-    assert [each["state"] for each in mvpctl("list", "-o", "json").json] == ["RUNNING", "FAILED"]
-    assert mvpctl("list", "--limit", "0").code == 2
 
 
 def test_events(fake: Fake, mvpctl: Mvpctl) -> None:
@@ -184,6 +207,21 @@ def test_events(fake: Fake, mvpctl: Mvpctl) -> None:
     assert mvpctl("events", "j1", "-o", "json").json[0]["to_state"] == "RUNNING"
 
 
+def test_attempts(fake: Fake, mvpctl: Mvpctl) -> None:
+    lost = job_pb2.Attempt(name=f"{NAME}/attempts/1", state="LOST", node="n1")
+    lost.failure.CopyFrom(job_pb2.Failure(reason="WORKER_LOST", message="the worker disappeared"))
+    lost.create_time.FromJsonString("2026-01-31T12:00:00Z")
+    lost.end_time.FromJsonString("2026-01-31T12:05:00Z")
+    second = job_pb2.Attempt(name=f"{NAME}/attempts/2", state="RUNNING")
+    fake.answers["ListAttempts"] = always(job_pb2.ListAttemptsResponse(attempts=[lost, second]))
+    assert mvpctl("attempts", "j1").out == (
+        "#  STATE    NODE  CREATED (UTC)        STARTED  ENDED                FAILURE\n"
+        "1  LOST     n1    2026-01-31 12:00:00           2026-01-31 12:05:00  WORKER_LOST: the worker disappeared\n"
+        "2  RUNNING\n"
+    )
+    assert [each["state"] for each in mvpctl("attempts", "j1", "-o", "json").json] == ["LOST", "RUNNING"]
+
+
 def test_cancel_retry_delete(fake: Fake, mvpctl: Mvpctl) -> None:
     fake.answers |= {
         "CancelJob": always(job("CANCELLING")),
@@ -193,7 +231,8 @@ def test_cancel_retry_delete(fake: Fake, mvpctl: Mvpctl) -> None:
     assert mvpctl("cancel", "j1", "--reason", "wrong data").out == "job j1 is CANCELLING\n"
     assert fake.asked("CancelJob").reason == "wrong data"
     assert mvpctl("retry", "j1").out == "job j1 is QUEUED\n"
-    assert mvpctl("retry", "j1", "-o", "json").json["state"] == "QUEUED"
+    assert mvpctl("retry", "j1", "--from-scratch", "-o", "json").json["state"] == "QUEUED"
+    assert [request.from_scratch for request in fake.requests["RetryJob"]] == [False, True]
     assert mvpctl("delete", "j1").out == "job j1 deleted\n"
     assert mvpctl("delete", "j1", "-o", "json").json == {"deleted": "j1"}
 

@@ -26,11 +26,15 @@ def test_lines_come_at_changes_and_now_and_then() -> None:
     for second, step, phase in [(0, 1, "dense"), (1, 2, "dense"), (4, 3, "dense"), (5, 4, "dense"), (6, 1, "pruning")]:
         now[0] = second
         lines.show(_job(step, phase))
+    lines.show(_job(1, state="QUEUED", state_reason="WAITING_FOR_CAPACITY"))
+    lines.show(_job(1, state="QUEUED", state_reason="WAITING_FOR_QUOTA"))
     lines.show(_job(state="SUCCEEDED", phase="pruning"))
     assert [line.split("  ")[:2] for line in stream.getvalue().splitlines()] == [
         ["RUNNING", "dense 1/400"],
         ["RUNNING", "dense 4/400"],
         ["RUNNING", "pruning 1/400"],
+        ["QUEUED: waits until the cluster has room for it (WAITING_FOR_CAPACITY)", "pruning 1/400"],
+        ["QUEUED: waits until the project's quota leaves it GPUs (WAITING_FOR_QUOTA)", "pruning 1/400"],
         ["SUCCEEDED"],
     ]
     assert "\x1b" not in stream.getvalue()

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from mvprune.v1 import job_pb2
 
@@ -43,6 +44,8 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --accumulation-steps 2 --precision bf16 --train-embeddings --compile --gradient-checkpointing --deterministic
         --evaluate-every 3 --patience 2 --keep-best
         --gpus 0 --cpus 2 --memory 8GiB --max-attempts 1
+        --priority -5 --max-runtime 2h --max-queue-time 7d --start-timeout 90s --checkpoint-interval 1.5m
+        --retention 30d --allow-smaller-batch
         --label team=search --label a=b=c --name mine --request-id once --validate-only
     """
     assert mvpctl(*line.split()).out == "valid: keeps 3.0 % of the encoder's weights\n"
@@ -92,7 +95,15 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         ),
     )
     assert request.job.policy == job_pb2.ExecutionPolicy(
-        resources=job_pb2.Resources(gpus=0, cpus=2, memory_bytes=8 << 30), max_attempts=1
+        resources=job_pb2.Resources(gpus=0, cpus=2, memory_bytes=8 << 30),
+        max_attempts=1,
+        start_timeout=Duration(seconds=90),
+        priority=-5,
+        max_runtime=Duration(seconds=7200),
+        max_queue_time=Duration(seconds=7 * 86_400),
+        allow_smaller_batch=True,
+        retention=Duration(seconds=30 * 86_400),
+        checkpoint_interval=Duration(seconds=90),
     )
 
 
@@ -101,6 +112,7 @@ def test_options_that_are_not_given_stay_unset(fake: Fake, mvpctl: Mvpctl) -> No
     mvpctl(*SUBMIT, "--density", "0.1")
     expected = job_pb2.CompressionSpec(model="bert-base-uncased", task="sst2", movement={}, target_density=0.1)
     assert fake.asked("CreateJob").job.spec == expected
+    assert fake.asked("CreateJob").job.policy == job_pb2.ExecutionPolicy()
 
 
 @pytest.mark.parametrize(
@@ -134,13 +146,14 @@ def test_help_names_every_method_option_and_word_of_the_contract(mvpctl: Mvpctl)
     text = mvpctl("submit", "--help").out
     spec = job_pb2.CompressionSpec.DESCRIPTOR
     messages = [spec.fields_by_name[name].message_type for name in ("training", "teacher")]
+    messages.append(job_pb2.ExecutionPolicy.DESCRIPTOR)
     for field in spec.oneofs_by_name["method"].fields:
         assert f"  {field.name}  " in text
         messages.append(field.message_type)
     for message in messages:
         for field in message.fields:
             if field.containing_oneof is None or field.containing_oneof.name != "source":
-                if field.name not in ("schedule", "revision"):
+                if field.name not in ("schedule", "revision", "resources"):
                     assert f"--{field.name.replace('_', '-')}" in text.split()
                 for word in field.enum_type.values if field.enum_type else ():
                     assert word.number == 0 or word.name.lower() in text
@@ -166,6 +179,9 @@ def test_sparsity_warns_above_one_half(fake: Fake, mvpctl: Mvpctl) -> None:
         (["--density", "three"], "--density: got 'three'; allowed: a number"),
         (["--density", "0.1", "--max-steps", "1.5"], "--max-steps: got '1.5'; allowed: a whole number"),
         (["--density", "0.1", "--memory", "8 apples"], "--memory: got '8 apples'; allowed: a number with a unit"),
+        (["--density", "0.1", "--priority", "high"], "--priority: got 'high'; allowed: a whole number"),
+        (["--density", "0.1", "--max-runtime", "60"], "--max-runtime: got '60'; allowed: a number with s, m, h or d, "),
+        (["--density", "0.1", "--retention", "-1d"], "--retention: expected one argument"),
         (["--density", "0.1", "--label", "team"], "--label: got 'team'; allowed: KEY=VALUE"),
         (["--density", "0.1", "--timeout", "5"], "--timeout: is for waiting"),
         (["--density", "0.1", "-o", "yaml"], "-o/--output: got 'yaml'; allowed: text, json"),
@@ -197,6 +213,7 @@ def test_a_density_is_judged_by_the_server(fake: Fake, mvpctl: Mvpctl, density: 
         "job.spec.training.keep_best": "no",
         "job.spec.dataset.hub_id": "no",
         "job.policy.resources.memory_bytes": "too much",
+        "job.policy.max_queue_time": "too long",
         "job.labels.x": "too long",
         "parent": "odd",
     }
@@ -212,9 +229,53 @@ def test_a_density_is_judged_by_the_server(fake: Fake, mvpctl: Mvpctl, density: 
         "error: job.spec.training.keep_best (--keep-best): no",
         "error: job.spec.dataset.hub_id (--dataset): no",
         "error: job.policy.resources.memory_bytes (--memory): too much",
+        "error: job.policy.max_queue_time (--max-queue-time): too long",
         "error: job.labels.x (--label): too long",
         "error: parent: odd",
     ]
+
+
+_RUNS = [
+    ({"GITHUB_RUN_ID": "7", "GITHUB_REPOSITORY": "o/a"}, {"GITHUB_RUN_ID": "7", "GITHUB_REPOSITORY": "o/b"}),
+    ({"CI_PIPELINE_ID": "7"}, {"CI_PIPELINE_ID": "8"}),
+    ({"BUILD_ID": "7", "JOB_NAME": "a"}, {"BUILD_ID": "7", "JOB_NAME": "b"}),
+]
+
+
+@pytest.mark.parametrize(("run", "other"), _RUNS)
+def test_a_step_that_is_run_again_gets_its_job_again(
+    fake: Fake, mvpctl: Mvpctl, monkeypatch: pytest.MonkeyPatch, run: dict[str, str], other: dict[str, str]
+) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+
+    def request_ids(environment: dict[str, str], *options: str) -> set[str]:
+        fake.requests.clear()
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            for _ in range(2):
+                outcome = mvpctl(*SUBMIT, "--density", "0.1", *options)
+                assert outcome.code == 0
+                assert ("in the CI run" in outcome.err) == (not options)
+        return {request.request_id for request in fake.requests["CreateJob"]}
+
+    first, second = request_ids(run), request_ids(other)
+    assert len(first) == len(second) == 1
+    assert first != second
+    assert request_ids(run, "--request-id", "mine") == {"mine"}
+
+
+def test_the_environment_may_name_the_request(fake: Fake, mvpctl: Mvpctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    mvpctl(*SUBMIT, "--density", "0.1")
+    mvpctl(*SUBMIT, "--density", "0.1")
+    monkeypatch.setenv("GITHUB_RUN_ID", "7")
+    monkeypatch.setenv("MVPRUNE_REQUEST_ID", "ours")
+    assert mvpctl(*SUBMIT, "--density", "0.1").err == ""
+    mvpctl(*SUBMIT, "--density", "0.1", "--request-id", "mine")
+    ids = [request.request_id for request in fake.requests["CreateJob"]]
+    assert ids[0] != ids[1]  # nothing of the kind: each is a job of its own
+    assert ids[2:] == ["ours", "mine"]
 
 
 def test_submit_wait_shows_progress_and_the_result(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:

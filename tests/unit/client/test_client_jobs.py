@@ -6,6 +6,7 @@ import dataclasses
 import socket
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -26,7 +27,8 @@ from .conftest import NAME, Fake, echo, job, refuse
         ("UNAUTHENTICATED", mvprune.NotAuthorised),
         ("ALREADY_EXISTS", mvprune.AlreadyExists),
         ("FAILED_PRECONDITION", mvprune.FailedPrecondition),
-        ("ABORTED", mvprune.FailedPrecondition),
+        ("ABORTED", mvprune.Conflict),
+        ("RESOURCE_EXHAUSTED", mvprune.LimitExceeded),
         ("INTERNAL", mvprune.ServerError),
         ("UNIMPLEMENTED", mvprune.ServerError),
     ],
@@ -109,7 +111,9 @@ def test_a_job_is_read_in_full(fake: Fake, client: Client) -> None:
         progress=job_pb2.Progress(phase="pruning", step=3, total_steps=10, density=0.5, loss=0.25),
         model_size=job_pb2.ModelSize(total_parameters=3, encoder_parameters=2, prunable_weights=1),
         failure=job_pb2.Failure(reason="NAN_LOSS", message="lower the learning rate"),
+        creator="token-k3h9",
     )
+    message.expire_time.FromJsonString("2026-02-07T12:00:00Z")
     message.progress.eta.FromMilliseconds(1500)
     fake.answers["GetJob"] = lambda request, context: message
     found = client.get("j1")
@@ -118,6 +122,8 @@ def test_a_job_is_read_in_full(fake: Fake, client: Client) -> None:
     assert found.state.is_terminal
     assert found.create_time == datetime(2026, 1, 31, 12, tzinfo=UTC)
     assert found.end_time is None
+    assert found.expire_time == datetime(2026, 2, 7, 12, tzinfo=UTC)
+    assert found.creator == "token-k3h9"
     assert found.progress == mvprune.Progress("pruning", 3, 10, 0.5, 0.25, 1.5)
     assert found.model_size == mvprune.ModelSize(3, 2, 1)
     assert found.failure == mvprune.Failure("NAN_LOSS", "lower the learning rate")
@@ -169,6 +175,10 @@ def test_models_mirror_the_contract() -> None:
     for message, model in pairs.items():
         expected = [each.name for each in message.DESCRIPTOR.fields]
         assert [each.name for each in dataclasses.fields(model)] == expected, model.__name__
+    # A policy is flat: the resources are fields of its own.
+    policy = [each.name for each in job_pb2.ExecutionPolicy.DESCRIPTOR.fields if each.name != "resources"]
+    resources = [each.name for each in job_pb2.Resources.DESCRIPTOR.fields]
+    assert [each.name for each in dataclasses.fields(mvprune.Policy)] == resources + policy
     for enum, kind in ((job_pb2.Job.State, JobState), (job_pb2.Attempt.State, mvprune.AttemptState)):
         assert [name.replace("STATE_UNSPECIFIED", "UNSPECIFIED") for name in dict(enum.items())] == list(kind)
 
@@ -182,6 +192,10 @@ def test_lists_are_paged(fake: Fake, client: Client) -> None:
     assert [found.uid for found in client.list()] == ["1", "2", "3"]
     assert [found.uid for found in client.list(limit=2)] == ["1", "2"]
     assert [request.page_size for request in fake.requests["ListJobs"]] == [500, 500, 2]
+    fake.requests.clear()
+    assert len(list(client.list(filter="state = RUNNING", order_by="task"))) == 3
+    asked = [(each.filter, each.order_by, each.page_token) for each in fake.requests["ListJobs"]]
+    assert asked == [("state = RUNNING", "task", ""), ("state = RUNNING", "task", "t")]
 
 
 def test_events_attempts_and_metrics(fake: Fake, client: Client) -> None:
@@ -215,7 +229,37 @@ def test_cancel_and_delete(fake: Fake, client: Client) -> None:
     assert fake.asked("DeleteJob") == job_pb2.DeleteJobRequest(name=NAME)
 
 
-def test_where_the_address_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_goes_on_or_begins_again(fake: Fake, client: Client) -> None:
+    fake.answers |= {"GetJob": lambda request, context: job(), "RetryJob": lambda request, context: job("QUEUED")}
+    found = client.get("j1")
+    assert found.retry().state is JobState.QUEUED
+    assert found.retry(from_scratch=True).state is JobState.QUEUED
+    assert fake.requests["RetryJob"] == [
+        job_pb2.RetryJobRequest(name=NAME),
+        job_pb2.RetryJobRequest(name=NAME, from_scratch=True),
+    ]
+
+
+def test_a_write_may_be_bound_to_what_was_read(fake: Fake, client: Client) -> None:
+    def changed(request: Any, context: grpc.ServicerContext) -> None:
+        refuse(context, grpc.StatusCode.ABORTED, f"not at {request.etag}", "ETAG_MISMATCH")
+
+    fake.answers |= {"CancelJob": changed, "RetryJob": changed, "DeleteJob": changed}
+    for write in (client.cancel, client.retry, client.delete):
+        with pytest.raises(mvprune.Conflict, match="not at 3") as caught:
+            write("j1", etag="3")
+        assert caught.value.reason == "ETAG_MISMATCH"
+
+
+def test_a_cancel_that_is_bound_is_not_repeated(fake: Fake, client: Client) -> None:
+    fake.answers["CancelJob"] = [_unavailable, lambda request, context: job("CANCELLED")]
+    with pytest.raises(mvprune.ServerUnreachable):  # it may have been done: its repetition would find a new etag
+        client.cancel("j1", etag="3")
+    assert client.cancel("j1").state is JobState.CANCELLED
+
+
+def test_where_the_address_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MVPRUNE_HOME", str(tmp_path))
     monkeypatch.delenv("MVPRUNE_ADDRESS", raising=False)
     assert Client().address == "127.0.0.1:7070"
     monkeypatch.setenv("MVPRUNE_ADDRESS", "host:1")

@@ -55,6 +55,26 @@ def test_watch_goes_on_after_cuts_and_ends_at_done(fake: Fake, client: Client) -
     assert updates[-1].job.state is JobState.SUCCEEDED
 
 
+@pytest.mark.parametrize("reason", ["SERVER_DRAINING", ""])
+def test_a_stream_waits_for_a_server_that_says_that_it_stops(
+    fake: Fake, client: Client, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_transport, "CONNECT_SECONDS", 0.2)
+
+    def refused(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        if reason:
+            refuse(context, grpc.StatusCode.UNAVAILABLE, "the server stops", reason)
+        _cut(context)
+        yield
+
+    fake.answers["WatchJob"] = [*[refused] * 5, _updates(_update(1, "SUCCEEDED", done=True))]
+    if reason:
+        assert [update.sequence for update in client.watch("j1")] == [1]
+    else:
+        with pytest.raises(mvprune.ServerUnreachable):
+            list(client.watch("j1"))
+
+
 def test_watch_from_a_sequence_on(fake: Fake, client: Client) -> None:
     fake.answers["WatchJob"] = _updates(_update(9, "FAILED", done=True))
     assert len(list(client.watch("j1", after_sequence=8))) == 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 import mvprune
 from mvprune import Client
@@ -54,6 +55,13 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         cpus=1.5,
         memory_bytes=8 << 30,
         max_attempts=2,
+        priority=-5,
+        max_runtime=7200,
+        max_queue_time=90.5,
+        start_timeout=60.0,
+        checkpoint_interval=30,
+        retention=86_400,
+        allow_smaller_batch=True,
         display_name="mine",
         labels={"team": "search"},
         score_learning_rate=0.1,
@@ -102,7 +110,17 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert spec.allow_density_miss
     assert policy.resources == job_pb2.Resources(gpus=0.0, cpus=1.5, memory_bytes=8 << 30)
     assert policy.resources.HasField("gpus")
-    assert policy.max_attempts == 2
+    assert policy == job_pb2.ExecutionPolicy(
+        resources=policy.resources,
+        max_attempts=2,
+        start_timeout=Duration(seconds=60),
+        priority=-5,
+        max_runtime=Duration(seconds=7200),
+        max_queue_time=Duration(seconds=90, nanos=500_000_000),
+        allow_smaller_batch=True,
+        retention=Duration(seconds=86_400),
+        checkpoint_interval=Duration(seconds=30),
+    )
     assert request.job.display_name == "mine"
     assert dict(request.job.labels) == {"team": "search"}
     # and back
@@ -118,7 +136,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert submitted.spec.training == mvprune.Training(
         10, 2.5, 8, 1e-4, 0.0, 64, 2, "bf16", True, False, True, True, 5, 3, True
     )
-    assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, None)
+    assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, 60.0, -5, 7200.0, 90.5, True, 86_400.0, 30.0)
     assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, "v1", 4.0, 0.0)
     assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
     assert submitted.spec.allow_density_miss
@@ -235,6 +253,10 @@ def test_paths_are_made_absolute_and_hub_ids_are_not(
         ({"teacher_revision": 3}, "job.spec.teacher.revision", "got '3'; allowed: text"),
         ({"max_steps": "many"}, "job.spec.training.max_steps", "got 'many'; allowed: a whole number that fits"),
         ({"density": "x"}, "job.spec.target_density", "got 'x'; allowed: a number"),
+        ({"priority": 0.5}, "job.policy.priority", "got '0.5'; allowed: a whole number that fits"),
+        ({"max_runtime": "2h"}, "job.policy.max_runtime", "got '2h'; allowed: a number of seconds"),
+        ({"retention": float("nan")}, "job.policy.retention", "got 'nan'; allowed: a number of seconds"),
+        ({"max_queue_time": 1e300}, "job.policy.max_queue_time", "got '1e+300'; allowed: a number of seconds"),
         (
             {"batch_size": 1 << 40},
             "job.spec.training.batch_size",
@@ -246,6 +268,24 @@ def test_mistakes_that_the_client_can_see(client: Client, options: Any, field: s
     with pytest.raises(mvprune.InvalidArgument) as caught:
         client.submit(**{"model": "m", "task": "sst2", "density": 0.5, **options})
     assert caught.value.violations == (mvprune.FieldViolation(field, description),)
+
+
+def test_in_one_run_the_same_submit_is_the_same_request(fake: Fake, client: Client) -> None:
+    fake.answers["CreateJob"] = echo
+    options: dict[str, Any] = {"model": "m", "task": "sst2", "density": 0.5, "labels": {"a": "1", "b": "2"}}
+    client.submit(**options, run_id="7")
+    client.submit(**options | {"labels": {"b": "2", "a": "1"}}, run_id="7")
+    client.submit(**options, run_id="8")
+    client.submit(**options | {"density": 0.25}, run_id="7")
+    client.submit(**options | {"max_runtime": 60}, run_id="7")
+    client.submit(**options, validate_only=True, run_id="7")
+    client.submit(**options)
+    client.submit(**options)
+    first, again, *others = [request.request_id for request in fake.requests["CreateJob"]]
+    assert first == again
+    assert len({first, *others}) == 7
+    client.submit(**options, run_id="7", request_id="mine")
+    assert fake.requests["CreateJob"][-1].request_id == "mine"
 
 
 def test_violations_of_the_server(fake: Fake, client: Client) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from mvprune.v1 import job_pb2
-from mvprune_migrations import upgrade
 from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, records
 from mvprune_service.db.database import Database, Tx
@@ -29,6 +27,13 @@ class TestClock:
 
     def pass_seconds(self, seconds: float) -> None:
         self.now += int(seconds * SECOND)
+
+
+class Call:
+    """The context of a call that came with no metadata."""
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
 
 
 class ScriptedExecutor:
@@ -83,9 +88,8 @@ def executor() -> ScriptedExecutor:
 
 
 @pytest.fixture
-async def db(tmp_path: Path, clock: TestClock) -> AsyncIterator[Database]:
-    database = Database(f"sqlite:///{tmp_path / 'test.sqlite'}", clock)
-    upgrade(database.engine)
+async def db(new_database: Callable[..., str], clock: TestClock) -> AsyncIterator[Database]:
+    database = Database(new_database(), clock)
     yield database
     database.close()
 
@@ -96,21 +100,18 @@ class Jobs:
     def __init__(self, db: Database) -> None:
         self.db = db
 
-    async def create(self, job_id: str = "a", max_attempts: int = 2, **resources: Any) -> str:
-        policy = job_pb2.ExecutionPolicy(max_attempts=max_attempts, resources=job_pb2.Resources(**resources))
-        policy.start_timeout.seconds = 60
-        values = {
-            "project": "p",
-            "job_id": job_id,
-            "display_name": "",
-            "spec": job_pb2.CompressionSpec(model="m", task="sst2").SerializeToString(),
-            "policy": policy.SerializeToString(),
-            "labels": {},
-            "model_size": None,
-        }
+    async def create(
+        self, job_id: str = "a", max_attempts: int = 2, policy: job_pb2.ExecutionPolicy | None = None, **resources: Any
+    ) -> str:
+        full = job_pb2.ExecutionPolicy(max_attempts=max_attempts, resources=job_pb2.Resources(**resources))
+        full.start_timeout.seconds = 60
+        if policy is not None:
+            full.MergeFrom(policy)
+        spec = job_pb2.CompressionSpec(model="m", task="sst2")
+        new = lifecycle.NewJob("p", job_id, spec, full, creator="test")
 
         def work(tx: Tx) -> str:
-            return str(lifecycle.create(tx, values, max_attempts=max_attempts, actor="test").uid)
+            return str(lifecycle.create(tx, new, actor="test").uid)
 
         return await self.db.write(work)
 

@@ -10,9 +10,10 @@ from sqlalchemy import insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from mvprune_service.clock import SECOND
-from mvprune_service.db import lifecycle, records
+from mvprune_service.db import leases, lifecycle, records
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.lifecycle import Fence, Reserved, StaleLease
+from mvprune_service.db.leases import Fence, Reserved
+from mvprune_service.db.lifecycle import StaleLease
 from mvprune_service.db.models import AttemptRow, EventRow, JobRow, LogRow, MetricRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import IllegalTransition
@@ -27,27 +28,27 @@ MANIFEST = {"files": [], "metrics": {"eval/accuracy": 0.5}, "primary_metric": "a
 
 async def start(db: Database, jobs: Jobs, job_id: str = "a") -> Fence:
     job = await jobs.get(job_id)
-    assert await db.write(lifecycle.schedule, job.uid, ROOM, executor="x", start_timeout_us=60 * SECOND)
+    assert await db.write(leases.schedule, job.uid, ROOM, executor="x", start_timeout_us=60 * SECOND)
     live = await jobs.live(job_id)
     return Fence(live.name, live.attempt.fencing_token)
 
 
 async def run(db: Database, jobs: Jobs, job_id: str = "a") -> Fence:
     fence = await start(db, jobs, job_id)
-    await db.write(lifecycle.claim, fence, runner_id="r", node="n", lease_us=15 * SECOND)
+    await db.write(leases.claim, fence, runner_id="r", node="n", lease_us=15 * SECOND)
     return fence
 
 
 async def test_the_way_of_a_job_that_succeeds(db: Database, jobs: Jobs) -> None:
     uid = await jobs.create()
     fence = await run(db, jobs)
-    job = await db.write(lifecycle.heartbeat, fence, progress=b"", lease_us=15 * SECOND)
+    job = await db.write(leases.heartbeat, fence, progress=b"", lease_us=15 * SECOND)
     assert job.state == "RUNNING"
-    await db.write(lifecycle.offer, fence, SHA, actor="worker")
-    await db.write(lifecycle.offer, fence, SHA, actor="worker")  # the answer was lost: said again
+    await db.write(leases.offer, fence, SHA, actor="worker")
+    await db.write(leases.offer, fence, SHA, actor="worker")  # the answer was lost: said again
     live = await jobs.live()
-    await db.write(lifecycle.publish, uid, live.attempt.uid, MANIFEST, 10)
-    await db.write(lifecycle.publish, uid, live.attempt.uid, MANIFEST, 10)
+    await db.write(leases.publish, uid, live.attempt.uid, MANIFEST, 10)
+    await db.write(leases.publish, uid, live.attempt.uid, MANIFEST, 10)
     job = await jobs.get()
     assert (job.state, job.artifact_sha256, job.metrics) == ("SUCCEEDED", SHA, {"eval/accuracy": 0.5})
     assert job.end_us is not None
@@ -60,18 +61,18 @@ async def test_the_way_of_a_job_that_succeeds(db: Database, jobs: Jobs) -> None:
 async def test_a_stale_worker_can_write_nothing(db: Database, jobs: Jobs) -> None:
     await jobs.create()
     old = await run(db, jobs)
-    await db.write(lifecycle.fail_attempt, old, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
+    await db.write(leases.fail_attempt, old, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
     assert (await jobs.get()).state == "QUEUED"
     new = await run(db, jobs)
     assert new.token > old.token
     before = await jobs.get()
     for late in (
-        db.write(lifecycle.heartbeat, old, progress=b"x", lease_us=SECOND),
-        db.write(lifecycle.offer, old, SHA, actor="worker"),
-        db.write(lifecycle.fail_attempt, old, FailureReason.NAN_LOSS, "", actor="worker"),
-        db.write(lifecycle.stopped, old, actor="worker"),
-        db.write(lifecycle.claim, old, runner_id="r", node="n", lease_us=SECOND),
-        db.write(lifecycle.fenced, Fence(new.attempt, old.token)),
+        db.write(leases.heartbeat, old, progress=b"x", lease_us=SECOND),
+        db.write(leases.offer, old, SHA, actor="worker"),
+        db.write(leases.fail_attempt, old, FailureReason.NAN_LOSS, "", actor="worker"),
+        db.write(leases.stopped, old, actor="worker"),
+        db.write(leases.claim, old, runner_id="r", node="n", lease_us=SECOND),
+        db.write(leases.fenced, Fence(new.attempt, old.token)),
     ):
         with pytest.raises(StaleLease):
             await late
@@ -81,9 +82,9 @@ async def test_a_stale_worker_can_write_nothing(db: Database, jobs: Jobs) -> Non
 async def test_only_the_runner_that_holds_the_lease_can_claim_again(db: Database, jobs: Jobs) -> None:
     await jobs.create()
     fence = await run(db, jobs)
-    await db.write(lifecycle.claim, fence, runner_id="r", node="n", lease_us=SECOND)
+    await db.write(leases.claim, fence, runner_id="r", node="n", lease_us=SECOND)
     with pytest.raises(StaleLease):
-        await db.write(lifecycle.claim, fence, runner_id="other", node="n", lease_us=SECOND)
+        await db.write(leases.claim, fence, runner_id="other", node="n", lease_us=SECOND)
 
 
 async def test_infrastructure_failures_are_retried_until_attempts_are_used_up(
@@ -91,12 +92,12 @@ async def test_infrastructure_failures_are_retried_until_attempts_are_used_up(
 ) -> None:
     await jobs.create(max_attempts=2)
     fence = await run(db, jobs)
-    await db.write(lifecycle.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
+    await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
     job = await jobs.get()
     assert (job.state, job.state_reason) == ("QUEUED", "WORKER_LOST")
     assert job.not_before_us > clock.now
     fence = await run(db, jobs)
-    await db.write(lifecycle.fail_attempt, fence, FailureReason.WORKER_LOST, "it is gone", actor="watchdog", lost=True)
+    await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "it is gone", actor="watchdog", lost=True)
     job = await jobs.get()
     assert (job.state, job.failure_reason, job.failure_message) == ("FAILED", "WORKER_LOST", "it is gone")
     states = [row.state for row in await db.read(records.attempts_of, job.uid, 0, 10)]
@@ -106,7 +107,7 @@ async def test_infrastructure_failures_are_retried_until_attempts_are_used_up(
 async def test_user_errors_are_not_retried(db: Database, jobs: Jobs) -> None:
     await jobs.create(max_attempts=5)
     fence = await run(db, jobs)
-    await db.write(lifecycle.fail_attempt, fence, FailureReason.INVALID_MODEL, "no weights", actor="worker")
+    await db.write(leases.fail_attempt, fence, FailureReason.INVALID_MODEL, "no weights", actor="worker")
     job = await jobs.get()
     assert (job.state, job.failure_reason) == ("FAILED", "INVALID_MODEL")
 
@@ -120,12 +121,12 @@ async def test_cancel_in_every_live_state(db: Database, jobs: Jobs, reach: str) 
     elif reach in ("running", "finalizing"):
         fence = await run(db, jobs)
         if reach == "finalizing":
-            await db.write(lifecycle.offer, fence, SHA, actor="worker")
+            await db.write(leases.offer, fence, SHA, actor="worker")
     await jobs.cancel()
     await jobs.cancel()
     if fence is not None:
         assert (await jobs.get()).state == "CANCELLING"
-        await db.write(lifecycle.stopped, fence, actor="worker")
+        await db.write(leases.stopped, fence, actor="worker")
     assert (await jobs.get()).state == "CANCELLED"
 
 
@@ -133,9 +134,9 @@ async def test_a_whole_result_wins_over_a_cancel(db: Database, jobs: Jobs) -> No
     uid = await jobs.create()
     fence = await run(db, jobs)
     await jobs.cancel()
-    await db.write(lifecycle.offer, fence, SHA, actor="watchdog")
+    await db.write(leases.offer, fence, SHA, actor="watchdog")
     assert (await jobs.get()).state == "CANCELLING"
-    await db.write(lifecycle.publish, uid, (await jobs.live()).attempt.uid, MANIFEST, 1)
+    await db.write(leases.publish, uid, (await jobs.live()).attempt.uid, MANIFEST, 1)
     assert (await jobs.get()).state == "SUCCEEDED"
 
 
@@ -143,17 +144,17 @@ async def test_a_failure_while_cancelling_is_a_cancellation(db: Database, jobs: 
     await jobs.create()
     fence = await run(db, jobs)
     await jobs.cancel()
-    await db.write(lifecycle.fail_attempt, fence, FailureReason.TRAINER_CRASHED, "", actor="worker")
+    await db.write(leases.fail_attempt, fence, FailureReason.TRAINER_CRASHED, "", actor="worker")
     assert (await jobs.get()).state == "CANCELLED"
 
 
 async def test_retry_goes_on_counting_attempts(db: Database, jobs: Jobs) -> None:
     await jobs.create(max_attempts=1)
     fence = await run(db, jobs)
-    await db.write(lifecycle.fail_attempt, fence, FailureReason.NAN_LOSS, "", actor="worker")
+    await db.write(leases.fail_attempt, fence, FailureReason.NAN_LOSS, "", actor="worker")
 
     def work(tx: Tx) -> Any:
-        return lifecycle.retry(tx, lifecycle.lock_job_named(tx, JobName("p", "a")), max_attempts=1, actor="user")
+        return lifecycle.retry(tx, lifecycle.lock_job_named(tx, JobName("p", "a")), actor="user")
 
     job = await db.write(work)
     assert (job.state, job.failure_reason, job.end_us) == ("QUEUED", None, None)
@@ -171,11 +172,11 @@ async def test_only_finished_jobs_are_deleted_and_their_artifacts_stay(db: Datab
 
     with pytest.raises(lifecycle.NotTerminal):
         await db.write(remove)
-    await db.write(lifecycle.offer, fence, SHA, actor="worker")
+    await db.write(leases.offer, fence, SHA, actor="worker")
     attempt = (await jobs.live()).attempt
     await db.write(records.append_log, attempt, 0, b"hello")
     await db.write(records.add_metrics, attempt, [("loss", 1, 0.5, 0)])
-    await db.write(lifecycle.publish, uid, attempt.uid, MANIFEST, 1)
+    await db.write(leases.publish, uid, attempt.uid, MANIFEST, 1)
     with pytest.raises(lifecycle.EtagMismatch):
         await db.write(remove, "1")
     await db.write(remove, str((await jobs.get()).version))
@@ -205,14 +206,14 @@ async def test_the_schema_refuses_impossible_rows(db: Database, jobs: Jobs) -> N
 
 async def test_one_failing_write_leaves_its_neighbours_alone(db: Database, jobs: Jobs) -> None:
     def fail(tx: Tx) -> None:
-        tx.conn.execute(text("UPDATE jobs SET labels = 'gone'"))
+        tx.conn.execute(text("UPDATE jobs SET display_name = 'gone'"))
         raise ZeroDivisionError
 
     results = await asyncio.gather(*(jobs.create(f"job{i}") for i in range(20)), db.write(fail), return_exceptions=True)
     assert isinstance(results.pop(), ZeroDivisionError)
     for i, uid in enumerate(results):
         job = await jobs.get(f"job{i}")
-        assert (job.uid, job.labels) == (uid, {})
+        assert (job.uid, job.display_name) == (uid, "")
 
 
 async def test_logs_are_kept_by_offset(db: Database, jobs: Jobs) -> None:

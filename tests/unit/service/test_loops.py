@@ -12,11 +12,12 @@ from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.control.dispatcher import Dispatcher
 from mvprune_service.control.finalizer import Finalizer
-from mvprune_service.control.scheduler import Scheduler, resolve
+from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
-from mvprune_service.db import lifecycle
+from mvprune_service.db import leases
 from mvprune_service.db.database import Database
-from mvprune_service.db.lifecycle import Fence
+from mvprune_service.db.leases import Fence, Reserved
+from mvprune_service.db.placement import resolve
 from mvprune_service.executors.base import Capacity, Observation, Phase
 from mvprune_service.secret import attempt_secret
 from mvprune_service.stores import open_store
@@ -34,7 +35,7 @@ class Plane:
 
     def __init__(self, db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock) -> None:
         self.db, self.executor, self.store, self.clock = db, executor, store, clock
-        self.scheduler = Scheduler(db, executor, clock)
+        self.scheduler = Scheduler(db, executor, clock=clock)
         self.dispatcher = Dispatcher(db, executor, KEY, {"MVPRUNE_STORE": store.url})
         self.restart()
         self.finalizer = Finalizer(db, store)
@@ -67,7 +68,7 @@ def plane(db: Database, executor: ScriptedExecutor, store: BlobStore, clock: Tes
 async def claim(plane: Plane, jobs: Jobs, job_id: str = "a") -> Fence:
     live = await jobs.live(job_id)
     fence = Fence(live.name, live.attempt.fencing_token)
-    await plane.db.write(lifecycle.claim, fence, runner_id="r", node="n", lease_us=int(LEASE * SECOND))
+    await plane.db.write(leases.claim, fence, runner_id="r", node="n", lease_us=int(LEASE * SECOND))
     return fence
 
 
@@ -112,7 +113,9 @@ async def test_the_launch_carries_the_attempts_own_credential(plane: Plane, jobs
     (launch,) = plane.executor.launches.values()
     live = await jobs.live()
     assert live.attempt.state == "SUBMITTED"
-    assert launch.env["MVPRUNE_ATTEMPT_SECRET"] == attempt_secret(KEY, "projects/p/jobs/a/attempts/1", 1)
+    assert launch.env["MVPRUNE_ATTEMPT_SECRET"] == attempt_secret(
+        KEY, "projects/p/jobs/a/attempts/1", live.attempt.fencing_token
+    )
     assert launch.env["MVPRUNE_ATTEMPT_SECRET"] not in repr(launch)
     assert (launch.cpus, launch.gpus) == (4.0, 0.0)
 
@@ -123,7 +126,7 @@ def test_defaults_follow_the_cluster() -> None:
     assert resolve(job_pb2.Resources(), cpus).gpus == 0
     assert resolve(job_pb2.Resources(), cpus).cpus == 8
     assert resolve(job_pb2.Resources(), gpus).gpus == 1
-    assert resolve(job_pb2.Resources(gpus=0, cpus=0.5), gpus) == lifecycle.Reserved(0.5, 0, 0)
+    assert resolve(job_pb2.Resources(gpus=0, cpus=0.5), gpus) == Reserved(0.5, 0, 0)
 
 
 async def test_an_executor_that_is_away_delays_and_decides_nothing(plane: Plane, jobs: Jobs) -> None:
@@ -240,8 +243,8 @@ async def test_a_corrupt_artifact_fails_the_job(plane: Plane, jobs: Jobs, store:
     fence = await claim(plane, jobs)
     sha256 = publish(store, artifact(tmp_path / "out"), (await jobs.live()).attempt.uid)
     (blob,) = store.list("blobs/")
-    store.put(blob, b"x" * 100)
-    await plane.db.write(lifecycle.offer, fence, sha256, actor="worker")
+    store.put(blob.key, b"x" * 100)
+    await plane.db.write(leases.offer, fence, sha256, actor="worker")
     await plane.finalizer.step()
     job = await jobs.get()
     assert (job.state, job.failure_reason, job.artifact_sha256) == ("FAILED", "ARTIFACT_CORRUPT", None)
@@ -258,7 +261,7 @@ async def test_finalizing_waits_while_the_store_is_away(
     await plane.dispatch()
     fence = await claim(plane, jobs)
     sha256 = publish(store, artifact(tmp_path / "out"), (await jobs.live()).attempt.uid)
-    await plane.db.write(lifecycle.offer, fence, sha256, actor="worker")
+    await plane.db.write(leases.offer, fence, sha256, actor="worker")
     await Finalizer(plane.db, open_store("s3://nowhere/x")).step()
     assert (await jobs.get()).state == "FINALIZING"
     assert store.size(marker_key((await jobs.live()).attempt.uid))

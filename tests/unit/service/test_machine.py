@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mvprune.v1 import job_pb2
-from mvprune_service.domain.failures import RULES, FailureReason
+from mvprune_service.domain.failures import RULES, FailureReason, Retry
 from mvprune_service.domain.machine import (
     TERMINAL,
     TRANSITIONS,
@@ -69,3 +69,10 @@ def test_failure_table_is_total() -> None:
 def test_the_documented_diagram_is_the_table() -> None:
     page = Path(__file__).parents[3] / "docs" / "architecture.md"
     assert f"```mermaid\n{mermaid()}\n```" in page.read_text()
+
+
+def test_the_page_tells_every_failure() -> None:
+    page = Path(__file__).parents[3] / "docs" / "architecture.md"
+    told = {Retry.NEVER: "no", Retry.ALWAYS: "yes", Retry.SMALLER_BATCH: "in smaller passes"}
+    rows = [f"| `{reason}` | {told[rule.retry]} | {rule.text} |" for reason, rule in RULES.items()]
+    assert "\n".join(rows) in page.read_text()

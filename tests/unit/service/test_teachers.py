@@ -12,19 +12,21 @@ from sqlalchemy.exc import IntegrityError
 from mvprune.references import Roots
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
+from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
+from mvprune_service.api.submissions import Submissions
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
 from mvprune_service.control.scheduler import Scheduler
-from mvprune_service.db import lifecycle
+from mvprune_service.db import leases
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.lifecycle import Fence
+from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import JobRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.secret import attempt_secret
 
 from ...conftest import Tiny
-from .conftest import Jobs, ScriptedExecutor, TestClock
+from .conftest import Call, Jobs, ScriptedExecutor, TestClock
 
 KEY = b"k" * 32
 SHA = "ab" * 32
@@ -37,9 +39,11 @@ class School:
     def __init__(self, db: Database, jobs: Jobs, executor: ScriptedExecutor, clock: TestClock, tiny: Tiny) -> None:
         self.db, self.jobs, self.tiny = db, jobs, tiny
         roots = Roots(models=tiny.models, allowed=(tiny.train.parent,))
-        self.servicer = JobServicer(db, Changes(), roots, executor)
+        changes = Changes()
+        submissions = Submissions(db, roots, executor, max_queued_jobs=100)
+        self.servicer = JobServicer(db, changes, Feeds(db, changes), submissions)
         self.worker = WorkerServicer(db, KEY, lease_seconds=15, heartbeat_seconds=1)
-        self.scheduler = Scheduler(db, executor, clock)
+        self.scheduler = Scheduler(db, executor, clock=clock)
 
     async def submit(self, job_id: str = "student", *, parent: str = "projects/p", **spec: Any) -> job_pb2.Job:
         request = {name: spec.pop(name) for name in ("request_id", "validate_only") if name in spec}
@@ -54,7 +58,7 @@ class School:
         }
         job = job_pb2.Job(spec=job_pb2.CompressionSpec(**(values | spec)), policy={"resources": {"cpus": 1.0}})
         call = job_pb2.CreateJobRequest(parent=parent, job_id=job_id, job=job, **request)
-        created: job_pb2.Job = await self.servicer.CreateJob(call, None)
+        created: job_pb2.Job = await self.servicer.CreateJob(call, Call())
         return created
 
     async def job(self, name: str) -> job_pb2.Job:
@@ -75,13 +79,13 @@ class School:
     async def succeed(self, name: str) -> None:
         """Runs a scheduled job to its end."""
         fence, _ = await self.claim(name)
-        await self.db.write(lifecycle.offer, fence, SHA, actor="worker")
+        await self.db.write(leases.offer, fence, SHA, actor="worker")
         live = await self.jobs.live(fence.attempt.job)
-        await self.db.write(lifecycle.publish, live.job.uid, live.attempt.uid, MANIFEST, 10)
+        await self.db.write(leases.publish, live.job.uid, live.attempt.uid, MANIFEST, 10)
 
     async def fail(self, name: str) -> None:
         fence, _ = await self.claim(name)
-        await self.db.write(lifecycle.fail_attempt, fence, FailureReason.NAN_LOSS, "went astray", actor="worker")
+        await self.db.write(leases.fail_attempt, fence, FailureReason.NAN_LOSS, "went astray", actor="worker")
 
     async def refused(self, **spec: Any) -> str:
         """What is said about spec.teacher.job."""
@@ -248,7 +252,7 @@ async def test_a_teacher_that_is_lost_fails_its_students(school: School, how: st
     else:
         fence, _ = await school.claim(teacher)
         await school.servicer.CancelJob(job_pb2.CancelJobRequest(name=teacher), None)
-        await school.db.write(lifecycle.stopped, fence, actor="worker")
+        await school.db.write(leases.stopped, fence, actor="worker")
         words = f"the teacher's job {teacher} is CANCELLED; retry that one first, then this one"
     if how == "deleted":
         await school.servicer.DeleteJob(job_pb2.DeleteJobRequest(name=teacher), None)

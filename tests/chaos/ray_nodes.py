@@ -1,0 +1,115 @@
+"""A Ray cluster of a head without CPUs and one node with two, each of which can be killed and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from mvprune_service.executors import processes
+from mvprune_service.executors.base import Capacity, ExecutorUnavailable
+from mvprune_service.executors.ray import RayExecutor
+
+from ..neighbours import free_ports
+from .harness import STAND_IN, eventually
+
+_MARK = "MVPRUNE_CHAOS_RAY"
+_TRIES = 4  # a part of Ray that is not up in 15 s is given up by the others, as happens on a busy machine
+# So that the loss of a node is noticed within seconds.
+_QUICK = {"initial_delay_ms": "500", "period_ms": "500", "timeout_ms": "1000", "failure_threshold": "3"}
+
+
+class RayNodes:
+    """Use it in a `with`: the head runs then, the node does not yet."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._folder = tempfile.mkdtemp(prefix="mvp-", dir="/tmp")
+        self._mark = secrets.token_hex(8)
+        (dashboard,) = free_ports(1)
+        self.address = f"http://127.0.0.1:{dashboard}"
+        self.token = secrets.token_hex(32)
+
+    def __enter__(self) -> Self:
+        self.start_head()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill("node")
+        self.kill("head")
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start_head(self) -> None:
+        """Returns when it answers, at the same address for clients. It takes no port that a node of an old one uses."""
+        self._port, client_port = free_ports(2)
+        self._start(
+            "head",
+            "--head",
+            f"--port={self._port}",
+            f"--ray-client-server-port={client_port}",
+            "--dashboard-host=127.0.0.1",
+            f"--dashboard-port={self.address.rpartition(':')[2]}",
+            f"--temp-dir={self._folder}/r",
+            "--no-monitor",
+            "--num-cpus=0",
+            until=lambda: self._capacity().memory_bytes > 0,
+        )
+
+    def start_node(self) -> None:
+        """Returns when the cluster has it."""
+        self._start(
+            "node", f"--address=127.0.0.1:{self._port}", "--num-cpus=2", until=lambda: self._capacity().cpus >= 2
+        )
+
+    def kill(self, what: str) -> None:
+        """Kills the head, or the node with the workers on it."""
+        processes.kill_marked(_MARK, f"{self._mark}-{what}")
+
+    def _capacity(self) -> Capacity:
+        """Of all nodes that are alive, the head among them; nothing while it is away."""
+        with contextlib.suppress(ExecutorUnavailable):
+            return RayExecutor(self.address, token=self.token, timeout=5).capacity()
+        return Capacity(0, 0, 0, 0, 0, 0)
+
+    def _start(self, what: str, *flags: str, until: Callable[[], bool]) -> None:
+        for _ in range(_TRIES):
+            started = self._launch(what, *flags)
+            eventually(lambda: started.poll() is not None or until(), 180, self._log.read_text)  # noqa: B023
+            if started.poll() is None:
+                return
+            self.kill(what)
+        raise AssertionError(self._log.read_text())
+
+    def _launch(self, what: str, *flags: str) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            **{f"RAY_health_check_{name}": value for name, value in _QUICK.items()},
+            _MARK: f"{self._mark}-{what}",
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(STAND_IN), os.environ.get("PYTHONPATH")))),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": self.token,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_prestart_worker_first_driver": "false",
+        }
+        command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+        common = ["--object-store-memory=100000000", "--dashboard-agent-listen-port=0"]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [*command, *common, *flags],
+                env=environment,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )

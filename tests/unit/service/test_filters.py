@@ -1,0 +1,172 @@
+"""Filters and orders of lists, against what Python says of the same jobs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from mvprune.v1 import job_pb2
+from mvprune_service.api.errors import ApiError
+from mvprune_service.api.feeds import Feeds
+from mvprune_service.api.filters import ORDERS, parse_filter
+from mvprune_service.api.jobs import JobServicer
+from mvprune_service.changes import Changes
+from mvprune_service.db import lifecycle
+from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.models import JobRow
+
+_MODELS = ("bert-base-uncased", "org/mini lm", "é")
+_TASKS = ("squad", "sst2")
+_STATES = ("QUEUED", "RUNNING", "SUCCEEDED")
+_TEAMS = (None, "search", "ads")
+
+
+@pytest.fixture
+async def servicer(db: Database) -> JobServicer:
+    """54 jobs that differ in everything that can be asked for."""
+
+    def work(tx: Tx) -> None:
+        for number in range(54):
+            labels = {"team": team} if (team := _TEAMS[number // 18]) else {}
+            spec = job_pb2.CompressionSpec(model=_MODELS[number % 3], task=_TASKS[number % 2], l0={})
+            policy = job_pb2.ExecutionPolicy(max_attempts=1, priority=number - 27)
+            new = lifecycle.NewJob("p", f"j{number}", spec, policy, "me", labels=labels)
+            uid = lifecycle.create(tx, new, actor="me").uid
+            state = _STATES[number // 6 % 3]
+            ended = tx.now if state == "SUCCEEDED" else None
+            created = 1_769_860_800_000_000 + number // 2 * 1_000_000  # 2026-01-31T12:00:00Z and on, two at a time
+            values = {"state": state, "end_us": ended, "create_us": created}
+            tx.conn.execute(update(JobRow).where(JobRow.uid == uid).values(values))
+        new = lifecycle.NewJob(
+            "other", "x", job_pb2.CompressionSpec(task="squad"), policy, "me", labels={"team": "ads"}
+        )
+        lifecycle.create(tx, new, actor="me")
+
+    await db.write(work)
+    changes = Changes()
+    return JobServicer(db, changes, Feeds(db, changes), None)  # type: ignore[arg-type]
+
+
+async def jobs_of(servicer: JobServicer, page_size: int = 500, **request: Any) -> list[job_pb2.Job]:
+    """All pages."""
+    found, token = [], ""
+    while True:
+        call = job_pb2.ListJobsRequest(parent="projects/p", page_size=page_size, page_token=token, **request)
+        page = await servicer.ListJobs(call, None)
+        found += page.jobs
+        token = page.next_page_token
+        if not token:
+            return found
+        assert len(page.jobs) == page_size
+
+
+def _state(job: job_pb2.Job) -> str:
+    return str(job_pb2.Job.State.Name(job.state))
+
+
+FILTERS: list[tuple[str, Callable[[job_pb2.Job], bool]]] = [
+    ("", lambda job: True),
+    ("state = RUNNING", lambda job: _state(job) == "RUNNING"),
+    ("state != RUNNING", lambda job: _state(job) != "RUNNING"),
+    ('task="squad"', lambda job: job.spec.task == "squad"),
+    ('model = "org/mini lm"', lambda job: job.spec.model == "org/mini lm"),
+    ("model=é AND method = l0", lambda job: job.spec.model == "é"),
+    ("creator = you", lambda job: False),
+    ('display_name = ""', lambda job: True),
+    ("labels.team = search", lambda job: job.labels.get("team") == "search"),
+    ("labels.team != search", lambda job: job.labels.get("team") != "search"),
+    ("labels:team", lambda job: "team" in job.labels),
+    ("NOT labels:team", lambda job: "team" not in job.labels),
+    ("priority >= 20", lambda job: job.policy.priority >= 20),
+    ("priority < -20", lambda job: job.policy.priority < -20),
+    ('create_time > "2026-01-31T12:00:10Z"', lambda job: job.create_time.seconds > 1_769_860_810),
+    ('create_time <= "2026-01-31T13:00:10+01:00"', lambda job: job.create_time.seconds <= 1_769_860_810),
+    ('end_time > "2020-01-01T00:00:00Z"', lambda job: _state(job) == "SUCCEEDED"),
+    ('NOT end_time > "2020-01-01T00:00:00Z"', lambda job: _state(job) != "SUCCEEDED"),
+    (
+        "state = QUEUED AND task = squad OR labels.team = ads",
+        lambda job: _state(job) == "QUEUED" and (job.spec.task == "squad" or job.labels.get("team") == "ads"),
+    ),
+    (
+        "(state = QUEUED AND task = squad) OR labels.team = ads",
+        lambda job: (_state(job) == "QUEUED" and job.spec.task == "squad") or job.labels.get("team") == "ads",
+    ),
+    (
+        "NOT (state = QUEUED OR NOT task = squad)",
+        lambda job: not (_state(job) == "QUEUED" or job.spec.task != "squad"),
+    ),
+]
+
+
+async def test_filters(servicer: JobServicer) -> None:
+    every = await jobs_of(servicer)
+    assert len(every) == 54
+    for given, holds in FILTERS:
+        expected = [job.name for job in every if holds(job)]
+        assert [job.name for job in await jobs_of(servicer, filter=given)] == expected, given
+        paged = await jobs_of(servicer, 7 if len(expected) % 7 else 5, filter=given)
+        assert [job.name for job in paged] == expected, given
+
+
+async def test_orders(servicer: JobServicer) -> None:
+    keys: dict[str, Callable[[job_pb2.Job], Any]] = {
+        "create_time": lambda job: 0,
+        "state": _state,
+        "task": lambda job: job.spec.task,
+        "model": lambda job: job.spec.model.encode(),
+    }
+    every = await jobs_of(servicer)
+    for order, descending in itertools.product(ORDERS, (False, True)):
+        expected = sorted(
+            every,
+            key=lambda job: (keys[order](job), job.create_time.ToMicroseconds(), job.uid),
+            reverse=descending,
+        )
+        given = f"{order} desc" if descending else order
+        found = await jobs_of(servicer, 10, order_by=given, filter="priority > -28")
+        assert [job.name for job in found] == [job.name for job in expected], given
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("state = WRONG", "at character 9 got 'WRONG'; allowed there: one of QUEUED"),
+        ("colour = red", "at character 1 got 'colour = red'; allowed there: a field: state, task"),
+        ("state > QUEUED", "allowed there: = or !="),
+        ("task", "at character 5 it ends; allowed there: one of = !="),
+        ("task =", "at character 7 it ends; allowed there: a value"),
+        ("task = a b", "at character 10 got 'b'; allowed there: AND, OR or the end"),
+        ("(task = a", "at character 10 it ends; allowed there: AND, OR or )"),
+        ("task = a)", "got ')'"),
+        ('task = "a', "a field, a value"),
+        ("priority = high", "a whole number"),
+        (f"priority = {10**30}", "a whole number"),
+        ("create_time > yesterday", "a time such as"),
+        ('create_time > "2026-01-31T12:00:00"', "a time such as"),
+        ("(" * 30 + "task = a" + ")" * 30, "no more than 20 parentheses"),
+        ("a" * 1001, "got 1001 characters; allowed: at most 1000"),
+        ("AND", "at character 4 it ends"),
+        ("NOT", "it ends"),
+    ],
+)
+def test_bad_filters(given: str, said: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        parse_filter(given)
+    (violation,) = refused.value.violations
+    assert violation.field == "filter"
+    assert said in violation.description
+
+
+async def test_bad_orders_and_tokens(servicer: JobServicer) -> None:
+    for order in ("colour", "task up", "task desc desc"):
+        with pytest.raises(ApiError, match=r"order_by: got .*; allowed: one of create_time, state, task, model"):
+            await jobs_of(servicer, order_by=order)
+    first = await servicer.ListJobs(job_pb2.ListJobsRequest(parent="projects/p", page_size=5), None)
+    for other in ({"filter": "task = squad"}, {"order_by": "create_time"}, {"order_by": "task"}):
+        call = job_pb2.ListJobsRequest(parent="projects/p", page_token=first.next_page_token, **other)
+        with pytest.raises(ApiError, match="page_token: is not a token from an earlier page of this list"):
+            await servicer.ListJobs(call, None)

@@ -1,0 +1,105 @@
+"""What messages may hold, checked by walking their descriptors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+
+from mvprune.v1 import admin_pb2, job_pb2, worker_pb2
+from mvprune_service.api.errors import ApiError
+from mvprune_service.api.inputs import check_request, clean
+
+
+def violations(message: Message) -> dict[str, str]:
+    """Field and description of each, {} for a message that is fine."""
+    try:
+        check_request(message)
+    except ApiError as error:
+        if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
+            raise
+        return dict(error.violations)
+    return {}
+
+
+def create(**job: Any) -> job_pb2.CreateJobRequest:
+    return job_pb2.CreateJobRequest(parent="projects/p", job=job_pb2.Job(**job))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        create(),
+        create(display_name="Größe 日本語 \U0001f600", labels={"team": "search", "x": ""}),
+        create(
+            spec={"model": "m", "target_density": 0.5, "include": ["*"] * 64, "movement": {"schedule": {"shape": 2}}}
+        ),
+        create(policy={"start_timeout": {"seconds": 60, "nanos": 5}}, create_time={"seconds": 1, "nanos": 1}),
+        job_pb2.CancelJobRequest(name="x" * 1000),
+        worker_pb2.ReportMetricsRequest(points=[{"metric": "loss", "value": math.nan}] * 1000),
+        worker_pb2.CompleteAttemptRequest(failure={"message": "Traceback:\n\t\x1b[31mno\x00"}),
+        worker_pb2.AppendLogsRequest(data=b"\x00" * 100_000),
+    ],
+)
+def test_what_is_fine(message: Message) -> None:
+    assert violations(message) == {}
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "found"),
+    [
+        (job_pb2.GetJobRequest(name="x" * 1001), "name", "got 1001 characters; allowed: at most 1000"),
+        (job_pb2.GetJobRequest(name="a\nb"), "name", "holds U+000A (a control character)"),
+        (job_pb2.GetJobRequest(name="a\x00"), "name", "holds U+0000"),
+        (create(display_name="a\u202egnp.exe"), "job.display_name", "holds U+202E (RIGHT-TO-LEFT OVERRIDE)"),
+        (create(display_name="a\u200bb"), "job.display_name", "holds U+200B (ZERO WIDTH SPACE)"),
+        (create(display_name="a\ufeff"), "job.display_name", "holds U+FEFF"),
+        (create(display_name="e\u0301"), "job.display_name", "is not in Unicode's composed form"),
+        (create(labels={"a\u2066": "v"}), "job.labels", "holds U+2066"),
+        (create(labels={"key": "e\u0301"}), "job.labels.key", "is not in Unicode's composed form"),
+        (create(labels={str(n): "" for n in range(101)}), "job.labels", "got 101 entries; allowed: at most 100"),
+        (create(spec={"include": ["*"] * 65}), "job.spec.include", "got 65 entries; allowed: at most 64"),
+        (create(spec={"exclude": ["a", "b" * 257]}), "job.spec.exclude[1]", "got 257 characters"),
+        (create(spec={"target_density": math.nan}), "job.spec.target_density", "got nan; allowed: finite numbers"),
+        (create(policy={"resources": {"gpus": math.inf}}), "job.policy.resources.gpus", "got inf"),
+        (create(metrics={"f1": -math.inf}), "job.metrics.f1", "got -inf"),
+        (
+            create(spec={"movement": {"schedule": {"shape": 9}}}),
+            "job.spec.movement.schedule.shape",
+            "got 9; allowed: CUBIC, LINEAR, ONE_SHOT",
+        ),
+        (
+            admin_pb2.CreateTokenRequest(ttl={"seconds": 315_576_000_001}),
+            "ttl",
+            "allowed: at most 10,000 years, of one sign",
+        ),
+        (admin_pb2.CreateTokenRequest(ttl={"seconds": 1, "nanos": -1}), "ttl", "of one sign"),
+        (admin_pb2.CreateTokenRequest(ttl={"nanos": 10**9}), "ttl", "got 0 s and 1000000000 ns"),
+        (create(create_time={"seconds": 1 << 60}), "job.create_time", "allowed: the years 1 to 9999"),
+        (create(create_time={"nanos": -1}), "job.create_time", "the years 1 to 9999"),
+        (admin_pb2.CreateTokenRequest(token={"display_name": "x" * 201}), "token.display_name", "at most 200"),
+    ],
+)
+def test_what_is_refused(message: Message, field: str, found: str) -> None:
+    told = violations(message)
+    assert list(told) == [field]
+    assert found in told[field]
+
+
+def test_fields_that_the_server_does_not_know_are_refused_rather_than_dropped() -> None:
+    newer = job_pb2.Job(display_name="x").SerializeToString() + b"\xba\x3e\x03abc"  # field 999
+    message = job_pb2.CreateJobRequest(parent="projects/p", job=job_pb2.Job.FromString(newer))
+    assert "is the client newer than the server?" in violations(message)["request"]
+    assert violations(message) == {}, "the field is gone"
+
+
+def test_not_all_of_many_violations_are_told() -> None:
+    assert len(violations(create(spec={"include": ["\n"] * 64}))) == 12
+
+
+def test_free_text_is_cleaned_where_it_is_stored() -> None:
+    assert clean("a\x00b\x1b[31m\n\tc\x7f\x85", 100) == "a b [31m\n\tc  "
+    assert clean("é" * 10, 3) == "ééé"

@@ -1,0 +1,170 @@
+"""JobService without a network: what it accepts, refuses and remembers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.json_format import ParseDict
+from sqlalchemy import insert
+
+from mvprune.references import Roots
+from mvprune.v1 import job_pb2
+from mvprune_service.api.errors import ApiError
+from mvprune_service.api.feeds import Feeds
+from mvprune_service.api.jobs import JobServicer
+from mvprune_service.api.submissions import Submissions
+from mvprune_service.changes import Changes
+from mvprune_service.clock import SECOND
+from mvprune_service.db import leases
+from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.leases import Fence
+from mvprune_service.db.models import ProjectRow
+from mvprune_service.domain.failures import FailureReason
+
+from .conftest import Call, Jobs, ScriptedExecutor
+
+
+class Api:
+    """Calls as a client makes them."""
+
+    def __init__(self, db: Database, executor: ScriptedExecutor) -> None:
+        changes = Changes()
+        submissions = Submissions(db, Roots(), executor, max_queued_jobs=3, retention_seconds=86_400)
+        self.servicer = JobServicer(db, changes, Feeds(db, changes), submissions)
+
+    async def create(self, request_id: str = "", job_id: str = "a", **job: Any) -> job_pb2.Job:
+        full = {"spec": {"model": "bert-base-uncased", "task": "sst2", "movement": {}, "targetDensity": 0.1}} | job
+        request = {"parent": "projects/p", "jobId": job_id, "requestId": request_id, "job": full}
+        return await self.servicer.CreateJob(ParseDict(request, job_pb2.CreateJobRequest()), Call())  # type: ignore[arg-type]
+
+    async def call(self, method: str, **request: Any) -> Any:
+        kind = getattr(job_pb2, f"{method}Request")
+        return await getattr(self.servicer, method)(ParseDict({"name": "projects/p/jobs/a"} | request, kind()), None)
+
+
+@pytest.fixture
+def api(db: Database, executor: ScriptedExecutor) -> Api:
+    return Api(db, executor)
+
+
+async def test_a_policy_is_stored_with_its_defaults(api: Api) -> None:
+    job = await api.create(policy={"priority": 7, "maxRuntime": "3600s"})
+    assert job.policy == ParseDict(
+        {
+            "priority": 7,
+            "maxRuntime": "3600s",
+            "maxAttempts": 3,
+            "startTimeout": "900s",
+            "checkpointInterval": "600s",
+            "retention": "86400s",
+        },
+        job_pb2.ExecutionPolicy(),
+    )
+    assert (job.creator, job.state) == ("local", job_pb2.Job.QUEUED)
+    assert not job.HasField("expire_time")
+    cancelled = await api.call("CancelJob")
+    assert cancelled.expire_time.ToMicroseconds() == cancelled.end_time.ToMicroseconds() + 86_400 * SECOND
+    assert not (await api.call("RetryJob")).HasField("expire_time")
+
+
+@pytest.mark.parametrize(
+    ("policy", "field", "allowed"),
+    [
+        ({"priority": 101}, "priority", "-100 to 100"),
+        ({"priority": -101}, "priority", "-100 to 100"),
+        ({"maxRuntime": "0s"}, "max_runtime", "1 s to 365 days"),
+        ({"maxRuntime": "-5s"}, "max_runtime", "1 s to 365 days"),
+        ({"maxQueueTime": "31536001s"}, "max_queue_time", "1 s to 365 days"),
+        ({"retention": "59.9s"}, "retention", "1 min to 3650 days"),
+        ({"checkpointInterval": "0.5s"}, "checkpoint_interval", "1 s to 1 day"),
+        ({"startTimeout": "86401s"}, "start_timeout", "1 s to 1 day"),
+        ({"maxAttempts": 101}, "max_attempts", "1 to 100"),
+    ],
+)
+async def test_bad_policies(api: Api, policy: Any, field: str, allowed: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        await api.create(policy=policy)
+    (violation,) = refused.value.violations
+    assert violation.field == f"job.policy.{field}"
+    assert allowed in violation.description
+
+
+@pytest.mark.parametrize("method", ["CancelJob", "RetryJob", "DeleteJob"])
+async def test_a_write_with_an_old_etag_changes_nothing(api: Api, jobs: Jobs, method: str) -> None:
+    first = await api.create()
+    if method != "CancelJob":
+        await api.call("CancelJob")
+    before = await jobs.get()
+    with pytest.raises(ApiError) as refused:
+        await api.call(method, etag=first.etag + "0")
+    assert (refused.value.code, refused.value.reason) == (grpc.StatusCode.ABORTED, "ETAG_MISMATCH")
+    assert await jobs.get() == before
+    await api.call(method, etag=str(before.version))
+
+
+async def test_cancel_is_answered_alike_however_often(api: Api) -> None:
+    await api.create()
+    first = await api.call("CancelJob", reason="no need")
+    assert await api.call("CancelJob") == first
+    await api.call("RetryJob")
+    with pytest.raises(ApiError, match="is QUEUED: retry does not apply"):
+        await api.call("RetryJob")
+
+
+async def test_a_request_that_is_repeated_returns_its_job_though_it_would_be_refused_now(
+    api: Api, executor: ScriptedExecutor
+) -> None:
+    policy = {"resources": {"cpus": 2.0}}
+    first = await api.create("r1", policy=policy)
+    executor.room = executor.room.__class__(1, 0, 1, 1, 0, 1)
+    assert await api.create("r1", policy=policy) == first
+    with pytest.raises(ApiError, match="cpus"):
+        await api.create("r2", "b", policy=policy)
+    for other in ({"job_id": "b"}, {"display_name": "x"}):
+        with pytest.raises(ApiError, match="'r1' was used for another job"):
+            await api.create("r1", **other)
+
+
+async def test_requests_that_race_make_one_job(api: Api, db: Database, jobs: Jobs) -> None:
+    made = await asyncio.gather(*(api.create("r1") for _ in range(8)))
+    assert len({job.uid for job in made}) == 1
+    taken = await asyncio.gather(*(api.create(f"r{n}", "b") for n in range(2, 6)), return_exceptions=True)
+    assert [error.reason for error in taken if isinstance(error, ApiError)] == ["ALREADY_EXISTS"] * 3
+
+
+async def test_a_full_queue_takes_no_more_until_there_is_room(api: Api, db: Database) -> None:
+    for job_id in "abc":
+        await api.create(job_id=job_id)
+    with pytest.raises(ApiError) as refused:
+        await api.create(job_id="d")
+    assert (refused.value.code, refused.value.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED")
+    assert "3 jobs of projects/p" in refused.value.message
+    await api.call("CancelJob")
+    await api.create(job_id="d")
+
+    def own(tx: Tx) -> None:
+        tx.conn.execute(insert(ProjectRow).values(project="p", max_queued_jobs=4))
+
+    await db.write(own)
+    await api.create(job_id="e")
+    with pytest.raises(ApiError, match="4 jobs of projects/p"):
+        await api.create(job_id="f")
+
+
+async def test_a_job_that_failed_says_why_and_may_be_retried_from_scratch(api: Api, db: Database, jobs: Jobs) -> None:
+    uid = (await api.create(policy={"maxAttempts": 1})).uid
+    reserved = leases.Reserved(1, 0, 0)
+    await db.write(leases.schedule, uid, reserved, executor="x", start_timeout_us=SECOND)
+    live = await jobs.live()
+    fence = Fence(live.name, live.attempt.fencing_token)
+    await db.write(leases.claim, fence, runner_id="r", node="n", lease_us=SECOND)
+    await db.write(leases.commit_checkpoint, fence, step=5, manifest_sha256="0" * 64)
+    await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "gone", actor="watchdog", lost=True)
+    failed = await api.call("GetJob")
+    assert (failed.state, failed.failure.reason) == (job_pb2.Job.FAILED, job_pb2.Failure.WORKER_LOST)
+    again = await api.call("RetryJob", fromScratch=True)
+    assert (again.state, again.HasField("failure"), again.attempt) == (job_pb2.Job.QUEUED, False, 1)
+    assert await db.read(leases.checkpoints_of, uid) == []
