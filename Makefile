@@ -26,7 +26,7 @@ demo: setup ## submit a real job to a service of its own, watch it, download the
 
 .PHONY: test
 test: lint types proto-check ## everything CI checks
-	$(BIN)/pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile
 
 .PHONY: chaos
 chaos: setup ## kill, stop and cut off everything there is (minutes; ARGS='-k workers', MVPRUNE_CHAOS_ROUNDS=3)
