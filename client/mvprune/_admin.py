@@ -10,12 +10,12 @@ from typing import Any
 from mvprune import _server
 from mvprune._convert import time_of
 from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune._pages import pages
 from mvprune._server import ServerStatus
 from mvprune._transport import Transport
 from mvprune.v1 import admin_pb2
 
 OPERATORS = "-"  # the "project" of tokens that are good for all
-_PAGE = 500
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Admin:
     def tokens(self, project: str) -> Iterator[Token]:
         """The tokens of a project, newest first; "-": the operators'."""
         request = admin_pb2.ListTokensRequest(parent=f"projects/{project}")
-        for page in self._pages(self._transport.admin.ListTokens, request):
+        for page in pages(self._transport, self._transport.admin.ListTokens, request):
             yield from (Token(**_token_fields(token)) for token in page.tokens)
 
     def revoke_token(self, project: str, token_id: str) -> Token:
@@ -92,7 +92,7 @@ class Admin:
 
     def projects(self) -> Iterator[Project]:
         """The projects that were ever used, by name."""
-        for page in self._pages(self._transport.admin.ListProjects, admin_pb2.ListProjectsRequest()):
+        for page in pages(self._transport, self._transport.admin.ListProjects, admin_pb2.ListProjectsRequest()):
             yield from map(_project, page.projects)
 
     def set_quotas(
@@ -109,15 +109,6 @@ class Admin:
         """How the server is doing."""
         request = admin_pb2.GetServerStatusRequest()
         return _server.server_status(self._transport.call(self._transport.admin.GetServerStatus, request))
-
-    def _pages(self, method: Any, request: Any) -> Iterator[Any]:
-        request.page_size = _PAGE
-        while True:
-            page = self._transport.call(method, request)
-            yield page
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
 
 def _token_fields(token: admin_pb2.Token) -> dict[str, Any]:

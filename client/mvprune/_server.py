@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from google.protobuf.message import Message
-
-from mvprune._convert import time_of
+from mvprune._convert import seconds_of, time_of
 from mvprune.v1 import admin_pb2
 
 
@@ -56,9 +54,9 @@ def server_status(message: admin_pb2.ServerStatus) -> ServerStatus:
         executor=message.executor,
         capacity=_capacity(message.capacity) if message.HasField("capacity") else None,
         jobs=dict(message.jobs),
-        oldest_queued_age=_seconds(message, "oldest_queued_age"),
+        oldest_queued_age=seconds_of(message, "oldest_queued_age"),
         live_attempts=message.live_attempts,
-        longest_heartbeat_age=_seconds(message, "longest_heartbeat_age"),
+        longest_heartbeat_age=seconds_of(message, "longest_heartbeat_age"),
         watchers=message.watchers,
         problems=dict(message.problems),
     )
@@ -66,10 +64,3 @@ def server_status(message: admin_pb2.ServerStatus) -> ServerStatus:
 
 def _capacity(message: admin_pb2.ServerStatus.Capacity) -> Capacity:
     return Capacity(**{field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields})
-
-
-def _seconds(message: Message, field: str) -> float | None:
-    if not message.HasField(field):
-        return None
-    seconds: float = getattr(message, field).ToNanoseconds() / 1e9
-    return seconds

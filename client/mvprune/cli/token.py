@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from mvprune.cli._options import command_parser, connect, one_of, subcommand
+from mvprune.cli._options import command_parser, connect, duration, one_of, subcommand
 from mvprune.cli._output import print_json, print_table
 from mvprune.cli._text import clean, timestamp
 
@@ -22,7 +20,6 @@ example:
   mvpctl token list --project search
   mvpctl token revoke token-k3h9x2m4qz --project search"""
 _ALL = 'the project "-" stands for all: its tokens are operators\''
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def token_command(argv: Sequence[str]) -> int | None:
@@ -41,7 +38,7 @@ def _create(argv: Sequence[str]) -> None:
         required=True,
         help="read; submit: and create, cancel, retry, delete; admin: and manage the project's tokens",
     )
-    parser.add_argument("--ttl", type=_duration, metavar="TIME", help="30d, 12h, 90m; default: it never expires")
+    parser.add_argument("--ttl", type=duration, metavar="TIME", help="30d, 12h, 90m; default: it never expires")
     parser.add_argument("--name", default="", help="what it is for")
     args = parser.parse_args(argv)
     with connect(args) as client:
@@ -85,10 +82,3 @@ def _revoke(argv: Sequence[str]) -> None:
         print_json(token)
     else:
         print(clean(f"token {token.id} is revoked"))
-
-
-def _duration(text: str) -> float:
-    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: a number with s, m, h or d, such as 30d")
-    return float(found[1]) * _SECONDS[found[2]]
