@@ -100,7 +100,7 @@ def test_what_a_killed_supervisor_had_committed_is_resumed_from(train: Callable[
     plane.kill(plane.server.supervisors())
     assert check(plane.server, [plane.record]) == {"SUCCEEDED": 1}
     _, (uid, _) = plane.attempts()
-    assert "resuming from the checkpoint of step 1" in plane.log(uid)
+    assert "fetched the checkpoint of step 1, to resume from" in plane.log(uid)
 
 
 def test_a_supervisor_that_wakes_up_too_late_publishes_nothing(train: Callable[[int], Plane]) -> None:

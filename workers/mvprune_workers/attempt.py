@@ -34,6 +34,7 @@ from mvprune_workers.settings import Settings
 from mvprune_workers.transfer import Transfer
 
 _DEFAULT_INTERVAL = 10.0
+_CONFIRM_AGAIN = (0.5, 1.0)  # seconds: the first call after a suspension meets a connection that has died meanwhile
 _URGENT = (Fact.LEASE_LOST, Fact.STOPPED, Fact.CANCELLED, Fact.TRAINER_ENDED)
 _T = TypeVar("_T")
 
@@ -178,13 +179,17 @@ class Attempt:
     def _confirm(self, heartbeat: Heartbeat) -> None:
         """Asks whether the lease is still ours: this process may have been suspended for longer than it lasts. Raises
         LeaseLost. Without an answer the result is committed: nobody adopts that of an attempt that is over."""
-        try:
-            heartbeat.beat()
-        except LeaseLost:
-            self._inbox.post(Fact.LEASE_LOST)
-            raise
-        except (Unreachable, Rejected):
-            return
+        for delay in (*_CONFIRM_AGAIN, None):
+            try:
+                heartbeat.beat()
+            except LeaseLost:
+                self._inbox.post(Fact.LEASE_LOST)
+                raise
+            except (Unreachable, Rejected):
+                if delay is not None:
+                    time.sleep(delay)
+            else:
+                return
 
     def _transfer(self, work: Callable[[BlobStore], _T], ended: Fact) -> Transfer[_T]:
         transfer = Transfer(self._settings.store, work, ended, self._inbox, self._log.say, self._limits.transfer)
