@@ -20,14 +20,18 @@ def count_reads(file: Path) -> None:
     file.write_bytes(bytes(8))
     with file.open("r+b") as opened:
         shown = mmap.mmap(opened.fileno(), 8)
-    numbers, read = itertools.count(1), Database.read
+    numbers = itertools.count(1)
 
-    async def counted(self: Database, work: Any, *args: Any, **kwargs: Any) -> Any:
-        if work in _WATCHING:
-            shown[:] = next(numbers).to_bytes(8, "little")
-        return await read(self, work, *args, **kwargs)
+    def counting(read: Any) -> Any:
+        async def counted(self: Database, work: Any, *args: Any, **kwargs: Any) -> Any:
+            if work in _WATCHING:
+                shown[:] = next(numbers).to_bytes(8, "little")
+            return await read(self, work, *args, **kwargs)
 
-    Database.read = counted  # type: ignore[method-assign]
+        return counted
+
+    Database.read = counting(Database.read)  # type: ignore[method-assign]
+    Database.look_up = counting(Database.look_up)  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
