@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import time
 from collections.abc import AsyncIterator
@@ -13,7 +15,16 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from mvprune.v1 import artifact_pb2, artifact_pb2_grpc, job_pb2, job_pb2_grpc, worker_pb2, worker_pb2_grpc
+from mvprune.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    artifact_pb2,
+    artifact_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
+    worker_pb2,
+    worker_pb2_grpc,
+)
 from mvprune_service.config import Settings
 from mvprune_service.service import Service, StartError
 
@@ -387,3 +398,24 @@ def worker_processes(home: Path) -> list[int]:
             if f"MVPRUNE_SCRATCH={home}".encode() in environment:
                 found.append(int(entry.name))
     return found
+
+
+async def test_watchers_whose_connection_dies_leave_nothing_behind(
+    plane: Plane, caplog: pytest.LogCaptureFixture
+) -> None:
+    created = await plane.create()
+    channel = grpc.aio.insecure_channel(plane.service.address)
+    watch = job_pb2_grpc.JobServiceStub(channel).WatchJob
+    calls = [watch(job_pb2.WatchJobRequest(name=created.name)) for _ in range(200)]
+    await asyncio.gather(*(call.read() for call in calls))
+    admin = admin_pb2_grpc.AdminServiceStub(plane.channel)
+
+    async def watchers() -> int:
+        return int((await admin.GetServerStatus(admin_pb2.GetServerStatusRequest())).watchers)
+
+    assert await watchers() == 200
+    await channel.close()
+    async with asyncio.timeout(30):
+        while await watchers():  # noqa: ASYNC110 (it happens in the server)
+            await asyncio.sleep(0.01)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

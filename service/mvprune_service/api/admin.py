@@ -15,7 +15,7 @@ from mvprune_service import ids
 from mvprune_service.api import mapping
 from mvprune_service.api.auth import Authenticator, digest, new_secret
 from mvprune_service.api.errors import ApiError, Violation, invalid, not_found
-from mvprune_service.api.pagination import make_page, make_token, page_size, read_token
+from mvprune_service.api.pagination import make_page, page_size, read_token
 from mvprune_service.api.principal import EVERY_PROJECT, Scope, current_principal
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import projects, tokens
@@ -83,8 +83,8 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         size = page_size(request.page_size)
         key: Any = read_token(request.page_token, str)
         found = await self._db.read(projects.page, key[0] if key else "", size + 1)
-        token = make_token(found[size - 1].project) if len(found) > size else ""
-        return admin_pb2.ListProjectsResponse(projects=[_project(one) for one in found[:size]], next_page_token=token)
+        described, token = make_page(found, size, _project, lambda one: (one.project,))
+        return admin_pb2.ListProjectsResponse(projects=described, next_page_token=token)
 
     async def UpdateProject(
         self, request: admin_pb2.UpdateProjectRequest, context: grpc.aio.ServicerContext

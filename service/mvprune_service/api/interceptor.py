@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any
 
@@ -79,8 +80,9 @@ class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 return await inner(request, context)
 
         async def stream(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-            async with _Call(self, method, request, context, timed=False):
-                async for response in self._streams.relay(method, inner(request, context)):
+            responses = self._streams.relay(method, inner(request, context))
+            async with _Call(self, method, request, context, timed=False), aclosing(responses):
+                async for response in responses:
                     if asks and self._authenticator:
                         await self._authenticator.principal(context)  # a revoked token sees no more
                     yield response

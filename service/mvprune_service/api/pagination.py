@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
-from sqlalchemy import Row
 
 from mvprune_service.api.errors import Violation, invalid
 
 M = TypeVar("M", bound=Message)
+R = TypeVar("R")
 
 _DEFAULT, _CAP = 50, 500
 _BYTES = 2 << 20  # of a page; clients refuse messages of more than 4 MiB
@@ -26,10 +26,10 @@ def page_size(asked: int) -> int:
 
 
 def make_page(
-    rows: Sequence[Row[Any]],
+    rows: Sequence[R],
     size: int,
-    message: Callable[[Row[Any]], M],
-    key: Callable[[Row[Any]], Iterable[int | str]],
+    message: Callable[[R], M],
+    key: Callable[[R], Iterable[int | str]],
 ) -> tuple[list[M], str]:
     """Up to `size` messages, fewer where they are large, and the token of the next page, "" after the last. `rows`:
     one more than `size` where there are more; `key`: what the next page begins after."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import grpc
@@ -29,8 +29,8 @@ class Streams:
         for task in self._waiting:
             task.cancel()
 
-    async def relay(self, method: str, responses: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """The same responses. Raises ApiError (UNAVAILABLE) once the server drains."""
+    async def relay(self, method: str, responses: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+        """The same responses, and their end when this ends. Raises ApiError (UNAVAILABLE) once the server drains."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101
         self.open += 1
@@ -53,5 +53,6 @@ class Streams:
         finally:
             self.open -= 1
             metrics.open_streams.labels(method).dec()
+            await responses.aclose()
         message = "the server stops: call again, after what you have seen"
         raise ApiError(grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING", message, retry_seconds=_RETRY_SECONDS)

@@ -81,6 +81,8 @@ class Watchdog:
         policy = job_pb2.ExecutionPolicy.FromString(live.job.policy)
         ran = live.job.ran_us + now - live.attempt.start_us
         if policy.HasField("max_runtime") and ran > policy.max_runtime.ToMicroseconds():
+            if await self._adopt(live):
+                return  # it ended in time, while no server was up
             await self._fail(live, FailureReason.MAX_RUNTIME, "")
             await self._stop(live)
             return

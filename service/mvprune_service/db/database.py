@@ -79,6 +79,7 @@ class Database:
         self._clock = clock
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="db-read")
         self._backend = _open(_parse(url))
+        self._mail: Mailbox | None = None
         self.on_commit: Callable[[set[str] | None], None] = lambda _: None
 
     @property
@@ -121,8 +122,8 @@ class Database:
             failpoint(f"{name}.before_commit")
             return result, tx
 
-        loop = asyncio.get_running_loop()
-        mailbox, answer = Mailbox.of(loop), loop.create_future()
+        mailbox = self._mailbox()
+        answer: asyncio.Future[T] = mailbox.loop.create_future()
 
         # A caller that is cancelled meanwhile does not take the announcement with it.
         def done(future: Future[tuple[T, Tx]]) -> None:
@@ -131,16 +132,23 @@ class Database:
                 mailbox.put(answer, None, error)
                 return
             result, tx = future.result()
-            for call in tx.after:
-                call()
             if tx.changed:
                 mailbox.announce(self.on_commit, tx.changed)
             mailbox.put(answer, result, None)
+            for call in tx.after:
+                call()
 
         self._backend.submit(bound).add_done_callback(done)
-        written: T = await _answer(answer)
+        written = await _answer(answer)
         failpoint(f"{name}.after_commit")
         return written
+
+    def _mailbox(self) -> Mailbox:
+        """The running loop's."""
+        loop = asyncio.get_running_loop()
+        if self._mail is None or self._mail.loop is not loop:
+            self._mail = Mailbox(loop)
+        return self._mail
 
     def listen(self) -> None:
         """From now on `on_commit` hears of what other processes commit too. Call it on the event loop."""

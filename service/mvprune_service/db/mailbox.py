@@ -6,27 +6,17 @@ import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
-
-_mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
 
 
 class Mailbox:
     """Of one event loop. `put` and `announce` may be called on any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._lock = threading.Lock()
         self._answers: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
         self._changed: dict[Callable[[set[str]], None], set[str]] = {}
         self._woken = False
-
-    @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> Mailbox:
-        """The loop's mailbox. Call it on the loop."""
-        if loop not in _mailboxes:
-            _mailboxes[loop] = cls(loop)
-        return _mailboxes[loop]
 
     def put(self, answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         """Ends `answer`, unless nobody waits for it any more."""
@@ -42,7 +32,7 @@ class Mailbox:
 
     def _wake(self) -> None:
         if not self._woken:
-            self._loop.call_soon_threadsafe(self._deliver)
+            self.loop.call_soon_threadsafe(self._deliver)
             self._woken = True
 
     def _deliver(self) -> None:

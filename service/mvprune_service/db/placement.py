@@ -107,11 +107,11 @@ def place(tx: Tx, capacity: Capacity, gpu_limits: GpuLimits, *, executor: str) -
         wanted = resolve(policy.resources, capacity)
         if not room.is_allowed(job.project, wanted):
             over_quota.add(job.project)
-            lifecycle.waiting(tx, job.uid, QUOTA)
+            _wait(tx, job, QUOTA)
         elif not room.exists_for(wanted):
-            lifecycle.waiting(tx, job.uid, CAPACITY)
+            _wait(tx, job, CAPACITY)
         elif not room.is_left_for(wanted):
-            lifecycle.waiting(tx, job.uid, CAPACITY)
+            _wait(tx, job, CAPACITY)
             break
         else:
             timeout = policy.start_timeout.seconds * SECOND
@@ -119,6 +119,11 @@ def place(tx: Tx, capacity: Capacity, gpu_limits: GpuLimits, *, executor: str) -
             room.take(job.project, wanted)
             started += 1
     return started
+
+
+def _wait(tx: Tx, job: Row[str, str, bytes, int, str], reason: str) -> None:
+    if job.state_reason != reason:  # most have been told already
+        lifecycle.waiting(tx, job.uid, reason)
 
 
 def expire_queue(tx: Tx) -> int:
@@ -143,7 +148,7 @@ def expire_queue(tx: Tx) -> int:
     return len(uids)
 
 
-def _queue(tx: Tx, over_quota: set[str]) -> Iterator[Row[str, str, bytes, int]]:
+def _queue(tx: Tx, over_quota: set[str]) -> Iterator[Row[str, str, bytes, int, str]]:
     """The queue in its order, without projects that join `over_quota` on the way."""
     after: tuple[int, str] | None = None
     while True:
@@ -162,8 +167,8 @@ def _queue(tx: Tx, over_quota: set[str]) -> Iterator[Row[str, str, bytes, int]]:
         after = (rows[-1].rank_us, rows[-1].uid)
 
 
-def _ready(now: int) -> Select[str, str, bytes, int]:
-    return select(JobRow.uid, JobRow.project, JobRow.policy, JobRow.rank_us).where(
+def _ready(now: int) -> Select[str, str, bytes, int, str]:
+    return select(JobRow.uid, JobRow.project, JobRow.policy, JobRow.rank_us, JobRow.state_reason).where(
         JobRow.state == JobState.QUEUED,
         JobRow.not_before_us <= now,
         or_(JobRow.teacher_uid.is_(None), JobRow.teacher_sha256.is_not(None)),

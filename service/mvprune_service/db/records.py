@@ -11,11 +11,9 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
-    and_,
     bindparam,
     func,
     insert,
-    or_,
     select,
     tuple_,
     update,
@@ -218,14 +216,10 @@ def page_of_artifacts(conn: Connection, project: str, before: tuple[int, str] | 
     """Artifacts of a project, newest first, from just before the key (create_us, sha256)."""
     found = _artifacts().where(ArtifactRow.project == project)
     if before:
-        found = found.where(_before(ArtifactRow.create_us, ArtifactRow.sha256, before))
+        found = found.where(tuple_(ArtifactRow.create_us, ArtifactRow.sha256) < tuple_(*before))
     return conn.execute(found.order_by(ArtifactRow.create_us.desc(), ArtifactRow.sha256.desc()).limit(size)).all()
 
 
 def is_over(attempt: Row[Any]) -> bool:
     """Whether the attempt has ended."""
     return AttemptState(attempt.state) not in LIVE_ATTEMPTS
-
-
-def _before(time: Any, key: Any, before: tuple[int, str]) -> ColumnElement[bool]:
-    return or_(time < before[0], and_(time == before[0], key < before[1]))

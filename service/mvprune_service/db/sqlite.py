@@ -92,7 +92,6 @@ class _GroupWriter:
             self._commit([item for item in batch if item is not None])
 
     def _commit(self, batch: list[_Item]) -> None:
-        batch = [(work, future) for work, future in batch if future.set_running_or_notify_cancel()]
         if not batch:
             return
         started = time.perf_counter()

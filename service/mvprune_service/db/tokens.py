@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, insert, or_, select, tuple_, update
 
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import TokenRow
@@ -47,9 +47,7 @@ def page(conn: Connection, project: str, before: tuple[int, str] | None, size: i
     """Tokens of a project, newest first, from just before the key (create_us, token_id)."""
     found = select(_tokens).where(TokenRow.project == project)
     if before:
-        time, token_id = before
-        older = and_(TokenRow.create_us == time, TokenRow.token_id < token_id)
-        found = found.where(or_(TokenRow.create_us < time, older))
+        found = found.where(tuple_(TokenRow.create_us, TokenRow.token_id) < tuple_(*before))
     return conn.execute(found.order_by(TokenRow.create_us.desc(), TokenRow.token_id.desc()).limit(size)).all()
 
 

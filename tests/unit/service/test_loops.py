@@ -214,6 +214,20 @@ async def test_a_result_whose_report_was_lost_is_adopted(
     assert (job.state, job.artifact_sha256) == ("SUCCEEDED", sha256)
 
 
+async def test_a_result_in_time_outweighs_a_max_runtime_that_passed_while_no_server_was_up(
+    plane: Plane, jobs: Jobs, store: BlobStore, tmp_path: Path
+) -> None:
+    policy = job_pb2.ExecutionPolicy()
+    policy.max_runtime.seconds = 100
+    await jobs.create(policy=policy)
+    await plane.dispatch()
+    await claim(plane, jobs)
+    publish(store, artifact(tmp_path / "out"), (await jobs.live()).attempt.uid)
+    plane.clock.pass_seconds(200)
+    await plane.watchdog.step()
+    assert (await jobs.get()).state == "FINALIZING"
+
+
 async def test_a_marker_that_names_nothing_fails_the_job(plane: Plane, jobs: Jobs, store: BlobStore) -> None:
     await jobs.create()
     await plane.dispatch()
