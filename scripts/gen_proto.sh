@@ -13,3 +13,5 @@ mkdir -p "$out"
 # google/rpc/*.proto are not imported by the contract: only well-known types, which protoc carries.
 .gen/bin/python -m grpc_tools.protoc -Iproto \
   --python_out="$out" --pyi_out="$out" --grpc_python_out="$out" proto/mvprune/v1/*.proto
+.gen/bin/python -m grpc_tools.protoc -Iproto --include_source_info --descriptor_set_out=/dev/stdout \
+  proto/mvprune/v1/job.proto | .venv/bin/python scripts/proto_comments.py > "$out/mvprune/v1/comments.json"

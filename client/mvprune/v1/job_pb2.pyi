@@ -18,7 +18,7 @@ LOCAL: Selection
 GLOBAL: Selection
 
 class Job(_message.Message):
-    __slots__ = ("name", "uid", "display_name", "spec", "policy", "labels", "state", "state_reason", "progress", "attempt", "model_size", "artifact", "failure", "metrics", "creator", "create_time", "start_time", "end_time", "update_time", "etag", "expire_time")
+    __slots__ = ("name", "uid", "display_name", "spec", "policy", "labels", "state", "state_reason", "progress", "attempt", "model_size", "artifact", "failure", "metrics", "creator", "gate_results", "create_time", "start_time", "end_time", "update_time", "etag", "expire_time")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Job.State]
@@ -68,6 +68,7 @@ class Job(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     CREATOR_FIELD_NUMBER: _ClassVar[int]
+    GATE_RESULTS_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -89,16 +90,29 @@ class Job(_message.Message):
     failure: Failure
     metrics: _containers.ScalarMap[str, float]
     creator: str
+    gate_results: _containers.RepeatedCompositeFieldContainer[GateResult]
     create_time: _timestamp_pb2.Timestamp
     start_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
     update_time: _timestamp_pb2.Timestamp
     etag: str
     expire_time: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., creator: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., creator: _Optional[str] = ..., gate_results: _Optional[_Iterable[_Union[GateResult, _Mapping]]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class CompressionSpec(_message.Message):
-    __slots__ = ("model", "model_revision", "task", "dataset", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "target_density", "teacher", "seed", "training", "include", "exclude", "allow_density_miss")
+    __slots__ = ("model", "model_revision", "task", "dataset", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "target_density", "teacher", "seed", "training", "include", "exclude", "allow_density_miss", "values", "embeddings", "trim_vocabulary", "delta")
+    class Values(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        VALUES_UNSPECIFIED: _ClassVar[CompressionSpec.Values]
+        FP32: _ClassVar[CompressionSpec.Values]
+        FP16: _ClassVar[CompressionSpec.Values]
+        BF16: _ClassVar[CompressionSpec.Values]
+        INT8: _ClassVar[CompressionSpec.Values]
+    VALUES_UNSPECIFIED: CompressionSpec.Values
+    FP32: CompressionSpec.Values
+    FP16: CompressionSpec.Values
+    BF16: CompressionSpec.Values
+    INT8: CompressionSpec.Values
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_REVISION_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +130,10 @@ class CompressionSpec(_message.Message):
     INCLUDE_FIELD_NUMBER: _ClassVar[int]
     EXCLUDE_FIELD_NUMBER: _ClassVar[int]
     ALLOW_DENSITY_MISS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    TRIM_VOCABULARY_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_revision: str
     task: str
@@ -133,7 +151,11 @@ class CompressionSpec(_message.Message):
     include: _containers.RepeatedScalarFieldContainer[str]
     exclude: _containers.RepeatedScalarFieldContainer[str]
     allow_density_miss: bool
-    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., target_density: _Optional[float] = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., seed: _Optional[int] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., allow_density_miss: bool = ...) -> None: ...
+    values: CompressionSpec.Values
+    embeddings: CompressionSpec.Values
+    trim_vocabulary: bool
+    delta: bool
+    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., target_density: _Optional[float] = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., seed: _Optional[int] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., allow_density_miss: bool = ..., values: _Optional[_Union[CompressionSpec.Values, str]] = ..., embeddings: _Optional[_Union[CompressionSpec.Values, str]] = ..., trim_vocabulary: bool = ..., delta: bool = ...) -> None: ...
 
 class Dataset(_message.Message):
     __slots__ = ("hub_id", "hub_config", "train", "validation", "text_column", "text_pair_column", "label_column")
@@ -306,7 +328,7 @@ class Teacher(_message.Message):
     def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., train: bool = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ...) -> None: ...
 
 class ExecutionPolicy(_message.Message):
-    __slots__ = ("resources", "max_attempts", "start_timeout", "priority", "max_runtime", "max_queue_time", "allow_smaller_batch", "retention", "checkpoint_interval")
+    __slots__ = ("resources", "max_attempts", "start_timeout", "priority", "max_runtime", "max_queue_time", "allow_smaller_batch", "retention", "checkpoint_interval", "gates")
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     START_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
@@ -316,6 +338,7 @@ class ExecutionPolicy(_message.Message):
     ALLOW_SMALLER_BATCH_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    GATES_FIELD_NUMBER: _ClassVar[int]
     resources: Resources
     max_attempts: int
     start_timeout: _duration_pb2.Duration
@@ -325,7 +348,30 @@ class ExecutionPolicy(_message.Message):
     allow_smaller_batch: bool
     retention: _duration_pb2.Duration
     checkpoint_interval: _duration_pb2.Duration
-    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., max_attempts: _Optional[int] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[int] = ..., max_runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., allow_smaller_batch: bool = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    gates: _containers.RepeatedCompositeFieldContainer[Gate]
+    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., max_attempts: _Optional[int] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[int] = ..., max_runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., allow_smaller_batch: bool = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., gates: _Optional[_Iterable[_Union[Gate, _Mapping]]] = ...) -> None: ...
+
+class Gate(_message.Message):
+    __slots__ = ("metric", "min", "max", "fail_job")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    MIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    FAIL_JOB_FIELD_NUMBER: _ClassVar[int]
+    metric: str
+    min: float
+    max: float
+    fail_job: bool
+    def __init__(self, metric: _Optional[str] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., fail_job: bool = ...) -> None: ...
+
+class GateResult(_message.Message):
+    __slots__ = ("gate", "observed", "passed")
+    GATE_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_FIELD_NUMBER: _ClassVar[int]
+    PASSED_FIELD_NUMBER: _ClassVar[int]
+    gate: Gate
+    observed: float
+    passed: bool
+    def __init__(self, gate: _Optional[_Union[Gate, _Mapping]] = ..., observed: _Optional[float] = ..., passed: bool = ...) -> None: ...
 
 class Resources(_message.Message):
     __slots__ = ("gpus", "cpus", "memory_bytes")
@@ -370,6 +416,7 @@ class Failure(_message.Message):
         TEACHER_FAILED: _ClassVar[Failure.Reason]
         MAX_RUNTIME: _ClassVar[Failure.Reason]
         MAX_QUEUE_TIME: _ClassVar[Failure.Reason]
+        GATE_FAILED: _ClassVar[Failure.Reason]
     REASON_UNSPECIFIED: Failure.Reason
     INVALID_MODEL: Failure.Reason
     INVALID_DATASET: Failure.Reason
@@ -389,6 +436,7 @@ class Failure(_message.Message):
     TEACHER_FAILED: Failure.Reason
     MAX_RUNTIME: Failure.Reason
     MAX_QUEUE_TIME: Failure.Reason
+    GATE_FAILED: Failure.Reason
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     reason: Failure.Reason

@@ -16,7 +16,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from mvprune.v1 import job_pb2 as mvprune_dot_v1_dot_job__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17mvprune/v1/worker.proto\x12\nmvprune.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14mvprune/v1/job.proto\"/\n\x05Lease\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\t\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"H\n\nCheckpoint\x12\x13\n\x0b\x61ttempt_uid\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\t\"X\n\x13\x43laimAttemptRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x11\n\trunner_id\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\"\xdd\x02\n\x14\x43laimAttemptResponse\x12)\n\x04spec\x18\x01 \x01(\x0b\x32\x1b.mvprune.v1.CompressionSpec\x12,\n\tlease_ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x35\n\x12heartbeat_interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nlog_offset\x18\x04 \x01(\x03\x12\x1f\n\x17teacher_manifest_sha256\x18\x05 \x01(\t\x12+\n\x0b\x63heckpoints\x18\x06 \x03(\x0b\x32\x16.mvprune.v1.Checkpoint\x12\x36\n\x13\x63heckpoint_interval\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1b\n\x13\x61\x63\x63umulation_factor\x18\x08 \x01(\x05\"\\\n\x10HeartbeatRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12&\n\x08progress\x18\x02 \x01(\x0b\x32\x14.mvprune.v1.Progress\"\xbb\x01\n\x11HeartbeatResponse\x12:\n\tdirective\x18\x01 \x01(\x0e\x32\'.mvprune.v1.HeartbeatResponse.Directive\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"@\n\tDirective\x12\x19\n\x15\x44IRECTIVE_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x43ONTINUE\x10\x01\x12\n\n\x06\x43\x41NCEL\x10\x02\"S\n\x11\x41ppendLogsRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\")\n\x12\x41ppendLogsResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\"a\n\x14ReportMetricsRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\'\n\x06points\x18\x02 \x03(\x0b\x32\x17.mvprune.v1.MetricPoint\"\x17\n\x15ReportMetricsResponse\"b\n\x17\x43ommitCheckpointRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\t\"\x1a\n\x18\x43ommitCheckpointResponse\"\xd8\x01\n\x16\x43ompleteAttemptRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x19\n\x0fmanifest_sha256\x18\x02 \x01(\tH\x00\x12&\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x13.mvprune.v1.FailureH\x00\x12\x41\n\tcancelled\x18\x04 \x01(\x0b\x32,.mvprune.v1.CompleteAttemptRequest.CancelledH\x00\x1a\x0b\n\tCancelledB\t\n\x07outcome\"\x19\n\x17\x43ompleteAttemptResponse2\x8a\x04\n\rWorkerService\x12Q\n\x0c\x43laimAttempt\x12\x1f.mvprune.v1.ClaimAttemptRequest\x1a .mvprune.v1.ClaimAttemptResponse\x12H\n\tHeartbeat\x12\x1c.mvprune.v1.HeartbeatRequest\x1a\x1d.mvprune.v1.HeartbeatResponse\x12K\n\nAppendLogs\x12\x1d.mvprune.v1.AppendLogsRequest\x1a\x1e.mvprune.v1.AppendLogsResponse\x12T\n\rReportMetrics\x12 .mvprune.v1.ReportMetricsRequest\x1a!.mvprune.v1.ReportMetricsResponse\x12]\n\x10\x43ommitCheckpoint\x12#.mvprune.v1.CommitCheckpointRequest\x1a$.mvprune.v1.CommitCheckpointResponse\x12Z\n\x0f\x43ompleteAttempt\x12\".mvprune.v1.CompleteAttemptRequest\x1a#.mvprune.v1.CompleteAttemptResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17mvprune/v1/worker.proto\x12\nmvprune.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14mvprune/v1/job.proto\"/\n\x05Lease\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\t\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"H\n\nCheckpoint\x12\x13\n\x0b\x61ttempt_uid\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\t\"X\n\x13\x43laimAttemptRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x11\n\trunner_id\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\"\xf6\x02\n\x14\x43laimAttemptResponse\x12)\n\x04spec\x18\x01 \x01(\x0b\x32\x1b.mvprune.v1.CompressionSpec\x12,\n\tlease_ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x35\n\x12heartbeat_interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nlog_offset\x18\x04 \x01(\x03\x12\x1f\n\x17teacher_manifest_sha256\x18\x05 \x01(\t\x12+\n\x0b\x63heckpoints\x18\x06 \x03(\x0b\x32\x16.mvprune.v1.Checkpoint\x12\x36\n\x13\x63heckpoint_interval\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1b\n\x13\x61\x63\x63umulation_factor\x18\x08 \x01(\x05\x12\x17\n\x0fmeasure_latency\x18\t \x01(\x08\"\\\n\x10HeartbeatRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12&\n\x08progress\x18\x02 \x01(\x0b\x32\x14.mvprune.v1.Progress\"\xbb\x01\n\x11HeartbeatResponse\x12:\n\tdirective\x18\x01 \x01(\x0e\x32\'.mvprune.v1.HeartbeatResponse.Directive\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"@\n\tDirective\x12\x19\n\x15\x44IRECTIVE_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x43ONTINUE\x10\x01\x12\n\n\x06\x43\x41NCEL\x10\x02\"S\n\x11\x41ppendLogsRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\")\n\x12\x41ppendLogsResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\"a\n\x14ReportMetricsRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\'\n\x06points\x18\x02 \x03(\x0b\x32\x17.mvprune.v1.MetricPoint\"\x17\n\x15ReportMetricsResponse\"b\n\x17\x43ommitCheckpointRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\t\"\x1a\n\x18\x43ommitCheckpointResponse\"\xd8\x01\n\x16\x43ompleteAttemptRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x19\n\x0fmanifest_sha256\x18\x02 \x01(\tH\x00\x12&\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x13.mvprune.v1.FailureH\x00\x12\x41\n\tcancelled\x18\x04 \x01(\x0b\x32,.mvprune.v1.CompleteAttemptRequest.CancelledH\x00\x1a\x0b\n\tCancelledB\t\n\x07outcome\"\x19\n\x17\x43ompleteAttemptResponse2\x8a\x04\n\rWorkerService\x12Q\n\x0c\x43laimAttempt\x12\x1f.mvprune.v1.ClaimAttemptRequest\x1a .mvprune.v1.ClaimAttemptResponse\x12H\n\tHeartbeat\x12\x1c.mvprune.v1.HeartbeatRequest\x1a\x1d.mvprune.v1.HeartbeatResponse\x12K\n\nAppendLogs\x12\x1d.mvprune.v1.AppendLogsRequest\x1a\x1e.mvprune.v1.AppendLogsResponse\x12T\n\rReportMetrics\x12 .mvprune.v1.ReportMetricsRequest\x1a!.mvprune.v1.ReportMetricsResponse\x12]\n\x10\x43ommitCheckpoint\x12#.mvprune.v1.CommitCheckpointRequest\x1a$.mvprune.v1.CommitCheckpointResponse\x12Z\n\x0f\x43ompleteAttempt\x12\".mvprune.v1.CompleteAttemptRequest\x1a#.mvprune.v1.CompleteAttemptResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -30,31 +30,31 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_CLAIMATTEMPTREQUEST']._serialized_start=216
   _globals['_CLAIMATTEMPTREQUEST']._serialized_end=304
   _globals['_CLAIMATTEMPTRESPONSE']._serialized_start=307
-  _globals['_CLAIMATTEMPTRESPONSE']._serialized_end=656
-  _globals['_HEARTBEATREQUEST']._serialized_start=658
-  _globals['_HEARTBEATREQUEST']._serialized_end=750
-  _globals['_HEARTBEATRESPONSE']._serialized_start=753
-  _globals['_HEARTBEATRESPONSE']._serialized_end=940
-  _globals['_HEARTBEATRESPONSE_DIRECTIVE']._serialized_start=876
-  _globals['_HEARTBEATRESPONSE_DIRECTIVE']._serialized_end=940
-  _globals['_APPENDLOGSREQUEST']._serialized_start=942
-  _globals['_APPENDLOGSREQUEST']._serialized_end=1025
-  _globals['_APPENDLOGSRESPONSE']._serialized_start=1027
-  _globals['_APPENDLOGSRESPONSE']._serialized_end=1068
-  _globals['_REPORTMETRICSREQUEST']._serialized_start=1070
-  _globals['_REPORTMETRICSREQUEST']._serialized_end=1167
-  _globals['_REPORTMETRICSRESPONSE']._serialized_start=1169
-  _globals['_REPORTMETRICSRESPONSE']._serialized_end=1192
-  _globals['_COMMITCHECKPOINTREQUEST']._serialized_start=1194
-  _globals['_COMMITCHECKPOINTREQUEST']._serialized_end=1292
-  _globals['_COMMITCHECKPOINTRESPONSE']._serialized_start=1294
-  _globals['_COMMITCHECKPOINTRESPONSE']._serialized_end=1320
-  _globals['_COMPLETEATTEMPTREQUEST']._serialized_start=1323
-  _globals['_COMPLETEATTEMPTREQUEST']._serialized_end=1539
-  _globals['_COMPLETEATTEMPTREQUEST_CANCELLED']._serialized_start=1517
-  _globals['_COMPLETEATTEMPTREQUEST_CANCELLED']._serialized_end=1528
-  _globals['_COMPLETEATTEMPTRESPONSE']._serialized_start=1541
-  _globals['_COMPLETEATTEMPTRESPONSE']._serialized_end=1566
-  _globals['_WORKERSERVICE']._serialized_start=1569
-  _globals['_WORKERSERVICE']._serialized_end=2091
+  _globals['_CLAIMATTEMPTRESPONSE']._serialized_end=681
+  _globals['_HEARTBEATREQUEST']._serialized_start=683
+  _globals['_HEARTBEATREQUEST']._serialized_end=775
+  _globals['_HEARTBEATRESPONSE']._serialized_start=778
+  _globals['_HEARTBEATRESPONSE']._serialized_end=965
+  _globals['_HEARTBEATRESPONSE_DIRECTIVE']._serialized_start=901
+  _globals['_HEARTBEATRESPONSE_DIRECTIVE']._serialized_end=965
+  _globals['_APPENDLOGSREQUEST']._serialized_start=967
+  _globals['_APPENDLOGSREQUEST']._serialized_end=1050
+  _globals['_APPENDLOGSRESPONSE']._serialized_start=1052
+  _globals['_APPENDLOGSRESPONSE']._serialized_end=1093
+  _globals['_REPORTMETRICSREQUEST']._serialized_start=1095
+  _globals['_REPORTMETRICSREQUEST']._serialized_end=1192
+  _globals['_REPORTMETRICSRESPONSE']._serialized_start=1194
+  _globals['_REPORTMETRICSRESPONSE']._serialized_end=1217
+  _globals['_COMMITCHECKPOINTREQUEST']._serialized_start=1219
+  _globals['_COMMITCHECKPOINTREQUEST']._serialized_end=1317
+  _globals['_COMMITCHECKPOINTRESPONSE']._serialized_start=1319
+  _globals['_COMMITCHECKPOINTRESPONSE']._serialized_end=1345
+  _globals['_COMPLETEATTEMPTREQUEST']._serialized_start=1348
+  _globals['_COMPLETEATTEMPTREQUEST']._serialized_end=1564
+  _globals['_COMPLETEATTEMPTREQUEST_CANCELLED']._serialized_start=1542
+  _globals['_COMPLETEATTEMPTREQUEST_CANCELLED']._serialized_end=1553
+  _globals['_COMPLETEATTEMPTRESPONSE']._serialized_start=1566
+  _globals['_COMPLETEATTEMPTRESPONSE']._serialized_end=1591
+  _globals['_WORKERSERVICE']._serialized_start=1594
+  _globals['_WORKERSERVICE']._serialized_end=2116
 # @@protoc_insertion_point(module_scope)

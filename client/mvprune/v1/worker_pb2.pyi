@@ -37,7 +37,7 @@ class ClaimAttemptRequest(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., runner_id: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
 
 class ClaimAttemptResponse(_message.Message):
-    __slots__ = ("spec", "lease_ttl", "heartbeat_interval", "log_offset", "teacher_manifest_sha256", "checkpoints", "checkpoint_interval", "accumulation_factor")
+    __slots__ = ("spec", "lease_ttl", "heartbeat_interval", "log_offset", "teacher_manifest_sha256", "checkpoints", "checkpoint_interval", "accumulation_factor", "measure_latency")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     LEASE_TTL_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class ClaimAttemptResponse(_message.Message):
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     ACCUMULATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    MEASURE_LATENCY_FIELD_NUMBER: _ClassVar[int]
     spec: _job_pb2.CompressionSpec
     lease_ttl: _duration_pb2.Duration
     heartbeat_interval: _duration_pb2.Duration
@@ -54,7 +55,8 @@ class ClaimAttemptResponse(_message.Message):
     checkpoints: _containers.RepeatedCompositeFieldContainer[Checkpoint]
     checkpoint_interval: _duration_pb2.Duration
     accumulation_factor: int
-    def __init__(self, spec: _Optional[_Union[_job_pb2.CompressionSpec, _Mapping]] = ..., lease_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., heartbeat_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., log_offset: _Optional[int] = ..., teacher_manifest_sha256: _Optional[str] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., accumulation_factor: _Optional[int] = ...) -> None: ...
+    measure_latency: bool
+    def __init__(self, spec: _Optional[_Union[_job_pb2.CompressionSpec, _Mapping]] = ..., lease_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., heartbeat_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., log_offset: _Optional[int] = ..., teacher_manifest_sha256: _Optional[str] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., accumulation_factor: _Optional[int] = ..., measure_latency: bool = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("lease", "progress")
