@@ -50,11 +50,13 @@ class Roots:
         models: where model names are looked for.
         data: where the tasks' own files are looked for.
         allowed: every folder that paths may lie in; `models` and `data` are always among them.
+        buckets: s3://bucket or s3://bucket/path, which references may lie under (see mvprune.buckets).
     """
 
     models: Path | None = None
     data: Path | None = None
     allowed: tuple[Path, ...] = ()
+    buckets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         models, data = (path.expanduser().resolve() if path else None for path in (self.models, self.data))
@@ -65,13 +67,15 @@ class Roots:
 
     @classmethod
     def from_environment(cls) -> Roots:
-        """The roots in MVPRUNE_MODELS, MVPRUNE_DATA and MVPRUNE_ROOTS (several, separated as in PATH)."""
+        """The roots in MVPRUNE_MODELS, MVPRUNE_DATA, MVPRUNE_ROOTS (several, separated as in PATH) and MVPRUNE_BUCKETS
+        (several, separated by commas)."""
         models, data = os.environ.get("MVPRUNE_MODELS"), os.environ.get("MVPRUNE_DATA")
         allowed = os.environ.get("MVPRUNE_ROOTS", "").split(os.pathsep)
         return cls(
             models=Path(models) if models else None,
             data=Path(data) if data else None,
             allowed=tuple(Path(path) for path in allowed if path),
+            buckets=tuple(filter(None, os.environ.get("MVPRUNE_BUCKETS", "").split(","))),
         )
 
     def to_environment(self) -> dict[str, str]:
@@ -87,6 +91,7 @@ class Roots:
             "MVPRUNE_MODELS": str(self.models or ""),
             "MVPRUNE_DATA": str(self.data or ""),
             "MVPRUNE_ROOTS": os.pathsep.join(str(path) for path in self.allowed),
+            "MVPRUNE_BUCKETS": ",".join(self.buckets),
         }
 
     def hold(self, path: Path) -> bool:
@@ -240,7 +245,8 @@ def _check_text(ref: str) -> None:
     if not ref.isprintable():
         raise InvalidReference(f"{ref!r} holds control or unprintable characters")
     if "://" in ref:
-        raise InvalidReference(f"{ref!r} is a URL, and none is read; allowed: folders and files of the server, hub ids")
+        allowed = "folders and files of the server, hub ids, s3://BUCKET/PATH where the service allows the bucket"
+        raise InvalidReference(f"{ref!r} is a URL of a kind that is not read; allowed: {allowed}")
 
 
 def _resolved(path: Path) -> Path | None:

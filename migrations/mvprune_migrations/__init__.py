@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, inspect, text
 
-from mvprune_service.db.models import Base
+from mvprune_service.db.models import METADATA
 
 if TYPE_CHECKING:  # a server that has nothing to migrate starts without it
     from alembic.config import Config
 
-HEAD = "0003"
+HEAD = "0004"
 LOCK = 0x6D767072  # of migrations, in PostgreSQL; any number that nothing else uses
 
 
@@ -53,7 +53,7 @@ def state(engine: Engine) -> State:
         tables = inspect(connection).get_table_names()
         read = text("SELECT version_num FROM alembic_version")
         found: str | None = connection.execute(read).scalar() if "alembic_version" in tables else None
-    if found is None and (ours := Base.metadata.tables.keys() & tables):
+    if found is None and (ours := METADATA.tables.keys() & tables):
         raise SchemaMismatch(f"the database has no revision, but tables: {', '.join(sorted(ours))}")
     if found not in (None, HEAD) and found not in revisions(engine):
         raise SchemaMismatch(

@@ -6,7 +6,7 @@ from alembic import context
 from sqlalchemy import Connection, Engine, text
 
 from mvprune_migrations import LOCK
-from mvprune_service.db.models import Base
+from mvprune_service.db.models import METADATA
 
 engine: Engine = context.config.attributes["engine"]
 
@@ -14,7 +14,7 @@ engine: Engine = context.config.attributes["engine"]
 def _migrate(connection: Connection) -> None:
     context.configure(
         connection=connection,
-        target_metadata=Base.metadata,
+        target_metadata=METADATA,
         render_as_batch=engine.dialect.name == "sqlite",
         transactional_ddl=True,
     )

@@ -18,6 +18,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from mvprune.buckets import parse_bucket
 from mvprune.references import Roots
 
 
@@ -65,6 +66,9 @@ class Settings(BaseSettings):
         default_factory=_working_folder,
         description="folders that clients may name paths in, separated by ':'; default: the folder it is started in",
     )
+    buckets: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="s3://bucket/path that clients may name models and data below, separated by ','; default: none"
+    )
     lease_seconds: float = Field(15.0, ge=1, le=3600, description="how long a silent worker keeps its lease")
     heartbeat_seconds: float = Field(1.0, gt=0, le=600, description="how often workers are told to report")
     janitor_seconds: float = Field(60.0, gt=0, le=86400, description="how often what nobody needs is taken away")
@@ -107,6 +111,12 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: Any) -> Any:
         return tuple(Path(part) for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
+
+    @field_validator("buckets", mode="before")
+    @classmethod
+    def _split_buckets(cls, value: Any) -> Any:
+        urls = value.split(",") if isinstance(value, str) else value
+        return tuple(str(parse_bucket(url.strip())) for url in urls if url.strip())
 
     @field_validator("home", mode="after")
     @classmethod
@@ -163,7 +173,7 @@ class Settings(BaseSettings):
     @property
     def allowed_roots(self) -> Roots:
         """Where references of clients may lead."""
-        return Roots(models=self.models, data=self.data, allowed=self.roots)
+        return Roots(models=self.models, data=self.data, allowed=self.roots, buckets=self.buckets)
 
 
 def usage_errors(error: ValidationError) -> list[str]:

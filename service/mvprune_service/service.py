@@ -20,6 +20,8 @@ from mvprune.v1 import (
     admin_pb2_grpc,
     artifact_pb2,
     artifact_pb2_grpc,
+    catalog_pb2,
+    catalog_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
     worker_pb2,
@@ -28,6 +30,7 @@ from mvprune.v1 import (
 from mvprune_service.api import access, auth, ports
 from mvprune_service.api.admin import AdminServicer
 from mvprune_service.api.artifacts import ArtifactServicer
+from mvprune_service.api.catalog import CatalogServicer
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.interceptor import Interceptor
 from mvprune_service.api.jobs import JobServicer
@@ -64,7 +67,9 @@ STATUS_FILE = "server.json"
 _STOP_GRACE = 3.0
 _CANNOT_START = (access.MissingRule, ports.PortError, BadCertificate, BadKey, InUse, opening.CannotOpen)
 _CONTRACT = tuple(
-    service for file in (job_pb2, artifact_pb2, admin_pb2) for service in file.DESCRIPTOR.services_by_name.values()
+    service
+    for file in (job_pb2, artifact_pb2, catalog_pb2, admin_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
 )
 _WORKER_CONTRACT = tuple(worker_pb2.DESCRIPTOR.services_by_name.values())
 _HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
@@ -144,6 +149,7 @@ class Service:
         jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
         job_pb2_grpc.add_JobServiceServicer_to_server(jobs, clients)
         artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactServicer(db, store), clients)
+        catalog_pb2_grpc.add_CatalogServiceServicer_to_server(CatalogServicer(settings.allowed_roots), clients)
         status = StatusReporter(db, store, executor, self.executor_text, self._problems, lambda: self._streams.open)
         admin = AdminServicer(db, authenticator, status.status)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, clients)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, create_engine, select
 
-from mvprune_service.db.models import ArtifactRow, AttemptRow, EventRow, JobRow, RequestRow
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, REQUESTS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, TRANSITIONS, Command, JobState
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import verify
@@ -24,9 +24,9 @@ def check(server: Server, records: list[Record], timeout: float = 90) -> Counter
     eventually(lambda: not server.processes(), 20, lambda: f"left behind: {server.processes()}\n{server.tail()}")
     engine = create_engine(server.database)
     with engine.connect() as conn:
-        jobs = conn.execute(select(JobRow.__table__)).all()
+        jobs = conn.execute(select(JOBS)).all()
         _each_accepted_job_is_there_once(conn, jobs, records)
-        events, attempts = _by_job(conn, EventRow, "sequence"), _by_job(conn, AttemptRow, "number")
+        events, attempts = _by_job(conn, EVENTS, "sequence"), _by_job(conn, ATTEMPTS, "number")
         for job in jobs:
             _tells_a_legal_story(job, events[job.uid])
             _never_had_two_live_attempts(job, attempts[job.uid])
@@ -43,13 +43,13 @@ def check(server: Server, records: list[Record], timeout: float = 90) -> Counter
 
 def _by_job(conn: Connection, table: Any, order: str) -> dict[str, list[Any]]:
     rows = defaultdict(list)
-    for row in conn.execute(select(table.__table__).order_by(getattr(table, order))):
+    for row in conn.execute(select(table).order_by(table.c[order])):
         rows[row.job_uid].append(row)
     return rows
 
 
 def _each_accepted_job_is_there_once(conn: Connection, jobs: Sequence[Any], records: list[Record]) -> None:
-    found = conn.execute(select(RequestRow.request_id, RequestRow.job_uid))
+    found = conn.execute(select(REQUESTS.c.request_id, REQUESTS.c.job_uid))
     by_request = dict(found.all())
     by_uid = {job.uid: job for job in jobs}
     for record in records:
@@ -89,7 +89,7 @@ def _never_had_two_live_attempts(job: Any, attempts: list[Any]) -> None:
 def _is_published_only_if_it_succeeded(
     conn: Connection, jobs: Sequence[Any], attempts: dict[str, list[Any]]
 ) -> set[str]:
-    artifacts = conn.execute(select(ArtifactRow.__table__)).all()
+    artifacts = conn.execute(select(ARTIFACTS)).all()
     by_job = {artifact.job_uid: artifact for artifact in artifacts if artifact.job_uid is not None}
     assert len(by_job) == sum(artifact.job_uid is not None for artifact in artifacts), "published twice"
     assert set(by_job) == {job.uid for job in jobs if job.state == JobState.SUCCEEDED}

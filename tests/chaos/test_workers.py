@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Select, create_engine, select
 
 from mvprune.v1 import job_pb2
-from mvprune_service.db.models import AttemptRow, CheckpointRow
+from mvprune_service.db.models import ATTEMPTS, CHECKPOINTS
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import read_marker
 
@@ -44,11 +44,11 @@ class Plane:
 
     def attempts(self) -> list[tuple[str, str]]:
         """uid and state of each."""
-        return self._rows(select(AttemptRow.uid, AttemptRow.state).order_by(AttemptRow.number))
+        return self._rows(select(ATTEMPTS.c.uid, ATTEMPTS.c.state).order_by(ATTEMPTS.c.number))
 
     def checkpoints(self) -> list[tuple[int]]:
         """Steps of those that are committed."""
-        return self._rows(select(CheckpointRow.step))
+        return self._rows(select(CHECKPOINTS.c.step))
 
     def log(self, attempt_uid: str) -> str:
         """What the supervisor of an attempt printed."""

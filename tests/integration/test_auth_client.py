@@ -133,7 +133,7 @@ async def test_quotas_by_command_and_who_submitted(
         job = await asyncio.to_thread(client.submit, **options)
         actors = [event.actor for event in await asyncio.to_thread(lambda: list(client.events(job)))]
         assert actors[0] == made["id"]
-        assert made["secret"] not in repr(vars(client._transport)) + repr(vars(client._transport.jobs))
+        assert made["secret"] not in repr(vars(client._core._transport)) + repr(vars(client._core._transport.jobs))
         with pytest.raises(NotAuthorised):
             await asyncio.to_thread(client.get, "projects/other/jobs/j")
 

@@ -36,12 +36,13 @@ from mvprune.v1 import (
     admin_pb2_grpc,
     artifact_pb2,
     artifact_pb2_grpc,
+    catalog_pb2,
     job_pb2,
     job_pb2_grpc,
     worker_pb2,
 )
 from mvprune_service.config import Settings
-from mvprune_service.db.models import ArtifactRow, JobRow
+from mvprune_service.db.models import ARTIFACTS, JOBS
 from mvprune_service.executors.base import Executor
 from mvprune_service.secret import attempt_secret, load_key
 from mvprune_service.service import Service
@@ -61,12 +62,12 @@ DOCUMENTED = {
         *("PERMISSION_DENIED", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE"),
     )
 }
-JOBS = [f"fuzz-{number}" for number in range(6)]
+JOB_IDS = [f"fuzz-{number}" for number in range(6)]
 LEASE = "projects/p/jobs/fuzz-0/attempts/1"
 ARTIFACT = hashlib.sha256(b"{}").hexdigest()
 CONTRACT = [  # workers first, while there are attempts
     method
-    for file in (worker_pb2, job_pb2, artifact_pb2, admin_pb2)
+    for file in (worker_pb2, job_pb2, artifact_pb2, catalog_pb2, admin_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
@@ -141,13 +142,13 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     add_artifact(given)
     with grpc.insecure_channel(service.address) as clients, grpc.insecure_channel(service.worker_address) as workers:
         stub = job_pb2_grpc.JobServiceStub(clients)
-        for job_id in JOBS:
+        for job_id in JOB_IDS:
             stub.CreateJob(job_pb2.CreateJobRequest(parent="projects/p", job_id=job_id, job=valid))
         for message in stub.WatchJob(job_pb2.WatchJobRequest(name="projects/p/jobs/fuzz-0")):
             if message.job.attempt:
                 break
         with create_engine(given.database).connect() as conn:
-            token = conn.execute(select(JobRow.fencing_token).where(JobRow.job_id == JOBS[0])).scalar_one()
+            token = conn.execute(select(JOBS.c.fencing_token).where(JOBS.c.job_id == JOB_IDS[0])).scalar_one()
         secret = attempt_secret(load_key(folder / "home" / "key"), LEASE, token)
         yield Target(service, clients, workers, valid, token, secret)
     stopping.set()
@@ -169,7 +170,7 @@ def add_artifact(given: Settings) -> None:
     values = {"project": "p", "sha256": ARTIFACT, "attempt": 1, "manifest_bytes": 2, "manifest": manifest}
     engine = create_engine(given.database)
     with engine.begin() as conn:
-        conn.execute(insert(ArtifactRow).values(**values, create_us=1))
+        conn.execute(insert(ARTIFACTS).values(**values, create_us=1))
     engine.dispose()
 
 
@@ -185,7 +186,7 @@ NAMES = [
     f"projects/p/artifacts/{ARTIFACT}",
     "projects/p/artifacts/" + "a" * 64,
     "projects/p/tokens/token-aaaaaaaaaa",
-    *(f"projects/p/jobs/{job_id}" for job_id in JOBS),
+    *(f"projects/p/jobs/{job_id}" for job_id in JOB_IDS),
 ]
 WORDS = [
     *("", "-", "/", "..", "p", "fuzz-0", "jobs/fuzz-0", "projects//jobs/", "projects/p/jobs/", "projects/P"),
@@ -393,7 +394,7 @@ def test_afterwards_all_that_is_stored_can_be_read_and_the_server_serves(
         list(pages(admin.ListTokens, admin_pb2.ListTokensRequest(parent=parent), "tokens"))
         artifacts = artifact_pb2_grpc.ArtifactServiceStub(target.clients)
         list(pages(artifacts.ListArtifacts, artifact_pb2.ListArtifactsRequest(parent=parent), "artifacts"))
-    assert read >= len(JOBS) - 1
+    assert read >= len(JOB_IDS) - 1
     made = jobs.CreateJob(job_pb2.CreateJobRequest(parent="projects/p", job_id="after", job=target.valid))
     assert made.name == "projects/p/jobs/after"
     health = health_pb2_grpc.HealthStub(target.clients).Check(health_pb2.HealthCheckRequest())

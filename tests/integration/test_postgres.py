@@ -14,7 +14,7 @@ from sqlalchemy.exc import InternalError
 
 from mvprune_service.db import postgres as backend
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.models import ProjectRow
+from mvprune_service.db.models import PROJECTS
 from mvprune_service.db.outages import DatabaseUnavailable
 
 from ..neighbours import PostgresServer
@@ -56,7 +56,7 @@ class Ears:
 
 
 def add(tx: Tx, project: str) -> None:
-    tx.conn.execute(ProjectRow.__table__.insert().values(project=project, max_queued_jobs=0))
+    tx.conn.execute(PROJECTS.insert().values(project=project, max_queued_jobs=0))
     tx.changed.add(project)
 
 
@@ -65,7 +65,7 @@ def tell(tx: Tx, uids: set[str]) -> None:
 
 
 def projects(conn: Connection) -> list[str]:
-    return list(conn.execute(select(ProjectRow.project).order_by(ProjectRow.project)).scalars())
+    return list(conn.execute(select(PROJECTS.c.project).order_by(PROJECTS.c.project)).scalars())
 
 
 def kill_own(postgres: PostgresServer, conn: Connection) -> None:
@@ -133,14 +133,14 @@ async def test_a_deadlock_is_resolved_and_both_are_done(db: Database) -> None:
     def both_rows(tx: Tx, first: str, second: str) -> None:
         runs.append(1)
         for project in (first, second):
-            row = update(ProjectRow).where(ProjectRow.project == project)
-            tx.conn.execute(row.values(max_queued_jobs=ProjectRow.max_queued_jobs + 1))
+            row = update(PROJECTS).where(PROJECTS.c.project == project)
+            tx.conn.execute(row.values(max_queued_jobs=PROJECTS.c.max_queued_jobs + 1))
             if project == first and len(runs) <= 2:
                 both.wait(10)
 
     await asyncio.gather(db.write(both_rows, "a", "b"), db.write(both_rows, "b", "a"))
     assert len(runs) == 3
-    counts = await db.read(lambda conn: list(conn.execute(select(ProjectRow.max_queued_jobs)).scalars()))
+    counts = await db.read(lambda conn: list(conn.execute(select(PROJECTS.c.max_queued_jobs)).scalars()))
     assert counts == [2, 2]
 
 
@@ -191,13 +191,13 @@ async def test_a_lock_that_another_holds_for_long_is_an_outage(db: Database, rep
     held, go = threading.Event(), threading.Event()
 
     def hold(tx: Tx) -> None:
-        tx.conn.execute(select(ProjectRow).with_for_update())
+        tx.conn.execute(select(PROJECTS).with_for_update())
         held.set()
         assert go.wait(20)
 
     def want(tx: Tx) -> None:
         tx.conn.exec_driver_sql("SET LOCAL lock_timeout = '50ms'")
-        tx.conn.execute(select(ProjectRow).with_for_update())
+        tx.conn.execute(select(PROJECTS).with_for_update())
 
     holding = asyncio.create_task(replica.write(hold))
     await asyncio.to_thread(held.wait)
@@ -222,7 +222,7 @@ async def test_no_free_connection_is_an_outage(db: Database, monkeypatch: pytest
 
 async def test_reads_write_nothing(db: Database) -> None:
     with pytest.raises((InternalError, DatabaseUnavailable)):
-        await db.read(lambda conn: conn.execute(ProjectRow.__table__.insert().values(project="a")))
+        await db.read(lambda conn: conn.execute(PROJECTS.insert().values(project="a")))
 
 
 async def test_a_server_that_goes_away_and_comes_back(

@@ -26,7 +26,7 @@ from ..neighbours import PostgresServer
 from .servers import Data
 
 Health = health_pb2.HealthCheckResponse
-SERVICES = ("", *(f"mvprune.v1.{name}Service" for name in ("Job", "Artifact", "Admin", "Worker")))
+SERVICES = ("", *(f"mvprune.v1.{name}Service" for name in ("Job", "Artifact", "Catalog", "Admin", "Worker")))
 
 
 def settings(tmp_path: Path, **more: Any) -> Settings:
@@ -171,6 +171,7 @@ async def test_health_and_reflection(service: Service) -> None:
     assert await reflected(service.address) == {
         "mvprune.v1.JobService",
         "mvprune.v1.ArtifactService",
+        "mvprune.v1.CatalogService",
         "mvprune.v1.AdminService",
         "grpc.health.v1.Health",
     }

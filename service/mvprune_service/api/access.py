@@ -38,6 +38,7 @@ def _of_project(scope: Scope, field: str) -> Rule:
 
 _OPEN = Rule(Caller.NOTHING)
 _ATTEMPT = Rule(Caller.ATTEMPT)
+_ANYONE = Rule(Caller.ANY_TOKEN)
 _BY_SERVICE = {
     "mvprune.v1.JobService": {
         "CreateJob": _of_project(Scope.SUBMIT, "parent"),
@@ -58,6 +59,7 @@ _BY_SERVICE = {
         "GenerateDownloadUrls": _of_project(Scope.READ, "name"),
         "ReadFile": _of_project(Scope.READ, "name"),
     },
+    "mvprune.v1.CatalogService": {"ListModels": _ANYONE, "ListTasks": _ANYONE, "ListMethods": _ANYONE},
     "mvprune.v1.AdminService": {
         "CreateToken": _of_project(Scope.ADMIN, "parent"),
         "ListTokens": _of_project(Scope.ADMIN, "parent"),
@@ -75,7 +77,7 @@ _BY_SERVICE = {
         "CompleteAttempt": _ATTEMPT,
     },
     "grpc.health.v1.Health": {"Check": _OPEN, "List": _OPEN, "Watch": _OPEN},
-    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": Rule(Caller.ANY_TOKEN)},
+    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _ANYONE},
 }
 RULES: Mapping[str, Rule] = {
     f"/{service}/{method}": rule for service, rules in _BY_SERVICE.items() for method, rule in rules.items()

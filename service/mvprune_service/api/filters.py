@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, and_, not_, or_, select
 
 from mvprune_service.api.errors import Violation, invalid
 from mvprune_service.clock import SECOND
-from mvprune_service.db.models import JobRow, LabelRow
+from mvprune_service.db.models import JOBS, LABELS
 from mvprune_service.db.records import Order
 from mvprune_service.domain.machine import JobState
 
@@ -34,13 +34,13 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 _TEXTS = {
-    "task": JobRow.task,
-    "model": JobRow.model,
-    "method": JobRow.method,
-    "display_name": JobRow.display_name,
-    "creator": JobRow.creator,
+    "task": JOBS.c.task,
+    "model": JOBS.c.model,
+    "method": JOBS.c.method,
+    "display_name": JOBS.c.display_name,
+    "creator": JOBS.c.creator,
 }
-_TIMES = {"create_time": JobRow.create_us, "end_time": JobRow.end_us}
+_TIMES = {"create_time": JOBS.c.create_us, "end_time": JOBS.c.end_us}
 ORDERS = ("create_time", "state", "task", "model")
 FIELDS = ("state", *_TEXTS, "priority", *_TIMES, "labels.KEY")
 
@@ -131,7 +131,7 @@ class _Parser:
         if value.kind not in ("word", "quoted"):
             raise self._wrong(value, "a value; quote it where it has spaces or signs")
         if sign.text == ":":
-            return _labelled(LabelRow.key == value.text)
+            return _labelled(LABELS.c.key == value.text)
         if name.text in ("priority", *_TIMES):
             column, number = self._number(name, value)
             return and_(column.is_not(None), _COMPARE[sign.text](column, number))
@@ -144,17 +144,17 @@ class _Parser:
         if name.text in _TEXTS:
             return _TEXTS[name.text] == value.text
         if name.text.startswith("labels."):
-            return _labelled(and_(LabelRow.key == name.text.removeprefix("labels."), LabelRow.value == value.text))
+            return _labelled(and_(LABELS.c.key == name.text.removeprefix("labels."), LABELS.c.value == value.text))
         if name.text != "state":
             raise self._wrong(name, f"a field: {', '.join(FIELDS)}")
         if value.text not in JobState.__members__:
             raise self._wrong(value, f"one of {', '.join(JobState)}")
-        return JobRow.state == value.text
+        return JOBS.c.state == value.text
 
     def _number(self, name: _Token, value: _Token) -> tuple[Any, int]:
         try:
             if name.text == "priority":
-                return JobRow.priority, _bounded(int(value.text))
+                return JOBS.c.priority, _bounded(int(value.text))
             return _TIMES[name.text], _micros(value.text)
         except (ValueError, OverflowError):
             wanted = "a whole number" if name.text == "priority" else 'a time such as "2026-01-31T12:00:00Z"'
@@ -180,7 +180,7 @@ class _Parser:
 
 
 def _labelled(found: Clause) -> Clause:
-    return JobRow.uid.in_(select(LabelRow.job_uid).where(LabelRow.project == JobRow.project, found))
+    return JOBS.c.uid.in_(select(LABELS.c.job_uid).where(LABELS.c.project == JOBS.c.project, found))
 
 
 def _micros(text: str) -> int:

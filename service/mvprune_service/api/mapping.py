@@ -42,6 +42,8 @@ def job(row: Row[Any]) -> job_pb2.Job:
         result.progress.ParseFromString(row.progress)
     if row.model_size is not None:
         result.model_size.ParseFromString(row.model_size)
+    if row.gate_results is not None:
+        result.MergeFromString(row.gate_results)
     if row.artifact_sha256:
         result.artifact = str(ArtifactName(row.project, row.artifact_sha256))
     if row.failure_reason:

@@ -36,6 +36,7 @@ _METHOD = {
     "penalty": Bound(0, 1e6),
 }
 _SCHEDULE = {"warmup": Bound(0, 1), "cooldown": Bound(0, 1, open_low=True)}
+METHOD_NUMBERS: Mapping[str, Bound] = {**_METHOD, **_SCHEDULE}  # by option
 _TRAINING = {
     "max_steps": Bound(1, 10_000_000),
     "epochs": Bound(0, 1000, open_low=True),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+from mvprune.tasks import IN_OWN_UNIT, Task
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation
 from mvprune_service.api.options import Bound, bad, check_numbers
+from mvprune_service.domain.gates import OF_THE_ARTIFACT
 
 MAX_ATTEMPTS = 3
 START_TIMEOUT_SECONDS = 900
 CHECKPOINT_SECONDS = 600
 PRIORITY = 100  # at most, either way
+GATES = 32  # at most
 _MINUTE, _DAY = 60, 86_400
 _RESOURCES = {"gpus": Bound(0, 1024), "cpus": Bound(0, 4096, open_low=True), "memory_bytes": Bound(1, 1 << 50)}
 _DURATIONS = {
@@ -34,6 +38,39 @@ def check_policy(policy: job_pb2.ExecutionPolicy) -> Iterator[Violation]:
         given = getattr(policy, name)
         if policy.HasField(name) and not low <= given.seconds + given.nanos / 1e9 <= high:
             yield bad(f"job.policy.{name}", f"{given.seconds}s", allowed)
+
+
+def check_gates(job: job_pb2.Job, task: Task | None) -> Iterator[Violation]:
+    """What is wrong with a job's gates; names of metrics are looked at where the task is known."""
+    gates, field = job.policy.gates, "job.policy.gates"
+    if len(gates) > GATES:
+        yield bad(field, f"{len(gates)} gates", f"at most {GATES}")
+        return
+    seen: set[tuple[str, str | None]] = set()
+    for index, gate in enumerate(gates):
+        side = gate.WhichOneof("bound")
+        if task is not None:
+            yield from _check_metric(f"{field}[{index}].metric", gate.metric, task, job.spec.target_density)
+        if side is None:
+            yield bad(f"{field}[{index}]", "no bound", "min or max")
+        elif not math.isfinite(bound := getattr(gate, side)):
+            yield bad(f"{field}[{index}].{side}", bound, "a finite number")
+        elif _is_fraction(gate.metric) and not -1 <= bound <= 1:
+            yield bad(f"{field}[{index}].{side}", f"{bound:g}", "from -1 to 1: a fraction, not percent")
+        if (gate.metric, side) in seen:
+            yield bad(f"{field}[{index}].metric", gate.metric, f"each metric with one {side}")
+        seen.add((gate.metric, side))
+
+
+def _check_metric(field: str, metric: str, task: Task, target_density: float) -> Iterator[Violation]:
+    kind, _, name = metric.partition("/")
+    kinds = ("eval", "delta", "dense") if target_density < 1 else ("eval",)  # else there is no dense model beside it
+    if metric not in OF_THE_ARTIFACT and (kind not in kinds or name not in task.metrics):
+        yield bad(field, metric, f"{', '.join(OF_THE_ARTIFACT)}; {'/, '.join(kinds)}/ with {', '.join(task.metrics)}")
+
+
+def _is_fraction(metric: str) -> bool:
+    return metric == "density" or ("/" in metric and metric.partition("/")[2] not in IN_OWN_UNIT)
 
 
 def with_defaults(policy: job_pb2.ExecutionPolicy, retention_seconds: int | None) -> job_pb2.ExecutionPolicy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from mvprune.buckets import bucket_path
 from mvprune.data import Columns, DataError, TaskFiles, find_task_files, load_files
 from mvprune.references import (
     KNOWN_SIZES,
@@ -21,8 +22,8 @@ from mvprune.references import (
 from mvprune.tasks import Task, TaskKind, UnknownTask, get_task
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation
-from mvprune_service.api.options import Bound, bad, check_method, check_teacher, check_training
-from mvprune_service.api.policies import check_policy
+from mvprune_service.api.options import Bound, bad, check_method, check_numbers, check_teacher, check_training
+from mvprune_service.api.policies import check_gates, check_policy
 from mvprune_service.executors.base import Capacity
 from mvprune_service.ids import ID_PATTERN, ID_RULE
 
@@ -55,12 +56,14 @@ class Checker:
         self._check_density(spec.target_density)
         self.violations += check_method(spec)
         self.violations += check_training(spec.training)
+        self.violations += check_numbers("job.spec", spec, {})  # words of its own: values, embeddings
         if not 0 <= spec.seed < 1 << 32:
             self._bad("job.spec.seed", spec.seed, "from 0 to 4294967295")
         self.violations += check_policy(policy)
         self.size = self._check_model("job.spec.model", spec.model)
         self._check_revision("job.spec.model_revision", spec.model_revision)
         task = self._check_task(spec)
+        self.violations += check_gates(self._job, task)
         if spec.HasField("teacher"):
             self._check_teacher(task, spec.teacher)
         self._check_data(task, spec)
@@ -105,6 +108,8 @@ class Checker:
 
     def _check_model(self, field: str, reference: str) -> job_pb2.ModelSize | None:
         try:
+            if bucket_path(reference, self._roots):
+                return None  # the worker looks into it
             found = resolve_model(reference, self._roots)
             size = KNOWN_SIZES.get(found.id) if isinstance(found, HubModel) else inspect_model(found)
         except InvalidReference as error:
@@ -178,11 +183,12 @@ class Checker:
         return True
 
     def _data_path(self, field: str, given: str) -> Path | None:
+        """Where a file is that can be read here; None for one in a bucket too."""
         if not given:
             self._add(field, "is missing: train and validation go together")
             return None
         try:
-            return resolve_path(given, self._roots)
+            return None if bucket_path(given, self._roots) else resolve_path(given, self._roots)
         except InvalidReference as error:
             self._add(field, str(error))
             return None

@@ -21,6 +21,7 @@ from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
+from mvprune_service.domain import gates
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 from mvprune_service.secret import attempt_secret
@@ -76,6 +77,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             ],
             checkpoint_interval=policy.checkpoint_interval,
             accumulation_factor=job.accumulation_factor,
+            measure_latency=any(gate.metric == gates.LATENCY for gate in policy.gates),
         )
 
     async def Heartbeat(

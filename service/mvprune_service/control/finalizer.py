@@ -1,11 +1,14 @@
-"""FINALIZING → SUCCEEDED: an artifact is published only after every file of it was read back and hashed."""
+"""FINALIZING → SUCCEEDED: an artifact is published only after every file of it was read back and hashed, and only if it
+passes the gates that it must pass."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 from mvprune import tracing
+from mvprune.v1 import artifact_pb2
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.leases import Fence
@@ -47,10 +50,24 @@ class Finalizer:
         sha256 = live.attempt.manifest_sha256
         try:
             manifest = await asyncio.to_thread(verify, self._store, sha256)
+            _check(manifest)
             size = await asyncio.to_thread(self._store.size, manifest_key(sha256))
         except ArtifactCorrupt as error:
             fence = Fence(live.name, live.attempt.fencing_token)
             await self._db.write(leases.fail_attempt, fence, FailureReason.ARTIFACT_CORRUPT, str(error), actor=ACTOR)
             return
-        await self._db.write(leases.publish, live.job.uid, live.attempt.uid, manifest, size or 0)
-        log.info("%s published artifact %s", live.name, sha256)
+        if await self._db.write(leases.publish, live.job.uid, live.attempt.uid, manifest, size or 0):
+            log.info("%s published artifact %s", live.name, sha256)
+
+
+def _check(manifest: dict[str, Any]) -> None:
+    """Raises ArtifactCorrupt unless what the service shows of an artifact is there: it comes from a worker."""
+    try:
+        artifact_pb2.Artifact(
+            metrics=dict(manifest["metrics"]),
+            primary_metric=manifest["primary_metric"],
+            accounting=artifact_pb2.Accounting(**manifest["accounting"]),
+            files=[artifact_pb2.ArtifactFile(**file) for file in manifest["files"]],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactCorrupt(f"the manifest is none of an artifact: {error!r:.200}") from None

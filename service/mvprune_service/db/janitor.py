@@ -10,11 +10,10 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or_, select, tuple_
-from sqlalchemy.orm import aliased
 
 from mvprune_service.db.database import Tx
 from mvprune_service.db.leases import KEPT_CHECKPOINTS
-from mvprune_service.db.models import ArtifactRow, AttemptRow, CheckpointRow, JobRow, RequestRow
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS, JobColumns
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
 
 
@@ -34,89 +33,89 @@ class ArtifactKey(NamedTuple):
 
 def forget_requests(tx: Tx, before_us: int, limit: int) -> int:
     """Forgets idempotency keys older than `before_us`; returns how many."""
-    key = tuple_(RequestRow.project, RequestRow.request_id)
-    old = select(RequestRow.project, RequestRow.request_id).where(RequestRow.create_us < before_us).limit(limit)
-    return tx.conn.execute(delete(RequestRow).where(key.in_(old))).rowcount
+    key = tuple_(REQUESTS.c.project, REQUESTS.c.request_id)
+    old = select(REQUESTS.c.project, REQUESTS.c.request_id).where(REQUESTS.c.create_us < before_us).limit(limit)
+    return tx.conn.execute(delete(REQUESTS).where(key.in_(old))).rowcount
 
 
 def delete_expired_jobs(tx: Tx, limit: int) -> int:
     """Deletes jobs whose retention is over, with all their rows; returns how many. A teacher that a student waits for
     stays."""
-    expired = and_(JobRow.expire_us < tx.now, JobRow.state.in_(TERMINAL))
-    student = aliased(JobRow)
+    expired = and_(JOBS.c.expire_us < tx.now, JOBS.c.state.in_(TERMINAL))
+    student = JOBS.alias().with_cols(JobColumns)
     awaited = exists().where(
-        student.teacher_uid == JobRow.uid, student.teacher_sha256.is_(None), student.state.not_in(TERMINAL)
+        student.c.teacher_uid == JOBS.c.uid, student.c.teacher_sha256.is_(None), student.c.state.not_in(TERMINAL)
     )
-    batch = select(JobRow.uid).where(expired, ~awaited).order_by(JobRow.expire_us).limit(limit)
+    batch = select(JOBS.c.uid).where(expired, ~awaited).order_by(JOBS.c.expire_us).limit(limit)
     uids = tx.conn.execute(batch).scalars().all()
-    gone = tx.conn.execute(delete(JobRow).where(JobRow.uid.in_(uids), expired).returning(JobRow.uid)).scalars().all()
+    gone = tx.conn.execute(delete(JOBS).where(JOBS.c.uid.in_(uids), expired).returning(JOBS.c.uid)).scalars().all()
     tx.changed.update(gone)
     return len(gone)
 
 
 def delete_expired_artifacts(tx: Tx, limit: int) -> int:
     """Deletes artifacts whose retention is over; returns how many. One that a live student learns from stays."""
-    key = tuple_(ArtifactRow.project, ArtifactRow.sha256)
+    key = tuple_(ARTIFACTS.c.project, ARTIFACTS.c.sha256)
     needed = exists().where(
-        JobRow.project == ArtifactRow.project,
-        JobRow.teacher_sha256 == ArtifactRow.sha256,
-        JobRow.state.not_in(TERMINAL),
+        JOBS.c.project == ARTIFACTS.c.project,
+        JOBS.c.teacher_sha256 == ARTIFACTS.c.sha256,
+        JOBS.c.state.not_in(TERMINAL),
     )
-    batch = select(ArtifactRow.project, ArtifactRow.sha256).where(ArtifactRow.expire_us < tx.now, ~needed).limit(limit)
-    return tx.conn.execute(delete(ArtifactRow).where(key.in_(batch), ~needed)).rowcount
+    batch = select(ARTIFACTS.c.project, ARTIFACTS.c.sha256).where(ARTIFACTS.c.expire_us < tx.now, ~needed).limit(limit)
+    return tx.conn.execute(delete(ARTIFACTS).where(key.in_(batch), ~needed)).rowcount
 
 
 def drop_checkpoints(tx: Tx, ended_before_us: int, limit: int) -> list[CheckpointKey]:
     """Deletes the rows of checkpoints that nobody will resume from, and returns them: of a live job all but the newest
     two, of a SUCCEEDED job all, of a FAILED or CANCELLED job all if it ended before `ended_before_us`."""
     age = func.row_number().over(
-        partition_by=CheckpointRow.job_uid, order_by=(CheckpointRow.create_us.desc(), CheckpointRow.step.desc())
+        partition_by=CHECKPOINTS.c.job_uid, order_by=(CHECKPOINTS.c.create_us.desc(), CHECKPOINTS.c.step.desc())
     )
-    ranked = select(CheckpointRow.attempt_uid, CheckpointRow.step, CheckpointRow.job_uid, age.label("age")).subquery()
-    over = or_(JobRow.state == JobState.SUCCEEDED, JobRow.end_us < ended_before_us)
-    superfluous = and_(JobRow.state.not_in(TERMINAL), ranked.c.age > KEPT_CHECKPOINTS)
+    ranked = select(CHECKPOINTS.c.attempt_uid, CHECKPOINTS.c.step, CHECKPOINTS.c.job_uid, age.label("age")).subquery()
+    over = or_(JOBS.c.state == JobState.SUCCEEDED, JOBS.c.end_us < ended_before_us)
+    superfluous = and_(JOBS.c.state.not_in(TERMINAL), ranked.c.age > KEPT_CHECKPOINTS)
     batch = (
         select(ranked.c.attempt_uid, ranked.c.step)
-        .join(JobRow, JobRow.uid == ranked.c.job_uid)
+        .join(JOBS, JOBS.c.uid == ranked.c.job_uid)
         .where(or_(over, superfluous))
         .limit(limit)
     )
-    key = tuple_(CheckpointRow.attempt_uid, CheckpointRow.step)
-    gone = delete(CheckpointRow).where(key.in_(batch)).returning(CheckpointRow.attempt_uid, CheckpointRow.step)
+    key = tuple_(CHECKPOINTS.c.attempt_uid, CHECKPOINTS.c.step)
+    gone = delete(CHECKPOINTS).where(key.in_(batch)).returning(CHECKPOINTS.c.attempt_uid, CHECKPOINTS.c.step)
     return [CheckpointKey(uid, step) for uid, step in tx.conn.execute(gone)]
 
 
 def ended_attempts(conn: Connection, uids: Collection[str]) -> set[str]:
     """Those of these attempts that are here and have ended."""
-    return _attempts(conn, AttemptRow.uid.in_(uids), AttemptRow.state.not_in(LIVE_ATTEMPTS))
+    return _attempts(conn, ATTEMPTS.c.uid.in_(uids), ATTEMPTS.c.state.not_in(LIVE_ATTEMPTS))
 
 
 def live_attempts(conn: Connection, uids: Collection[str]) -> set[str]:
     """Those of these attempts that may still write to the store."""
-    return _attempts(conn, AttemptRow.uid.in_(uids), AttemptRow.state.in_(LIVE_ATTEMPTS))
+    return _attempts(conn, ATTEMPTS.c.uid.in_(uids), ATTEMPTS.c.state.in_(LIVE_ATTEMPTS))
 
 
 def committed_checkpoints(conn: Connection, uids: Collection[str]) -> set[CheckpointKey]:
     """The committed checkpoints of these attempts."""
-    found = select(CheckpointRow.attempt_uid, CheckpointRow.step).where(CheckpointRow.attempt_uid.in_(uids))
+    found = select(CHECKPOINTS.c.attempt_uid, CHECKPOINTS.c.step).where(CHECKPOINTS.c.attempt_uid.in_(uids))
     return {CheckpointKey(uid, step) for uid, step in conn.execute(found)}
 
 
 def oldest_live_attempt_us(conn: Connection) -> int | None:
     """When the oldest live attempt was created."""
-    return conn.execute(select(func.min(AttemptRow.create_us)).where(AttemptRow.state.in_(LIVE_ATTEMPTS))).scalar()
+    return conn.execute(select(func.min(ATTEMPTS.c.create_us)).where(ATTEMPTS.c.state.in_(LIVE_ATTEMPTS))).scalar()
 
 
 def page_of_references(conn: Connection, after: ArtifactKey | None, size: int) -> tuple[set[str], ArtifactKey | None]:
     """SHA-256 of the manifests and files of the next `size` artifacts, and the key to go on after (None: the end)."""
-    key = tuple_(ArtifactRow.project, ArtifactRow.sha256)
-    found = select(ArtifactRow.project, ArtifactRow.sha256, ArtifactRow.manifest)
+    key = tuple_(ARTIFACTS.c.project, ARTIFACTS.c.sha256)
+    found = select(ARTIFACTS.c.project, ARTIFACTS.c.sha256, ARTIFACTS.c.manifest)
     if after is not None:
         found = found.where(key > tuple_(*after))
-    rows = conn.execute(found.order_by(ArtifactRow.project, ArtifactRow.sha256).limit(size)).all()
+    rows = conn.execute(found.order_by(ARTIFACTS.c.project, ARTIFACTS.c.sha256).limit(size)).all()
     references = {row.sha256 for row in rows} | {file["sha256"] for row in rows for file in row.manifest["files"]}
     return references, ArtifactKey(rows[-1].project, rows[-1].sha256) if len(rows) == size else None
 
 
 def _attempts(conn: Connection, *conditions: ColumnElement[bool]) -> set[str]:
-    return set(conn.execute(select(AttemptRow.uid).where(*conditions)).scalars())
+    return set(conn.execute(select(ATTEMPTS.c.uid).where(*conditions)).scalars())

@@ -16,8 +16,9 @@ from sqlalchemy import Connection, Row, insert, select, update
 from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db.database import Tx
-from mvprune_service.db.lifecycle import StaleLease, current_attempt, lock_job, lock_job_named, move, touch
-from mvprune_service.db.models import ArtifactRow, AttemptRow, CheckpointRow
+from mvprune_service.db.lifecycle import StaleLease, canonical, current_attempt, lock_job, lock_job_named, move, touch
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS
+from mvprune_service.domain import gates
 from mvprune_service.domain.failures import RULES, FailureReason, Retry
 from mvprune_service.domain.machine import TERMINAL, AttemptState, Command, IllegalTransition, JobState
 from mvprune_service.ids import AttemptName, JobName, new_uid
@@ -27,8 +28,6 @@ KEPT_CHECKPOINTS = 2  # of a job: the newest, and one more should that turn out 
 _BACK_OFF = 5 * SECOND
 _BACK_OFF_CAP = 300 * SECOND
 _MAX_FACTOR = 64
-
-_checkpoints = CheckpointRow.__table__
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def schedule(tx: Tx, uid: str, reserved: Reserved, *, executor: str, start_timeo
         return False
     number, token, attempt_uid = job.attempt + 1, job.fencing_token + 1, new_uid(tx.now)
     tx.conn.execute(
-        insert(AttemptRow).values(
+        insert(ATTEMPTS).values(
             uid=attempt_uid,
             job_uid=uid,
             number=number,
@@ -89,8 +88,8 @@ def schedule(tx: Tx, uid: str, reserved: Reserved, *, executor: str, start_timeo
 def submitted(tx: Tx, attempt_uid: str) -> None:
     """The executor has the attempt."""
     tx.conn.execute(
-        update(AttemptRow)
-        .where(AttemptRow.uid == attempt_uid, AttemptRow.state == AttemptState.CREATED)
+        update(ATTEMPTS)
+        .where(ATTEMPTS.c.uid == attempt_uid, ATTEMPTS.c.state == AttemptState.CREATED)
         .values(state=AttemptState.SUBMITTED)
     )
 
@@ -107,8 +106,8 @@ def claim(tx: Tx, fence: Fence, *, runner_id: str, node: str, lease_us: int) -> 
     except IllegalTransition as error:
         raise StaleLease(str(error)) from None
     tx.conn.execute(
-        update(AttemptRow)
-        .where(AttemptRow.uid == attempt.uid)
+        update(ATTEMPTS)
+        .where(ATTEMPTS.c.uid == attempt.uid)
         .values(
             state=AttemptState.RUNNING,
             runner_id=runner_id,
@@ -127,7 +126,7 @@ def heartbeat(tx: Tx, fence: Fence, *, progress: bytes | None, lease_us: int) ->
     if attempt.state != AttemptState.RUNNING:
         raise StaleLease("the attempt was never claimed")
     if job.state in (JobState.RUNNING, JobState.CANCELLING):
-        extended = update(AttemptRow).where(AttemptRow.uid == attempt.uid)
+        extended = update(ATTEMPTS).where(ATTEMPTS.c.uid == attempt.uid)
         tx.conn.execute(extended.values(heartbeat_us=tx.now, lease_expire_us=tx.now + lease_us))
     if progress is not None and progress != job.progress:
         touch(tx, job, progress=progress)
@@ -144,18 +143,29 @@ def offer(tx: Tx, fence: Fence, manifest_sha256: str, *, actor: str) -> None:
     except IllegalTransition as error:
         raise StaleLease(str(error)) from None
     tx.conn.execute(
-        update(AttemptRow)
-        .where(AttemptRow.uid == attempt.uid)
+        update(ATTEMPTS)
+        .where(ATTEMPTS.c.uid == attempt.uid)
         .values(manifest_sha256=manifest_sha256, lease_expire_us=None)
     )
 
 
-def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manifest_bytes: int) -> None:
-    """FINALIZING → SUCCEEDED (or CANCELLING: a whole result wins) with the artifact's row. Once."""
+def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manifest_bytes: int) -> bool:
+    """FINALIZING → SUCCEEDED (or CANCELLING: a whole result wins) with the artifact's row. Once. A result that misses
+    a gate with fail_job is no result: → FAILED, and False."""
     job = lock_job(tx, uid)
     attempt = current_attempt(tx, job) if job is not None else None
     if job is None or attempt is None or attempt.uid != attempt_uid or job.state in TERMINAL:
-        return
+        return False
+    policy = job_pb2.ExecutionPolicy.FromString(job.policy)
+    results = gates.evaluate(policy.gates, gates.observations(manifest, manifest_bytes))
+    recorded = canonical(job_pb2.Job(gate_results=results)) if results else None
+    fatal = [gates.told(result) for result in results if result.gate.fail_job and not result.passed]
+    if fatal:
+        touch(tx, job, gate_results=recorded)
+        fence = Fence(AttemptName(job.project, job.job_id, attempt.number), job.fencing_token)
+        message = f"the result misses a gate: {'; '.join(fatal)}"
+        fail_attempt(tx, fence, FailureReason.GATE_FAILED, message, actor="finalizer")
+        return False
     sha256 = attempt.manifest_sha256
     _add_artifact(tx, job, attempt, manifest, manifest_bytes)
     _end_attempt(tx, attempt, AttemptState.SUCCEEDED)
@@ -164,12 +174,14 @@ def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manife
         job,
         Command.PUBLISH,
         "finalizer",
-        {"artifact": sha256},
+        {"artifact": sha256} | ({"gates": gates.outcome(results)} if results else {}),
         artifact_sha256=sha256,
         metrics=manifest["metrics"],
+        gate_results=recorded,
         fencing_token=job.fencing_token + 1,
         state_reason="",
     )
+    return True
 
 
 def fail_attempt(tx: Tx, fence: Fence, reason: FailureReason, message: str, *, actor: str, lost: bool = False) -> None:
@@ -220,10 +232,10 @@ def commit_checkpoint(tx: Tx, fence: Fence, *, step: int, manifest_sha256: str) 
     job, attempt = fenced(tx, fence)
     if attempt.state != AttemptState.RUNNING:
         raise StaleLease("the attempt was never claimed")
-    known = select(CheckpointRow.step).where(CheckpointRow.attempt_uid == attempt.uid, CheckpointRow.step == step)
+    known = select(CHECKPOINTS.c.step).where(CHECKPOINTS.c.attempt_uid == attempt.uid, CHECKPOINTS.c.step == step)
     if tx.conn.execute(known).one_or_none() is None:
         tx.conn.execute(
-            insert(CheckpointRow).values(
+            insert(CHECKPOINTS).values(
                 attempt_uid=attempt.uid,
                 step=step,
                 job_uid=job.uid,
@@ -236,9 +248,9 @@ def commit_checkpoint(tx: Tx, fence: Fence, *, step: int, manifest_sha256: str) 
 def checkpoints_of(conn: Connection, job_uid: str) -> Sequence[Row[Any]]:
     """The checkpoints to resume from, the newest first: an attempt could not use those that are older than its own."""
     return conn.execute(
-        select(_checkpoints)
-        .where(CheckpointRow.job_uid == job_uid)
-        .order_by(CheckpointRow.create_us.desc(), CheckpointRow.step.desc())
+        select(CHECKPOINTS)
+        .where(CHECKPOINTS.c.job_uid == job_uid)
+        .order_by(CHECKPOINTS.c.create_us.desc(), CHECKPOINTS.c.step.desc())
         .limit(KEPT_CHECKPOINTS)
     ).all()
 
@@ -268,8 +280,8 @@ def _end_attempt(
     tx: Tx, attempt: Row[Any], state: AttemptState, reason: FailureReason | None = None, message: str | None = None
 ) -> None:
     tx.conn.execute(
-        update(AttemptRow)
-        .where(AttemptRow.uid == attempt.uid, AttemptRow.fencing_token == attempt.fencing_token)
+        update(ATTEMPTS)
+        .where(ATTEMPTS.c.uid == attempt.uid, ATTEMPTS.c.fencing_token == attempt.fencing_token)
         .values(state=state, end_us=tx.now, lease_expire_us=None, failure_reason=reason, failure_message=message)
     )
     tx.after.append(partial(metrics.attempt_ended, state.value, reason.value if reason else ""))
@@ -296,11 +308,11 @@ def _add_artifact(tx: Tx, job: Row[Any], attempt: Row[Any], manifest: dict[str, 
     """The same artifact, made twice, is one: it is kept for as long as any of its jobs asked for."""
     policy = job_pb2.ExecutionPolicy.FromString(job.policy)
     expire = tx.now + policy.retention.ToMicroseconds() if policy.HasField("retention") else None
-    is_it = (ArtifactRow.project == job.project, ArtifactRow.sha256 == attempt.manifest_sha256)
-    known = tx.conn.execute(select(ArtifactRow.expire_us).where(*is_it).with_for_update()).one_or_none()
+    is_it = (ARTIFACTS.c.project == job.project, ARTIFACTS.c.sha256 == attempt.manifest_sha256)
+    known = tx.conn.execute(select(ARTIFACTS.c.expire_us).where(*is_it).with_for_update()).one_or_none()
     if known is None:
         tx.conn.execute(
-            insert(ArtifactRow).values(
+            insert(ARTIFACTS).values(
                 project=job.project,
                 sha256=attempt.manifest_sha256,
                 job_uid=job.uid,
@@ -312,4 +324,4 @@ def _add_artifact(tx: Tx, job: Row[Any], attempt: Row[Any], manifest: dict[str, 
             )
         )
     elif known.expire_us is not None and (expire is None or expire > known.expire_us):
-        tx.conn.execute(update(ArtifactRow).where(*is_it).values(expire_us=expire))
+        tx.conn.execute(update(ARTIFACTS).where(*is_it).values(expire_us=expire))

@@ -10,14 +10,14 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import Row, Table, delete, insert, select, update
+from sqlalchemy import Row, delete, insert, select, update
 
 from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db.database import Tx
-from mvprune_service.db.models import AttemptRow, CheckpointRow, EventRow, JobRow, LabelRow, RequestRow
+from mvprune_service.db.models import ATTEMPTS, CHECKPOINTS, EVENTS, JOBS, LABELS, REQUESTS
 from mvprune_service.domain.machine import TERMINAL, Command, JobState, transition
 from mvprune_service.ids import JobName, new_uid
 from mvprune_service.observability import logs
@@ -28,12 +28,10 @@ PRIORITY_POINT = 600 * SECOND  # of waiting
 WAITING_FOR_TEACHER = "WAITING_FOR_TEACHER"
 _NO_DETAILS: Mapping[str, str] = {}
 
-_jobs = JobRow.__table__
-_attempts = AttemptRow.__table__
 # Statements of every submit are made once: that costs more than running them.
-_INSERT_JOB = insert(cast(Table, _jobs)).returning(_jobs)
-_INSERT_EVENT = insert(cast(Table, EventRow.__table__))
-_INSERT_REQUEST = insert(cast(Table, RequestRow.__table__))
+_INSERT_JOB = insert(JOBS).returning(JOBS)
+_INSERT_EVENT = insert(EVENTS)
+_INSERT_REQUEST = insert(REQUESTS)
 
 
 class StaleLease(Exception):
@@ -67,18 +65,18 @@ class NewJob:
 
 def lock_job(tx: Tx, uid: str) -> Row[Any] | None:
     """The job's row, held until the transaction ends."""
-    return tx.conn.execute(select(_jobs).where(JobRow.uid == uid).with_for_update()).one_or_none()
+    return tx.conn.execute(select(JOBS).where(JOBS.c.uid == uid).with_for_update()).one_or_none()
 
 
 def lock_job_named(tx: Tx, name: JobName) -> Row[Any] | None:
     """As lock_job, by name."""
-    found = select(_jobs).where(JobRow.project == name.project, JobRow.job_id == name.job)
+    found = select(JOBS).where(JOBS.c.project == name.project, JOBS.c.job_id == name.job)
     return tx.conn.execute(found.with_for_update()).one_or_none()
 
 
 def current_attempt(tx: Tx, job: Row[Any]) -> Row[Any] | None:
     """The job's newest attempt."""
-    newest = select(_attempts).where(AttemptRow.job_uid == job.uid, AttemptRow.number == job.attempt)
+    newest = select(ATTEMPTS).where(ATTEMPTS.c.job_uid == job.uid, ATTEMPTS.c.number == job.attempt)
     return tx.conn.execute(newest).one_or_none()
 
 
@@ -124,7 +122,7 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
         labels = [
             {"job_uid": uid, "key": key, "value": value, "project": new.project} for key, value in new.labels.items()
         ]
-        tx.conn.execute(insert(LabelRow), labels)
+        tx.conn.execute(insert(LABELS), labels)
     _event(tx, uid, 1, "JOB_CREATED", actor, None, JobState.QUEUED, details)
     tx.changed.add(uid)
     tx.after.append(partial(log.info, "created by %s", actor, extra={"about": logs.about(job, 0)}))
@@ -181,6 +179,7 @@ def retry(tx: Tx, job: Row[Any], *, actor: str, from_scratch: bool = False, etag
         ran_us=0,
         failure_reason=None,
         failure_message=None,
+        gate_results=None,
         state_reason=WAITING_FOR_TEACHER if waits else "",
         progress=None,
         cancel_reason=None,
@@ -188,7 +187,7 @@ def retry(tx: Tx, job: Row[Any], *, actor: str, from_scratch: bool = False, etag
         cancel_us=None,
     )
     if from_scratch:
-        tx.conn.execute(delete(CheckpointRow).where(CheckpointRow.job_uid == job.uid))
+        tx.conn.execute(delete(CHECKPOINTS).where(CHECKPOINTS.c.job_uid == job.uid))
     return _reload(tx, job.uid)
 
 
@@ -197,7 +196,7 @@ def remove(tx: Tx, job: Row[Any], *, etag: str = "") -> None:
     _check_etag(job, etag)
     if job.state not in TERMINAL:
         raise NotTerminal
-    tx.conn.execute(delete(JobRow).where(JobRow.uid == job.uid))
+    tx.conn.execute(delete(JOBS).where(JOBS.c.uid == job.uid))
     tx.changed.add(job.uid)
 
 
@@ -225,8 +224,8 @@ def touch(tx: Tx, job: Row[Any], **values: Any) -> None:
     """Changes a job within its state. Raises StaleLease."""
     # The token in WHERE is the fence itself: a job that moved on meanwhile matches no row.
     result = tx.conn.execute(
-        update(JobRow)
-        .where(JobRow.uid == job.uid, JobRow.version == job.version, JobRow.fencing_token == job.fencing_token)
+        update(JOBS)
+        .where(JOBS.c.uid == job.uid, JOBS.c.version == job.version, JOBS.c.fencing_token == job.fencing_token)
         .values(version=job.version + 1, update_us=tx.now, **values)
     )
     if result.rowcount != 1:
@@ -285,4 +284,4 @@ def _event(
 
 
 def _reload(tx: Tx, uid: str) -> Row[Any]:
-    return tx.conn.execute(select(_jobs).where(JobRow.uid == uid)).one()
+    return tx.conn.execute(select(JOBS).where(JOBS.c.uid == uid)).one()

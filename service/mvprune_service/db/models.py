@@ -4,269 +4,330 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, CheckConstraint, ForeignKey, Index, Integer, LargeBinary, MetaData, Text, text
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Named,
+    Table,
+    Text,
+    TypedColumns,
+    text,
+)
 
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL
 
 _TERMINAL_SQL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
 _LIVE_SQL = ", ".join(f"'{state}'" for state in LIVE_ATTEMPTS)
 
-
-class Base(DeclarativeBase):
-    """All constraints have predictable names, so that migrations can speak of them."""
-
-    metadata = MetaData(
-        naming_convention={
-            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-            "ck": "ck_%(table_name)s_%(constraint_name)s",
-            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-            "pk": "pk_%(table_name)s",
-        }
-    )
-    type_annotation_map = {str: Text, int: BigInteger, bytes: LargeBinary, dict[str, Any]: JSON, dict[str, str]: JSON}  # noqa: RUF012
+# All constraints have predictable names, so that migrations can speak of them.
+METADATA = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
 
 
-class JobRow(Base):
+class JobColumns(TypedColumns):
     """One compression job."""
 
-    __tablename__ = "jobs"
-    __table_args__ = (
-        Index("uq_jobs_project_job_id", "project", "job_id", unique=True),
-        Index("ix_jobs_project_create_us", "project", "create_us", "uid"),
-        Index("ix_jobs_project_state", "project", "state", "create_us", "uid"),
-        Index("ix_jobs_project_task", "project", "task", "create_us", "uid"),
-        Index("ix_jobs_project_model", "project", "model", "create_us", "uid"),
-        Index("ix_jobs_state", "state", "rank_us", "uid"),
-        Index("ix_jobs_queue_deadline_us", "queue_deadline_us"),
-        Index(
-            "ix_jobs_untaught",
-            "teacher_uid",
-            sqlite_where=text("state_reason = 'WAITING_FOR_TEACHER'"),
-            postgresql_where=text("state_reason = 'WAITING_FOR_TEACHER'"),
-        ),
-        Index("ix_jobs_expire_us", "expire_us"),
-        Index("uq_jobs_project_teaches", "project", "teaches", unique=True),
-        CheckConstraint(f"(end_us IS NOT NULL) = (state IN ({_TERMINAL_SQL}))", name="end_in_terminal"),
-    )
+    uid: Named[str] = Column(Text, primary_key=True)
+    project: Named[str] = Column(Text)
+    job_id: Named[str] = Column(Text)
+    display_name: Named[str] = Column(Text)
+    spec: Named[bytes] = Column(LargeBinary)  # CompressionSpec
+    policy: Named[bytes] = Column(LargeBinary)  # ExecutionPolicy
+    labels: Named[dict[str, str]] = Column(JSON)
+    model_size: Named[bytes | None] = Column(LargeBinary)  # ModelSize
+    creator: Named[str] = Column(Text)
+    task: Named[str] = Column(Text)  # of the spec, as are these two: what lists are filtered and ordered by
+    model: Named[str] = Column(Text)
+    method: Named[str] = Column(Text)
+    priority: Named[int] = Column(BigInteger)
 
-    uid: Mapped[str] = mapped_column(primary_key=True)
-    project: Mapped[str]
-    job_id: Mapped[str]
-    display_name: Mapped[str]
-    spec: Mapped[bytes]  # CompressionSpec
-    policy: Mapped[bytes]  # ExecutionPolicy
-    labels: Mapped[dict[str, str]]
-    model_size: Mapped[bytes | None]  # ModelSize
-    creator: Mapped[str]
-    task: Mapped[str]  # of the spec, as are these two: what lists are filtered and ordered by
-    model: Mapped[str]
-    method: Mapped[str]
-    priority: Mapped[int]
-
-    teacher_uid: Mapped[str | None]  # the job whose model this one learns from; it may be deleted
-    teacher_sha256: Mapped[str | None]  # that job's artifact, once there is one: until then this job waits
+    teacher_uid: Named[str | None] = Column(Text)  # the job whose model this one learns from; it may be deleted
+    # That job's artifact, once there is one: until then this job waits.
+    teacher_sha256: Named[str | None] = Column(Text)
     # What a teacher that was trained on request is trained on, as a digest: the one that others may share has it.
-    teaches: Mapped[str | None]
+    teaches: Named[str | None] = Column(Text)
 
-    state: Mapped[str]
-    state_reason: Mapped[str]
-    progress: Mapped[bytes | None]  # Progress
-    failure_reason: Mapped[str | None]
-    failure_message: Mapped[str | None]
-    artifact_sha256: Mapped[str | None]
-    metrics: Mapped[dict[str, Any]]
+    state: Named[str] = Column(Text)
+    state_reason: Named[str] = Column(Text)
+    progress: Named[bytes | None] = Column(LargeBinary)  # Progress
+    failure_reason: Named[str | None] = Column(Text)
+    failure_message: Named[str | None] = Column(Text)
+    artifact_sha256: Named[str | None] = Column(Text)
+    metrics: Named[dict[str, Any]] = Column(JSON)
+    gate_results: Named[bytes | None] = Column(LargeBinary)  # once they are evaluated: a Job that has nothing else
 
-    attempt: Mapped[int]  # number of the newest attempt, 0 before the first
-    attempts_left: Mapped[int]
+    attempt: Named[int] = Column(BigInteger)  # number of the newest attempt, 0 before the first
+    attempts_left: Named[int] = Column(BigInteger)
     # Names the one lease that may report. Grows whenever an attempt begins or ends, so a stale token matches nothing.
-    fencing_token: Mapped[int]
-    not_before_us: Mapped[int]  # back-off
+    fencing_token: Named[int] = Column(BigInteger)
+    not_before_us: Named[int] = Column(BigInteger)  # back-off
     # The queue's order. Waiting makes all jobs older alike, so ageing never changes who is first: priority is a head
     # start in time, given once.
-    rank_us: Mapped[int]
-    queue_deadline_us: Mapped[int | None]  # where it is QUEUED and may not wait for ever
-    ran_us: Mapped[int]  # RUNNING, in attempts that have ended
-    accumulation_factor: Mapped[int]  # doubled when memory runs out and that is allowed
-    cancel_reason: Mapped[str | None]
-    cancel_grace_us: Mapped[int | None]
-    cancel_us: Mapped[int | None]
+    rank_us: Named[int] = Column(BigInteger)
+    queue_deadline_us: Named[int | None] = Column(BigInteger)  # where it is QUEUED and may not wait for ever
+    ran_us: Named[int] = Column(BigInteger)  # RUNNING, in attempts that have ended
+    accumulation_factor: Named[int] = Column(BigInteger)  # doubled when memory runs out and that is allowed
+    cancel_reason: Named[str | None] = Column(Text)
+    cancel_grace_us: Named[int | None] = Column(BigInteger)
+    cancel_us: Named[int | None] = Column(BigInteger)
 
-    create_us: Mapped[int]
-    start_us: Mapped[int | None]
-    end_us: Mapped[int | None]
-    expire_us: Mapped[int | None]  # from its end on, where it has a retention: then it and its artifact are deleted
-    update_us: Mapped[int]
-    version: Mapped[int]  # the etag
-    last_sequence: Mapped[int]  # of its events
+    create_us: Named[int] = Column(BigInteger)
+    start_us: Named[int | None] = Column(BigInteger)
+    end_us: Named[int | None] = Column(BigInteger)
+    # From its end on, where it has a retention: then it and its artifact are deleted.
+    expire_us: Named[int | None] = Column(BigInteger)
+    update_us: Named[int] = Column(BigInteger)
+    version: Named[int] = Column(BigInteger)  # the etag
+    last_sequence: Named[int] = Column(BigInteger)  # of its events
 
 
-class LabelRow(Base):
+JOBS = Table(
+    "jobs",
+    METADATA,
+    JobColumns,
+    Index("uq_jobs_project_job_id", "project", "job_id", unique=True),
+    Index("ix_jobs_project_create_us", "project", "create_us", "uid"),
+    Index("ix_jobs_project_state", "project", "state", "create_us", "uid"),
+    Index("ix_jobs_project_task", "project", "task", "create_us", "uid"),
+    Index("ix_jobs_project_model", "project", "model", "create_us", "uid"),
+    Index("ix_jobs_state", "state", "rank_us", "uid"),
+    Index("ix_jobs_queue_deadline_us", "queue_deadline_us"),
+    Index(
+        "ix_jobs_untaught",
+        "teacher_uid",
+        sqlite_where=text("state_reason = 'WAITING_FOR_TEACHER'"),
+        postgresql_where=text("state_reason = 'WAITING_FOR_TEACHER'"),
+    ),
+    Index("ix_jobs_expire_us", "expire_us"),
+    Index("uq_jobs_project_teaches", "project", "teaches", unique=True),
+    CheckConstraint(f"(end_us IS NOT NULL) = (state IN ({_TERMINAL_SQL}))", name="end_in_terminal"),
+)
+
+
+class LabelColumns(TypedColumns):
     """A label of a job, where it can be searched for."""
 
-    __tablename__ = "labels"
-    __table_args__ = (Index("ix_labels_project_key_value", "project", "key", "value", "job_uid"),)
-
-    job_uid: Mapped[str] = mapped_column(ForeignKey("jobs.uid", ondelete="CASCADE"), primary_key=True)
-    key: Mapped[str] = mapped_column(primary_key=True)
-    value: Mapped[str]
-    project: Mapped[str]
+    job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"), primary_key=True)
+    key: Named[str] = Column(Text, primary_key=True)
+    value: Named[str] = Column(Text)
+    project: Named[str] = Column(Text)
 
 
-class AttemptRow(Base):
+LABELS = Table(
+    "labels",
+    METADATA,
+    LabelColumns,
+    Index("ix_labels_project_key_value", "project", "key", "value", "job_uid"),
+)
+
+
+class AttemptColumns(TypedColumns):
     """One execution of a job."""
 
-    __tablename__ = "attempts"
-    __table_args__ = (
-        Index("uq_attempts_job_uid_number", "job_uid", "number", unique=True),
-        Index(
-            "uq_attempts_one_live",
-            "job_uid",
-            unique=True,
-            sqlite_where=text(f"state IN ({_LIVE_SQL})"),
-            postgresql_where=text(f"state IN ({_LIVE_SQL})"),
-        ),
-        Index("ix_attempts_state", "state"),
-        CheckConstraint(f"(end_us IS NULL) = (state IN ({_LIVE_SQL}))", name="end_unless_live"),
-    )
-
-    uid: Mapped[str] = mapped_column(primary_key=True)
-    job_uid: Mapped[str] = mapped_column(ForeignKey("jobs.uid", ondelete="CASCADE"))
-    number: Mapped[int]
-    state: Mapped[str]
-    fencing_token: Mapped[int]
-    executor: Mapped[str]
-    executor_ref: Mapped[str]
-    cpus: Mapped[float]
-    gpus: Mapped[float]
-    memory_bytes: Mapped[int]
-    runner_id: Mapped[str | None]
-    node: Mapped[str]
-    manifest_sha256: Mapped[str | None]
-    failure_reason: Mapped[str | None]
-    failure_message: Mapped[str | None]
-    log_bytes: Mapped[int]
-    create_us: Mapped[int]
-    start_deadline_us: Mapped[int]
-    start_us: Mapped[int | None]
-    lease_expire_us: Mapped[int | None]
-    heartbeat_us: Mapped[int | None]
-    end_us: Mapped[int | None]
+    uid: Named[str] = Column(Text, primary_key=True)
+    job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"))
+    number: Named[int] = Column(BigInteger)
+    state: Named[str] = Column(Text)
+    fencing_token: Named[int] = Column(BigInteger)
+    executor: Named[str] = Column(Text)
+    executor_ref: Named[str] = Column(Text)
+    cpus: Named[float] = Column(Double)
+    gpus: Named[float] = Column(Double)
+    memory_bytes: Named[int] = Column(BigInteger)
+    runner_id: Named[str | None] = Column(Text)
+    node: Named[str] = Column(Text)
+    manifest_sha256: Named[str | None] = Column(Text)
+    failure_reason: Named[str | None] = Column(Text)
+    failure_message: Named[str | None] = Column(Text)
+    log_bytes: Named[int] = Column(BigInteger)
+    create_us: Named[int] = Column(BigInteger)
+    start_deadline_us: Named[int] = Column(BigInteger)
+    start_us: Named[int | None] = Column(BigInteger)
+    lease_expire_us: Named[int | None] = Column(BigInteger)
+    heartbeat_us: Named[int | None] = Column(BigInteger)
+    end_us: Named[int | None] = Column(BigInteger)
 
 
-class EventRow(Base):
+ATTEMPTS = Table(
+    "attempts",
+    METADATA,
+    AttemptColumns,
+    Index("uq_attempts_job_uid_number", "job_uid", "number", unique=True),
+    Index(
+        "uq_attempts_one_live",
+        "job_uid",
+        unique=True,
+        sqlite_where=text(f"state IN ({_LIVE_SQL})"),
+        postgresql_where=text(f"state IN ({_LIVE_SQL})"),
+    ),
+    Index("ix_attempts_state", "state"),
+    CheckConstraint(f"(end_us IS NULL) = (state IN ({_LIVE_SQL}))", name="end_unless_live"),
+)
+
+
+class EventColumns(TypedColumns):
     """Audit trail and watch feed: written in the transaction of the change it tells."""
 
-    __tablename__ = "events"
-
-    job_uid: Mapped[str] = mapped_column(ForeignKey("jobs.uid", ondelete="CASCADE"), primary_key=True)
-    sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    time_us: Mapped[int]
-    type: Mapped[str]
-    actor: Mapped[str]
-    from_state: Mapped[str | None]
-    to_state: Mapped[str | None]
-    details: Mapped[dict[str, str]]
+    job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"), primary_key=True)
+    sequence: Named[int] = Column(BigInteger, primary_key=True, autoincrement=False)
+    time_us: Named[int] = Column(BigInteger)
+    type: Named[str] = Column(Text)
+    actor: Named[str] = Column(Text)
+    from_state: Named[str | None] = Column(Text)
+    to_state: Named[str | None] = Column(Text)
+    details: Named[dict[str, str]] = Column(JSON)
 
 
-class RequestRow(Base):
+EVENTS = Table(
+    "events",
+    METADATA,
+    EventColumns,
+)
+
+
+class RequestColumns(TypedColumns):
     """Idempotency: which job a request id made, and from which body."""
 
-    __tablename__ = "requests"
-    __table_args__ = (Index("ix_requests_create_us", "create_us"),)
-
-    project: Mapped[str] = mapped_column(primary_key=True)
-    request_id: Mapped[str] = mapped_column(primary_key=True)
-    body_sha256: Mapped[str]
-    job_uid: Mapped[str] = mapped_column(ForeignKey("jobs.uid", ondelete="CASCADE"), index=True)
-    create_us: Mapped[int]
+    project: Named[str] = Column(Text, primary_key=True)
+    request_id: Named[str] = Column(Text, primary_key=True)
+    body_sha256: Named[str] = Column(Text)
+    job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"), index=True)
+    create_us: Named[int] = Column(BigInteger)
 
 
-class ArtifactRow(Base):
+REQUESTS = Table(
+    "requests",
+    METADATA,
+    RequestColumns,
+    Index("ix_requests_create_us", "create_us"),
+)
+
+
+class ArtifactColumns(TypedColumns):
     """A published artifact. Outlives its job."""
 
-    __tablename__ = "artifacts"
-    __table_args__ = (
-        Index("ix_artifacts_project_create_us", "project", "create_us", "sha256"),
-        Index("ix_artifacts_expire_us", "expire_us"),
-    )
-
-    project: Mapped[str] = mapped_column(primary_key=True)
-    sha256: Mapped[str] = mapped_column(primary_key=True)
-    job_uid: Mapped[str | None] = mapped_column(ForeignKey("jobs.uid", ondelete="SET NULL"), index=True)
-    attempt: Mapped[int]
-    manifest_bytes: Mapped[int]
-    manifest: Mapped[dict[str, Any]]
-    create_us: Mapped[int]
-    expire_us: Mapped[int | None]
+    project: Named[str] = Column(Text, primary_key=True)
+    sha256: Named[str] = Column(Text, primary_key=True)
+    job_uid: Named[str | None] = Column(Text, ForeignKey("jobs.uid", ondelete="SET NULL"), index=True)
+    attempt: Named[int] = Column(BigInteger)
+    manifest_bytes: Named[int] = Column(BigInteger)
+    manifest: Named[dict[str, Any]] = Column(JSON)
+    create_us: Named[int] = Column(BigInteger)
+    expire_us: Named[int | None] = Column(BigInteger)
 
 
-class MetricRow(Base):
+ARTIFACTS = Table(
+    "artifacts",
+    METADATA,
+    ArtifactColumns,
+    Index("ix_artifacts_project_create_us", "project", "create_us", "sha256"),
+    Index("ix_artifacts_expire_us", "expire_us"),
+)
+
+
+class MetricColumns(TypedColumns):
     """One recorded value; `id` is the order of arrival."""
 
-    __tablename__ = "metrics"
-    __table_args__ = (Index("uq_metrics_attempt_uid_metric_step", "attempt_uid", "metric", "step", unique=True),)
-
     # SQLite counts up by itself only an INTEGER key.
-    id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
-    job_uid: Mapped[str] = mapped_column(ForeignKey("jobs.uid", ondelete="CASCADE"), index=True)
-    attempt_uid: Mapped[str] = mapped_column(ForeignKey("attempts.uid", ondelete="CASCADE"))
-    attempt: Mapped[int]
-    metric: Mapped[str]
-    step: Mapped[int]
-    value: Mapped[float]
-    time_us: Mapped[int]
+    id: Named[int] = Column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
+    job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"), index=True)
+    attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"))
+    attempt: Named[int] = Column(BigInteger)
+    metric: Named[str] = Column(Text)
+    step: Named[int] = Column(BigInteger)
+    value: Named[float] = Column(Double)
+    time_us: Named[int] = Column(BigInteger)
 
 
-class LogRow(Base):
+METRICS = Table(
+    "metrics",
+    METADATA,
+    MetricColumns,
+    Index("uq_metrics_attempt_uid_metric_step", "attempt_uid", "metric", "step", unique=True),
+)
+
+
+class LogColumns(TypedColumns):
     """A piece of an attempt's log, by byte offset."""
 
-    __tablename__ = "logs"
-
-    attempt_uid: Mapped[str] = mapped_column(ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
-    offset: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    data: Mapped[bytes]
+    attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
+    offset: Named[int] = Column(BigInteger, primary_key=True, autoincrement=False)
+    data: Named[bytes] = Column(LargeBinary)
 
 
-class CheckpointRow(Base):
+LOGS = Table(
+    "logs",
+    METADATA,
+    LogColumns,
+)
+
+
+class CheckpointColumns(TypedColumns):
     """A committed checkpoint: whole in the store when it was committed."""
 
-    __tablename__ = "checkpoints"
-
-    attempt_uid: Mapped[str] = mapped_column(ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
-    step: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    job_uid: Mapped[str] = mapped_column(ForeignKey("jobs.uid", ondelete="CASCADE"), index=True)
-    manifest_sha256: Mapped[str]
-    create_us: Mapped[int]
+    attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
+    step: Named[int] = Column(BigInteger, primary_key=True, autoincrement=False)
+    job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"), index=True)
+    manifest_sha256: Named[str] = Column(Text)
+    create_us: Named[int] = Column(BigInteger)
 
 
-class TokenRow(Base):
+CHECKPOINTS = Table(
+    "checkpoints",
+    METADATA,
+    CheckpointColumns,
+)
+
+
+class TokenColumns(TypedColumns):
     """An API token. Its secret has 256 random bits, so a plain hash is enough."""
 
-    __tablename__ = "tokens"
-    __table_args__ = (
-        Index("uq_tokens_secret_sha256", "secret_sha256", unique=True),
-        Index("ix_tokens_project_create_us", "project", "create_us", "token_id"),
-    )
-
-    token_id: Mapped[str] = mapped_column(primary_key=True)
-    project: Mapped[str]  # "-": an operator's, good for all
-    display_name: Mapped[str]
-    scope: Mapped[str]
-    secret_sha256: Mapped[str]
-    creator: Mapped[str]
-    create_us: Mapped[int]
-    expire_us: Mapped[int | None]
-    revoke_us: Mapped[int | None]
-    last_use_us: Mapped[int | None]
+    token_id: Named[str] = Column(Text, primary_key=True)
+    project: Named[str] = Column(Text)  # "-": an operator's, good for all
+    display_name: Named[str] = Column(Text)
+    scope: Named[str] = Column(Text)
+    secret_sha256: Named[str] = Column(Text)
+    creator: Named[str] = Column(Text)
+    create_us: Named[int] = Column(BigInteger)
+    expire_us: Named[int | None] = Column(BigInteger)
+    revoke_us: Named[int | None] = Column(BigInteger)
+    last_use_us: Named[int | None] = Column(BigInteger)
 
 
-class ProjectRow(Base):
+TOKENS = Table(
+    "tokens",
+    METADATA,
+    TokenColumns,
+    Index("uq_tokens_secret_sha256", "secret_sha256", unique=True),
+    Index("ix_tokens_project_create_us", "project", "create_us", "token_id"),
+)
+
+
+class ProjectColumns(TypedColumns):
     """Quotas of a project, where they are not the server's defaults."""
 
-    __tablename__ = "projects"
+    project: Named[str] = Column(Text, primary_key=True)
+    max_queued_jobs: Named[int | None] = Column(BigInteger)
+    max_running_gpus: Named[float | None] = Column(Double)
 
-    project: Mapped[str] = mapped_column(primary_key=True)
-    max_queued_jobs: Mapped[int | None]
-    max_running_gpus: Mapped[float | None]
+
+PROJECTS = Table(
+    "projects",
+    METADATA,
+    ProjectColumns,
+)

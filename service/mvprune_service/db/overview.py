@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, or_, select, text
 
 from mvprune_service.db.lifecycle import PRIORITY_POINT
-from mvprune_service.db.models import AttemptRow, JobRow
+from mvprune_service.db.models import ATTEMPTS, JOBS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
 
 LIVE_JOBS = tuple(state for state in JobState if state not in TERMINAL)
@@ -30,18 +30,18 @@ class Overview:
 def overview(conn: Connection, states: Iterable[JobState]) -> Overview:
     """Counts jobs in `states`, zeros included. Terminal ones cost time: there may be many."""
     states = list(states)
-    counts = select(JobRow.state, func.count().label("number")).where(JobRow.state.in_(states)).group_by(JobRow.state)
-    queued = select(func.min(JobRow.rank_us + JobRow.priority * PRIORITY_POINT)).where(
-        JobRow.state == JobState.QUEUED, or_(JobRow.teacher_uid.is_(None), JobRow.teacher_sha256.is_not(None))
+    counts = select(JOBS.c.state, func.count().label("number")).where(JOBS.c.state.in_(states)).group_by(JOBS.c.state)
+    queued = select(func.min(JOBS.c.rank_us + JOBS.c.priority * PRIORITY_POINT)).where(
+        JOBS.c.state == JobState.QUEUED, or_(JOBS.c.teacher_uid.is_(None), JOBS.c.teacher_sha256.is_not(None))
     )
     live = select(
         func.count(),
-        func.coalesce(func.sum(AttemptRow.cpus), 0.0),
-        func.coalesce(func.sum(AttemptRow.gpus), 0.0),
-        func.coalesce(func.sum(AttemptRow.memory_bytes), 0),
-    ).where(AttemptRow.state.in_(LIVE_ATTEMPTS))
-    beats = select(func.min(AttemptRow.heartbeat_us)).where(
-        AttemptRow.state == AttemptState.RUNNING, AttemptRow.lease_expire_us.is_not(None)
+        func.coalesce(func.sum(ATTEMPTS.c.cpus), 0.0),
+        func.coalesce(func.sum(ATTEMPTS.c.gpus), 0.0),
+        func.coalesce(func.sum(ATTEMPTS.c.memory_bytes), 0),
+    ).where(ATTEMPTS.c.state.in_(LIVE_ATTEMPTS))
+    beats = select(func.min(ATTEMPTS.c.heartbeat_us)).where(
+        ATTEMPTS.c.state == AttemptState.RUNNING, ATTEMPTS.c.lease_expire_us.is_not(None)
     )
     count, cpus, gpus, memory = conn.execute(live).one()
     return Overview(

@@ -15,7 +15,7 @@ from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, lifecycle
 from mvprune_service.db.database import Tx
 from mvprune_service.db.leases import Reserved
-from mvprune_service.db.models import AttemptRow, JobRow
+from mvprune_service.db.models import ATTEMPTS, JOBS
 from mvprune_service.db.quotas import GpuLimits
 from mvprune_service.domain.failures import RULES, FailureReason
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, Command, JobState
@@ -29,8 +29,6 @@ _CPUS_ALONE = 8.0
 _PAGE = 100
 _FIRST_PAGE = 8  # most rounds find no room for the first
 _LOCK = 0x6D767071  # of the whole queue, in PostgreSQL; any number that nothing else uses
-
-_jobs = JobRow.__table__
 
 
 class Room:
@@ -84,12 +82,12 @@ def resolve(asked: job_pb2.Resources, capacity: Capacity) -> Reserved:
 
 def first_ready(conn: Connection, now: int) -> str | None:
     """The uid of the job that would be started first, were there room."""
-    return conn.execute(_ready(now).order_by(JobRow.rank_us, JobRow.uid).limit(1)).scalar_one_or_none()
+    return conn.execute(_ready(now).order_by(JOBS.c.rank_us, JOBS.c.uid).limit(1)).scalar_one_or_none()
 
 
 def is_anyone_late(conn: Connection, now: int) -> bool:
     """Whether `expire_queue` has something to do."""
-    return conn.execute(select(JobRow.uid).where(JobRow.queue_deadline_us < now).limit(1)).first() is not None
+    return conn.execute(select(JOBS.c.uid).where(JOBS.c.queue_deadline_us < now).limit(1)).first() is not None
 
 
 def place(tx: Tx, capacity: Capacity, gpu_limits: GpuLimits, *, executor: str) -> int:
@@ -128,7 +126,7 @@ def _wait(tx: Tx, job: Row[str, str, bytes, int, str], reason: str) -> None:
 
 def expire_queue(tx: Tx) -> int:
     """Fails jobs that waited longer than they may; returns how many."""
-    late = select(JobRow.uid).where(JobRow.queue_deadline_us < tx.now).limit(_PAGE).with_for_update(skip_locked=True)
+    late = select(JOBS.c.uid).where(JOBS.c.queue_deadline_us < tx.now).limit(_PAGE).with_for_update(skip_locked=True)
     reason = FailureReason.MAX_QUEUE_TIME
     uids = tx.conn.execute(late).scalars().all()
     for uid in uids:
@@ -153,11 +151,11 @@ def _queue(tx: Tx, over_quota: set[str]) -> Iterator[Row[str, str, bytes, int, s
     after: tuple[int, str] | None = None
     while True:
         size = _FIRST_PAGE if after is None else _PAGE
-        page = _ready(tx.now).order_by(JobRow.rank_us, JobRow.uid).limit(size)
+        page = _ready(tx.now).order_by(JOBS.c.rank_us, JOBS.c.uid).limit(size)
         if after is not None:
-            page = page.where(tuple_(JobRow.rank_us, JobRow.uid) > tuple_(*after))
+            page = page.where(tuple_(JOBS.c.rank_us, JOBS.c.uid) > tuple_(*after))
         if over_quota:
-            page = page.where(JobRow.project.not_in(over_quota))
+            page = page.where(JOBS.c.project.not_in(over_quota))
         rows = tx.conn.execute(page.with_for_update(skip_locked=True)).all()
         for row in rows:
             if row.project not in over_quota:
@@ -168,10 +166,10 @@ def _queue(tx: Tx, over_quota: set[str]) -> Iterator[Row[str, str, bytes, int, s
 
 
 def _ready(now: int) -> Select[str, str, bytes, int, str]:
-    return select(JobRow.uid, JobRow.project, JobRow.policy, JobRow.rank_us, JobRow.state_reason).where(
-        JobRow.state == JobState.QUEUED,
-        JobRow.not_before_us <= now,
-        or_(JobRow.teacher_uid.is_(None), JobRow.teacher_sha256.is_not(None)),
+    return select(JOBS.c.uid, JOBS.c.project, JOBS.c.policy, JOBS.c.rank_us, JOBS.c.state_reason).where(
+        JOBS.c.state == JobState.QUEUED,
+        JOBS.c.not_before_us <= now,
+        or_(JOBS.c.teacher_uid.is_(None), JOBS.c.teacher_sha256.is_not(None)),
     )
 
 
@@ -179,13 +177,13 @@ def _reserved(conn: Connection) -> Sequence[Row[str, float, float, int]]:
     """What each project holds."""
     found = (
         select(
-            JobRow.project,
-            func.sum(AttemptRow.cpus).label("cpus"),
-            func.sum(AttemptRow.gpus).label("gpus"),
-            func.sum(AttemptRow.memory_bytes).label("memory_bytes"),
+            JOBS.c.project,
+            func.sum(ATTEMPTS.c.cpus).label("cpus"),
+            func.sum(ATTEMPTS.c.gpus).label("gpus"),
+            func.sum(ATTEMPTS.c.memory_bytes).label("memory_bytes"),
         )
-        .join(_jobs, AttemptRow.job_uid == JobRow.uid)
-        .where(AttemptRow.state.in_(LIVE_ATTEMPTS))
-        .group_by(JobRow.project)
+        .join(JOBS, ATTEMPTS.c.job_uid == JOBS.c.uid)
+        .where(ATTEMPTS.c.state.in_(LIVE_ATTEMPTS))
+        .group_by(JOBS.c.project)
     )
     return conn.execute(found).all()

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, func, insert, literal_column, select, union
 
 from mvprune_service.db.database import Tx
-from mvprune_service.db.models import ArtifactRow, AttemptRow, JobRow, ProjectRow, TokenRow
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, JOBS, PROJECTS, TOKENS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
 
-_projects = ProjectRow.__table__
 _OPERATORS = "-"
 
 
@@ -31,8 +30,8 @@ def page(conn: Connection, after: str, size: int) -> list[Project]:
     """Projects that were ever used, by name, from just after one."""
     used = union(
         *(
-            select(row.project).where(row.project > after).distinct()
-            for row in (JobRow, ArtifactRow, TokenRow, ProjectRow)
+            select(project).where(project > after).distinct()
+            for project in (table.c.project for table in (JOBS, ARTIFACTS, TOKENS, PROJECTS))
         )
     ).subquery()
     names = select(used.c.project).where(used.c.project != _OPERATORS).order_by(used.c.project).limit(size)
@@ -41,26 +40,26 @@ def page(conn: Connection, after: str, size: int) -> list[Project]:
 
 def set_quotas(tx: Tx, project: str, *, max_queued_jobs: int | None, max_running_gpus: float | None) -> Project:
     """Replaces both quotas; None: the server's default."""
-    tx.conn.execute(delete(ProjectRow).where(ProjectRow.project == project))
+    tx.conn.execute(delete(PROJECTS).where(PROJECTS.c.project == project))
     values = {"project": project, "max_queued_jobs": max_queued_jobs, "max_running_gpus": max_running_gpus}
-    tx.conn.execute(insert(ProjectRow).values(values))
+    tx.conn.execute(insert(PROJECTS).values(values))
     return _described(tx.conn, [project])[0]
 
 
 def _described(conn: Connection, names: Sequence[str]) -> list[Project]:
-    quotas = {row.project: row for row in conn.execute(select(_projects).where(ProjectRow.project.in_(names)))}
+    quotas = {row.project: row for row in conn.execute(select(PROJECTS).where(PROJECTS.c.project.in_(names)))}
     queued = dict.fromkeys(names, 0)
     running = dict(queued)
     count = func.count(literal_column("1")).label("jobs")
-    live = select(JobRow.project, JobRow.state, count).where(JobRow.project.in_(names), JobRow.state.not_in(TERMINAL))
-    for row in conn.execute(live.group_by(JobRow.project, JobRow.state)):
+    live = select(JOBS.c.project, JOBS.c.state, count).where(JOBS.c.project.in_(names), JOBS.c.state.not_in(TERMINAL))
+    for row in conn.execute(live.group_by(JOBS.c.project, JOBS.c.state)):
         counted = queued if row.state == JobState.QUEUED else running
         counted[row.project] += row.jobs
     held = (
-        select(JobRow.project, func.sum(AttemptRow.gpus).label("gpus"))
-        .join(AttemptRow, AttemptRow.job_uid == JobRow.uid)
-        .where(JobRow.project.in_(names), AttemptRow.state.in_(LIVE_ATTEMPTS))
-        .group_by(JobRow.project)
+        select(JOBS.c.project, func.sum(ATTEMPTS.c.gpus).label("gpus"))
+        .join(ATTEMPTS, ATTEMPTS.c.job_uid == JOBS.c.uid)
+        .where(JOBS.c.project.in_(names), ATTEMPTS.c.state.in_(LIVE_ATTEMPTS))
+        .group_by(JOBS.c.project)
     )
     gpus = {row.project: float(row.gpus) for row in conn.execute(held)}
     return [

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from mvprune_service.db.models import JobRow, ProjectRow
+from mvprune_service.db.models import JOBS, PROJECTS
 from mvprune_service.domain.machine import JobState
 
-_OWN_LIMIT = select(ProjectRow.max_queued_jobs).where(ProjectRow.project == bindparam("in_project"))
+_OWN_LIMIT = select(PROJECTS.c.max_queued_jobs).where(PROJECTS.c.project == bindparam("in_project"))
 _PROJECTS = 10_000  # whose counts are remembered at most
 
 
@@ -37,7 +37,7 @@ class GpuLimits:
 
 def gpu_limits(conn: Connection, default: float | None) -> GpuLimits:
     """The limits of all projects."""
-    own = select(ProjectRow.project, ProjectRow.max_running_gpus).where(ProjectRow.max_running_gpus.is_not(None))
+    own = select(PROJECTS.c.project, PROJECTS.c.max_running_gpus).where(PROJECTS.c.max_running_gpus.is_not(None))
     return GpuLimits({row.project: row.max_running_gpus for row in conn.execute(own)}, default)
 
 
@@ -68,5 +68,5 @@ class QueueQuota:
 
 def _queued(conn: Connection, project: str, limit: int) -> int:
     """Jobs in the queue, counted only as far as the limit."""
-    queued = select(JobRow.uid).where(JobRow.project == project, JobRow.state == JobState.QUEUED).limit(limit)
+    queued = select(JOBS.c.uid).where(JOBS.c.project == project, JOBS.c.state == JobState.QUEUED).limit(limit)
     return conn.execute(select(func.count()).select_from(queued.subquery())).scalar_one()

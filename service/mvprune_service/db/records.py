@@ -20,20 +20,18 @@ from sqlalchemy import (
 )
 
 from mvprune_service.db.database import Tx
-from mvprune_service.db.models import ArtifactRow, AttemptRow, EventRow, JobRow, LogRow, MetricRow, RequestRow
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, LOGS, METRICS, REQUESTS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, AttemptState
 from mvprune_service.ids import ArtifactName, AttemptName, JobName
 
-_jobs = JobRow.__table__
-_attempts = AttemptRow.__table__
 _Rows = Sequence[Row[Any]]
 # Made once: that costs more than running it.
-_JOB_NAMED = select(_jobs).where(_jobs.c.project == bindparam("in_project"), _jobs.c.job_id == bindparam("named"))
-_JOB_BY_UID = select(_jobs).where(_jobs.c.uid == bindparam("by_uid"))
+_JOB_NAMED = select(JOBS).where(JOBS.c.project == bindparam("in_project"), JOBS.c.job_id == bindparam("named"))
+_JOB_BY_UID = select(JOBS).where(JOBS.c.uid == bindparam("by_uid"))
 _JOB_OF_REQUEST = (
-    select(RequestRow.body_sha256, _jobs)
-    .join(_jobs, RequestRow.job_uid == _jobs.c.uid)
-    .where(RequestRow.project == bindparam("in_project"), RequestRow.request_id == bindparam("made_by"))
+    select(REQUESTS.c.body_sha256, JOBS)
+    .join(JOBS, REQUESTS.c.job_uid == JOBS.c.uid)
+    .where(REQUESTS.c.project == bindparam("in_project"), REQUESTS.c.request_id == bindparam("made_by"))
 )
 
 LOG_CAP = 64 << 20  # bytes an attempt may log; what comes after is dropped
@@ -73,8 +71,8 @@ class Order:
     @property
     def columns(self) -> tuple[Any, ...]:
         """The columns that make the key, the first one first."""
-        age = (JobRow.create_us, JobRow.uid)
-        return age if self.column == "create_time" else (getattr(JobRow, self.column), *age)
+        age = (JOBS.c.create_us, JOBS.c.uid)
+        return age if self.column == "create_time" else (JOBS.c[self.column], *age)
 
 
 def page_of_jobs(
@@ -86,7 +84,7 @@ def page_of_jobs(
     size: int,
 ) -> _Rows:
     """Jobs of a project that are `wanted` (None: all), from just after a key of `order`."""
-    found = select(_jobs).where(JobRow.project == project)
+    found = select(JOBS).where(JOBS.c.project == project)
     if wanted is not None:
         found = found.where(wanted)
     if after is not None:
@@ -98,17 +96,17 @@ def page_of_jobs(
 
 def attempts_of(conn: Connection, job_uid: str, after: int, size: int) -> _Rows:
     """Attempts of a job, by number."""
-    found = select(_attempts).where(AttemptRow.job_uid == job_uid, AttemptRow.number > after)
-    return conn.execute(found.order_by(AttemptRow.number).limit(size)).all()
+    found = select(ATTEMPTS).where(ATTEMPTS.c.job_uid == job_uid, ATTEMPTS.c.number > after)
+    return conn.execute(found.order_by(ATTEMPTS.c.number).limit(size)).all()
 
 
 def attempt_named(conn: Connection, name: AttemptName) -> Row[Any] | None:
     """One attempt; number None means the job's newest."""
-    number = JobRow.attempt if name.number is None else name.number
+    number = JOBS.c.attempt if name.number is None else name.number
     return conn.execute(
-        select(_attempts)
-        .join(_jobs, AttemptRow.job_uid == JobRow.uid)
-        .where(JobRow.project == name.project, JobRow.job_id == name.job, AttemptRow.number == number)
+        select(ATTEMPTS)
+        .join(JOBS, ATTEMPTS.c.job_uid == JOBS.c.uid)
+        .where(JOBS.c.project == name.project, JOBS.c.job_id == name.job, ATTEMPTS.c.number == number)
     ).one_or_none()
 
 
@@ -126,16 +124,16 @@ class Live:
 
 def live_attempts(conn: Connection) -> list[Live]:
     """All attempts that hold or may come to hold resources."""
-    rows = conn.execute(select(_attempts).where(AttemptRow.state.in_(LIVE_ATTEMPTS))).all()
-    jobs = conn.execute(select(_jobs).where(JobRow.uid.in_([row.job_uid for row in rows]))).all()
+    rows = conn.execute(select(ATTEMPTS).where(ATTEMPTS.c.state.in_(LIVE_ATTEMPTS))).all()
+    jobs = conn.execute(select(JOBS).where(JOBS.c.uid.in_([row.job_uid for row in rows]))).all()
     by_uid = {job.uid: job for job in jobs}
     return [Live(by_uid[row.job_uid], row) for row in rows if row.job_uid in by_uid]
 
 
 def events_of(conn: Connection, job_uid: str, after: int, size: int) -> _Rows:
     """Events of a job after a sequence number."""
-    found = select(EventRow.__table__).where(EventRow.job_uid == job_uid, EventRow.sequence > after)
-    return conn.execute(found.order_by(EventRow.sequence).limit(size)).all()
+    found = select(EVENTS).where(EVENTS.c.job_uid == job_uid, EVENTS.c.sequence > after)
+    return conn.execute(found.order_by(EVENTS.c.sequence).limit(size)).all()
 
 
 def append_log(tx: Tx, attempt: Row[Any], offset: int, data: bytes) -> int:
@@ -145,19 +143,19 @@ def append_log(tx: Tx, attempt: Row[Any], offset: int, data: bytes) -> int:
     if not fresh:
         return stored
     if stored < LOG_CAP:
-        tx.conn.execute(insert(LogRow).values(attempt_uid=attempt.uid, offset=stored, data=fresh))
+        tx.conn.execute(insert(LOGS).values(attempt_uid=attempt.uid, offset=stored, data=fresh))
         tx.changed.add(attempt.job_uid)
-    tx.conn.execute(update(AttemptRow).where(AttemptRow.uid == attempt.uid).values(log_bytes=stored + len(fresh)))
+    tx.conn.execute(update(ATTEMPTS).where(ATTEMPTS.c.uid == attempt.uid).values(log_bytes=stored + len(fresh)))
     return stored + len(fresh)
 
 
 def read_log(conn: Connection, attempt_uid: str, offset: int, limit: int) -> bytes:
     """Up to `limit` bytes of the log from `offset` on."""
-    start = select(func.max(LogRow.offset)).where(LogRow.attempt_uid == attempt_uid, LogRow.offset <= offset)
+    start = select(func.max(LOGS.c.offset)).where(LOGS.c.attempt_uid == attempt_uid, LOGS.c.offset <= offset)
     rows = conn.execute(
-        select(LogRow.offset, LogRow.data)
-        .where(LogRow.attempt_uid == attempt_uid, LogRow.offset >= start.scalar_subquery())
-        .order_by(LogRow.offset)
+        select(LOGS.c.offset, LOGS.c.data)
+        .where(LOGS.c.attempt_uid == attempt_uid, LOGS.c.offset >= start.scalar_subquery())
+        .order_by(LOGS.c.offset)
         .limit(16)
     ).all()
     if not rows:
@@ -171,15 +169,15 @@ def add_metrics(tx: Tx, attempt: Row[Any], points: Sequence[tuple[str, int, floa
     known = {
         tuple(row)
         for row in tx.conn.execute(
-            select(MetricRow.metric, MetricRow.step).where(
-                MetricRow.attempt_uid == attempt.uid, MetricRow.step.in_({step for _, step, _, _ in points})
+            select(METRICS.c.metric, METRICS.c.step).where(
+                METRICS.c.attempt_uid == attempt.uid, METRICS.c.step.in_({step for _, step, _, _ in points})
             )
         )
     }
     fresh = {(metric, step): (value, time) for metric, step, value, time in points if (metric, step) not in known}
     if fresh:
         tx.conn.execute(
-            insert(MetricRow),
+            insert(METRICS),
             [
                 {
                     "job_uid": attempt.job_uid,
@@ -197,27 +195,27 @@ def add_metrics(tx: Tx, attempt: Row[Any], points: Sequence[tuple[str, int, floa
 
 def metrics_of(conn: Connection, job_uid: str, after: int, size: int) -> _Rows:
     """Metric points of a job, in the order of their arrival."""
-    found = select(MetricRow.__table__).where(MetricRow.job_uid == job_uid, MetricRow.id > after)
-    return conn.execute(found.order_by(MetricRow.id).limit(size)).all()
+    found = select(METRICS).where(METRICS.c.job_uid == job_uid, METRICS.c.id > after)
+    return conn.execute(found.order_by(METRICS.c.id).limit(size)).all()
 
 
 def _artifacts() -> Select[Any]:
-    return select(ArtifactRow.__table__, JobRow.job_id).outerjoin(_jobs, ArtifactRow.job_uid == JobRow.uid)
+    return select(ARTIFACTS, JOBS.c.job_id).outerjoin(JOBS, ARTIFACTS.c.job_uid == JOBS.c.uid)
 
 
 def artifact_named(conn: Connection, name: ArtifactName) -> Row[Any] | None:
     """One artifact, with the id of its job if that is still there."""
     return conn.execute(
-        _artifacts().where(ArtifactRow.project == name.project, ArtifactRow.sha256 == name.sha256)
+        _artifacts().where(ARTIFACTS.c.project == name.project, ARTIFACTS.c.sha256 == name.sha256)
     ).one_or_none()
 
 
 def page_of_artifacts(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> _Rows:
     """Artifacts of a project, newest first, from just before the key (create_us, sha256)."""
-    found = _artifacts().where(ArtifactRow.project == project)
+    found = _artifacts().where(ARTIFACTS.c.project == project)
     if before:
-        found = found.where(tuple_(ArtifactRow.create_us, ArtifactRow.sha256) < tuple_(*before))
-    return conn.execute(found.order_by(ArtifactRow.create_us.desc(), ArtifactRow.sha256.desc()).limit(size)).all()
+        found = found.where(tuple_(ARTIFACTS.c.create_us, ARTIFACTS.c.sha256) < tuple_(*before))
+    return conn.execute(found.order_by(ARTIFACTS.c.create_us.desc(), ARTIFACTS.c.sha256.desc()).limit(size)).all()
 
 
 def is_over(attempt: Row[Any]) -> bool:

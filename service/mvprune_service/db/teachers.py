@@ -12,19 +12,17 @@ from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, exists, literal_column, select, update
-from sqlalchemy.orm import aliased
 
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
 from mvprune_service.db import lifecycle
 from mvprune_service.db.database import Tx
 from mvprune_service.db.lifecycle import NewJob
-from mvprune_service.db.models import JobRow
+from mvprune_service.db.models import JOBS, JobColumns
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import TERMINAL, Command, JobState
 
 _LOST = (JobState.FAILED, JobState.CANCELLED, JobState.CANCELLING)  # nothing to learn from comes of these
-_jobs = JobRow.__table__
 
 
 class NoTeacher(Exception):
@@ -38,7 +36,7 @@ def named(conn: Connection, project: str, spec: job_pb2.CompressionSpec, *, lock
     name = ids.JobName(project, given) if ids.ID_PATTERN.fullmatch(given) else ids.parse_job(given)
     if name is None or name.project != project:
         raise NoTeacher(f"got {given[:200]!r}; allowed: the id of a job, or its name, projects/{project}/jobs/JOB")
-    found = select(_jobs).where(JobRow.project == project, JobRow.job_id == name.job)
+    found = select(JOBS).where(JOBS.c.project == project, JOBS.c.job_id == name.job)
     job = conn.execute(found.with_for_update(read=True) if lock else found).one_or_none()
     if job is None:
         raise NoTeacher(f"there is no {name}")
@@ -57,17 +55,21 @@ def trained(tx: Tx, student: NewJob, *, actor: str) -> Row[Any]:
     """
     dense = dense_spec(student.spec)
     digest = hashlib.sha256(lifecycle.canonical(dense)).hexdigest()
-    shared = select(_jobs).where(JobRow.project == student.project, JobRow.teaches == digest)
+    shared = select(JOBS).where(JOBS.c.project == student.project, JOBS.c.teaches == digest)
     known = tx.conn.execute(shared.with_for_update()).one_or_none()
     if known is not None and known.state not in _LOST:
         return known
     if known is not None:
-        tx.conn.execute(update(JobRow).where(JobRow.uid == known.uid).values(teaches=None))
+        tx.conn.execute(update(JOBS).where(JOBS.c.uid == known.uid).values(teaches=None))
+    policy = job_pb2.ExecutionPolicy()
+    policy.CopyFrom(student.policy)
+    policy.ClearField("gates")  # they are about the pruned model
     teacher = replace(
         student,
         job_id=ids.new_job_id(f"{dense.task}-teacher"),
         display_name=f"teacher of {student.job_id}",
         spec=dense,
+        policy=policy,
         labels={},
         teaches=digest,
     )
@@ -93,14 +95,14 @@ def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
 
 def waiting(conn: Connection, limit: int = 1000) -> Sequence[str]:
     """Uids of students in the queue whose teacher has ended or is gone: they are to be told."""
-    student, teacher = aliased(JobRow), aliased(JobRow)
-    live = exists().where(teacher.uid == student.teacher_uid, teacher.state.not_in(TERMINAL))
+    student, teacher = JOBS.alias().with_cols(JobColumns), JOBS.alias().with_cols(JobColumns)
+    live = exists().where(teacher.c.uid == student.c.teacher_uid, teacher.c.state.not_in(TERMINAL))
     return (
         conn.execute(
-            select(student.uid)
+            select(student.c.uid)
             .where(
-                student.state_reason == literal_column(f"'{lifecycle.WAITING_FOR_TEACHER}'"),  # has an index
-                student.state == JobState.QUEUED,
+                student.c.state_reason == literal_column(f"'{lifecycle.WAITING_FOR_TEACHER}'"),  # has an index
+                student.c.state == JobState.QUEUED,
                 ~live,
             )
             .limit(limit)

@@ -8,10 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, insert, or_, select, tuple_, update
 
 from mvprune_service.db.database import Tx
-from mvprune_service.db.models import TokenRow
+from mvprune_service.db.models import TOKENS
 from mvprune_service.ids import TokenName
-
-_tokens = TokenRow.__table__
 
 
 def create(
@@ -35,40 +33,40 @@ def create(
         "create_us": tx.now,
         "expire_us": expire_us,
     }
-    return tx.conn.execute(insert(TokenRow).values(values).returning(_tokens)).one()
+    return tx.conn.execute(insert(TOKENS).values(values).returning(TOKENS)).one()
 
 
 def with_secret(conn: Connection, secret_sha256: str) -> Row[Any] | None:
     """The token whose secret hashes to this."""
-    return conn.execute(select(_tokens).where(TokenRow.secret_sha256 == secret_sha256)).one_or_none()
+    return conn.execute(select(TOKENS).where(TOKENS.c.secret_sha256 == secret_sha256)).one_or_none()
 
 
 def page(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> Sequence[Row[Any]]:
     """Tokens of a project, newest first, from just before the key (create_us, token_id)."""
-    found = select(_tokens).where(TokenRow.project == project)
+    found = select(TOKENS).where(TOKENS.c.project == project)
     if before:
-        found = found.where(tuple_(TokenRow.create_us, TokenRow.token_id) < tuple_(*before))
-    return conn.execute(found.order_by(TokenRow.create_us.desc(), TokenRow.token_id.desc()).limit(size)).all()
+        found = found.where(tuple_(TOKENS.c.create_us, TOKENS.c.token_id) < tuple_(*before))
+    return conn.execute(found.order_by(TOKENS.c.create_us.desc(), TOKENS.c.token_id.desc()).limit(size)).all()
 
 
 def revoke(tx: Tx, name: TokenName) -> Row[Any] | None:
     """Makes a token useless; the first time counts. None: there is no such token."""
-    its = and_(TokenRow.project == name.project, TokenRow.token_id == name.token)
-    tx.conn.execute(update(TokenRow).where(its, TokenRow.revoke_us.is_(None)).values(revoke_us=tx.now))
-    return tx.conn.execute(select(_tokens).where(its)).one_or_none()
+    its = and_(TOKENS.c.project == name.project, TOKENS.c.token_id == name.token)
+    tx.conn.execute(update(TOKENS).where(its, TOKENS.c.revoke_us.is_(None)).values(revoke_us=tx.now))
+    return tx.conn.execute(select(TOKENS).where(its)).one_or_none()
 
 
 def note_use(tx: Tx, token_id: str, time_us: int) -> None:
     """Remembers when a token was used last."""
-    tx.conn.execute(update(TokenRow).where(TokenRow.token_id == token_id).values(last_use_us=time_us))
+    tx.conn.execute(update(TOKENS).where(TOKENS.c.token_id == token_id).values(last_use_us=time_us))
 
 
 def exists(conn: Connection, project: str, scope: str, now: int) -> bool:
     """Whether a project has a token of this scope that is good now."""
-    good = select(TokenRow.token_id).where(
-        TokenRow.project == project,
-        TokenRow.scope == scope,
-        TokenRow.revoke_us.is_(None),
-        or_(TokenRow.expire_us.is_(None), TokenRow.expire_us > now),
+    good = select(TOKENS.c.token_id).where(
+        TOKENS.c.project == project,
+        TOKENS.c.scope == scope,
+        TOKENS.c.revoke_us.is_(None),
+        or_(TOKENS.c.expire_us.is_(None), TOKENS.c.expire_us > now),
     )
     return conn.execute(good.limit(1)).first() is not None

@@ -29,6 +29,7 @@ class FailureReason(StrEnum):
     TEACHER_FAILED = "TEACHER_FAILED"
     MAX_RUNTIME = "MAX_RUNTIME"
     MAX_QUEUE_TIME = "MAX_QUEUE_TIME"
+    GATE_FAILED = "GATE_FAILED"
 
 
 class Retry(Enum):
@@ -69,5 +70,6 @@ RULES: Mapping[FailureReason, Rule] = MappingProxyType(
         FailureReason.TEACHER_FAILED: Rule(Retry.NEVER, "the teacher's job did not succeed"),
         FailureReason.MAX_RUNTIME: Rule(Retry.NEVER, "the job ran longer than its max_runtime"),
         FailureReason.MAX_QUEUE_TIME: Rule(Retry.NEVER, "the job waited in the queue longer than its max_queue_time"),
+        FailureReason.GATE_FAILED: Rule(Retry.NEVER, "the result misses a gate without which the job is to fail"),
     }
 )

@@ -9,7 +9,7 @@ import grpc
 from sqlalchemy import Connection, select
 
 from mvprune.tracing import TRACEPARENT
-from mvprune_service.db.models import EventRow
+from mvprune_service.db.models import EVENTS
 
 _FORM = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -23,6 +23,6 @@ def of_call(context: grpc.aio.ServicerContext) -> str:
 
 def of_job(conn: Connection, job_uid: str) -> str:
     """The traceparent of the call that made a job, "" if it had none."""
-    first = select(EventRow.details).where(EventRow.job_uid == job_uid, EventRow.sequence == 1)
+    first = select(EVENTS.c.details).where(EVENTS.c.job_uid == job_uid, EVENTS.c.sequence == 1)
     details: dict[str, str] = conn.execute(first).scalar() or {}
     return details.get(TRACEPARENT, "")

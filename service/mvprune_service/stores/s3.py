@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
-from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
 from mvprune_service.clock import SECOND, system_clock
+from mvprune_service.stores import multipart
 from mvprune_service.stores.base import (
     FRESH_US,
     Entry,
@@ -35,7 +35,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ABSENT = {"NoSuchKey", "404"}
 _DENIED = {"AccessDenied", "403", "401", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
 _CONFLICT_ATTEMPTS = 6
-_TRANSFER = TransferConfig(multipart_threshold=64 << 20, multipart_chunksize=16 << 20, max_concurrency=4)
+_MULTIPART = 64 << 20  # bytes from which a file goes up in parts
 
 
 class S3Store:
@@ -85,11 +85,22 @@ class S3Store:
 
     def put_file(self, key: str, path: Path) -> None:
         """See BlobStore.put_file. Large files go up in parts, and appear when the last one has."""
-        there = self._entry(key)
-        if there and there.size == path.stat().st_size and there.modified_us > system_clock() - FRESH_US:
+        if self._has(key, path):
             return
-        with path.open("rb") as file, self._errors():
-            self._client.upload_fileobj(file, self._bucket, self._name(key), Config=_TRANSFER)
+        with self._errors():
+            if path.stat().st_size < _MULTIPART:
+                with path.open("rb") as file:
+                    self._client.put_object(Bucket=self._bucket, Key=self._name(key), Body=file)
+                return
+            try:
+                multipart.upload(self._client, self._bucket, self._name(key), path)
+            except ClientError as error:
+                if _code(error) != "NoSuchUpload" or not self._has(key, path):  # else another process completed it
+                    raise
+
+    def _has(self, key: str, path: Path) -> bool:
+        there = self._entry(key)
+        return there is not None and there.size == path.stat().st_size and there.modified_us > system_clock() - FRESH_US
 
     def get(self, key: str) -> bytes:
         """See BlobStore.get."""

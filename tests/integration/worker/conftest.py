@@ -195,7 +195,11 @@ class Worker:
 
     def start_real(self, models: Path, data: Path) -> None:
         """Starts the program as the control plane does."""
-        self._start(["-m", "mvprune_workers"], {"MVPRUNE_MODELS": str(models), "MVPRUNE_DATA": str(data)})
+        self.start_real_with({"MVPRUNE_MODELS": str(models), "MVPRUNE_DATA": str(data)})
+
+    def start_real_with(self, environment: dict[str, str]) -> None:
+        """The same in another environment."""
+        self._start(["-m", "mvprune_workers"], environment)
 
     def _start(self, arguments: list[str], more: dict[str, str]) -> None:
         environment = os.environ | {

@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import Engine, Row, func, select
 
 from mvprune.v1 import job_pb2
-from mvprune_service.db.models import ArtifactRow, AttemptRow, CheckpointRow, EventRow, JobRow, LogRow, MetricRow
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS, JOBS, LOGS, METRICS
+from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, TRANSITIONS, Command, JobState
 from mvprune_service.stores.checkpoints import checkpoint_prefix
 from mvprune_service.stores.layout import blob_key, manifest_key
@@ -51,15 +52,15 @@ def take(engine: Engine) -> Snapshot:
     """Reads everything."""
     with engine.connect() as conn:
         events: dict[str, list[Row[Any]]] = defaultdict(list)
-        for event in conn.execute(select(EventRow.__table__).order_by(EventRow.sequence)):
+        for event in conn.execute(select(EVENTS).order_by(EVENTS.c.sequence)):
             events[event.job_uid].append(event)
-        sizes = select(LogRow.attempt_uid, func.sum(func.length(LogRow.data))).group_by(LogRow.attempt_uid)
-        points = select(MetricRow.attempt_uid, func.count()).group_by(MetricRow.attempt_uid)
+        sizes = select(LOGS.c.attempt_uid, func.sum(func.length(LOGS.c.data))).group_by(LOGS.c.attempt_uid)
+        points = select(METRICS.c.attempt_uid, func.count()).group_by(METRICS.c.attempt_uid)
         written: dict[str, list[int]] = defaultdict(list)
         for uid, count in [*conn.execute(sizes), *conn.execute(points)]:
             written[uid].append(count)
-        jobs, attempts = (conn.execute(select(row.__table__)).all() for row in (JobRow, AttemptRow))
-        artifacts, checkpoints = (conn.execute(select(row.__table__)).all() for row in (ArtifactRow, CheckpointRow))
+        jobs, attempts = (conn.execute(select(row)).all() for row in (JOBS, ATTEMPTS))
+        artifacts, checkpoints = (conn.execute(select(row)).all() for row in (ARTIFACTS, CHECKPOINTS))
         return Snapshot(
             jobs={row.uid: row for row in sorted(jobs, key=lambda row: int(row.create_us))},
             attempts={row.uid: row for row in attempts},
@@ -80,6 +81,7 @@ def check_moment(seen: Snapshot, store: MemoryStore, now: int) -> None:
         if job.state == JobState.SUCCEEDED:
             expired = job.expire_us is not None and job.expire_us < now
             assert (job.project, job.artifact_sha256) in seen.artifacts or expired, f"{job.job_id}: no artifact's row"
+        _check_gates(job)
         if job.teacher_uid is not None and job.attempt:
             assert job.teacher_sha256 is not None, f"{job.job_id} was started before its teacher ended"
     reserved = sum(row.cpus for row in seen.attempts.values() if row.state in LIVE_ATTEMPTS)
@@ -127,6 +129,16 @@ def _check_history(job: Row[Any], events: Sequence[Row[Any]]) -> None:
     for event in events:
         started = 0 if event.type == Command.RETRY else started + (event.type == Command.SCHEDULE)
         assert started <= policy.max_attempts, f"{job.job_id}: attempt {started} of {policy.max_attempts}"
+
+
+def _check_gates(job: Row[Any]) -> None:
+    asked = job_pb2.ExecutionPolicy.FromString(job.policy).gates
+    results = job_pb2.Job.FromString(job.gate_results or b"").gate_results
+    evaluated = job.state == JobState.SUCCEEDED or job.failure_reason == FailureReason.GATE_FAILED
+    assert not evaluated or [result.gate for result in results] == list(asked), f"{job.job_id}: gates"
+    assert not results or job.state in TERMINAL, f"{job.job_id} has results of gates in {job.state}"
+    fatal = [result for result in results if result.gate.fail_job and not result.passed]
+    assert not (fatal and job.state == JobState.SUCCEEDED), f"{job.job_id} SUCCEEDED and missed a gate"
 
 
 def _check_attempts(job: Row[Any], seen: Snapshot) -> None:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 from mvprune_service.db import sqlite
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.models import ProjectRow
+from mvprune_service.db.models import PROJECTS
 from mvprune_service.db.outages import DatabaseUnavailable
 
 ADD = text("INSERT INTO projects (project, max_queued_jobs) VALUES (:project, 0)")
@@ -29,8 +29,8 @@ def add(tx: Tx, project: str) -> None:
 
 def count_up(tx: Tx) -> int:
     """Adds one under a lock, as everything that changes a job does."""
-    held = tx.conn.execute(select(ProjectRow.max_queued_jobs).with_for_update()).scalar_one()
-    tx.conn.execute(update(ProjectRow).values(max_queued_jobs=held + 1))
+    held = tx.conn.execute(select(PROJECTS.c.max_queued_jobs).with_for_update()).scalar_one()
+    tx.conn.execute(update(PROJECTS).values(max_queued_jobs=held + 1))
     return int(held + 1)
 
 

@@ -127,7 +127,7 @@ async def test_streams_end_when_the_job_is_deleted_or_was_never_there(
     def remove(tx: Tx) -> None:
         job = lifecycle.lock_job_named(tx, JobName("p", "b"))
         assert job is not None
-        tx.conn.execute(lifecycle.delete(lifecycle.JobRow).where(lifecycle.JobRow.uid == job.uid))
+        tx.conn.execute(lifecycle.delete(lifecycle.JOBS).where(lifecycle.JOBS.c.uid == job.uid))
         tx.changed.add(job.uid)
 
     await jobs.create("b")

@@ -17,7 +17,7 @@ from mvprune_service.api.jobs import JobServicer
 from mvprune_service.changes import Changes
 from mvprune_service.db import lifecycle
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.models import JobRow
+from mvprune_service.db.models import JOBS
 
 _MODELS = ("bert-base-uncased", "org/mini lm", "é")
 _TASKS = ("squad", "sst2")
@@ -40,7 +40,7 @@ async def servicer(db: Database) -> JobServicer:
             ended = tx.now if state == "SUCCEEDED" else None
             created = 1_769_860_800_000_000 + number // 2 * 1_000_000  # 2026-01-31T12:00:00Z and on, two at a time
             values = {"state": state, "end_us": ended, "create_us": created}
-            tx.conn.execute(update(JobRow).where(JobRow.uid == uid).values(values))
+            tx.conn.execute(update(JOBS).where(JOBS.c.uid == uid).values(values))
         new = lifecycle.NewJob(
             "other", "x", job_pb2.CompressionSpec(task="squad"), policy, "me", labels={"team": "ads"}
         )

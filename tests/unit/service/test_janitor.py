@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Table, func, insert, select, update
 
 from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.sweeper import GRACE_US, OWNER_KEY
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.models import ArtifactRow, AttemptRow, Base, CheckpointRow, JobRow, RequestRow
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS
 from mvprune_service.executors.base import Launch
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore
@@ -59,7 +59,7 @@ class Rows:
     async def job(self, job_id: str, state: str = "RUNNING", **values: Any) -> str:
         uid = await self.jobs.create(job_id)
         ended = state in ("SUCCEEDED", "FAILED", "CANCELLED")
-        await self.set(JobRow, uid, state=state, **{"end_us": self.db._clock() if ended else None, **values})
+        await self.set(JOBS, uid, state=state, **{"end_us": self.db._clock() if ended else None, **values})
         return uid
 
     async def attempt(self, job_uid: str, uid: str, state: str = "RUNNING", **values: Any) -> str:
@@ -82,10 +82,10 @@ class Rows:
             "end_us": None if live else self.db._clock(),
             **values,
         }
-        await self.add(AttemptRow, **row)
+        await self.add(ATTEMPTS, **row)
         return uid
 
-    async def add(self, table: type[Base], *more: dict[str, Any], **values: Any) -> None:
+    async def add(self, table: Table[Any], *more: dict[str, Any], **values: Any) -> None:
         def work(tx: Tx) -> None:
             tx.conn.execute(insert(table), [values, *more] if values else more)
 
@@ -93,22 +93,22 @@ class Rows:
 
     async def set(self, table: Any, uid: str, **values: Any) -> None:
         def work(tx: Tx) -> None:
-            tx.conn.execute(update(table).where(table.uid == uid).values(**values))
+            tx.conn.execute(update(table).where(table.c.uid == uid).values(**values))
 
         await self.db.write(work)
 
-    async def count(self, table: type[Base]) -> int:
+    async def count(self, table: Table[Any]) -> int:
         return await self.db.read(lambda conn: conn.execute(select(func.count()).select_from(table)).scalar_one())
 
     async def artifact(self, sha256: str, manifest: dict[str, Any], **values: Any) -> None:
         known = {"attempt": 1, "manifest_bytes": 1, "create_us": 1, **values}
-        await self.add(ArtifactRow, project="p", sha256=sha256, manifest=manifest, **known)
+        await self.add(ARTIFACTS, project="p", sha256=sha256, manifest=manifest, **known)
 
     async def checkpoints(self, job_uid: str, attempt_uid: str, store: BlobStore, folder: Path, *steps: int) -> None:
         for step in steps:
             sha256 = put_checkpoint(store, folder, attempt_uid, step)
             await self.add(
-                CheckpointRow,
+                CHECKPOINTS,
                 attempt_uid=attempt_uid,
                 step=step,
                 job_uid=job_uid,
@@ -165,13 +165,13 @@ async def sweep(janitor: Janitor, clock: TestClock) -> None:
 async def test_request_ids_are_forgotten_after_a_week(janitor: Janitor, rows: Rows, clock: TestClock) -> None:
     uid = await rows.job("a")
     request = {"project": "p", "body_sha256": "", "job_uid": uid, "create_us": clock.now}
-    await rows.add(RequestRow, *({**request, "request_id": str(n)} for n in range(600)))  # more than one batch
+    await rows.add(REQUESTS, *({**request, "request_id": str(n)} for n in range(600)))  # more than one batch
     clock.pass_seconds(6.9 * DAY)
     await janitor.step()
-    assert await rows.count(RequestRow) == 600
+    assert await rows.count(REQUESTS) == 600
     clock.pass_seconds(0.2 * DAY)
     await janitor.step()
-    assert await rows.count(RequestRow) == 0
+    assert await rows.count(REQUESTS) == 0
 
 
 async def test_expired_jobs_go_with_their_rows(janitor: Janitor, rows: Rows, clock: TestClock) -> None:
@@ -185,9 +185,9 @@ async def test_expired_jobs_go_with_their_rows(janitor: Janitor, rows: Rows, clo
     rows.db.on_commit = told.update
     clock.pass_seconds(60)
     await janitor.step()
-    left = await rows.db.read(lambda conn: conn.execute(select(JobRow.job_id)).scalars().all())
+    left = await rows.db.read(lambda conn: conn.execute(select(JOBS.c.job_id)).scalars().all())
     assert sorted(left) == ["kept", "live", "young"]
-    assert await rows.count(AttemptRow) == 0
+    assert await rows.count(ATTEMPTS) == 0
     assert len(told) == 30, "those who watch a job hear of it"
 
 
@@ -199,15 +199,15 @@ async def test_what_a_live_student_needs_stays(janitor: Janitor, rows: Rows, clo
         await rows.artifact(sha256, {"files": []}, expire_us=clock.now)
     await janitor.step()
     assert (await rows.jobs.get("teacher")) is not None
-    assert await rows.count(ArtifactRow) == 1
-    await rows.set(JobRow, waiting, teacher_sha256="a1")
-    await rows.set(JobRow, running, state="FAILED", end_us=clock.now)
+    assert await rows.count(ARTIFACTS) == 1
+    await rows.set(JOBS, waiting, teacher_sha256="a1")
+    await rows.set(JOBS, running, state="FAILED", end_us=clock.now)
     await janitor.step()
     assert (await rows.jobs.get("teacher")) is None
-    assert await rows.count(ArtifactRow) == 1, "another live student learns from it"
-    await rows.set(JobRow, waiting, state="CANCELLED", end_us=clock.now)
+    assert await rows.count(ARTIFACTS) == 1, "another live student learns from it"
+    await rows.set(JOBS, waiting, state="CANCELLED", end_us=clock.now)
     await janitor.step()
-    assert await rows.count(ArtifactRow) == 0
+    assert await rows.count(ARTIFACTS) == 0
 
 
 # --- checkpoints
@@ -235,7 +235,7 @@ async def test_checkpoints_that_nobody_resumes_from_go(
     await rows.checkpoints(uid, "second", store, folder, 30)
     clock.pass_seconds(days * DAY)
     await sweep(janitor, clock)
-    assert await rows.count(CheckpointRow) == len(left)
+    assert await rows.count(CHECKPOINTS) == len(left)
     found = keys(store, "attempts/")
     assert sorted({key.split("/")[3] for key in found}) == left
     assert len(found) == 2 * len(left), "a file and the manifest of each"
@@ -250,10 +250,10 @@ async def test_checkpoints_wait_for_a_store_that_is_away(
     (tmp_path / "store").rename(tmp_path / "away")
     executor.away = True
     await janitor.step()
-    assert await rows.count(CheckpointRow) == 1
+    assert await rows.count(CHECKPOINTS) == 1
     (tmp_path / "away").rename(tmp_path / "store")
     await janitor.step()
-    assert await rows.count(CheckpointRow) == 0
+    assert await rows.count(CHECKPOINTS) == 0
     assert keys(store, "attempts/") == []
 
 
@@ -305,7 +305,7 @@ async def test_nothing_that_a_live_attempt_may_rely_on_goes(
     clock.pass_seconds(30 * DAY)  # it waits for the finalizer, which waits for the store
     await sweep(janitor, clock)
     verify(store, digest)
-    await rows.set(AttemptRow, attempt, state="LOST", end_us=clock.now)
+    await rows.set(ATTEMPTS, attempt, state="LOST", end_us=clock.now)
     await sweep(janitor, clock)
     assert keys(store, "blobs/") == []
 

@@ -21,7 +21,7 @@ from mvprune_service.clock import SECOND
 from mvprune_service.db import leases
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.models import ProjectRow
+from mvprune_service.db.models import PROJECTS
 from mvprune_service.domain.failures import FailureReason
 
 from .conftest import Call, Jobs, ScriptedExecutor
@@ -32,7 +32,9 @@ class Api:
 
     def __init__(self, db: Database, executor: ScriptedExecutor) -> None:
         changes = Changes()
-        submissions = Submissions(db, Roots(), executor, max_queued_jobs=3, retention_seconds=86_400)
+        submissions = Submissions(
+            db, Roots(buckets=("s3://ours",)), executor, max_queued_jobs=3, retention_seconds=86_400
+        )
         self.servicer = JobServicer(db, changes, Feeds(db, changes), submissions)
 
     async def create(self, request_id: str = "", job_id: str = "a", **job: Any) -> job_pb2.Job:
@@ -48,6 +50,23 @@ class Api:
 @pytest.fixture
 def api(db: Database, executor: ScriptedExecutor) -> Api:
     return Api(db, executor)
+
+
+async def test_models_and_data_may_lie_in_an_allowed_bucket(api: Api) -> None:
+    data = {"train": "s3://ours/train.csv", "validation": "s3://ours/dev.csv"}
+    spec = {"model": "s3://ours/bert", "task": "sst2", "movement": {}, "targetDensity": 0.1}
+    job = await api.create(spec=spec | {"dataset": data, "teacher": {"model": "s3://ours/teacher"}})
+    assert not job.HasField("model_size"), "nobody has looked"
+    elsewhere = {"model": "s3://theirs/bert", "teacher": {"model": "s3://ours/../x"}}
+    with pytest.raises(ApiError) as refused:
+        await api.create(spec=spec | elsewhere | {"dataset": data | {"train": "s3://theirs/train.csv"}})
+    assert {
+        violation.field: "allowed: s3://ours;" in violation.description for violation in refused.value.violations
+    } == {
+        "job.spec.model": True,
+        "job.spec.dataset.train": True,
+        "job.spec.teacher.model": False,
+    }
 
 
 async def test_a_policy_is_stored_with_its_defaults(api: Api) -> None:
@@ -146,7 +165,7 @@ async def test_a_full_queue_takes_no_more_until_there_is_room(api: Api, db: Data
     await api.create(job_id="d")
 
     def own(tx: Tx) -> None:
-        tx.conn.execute(insert(ProjectRow).values(project="p", max_queued_jobs=4))
+        tx.conn.execute(insert(PROJECTS).values(project="p", max_queued_jobs=4))
 
     await db.write(own)
     await api.create(job_id="e")

@@ -14,7 +14,7 @@ from mvprune_service.db import leases, lifecycle, records
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence, Reserved
 from mvprune_service.db.lifecycle import StaleLease
-from mvprune_service.db.models import AttemptRow, EventRow, JobRow, LogRow, MetricRow
+from mvprune_service.db.models import ATTEMPTS, EVENTS, JOBS, LOGS, METRICS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import IllegalTransition
 from mvprune_service.ids import ArtifactName, JobName
@@ -181,8 +181,8 @@ async def test_only_finished_jobs_are_deleted_and_their_artifacts_stay(db: Datab
         await db.write(remove, "1")
     await db.write(remove, str((await jobs.get()).version))
     assert await jobs.get() is None
-    for row in (AttemptRow, EventRow, LogRow, MetricRow):
-        left = await db.read(lambda conn, table=row.__table__: conn.execute(select(table)).all())
+    for row in (ATTEMPTS, EVENTS, LOGS, METRICS):
+        left = await db.read(lambda conn, table=row: conn.execute(select(table)).all())
         assert left == []
     artifact = await db.read(records.artifact_named, ArtifactName("p", SHA))
     assert artifact is not None
@@ -195,11 +195,11 @@ async def test_the_schema_refuses_impossible_rows(db: Database, jobs: Jobs) -> N
     live = await jobs.live()
     copy = {**live.attempt._mapping, "uid": "another", "number": 2}
     with pytest.raises(IntegrityError):  # two live attempts of one job
-        await db.write(lambda tx: tx.conn.execute(insert(AttemptRow).values(copy)))
+        await db.write(lambda tx: tx.conn.execute(insert(ATTEMPTS).values(copy)))
     with pytest.raises(IntegrityError):  # a terminal job without an end
-        await db.write(lambda tx: tx.conn.execute(update(JobRow).where(JobRow.uid == uid).values(state="FAILED")))
+        await db.write(lambda tx: tx.conn.execute(update(JOBS).where(JOBS.c.uid == uid).values(state="FAILED")))
     with pytest.raises(IntegrityError):  # a live job with one
-        await db.write(lambda tx: tx.conn.execute(update(JobRow).where(JobRow.uid == uid).values(end_us=1)))
+        await db.write(lambda tx: tx.conn.execute(update(JOBS).where(JOBS.c.uid == uid).values(end_us=1)))
     assert (await jobs.get()).state == "STARTING"
     assert fence.attempt.number == 1
 

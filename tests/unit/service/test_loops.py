@@ -264,6 +264,22 @@ async def test_a_corrupt_artifact_fails_the_job(plane: Plane, jobs: Jobs, store:
     assert (job.state, job.failure_reason, job.artifact_sha256) == ("FAILED", "ARTIFACT_CORRUPT", None)
 
 
+@pytest.mark.parametrize("wrong", [{"metrics": None}, {"metrics": {"eval/f1": "x"}}, {"accounting": {"bytes": 1}}, {}])
+async def test_a_manifest_that_is_none_of_an_artifact_fails_the_job(
+    plane: Plane, jobs: Jobs, store: BlobStore, tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    fence = await claim(plane, jobs)
+    file = artifact(tmp_path / "out") / "manifest.json"
+    manifest = json.loads(file.read_text()) | wrong
+    file.write_text(json.dumps(manifest if wrong else {"files": manifest["files"]}))
+    sha256 = publish(store, tmp_path / "out", (await jobs.live()).attempt.uid)
+    await plane.db.write(leases.offer, fence, sha256, actor="worker")
+    await plane.finalizer.step()
+    assert (await jobs.get()).failure_reason == "ARTIFACT_CORRUPT"
+
+
 async def test_finalizing_waits_while_the_store_is_away(
     plane: Plane, jobs: Jobs, store: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

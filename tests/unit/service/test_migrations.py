@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from mvprune.v1 import job_pb2
 from mvprune_migrations import HEAD, LOCK, SchemaMismatch, config_for, revisions, state, upgrade
 from mvprune_service.db.database import Database
-from mvprune_service.db.models import Base
+from mvprune_service.db.models import METADATA
 
 from ...neighbours import PostgresServer
 
@@ -223,7 +223,7 @@ def test_the_newest_revision_is_the_schema(engine: Engine) -> None:
     upgrade(engine)  # again: nothing to do
     command.check(config_for(engine))  # raises where models and revisions differ
     assert REVISIONS[-1] == HEAD
-    assert outline(engine).keys() == {*Base.metadata.tables, "alembic_version"}
+    assert outline(engine).keys() == {*METADATA.tables, "alembic_version"}
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -234,7 +234,7 @@ def test_an_upgrade_loses_nothing(engine: Engine, revision: str) -> None:
     upgrade(engine)
     after = read(engine)
     assert_kept(before, after)
-    assert after.keys() == Base.metadata.tables.keys()
+    assert after.keys() == METADATA.tables.keys()
     expected = sample()
     for job, told in zip(after["jobs"], sorted(expected["jobs"], key=lambda row: str(row["uid"])), strict=True):
         for name in ("creator", "task", "model", "method", "rank_us", "priority", "ran_us", "accumulation_factor"):

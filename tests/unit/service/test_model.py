@@ -22,7 +22,7 @@ from sqlalchemy import Engine
 
 from mvprune.v1 import job_pb2
 from mvprune_service.db.database import Database
-from mvprune_service.db.models import Base
+from mvprune_service.db.models import METADATA
 
 from .model_gate import Fault
 from .model_worker import ACTIONS
@@ -33,6 +33,7 @@ _DEFAULT_EXAMPLES = {"sqlite": 16, "postgresql": 4}
 _STEPS = 50
 
 _numbers = st.integers(0, 7)
+_MISSED = {"metric": "bytes", "max": 1}  # a gate that no result passes
 _seconds = st.none() | st.sampled_from((5, 60)).map(lambda seconds: {"seconds": seconds})
 
 
@@ -55,6 +56,7 @@ def jobs(draw: Callable[[st.SearchStrategy[Any]], Any]) -> job_pb2.CreateJobRequ
         max_queue_time=draw(st.none() | _seconds),
         allow_smaller_batch=draw(st.booleans()),
         retention=draw(st.none() | st.just({"seconds": 60})),
+        gates=draw(st.sampled_from(([], [], [_MISSED], [_MISSED | {"fail_job": True}]))),
     )
     job_id = f"job-{draw(_numbers)}"
     return job_pb2.CreateJobRequest(parent="projects/p", job_id=job_id, job=job_pb2.Job(spec=spec, policy=policy))
@@ -131,5 +133,5 @@ async def _tell(
 
 def _empty(engine: Engine) -> None:
     with engine.begin() as conn:
-        for table in reversed(Base.metadata.sorted_tables):
+        for table in reversed(METADATA.sorted_tables):
             conn.execute(table.delete())

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2
 from prometheus_client import REGISTRY
 
 from mvprune import tracing
-from mvprune.v1 import admin_pb2, artifact_pb2, job_pb2, worker_pb2
+from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, worker_pb2
 from mvprune_service.changes import Changes
 from mvprune_service.control.loop import Loops
 from mvprune_service.db import leases, lifecycle, overview
@@ -85,7 +85,7 @@ def test_lines_carry_the_names_that_they_are_about(subject: Any, names: dict[str
 
 
 def test_all_requests_can_be_looked_into() -> None:
-    for file in (job_pb2, artifact_pb2, admin_pb2, worker_pb2):
+    for file in (job_pb2, artifact_pb2, catalog_pb2, admin_pb2, worker_pb2):
         for name in file.DESCRIPTOR.message_types_by_name:
             logs.SUBJECT.set(getattr(file, name)())
             json.loads(logs.JsonFormatter().format(record("hello")))

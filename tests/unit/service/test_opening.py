@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, make_url
 
 import mvprune_migrations
 from mvprune.cli import main
-from mvprune_migrations import config_for
+from mvprune_migrations import HEAD, config_for
 from mvprune_service.config import Settings
 from mvprune_service.db import opening
 from mvprune_service.db.database import Database
@@ -26,7 +26,7 @@ from mvprune_service.service import Service, StartError
 
 from ...neighbours import PostgresServer
 
-OLD, HEAD = "0002", "0003"
+OLD = "0002"
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ GOOD: list[dict[str, Any]] = [
     {"one_shot_magnitude": {"when": "BEFORE", "selection": "LOCAL"}},
     {"random": {"schedule": {}}},
     {"include": ["*.attention.*"] * 64, "exclude": ["x" * 256]},
+    {"values": "INT8", "embeddings": "BF16", "trim_vocabulary": True, "delta": True},
     {"training": {"batch_size": 8, "accumulation_steps": 8}},
     {"training": {"evaluate_every": 5, "patience": 1, "keep_best": True}},
     {"training": {"keep_best": False}},
@@ -72,6 +73,8 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"include": ["a\nb"]}, "include", "a\\nb", "1 to 256 printable characters"),
     ({"exclude": ["x" * 257]}, "exclude", "xxx", "1 to 256 printable characters"),
     ({"exclude": ["*"] * 65}, "exclude", "65 patterns", "at most 64"),
+    ({"values": 5}, "values", "5", "fp32, fp16, bf16, int8"),
+    ({"embeddings": 7}, "embeddings", "7", "fp32, fp16, bf16, int8"),
     ({"training": {"accumulation_steps": 0}}, "training.accumulation_steps", "0", "from 1 to 4096"),
     (
         {"training": {"accumulation_steps": 9, "batch_size": 8}},

@@ -15,7 +15,7 @@ from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import leases, lifecycle, placement, quotas, records
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.models import ProjectRow
+from mvprune_service.db.models import PROJECTS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.executors.base import Capacity
 from mvprune_service.ids import JobName
@@ -97,7 +97,7 @@ async def test_a_quota_holds_up_its_own_project_alone(db: Database, jobs: Jobs) 
     def elsewhere(tx: Tx) -> None:
         wanted = job_pb2.ExecutionPolicy(max_attempts=1, resources=job_pb2.Resources(gpus=1.0, cpus=1.0))
         lifecycle.create(tx, lifecycle.NewJob("q", "d", job_pb2.CompressionSpec(), wanted, "me"), actor="me")
-        tx.conn.execute(insert(ProjectRow).values(project="p", max_running_gpus=2.0))
+        tx.conn.execute(insert(PROJECTS).values(project="p", max_running_gpus=2.0))
 
     await db.write(elsewhere)
     limits = await db.read(quotas.gpu_limits, 1.0)

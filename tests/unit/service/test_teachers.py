@@ -21,7 +21,7 @@ from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.db import leases
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.models import JobRow
+from mvprune_service.db.models import JOBS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.secret import attempt_secret
 
@@ -211,8 +211,8 @@ async def test_the_schema_has_room_for_one_shared_teacher(school: School) -> Non
 
     def double(tx: Tx) -> None:
         ids = [job.spec.teacher.job.rpartition("/")[2] for job in (one, other)]
-        digest = tx.conn.execute(select(JobRow.teaches).where(JobRow.job_id == ids[0])).scalar_one()
-        tx.conn.execute(update(JobRow).where(JobRow.job_id == ids[1]).values(teaches=digest))
+        digest = tx.conn.execute(select(JOBS.c.teaches).where(JOBS.c.job_id == ids[0])).scalar_one()
+        tx.conn.execute(update(JOBS).where(JOBS.c.job_id == ids[1]).values(teaches=digest))
 
     with pytest.raises(IntegrityError):
         await school.db.write(double)

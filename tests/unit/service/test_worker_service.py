@@ -103,6 +103,19 @@ async def test_a_later_attempt_gets_the_checkpoints_newest_first(
     ]
 
 
+async def test_latency_is_measured_where_a_gate_asks_for_it(jobs: Jobs, workers: Workers) -> None:
+    asked = [job_pb2.Gate(metric="bytes", max=1), job_pb2.Gate(metric="latency_ratio", min=2)]
+    await jobs.create(policy=job_pb2.ExecutionPolicy(gates=asked))
+    await workers.schedule()
+    assert (await workers.claim()).measure_latency
+
+
+async def test_latency_is_not_measured_for_nothing(jobs: Jobs, workers: Workers) -> None:
+    await jobs.create(policy=job_pb2.ExecutionPolicy(gates=[job_pb2.Gate(metric="bytes", max=1)]))
+    await workers.schedule()
+    assert not (await workers.claim()).measure_latency
+
+
 async def test_the_interval_has_a_default(jobs: Jobs, workers: Workers) -> None:
     await jobs.create()
     await workers.schedule()

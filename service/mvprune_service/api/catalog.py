@@ -1,0 +1,119 @@
+"""CatalogService: the models, tasks and methods that jobs can name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from mvprune.contract import comment
+from mvprune.data import find_task_files
+from mvprune.references import KNOWN_SIZES, HubModel, InvalidReference, ModelSize, Roots, inspect_model, resolve_model
+from mvprune.tasks import TASKS, Task
+from mvprune.v1 import catalog_pb2, catalog_pb2_grpc, job_pb2
+from mvprune_service.api.options import METHOD_NUMBERS
+from mvprune_service.api.pagination import make_page, page_size, read_token
+from mvprune_service.inventory import model_names
+
+M = TypeVar("M", bound=Message)
+R = TypeVar("R")
+_METHODS = tuple(job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields)
+
+
+class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
+    """Tells what is there, looking anew each time."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+
+    async def ListModels(
+        self, request: catalog_pb2.ListModelsRequest, context: grpc.aio.ServicerContext
+    ) -> catalog_pb2.ListModelsResponse:
+        return await asyncio.to_thread(self._list_models, request)
+
+    async def ListTasks(
+        self, request: catalog_pb2.ListTasksRequest, context: grpc.aio.ServicerContext
+    ) -> catalog_pb2.ListTasksResponse:
+        tasks, token = await asyncio.to_thread(_page, request, tuple(TASKS.values()), self._task)
+        return catalog_pb2.ListTasksResponse(tasks=tasks, next_page_token=token)
+
+    async def ListMethods(
+        self, request: catalog_pb2.ListMethodsRequest, context: grpc.aio.ServicerContext
+    ) -> catalog_pb2.ListMethodsResponse:
+        methods, token = _page(request, _METHODS, _method)
+        return catalog_pb2.ListMethodsResponse(methods=methods, next_page_token=token)
+
+    def _list_models(self, request: catalog_pb2.ListModelsRequest) -> catalog_pb2.ListModelsResponse:
+        entry = catalog_pb2.ModelEntry
+        known = [(entry.SERVER, name) for name in model_names(self._roots)]
+        known += [(entry.HUB, name) for name in KNOWN_SIZES if (entry.SERVER, name) not in known]
+        size, key = page_size(request.page_size), read_token(request.page_token, int, str)
+        rows = [row for row in sorted(known) if key is None or row > tuple(key)][: size + 1]
+        models, token = make_page(rows, size, lambda row: _model(*row, self._roots), lambda row: row)
+        return catalog_pb2.ListModelsResponse(models=models, next_page_token=token)
+
+    def _task(self, task: Task) -> catalog_pb2.TaskEntry:
+        data = self._roots.data
+        return catalog_pb2.TaskEntry(
+            name=task.name,
+            kind=task.kind,
+            description=task.description,
+            metrics=task.metrics,
+            primary_metric=task.primary_metric,
+            higher_is_better=task.higher_is_better,
+            has_data=data is not None and find_task_files(task, data) is not None,
+            hub_id=task.hub_id or "",
+        )
+
+
+def _page(request: Any, known: Sequence[R], message: Callable[[R], M]) -> tuple[list[M], str]:
+    """A page of a list that never changes: a token is the position after it."""
+    size, key = page_size(request.page_size), read_token(request.page_token, int)
+    start = max(0, key[0]) if key else 0
+    rows = list(enumerate(known))[start : start + size + 1]
+    return make_page(rows, size, lambda row: message(row[1]), lambda row: (row[0] + 1,))
+
+
+def _model(source: Any, name: str, roots: Roots) -> catalog_pb2.ModelEntry:
+    try:
+        found = resolve_model(name, roots)
+        size = KNOWN_SIZES[found.id] if isinstance(found, HubModel) else inspect_model(found)
+    except InvalidReference as error:
+        return catalog_pb2.ModelEntry(name=name, source=source, problem=str(error))
+    return catalog_pb2.ModelEntry(name=name, source=source, size=_size(size))
+
+
+def _size(size: ModelSize) -> job_pb2.ModelSize:
+    return job_pb2.ModelSize(
+        total_parameters=size.total_parameters,
+        encoder_parameters=size.encoder_parameters,
+        prunable_weights=size.prunable_weights,
+    )
+
+
+def _method(field: Any) -> catalog_pb2.MethodEntry:
+    return catalog_pb2.MethodEntry(
+        name=field.name,
+        description=comment(field.message_type.full_name),
+        options=_options(field.message_type, ""),
+    )
+
+
+def _options(message: Any, path: str) -> Iterator[catalog_pb2.MethodOption]:
+    """The options of a method; those of its schedule are among them."""
+    for field in message.fields:
+        if field.message_type is not None:
+            yield from _options(field.message_type, f"{path}{field.name}.")
+            continue
+        option = catalog_pb2.MethodOption(
+            name=field.name, field=f"{path}{field.name}", description=comment(field.full_name)
+        )
+        if field.enum_type is not None:
+            option.words.extend(word.name.lower() for word in field.enum_type.values if word.number)
+            option.description = option.description or comment(field.enum_type.full_name)
+        if bound := METHOD_NUMBERS.get(field.name):
+            option.min, option.max, option.above_min = bound.low, bound.high, bound.open_low
+        yield option

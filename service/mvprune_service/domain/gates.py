@@ -1,0 +1,63 @@
+"""Gates: what a result must reach, and whether it did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mvprune.v1 import job_pb2
+
+LATENCY = "latency_ratio"
+OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY)  # besides metrics of the task
+# A difference of two fractions is seldom exact: 0.85 - 0.87 is a little less than -0.02.
+_TOLERANCE = 1e-9
+
+
+def observations(manifest: Mapping[str, Any], manifest_bytes: int) -> dict[str, float]:
+    """What gates can look at, by name. Counts that the manifest does not have are left out."""
+    observed = {name: value for name, value in manifest["metrics"].items() if _is_number(value)}
+    observed["bytes"] = manifest_bytes + sum(file["size_bytes"] for file in manifest["files"])
+    counts = manifest.get("accounting", {})
+    if "density" in counts:
+        observed["density"] = counts["density"]
+    if counts.get("sparse_bytes"):
+        observed["size_ratio"] = counts["dense_bytes"] / counts["sparse_bytes"]
+    return observed
+
+
+def evaluate(gates: Iterable[job_pb2.Gate], observed: Mapping[str, float]) -> list[job_pb2.GateResult]:
+    """The outcome of each gate, in their order."""
+    return [_evaluate(gate, observed.get(gate.metric)) for gate in gates]
+
+
+def outcome(results: Sequence[job_pb2.GateResult]) -> str:
+    """3 of 4 passed; missed: eval/f1 is 0.7812, at least 0.8 was asked for"""
+    missed = [told(result) for result in results if not result.passed]
+    passed = f"{len(results) - len(missed)} of {len(results)} passed"
+    return f"{passed}; missed: {'; '.join(missed)}" if missed else passed
+
+
+def told(result: job_pb2.GateResult) -> str:
+    """eval/f1 is 0.7812, at least 0.8 was asked for"""
+    gate = result.gate
+    asked = f"at least {_shown(gate.min)}" if gate.HasField("min") else f"at most {_shown(gate.max)}"
+    observed = f"is {_shown(result.observed)}" if result.HasField("observed") else "is not known"
+    return f"{gate.metric} {observed}, {asked} was asked for"
+
+
+def _evaluate(gate: job_pb2.Gate, observed: float | None) -> job_pb2.GateResult:
+    if observed is None:
+        return job_pb2.GateResult(gate=gate, passed=False)
+    bound = gate.min if gate.HasField("min") else gate.max
+    reached = observed >= bound if gate.HasField("min") else observed <= bound
+    equal = math.isclose(observed, bound, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    return job_pb2.GateResult(gate=gate, observed=observed, passed=reached or equal)
+
+
+def _shown(number: float) -> str:
+    return f"{number:.6g}" if abs(number) < 1e6 else f"{number:.0f}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,105 @@
+"""Models and data in buckets, on a real S3 server."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mvprune.references import Roots
+from mvprune.v1 import job_pb2
+from mvprune_service.stores import open_store
+from mvprune_service.stores.layout import verify
+from mvprune_workers.buckets import BadInput, Input, input_path
+from mvprune_workers.exits import ExitCode
+from mvprune_workers.folders import Folders
+
+from ...neighbours import S3Server
+
+
+@pytest.fixture
+def bucket(seaweedfs: S3Server, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder in a bucket with the tiny model, a pickle beside it, and its data."""
+    for name, value in seaweedfs.env.items():
+        monkeypatch.setenv(name, value)
+    store = open_store(f"{seaweedfs.url}/{uuid.uuid4().hex}")
+    for file in tiny.model.iterdir():
+        store.put_file(f"model/{file.name}", file)
+    store.put("model/pytorch_model.bin", b"a pickle")
+    store.put("model/old/model.safetensors", b"of a folder below")
+    for file in (tiny.train, tiny.validation):
+        store.put_file(file.name, file)
+    return store.url
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(*(tmp_path / name for name in ("out", "teacher", "inputs", "checkpoint", "cache")))
+
+
+def test_a_job_reads_model_and_data_from_buckets(worker: Any, tiny: Any, seaweedfs: S3Server, bucket: str) -> None:
+    spec = job_pb2.CompressionSpec(model=f"{bucket}/model", task="text-classification", target_density=0.25)
+    spec.dataset.train, spec.dataset.validation = f"{bucket}/{tiny.train.name}", f"{bucket}/{tiny.validation.name}"
+    spec.movement.SetInParent()
+    spec.training.max_steps, spec.training.batch_size = 4, 8
+    worker.service.spec = spec
+    worker.start_real_with({**seaweedfs.env, "MVPRUNE_BUCKETS": bucket})
+    assert worker.wait(120) is ExitCode.PUBLISHED, worker.output.read_text()
+    [outcome] = worker.service.outcomes
+    manifest = verify(worker.store, outcome.manifest_sha256)
+    assert manifest["model"]["name"] == manifest["spec"]["model"] == f"{bucket}/model"
+    assert manifest["spec"]["dataset"]["train"] == f"{bucket}/{tiny.train.name}"
+    assert worker.log_has(f"fetching {bucket}/model")
+    worker.assert_clean()
+
+
+def test_only_what_a_model_needs_is_fetched_and_only_once(tiny: Any, bucket: str, folders: Folders) -> None:
+    model = Input(f"{bucket}/model", is_model=True)
+    model.fetch(Roots(buckets=(bucket,)), folders)
+    found = input_path(model.reference, folders)
+    assert {file.name: file.read_bytes() for file in found.iterdir()} == {
+        file.name: file.read_bytes() for file in tiny.model.iterdir()
+    }
+    kept = found.resolve()
+    (kept / "config.json").write_text("from the cache")
+    found.unlink()
+    model.fetch(Roots(buckets=(bucket,)), folders)
+    assert (found / "config.json").read_text() == "from the cache"
+
+    open_store(bucket).put("model/config.json", b"{}")  # it changes: fetched anew
+    found.unlink()
+    model.fetch(Roots(buckets=(bucket,)), folders)
+    assert (found / "config.json").read_bytes() == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "is_model", "said"),
+    [
+        ("nothing", True, "there is no model in"),
+        ("train.parquet", False, "there is no file"),
+        ("../secrets", True, "is no path in a bucket"),
+    ],
+)
+def test_what_is_not_there_is_the_users_mistake(
+    bucket: str, folders: Folders, reference: str, is_model: bool, said: str
+) -> None:
+    wrong = Input(f"{bucket}/{reference}", is_model)
+    with pytest.raises(BadInput, match=said) as caught:
+        wrong.fetch(Roots(buckets=(bucket,)), folders)
+    failure = job_pb2.Failure.INVALID_MODEL if is_model else job_pb2.Failure.INVALID_DATASET
+    assert caught.value.reason == failure
+
+
+def test_no_other_bucket_is_read(bucket: str, folders: Folders) -> None:
+    with pytest.raises(BadInput, match="outside the allowed buckets"):
+        Input(f"{bucket}/model", is_model=True).fetch(Roots(buckets=(f"{bucket}/other",)), folders)
+
+
+def test_credentials_that_the_bucket_refuses_are_no_outage(
+    bucket: str, folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(BadInput, match="the worker may not read"):
+        Input(f"{bucket}/model", is_model=True).fetch(Roots(buckets=(bucket,)), folders)
