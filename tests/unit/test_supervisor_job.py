@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, fields
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from mvprune.artifact import read_manifest
+from mvprune.artifact import WEIGHTS_FILE, Values, load, read_manifest
+from mvprune.artifact.weights import open_header
 from mvprune.tasks import get_task
 from mvprune.v1 import job_pb2
-from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Schedule, Training
+from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Schedule, Training, compress
 from mvprune_workers.events import CheckpointEvent, Event, MetricEvent, ProgressEvent
 from mvprune_workers.folders import Folders
 from mvprune_workers.job import Reports, complete_spec, run_job
@@ -34,7 +37,7 @@ def spec(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> job_pb2.CompressionSpec:
 
 def folders(root: Path) -> Folders:
     """Folders of a job."""
-    return Folders(root / "out", root / "teacher", root / "checkpoint", root / "cache")
+    return Folders(root / "out", root / "teacher", root / "inputs", root / "checkpoint", root / "cache")
 
 
 def run(spec: job_pb2.CompressionSpec, root: Path, factor: int = 1, seconds: float = 600.0) -> list[Event]:
@@ -96,6 +99,8 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
         "training": {name: value for name, value in training.items() if value is not None},
         "method": {"movement": asdict(Movement(score_learning_rate=0.5))},
         "teacher": {"model": "x", "revision": "", "temperature": 2.0, "alpha": 0.0},
+        "values": "int8",
+        "embeddings": "fp16",
     }
     complete = complete_spec(spec, used)
     assert complete["training"] == {
@@ -116,6 +121,7 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
     assert complete["movement"]["score_learning_rate"] == 0.5
     assert complete["movement"]["selection"] == "LOCAL"
     assert complete["teacher"] == {"job": "projects/p/jobs/t", "temperature": 2.0, "alpha": 0.0}
+    assert (complete["values"], complete["embeddings"]) == ("INT8", "FP16")
     assert complete["dataset"]["train"] == spec.dataset.train
     assert not spec.training.HasField("batch_size")
 
@@ -146,6 +152,69 @@ def test_the_contract_has_the_cores_methods_and_options(method: str) -> None:
 def test_the_contract_has_the_cores_other_options() -> None:
     assert _options(job_pb2.Schedule.DESCRIPTOR) == _fields(Schedule)
     assert _options(job_pb2.Training.DESCRIPTOR) == _fields(Training)
+    values = job_pb2.CompressionSpec.Values.DESCRIPTOR.values
+    assert {word.name.lower() for word in values if word.number} == set(Values)
+
+
+def _core_options() -> set[str]:
+    """What `compress` takes beside what a job says through messages of their own."""
+    elsewhere = {"model", "data", "method", "density", "training", "teacher", "revision"}
+    of_the_run = {"device", "callback", "dense_baseline", "cache", "checkpoint", "checkpoint_seconds"}
+    return set(inspect.signature(compress).parameters) - elsewhere - of_the_run
+
+
+def test_the_contract_has_what_else_a_compression_takes() -> None:
+    messages = {"model", "model_revision", "task", "dataset", "teacher", "training", "target_density", *METHODS}
+    contract = {field.name for field in job_pb2.CompressionSpec.DESCRIPTOR.fields}
+    assert contract - messages == _core_options()
+
+
+def test_the_artifact_is_stored_as_the_job_says(
+    spec: job_pb2.CompressionSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MVPRUNE_ROOTS", str(tmp_path))
+    spec.dataset.train = spec.dataset.validation = str(tmp_path / "few-words.tsv")
+    Path(spec.dataset.train).write_text("text\tlabel\n" + "a great film\tgood\na dull film\tbad\n" * 8)
+    spec.values, spec.embeddings = job_pb2.CompressionSpec.INT8, job_pb2.CompressionSpec.BF16
+    spec.trim_vocabulary, spec.delta = True, True
+    run(spec, tmp_path)
+    output = folders(tmp_path).output
+    manifest, header = read_manifest(output), open_header(output / WEIGHTS_FILE)
+    wanted = {"values": "INT8", "embeddings": "BF16", "trim_vocabulary": True, "delta": True}
+    assert wanted.items() <= manifest.spec.items()
+    assert {header.packed[layer.name].dtype for layer in manifest.layers} == {"I8"}
+    words = header.packed["bert.embeddings.word_embeddings.weight"]
+    assert (words.dtype, words.layout) == ("BF16", "rows"), "trimmed, so that it is not the base model's any more"
+    assert header.base["bert.embeddings.position_embeddings.weight"].name == "embeddings.position_embeddings.weight"
+    kept = load(output).get_input_embeddings().weight.any(1)  # MVPRUNE_MODELS has the base under the job's name for it
+    assert int(kept.sum()) == 4 + 4, "special tokens but padding, whose embedding is zero, and those of the data"
+
+
+def test_a_teacher_that_is_a_delta(spec: job_pb2.CompressionSpec, tmp_path: Path, tiny: Any) -> None:
+    spec.delta, spec.target_density = True, 1.0
+    run(spec, tmp_path / "first")
+    spec.target_density, spec.teacher.job = 0.5, "projects/p/jobs/t"
+    shutil.copytree(folders(tmp_path / "first").output, folders(tmp_path).teacher)
+    run(spec, tmp_path)
+    assert read_manifest(folders(tmp_path).output).spec["teacher"]["job"] == spec.teacher.job
+
+
+def test_a_delta_teacher_without_its_base(
+    spec: job_pb2.CompressionSpec, tmp_path: Path, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "models" / "tiny-bert"
+    shutil.copytree(tiny.model, other)
+    monkeypatch.setenv("MVPRUNE_MODELS", str(other.parent))
+    spec.delta, spec.target_density = True, 1.0
+    run(spec, tmp_path / "first")
+    shutil.copytree(folders(tmp_path / "first").output, folders(tmp_path).teacher)
+    spec.teacher.job = "projects/p/jobs/t"
+    tensors = load_file(other / "model.safetensors")
+    tensors["embeddings.word_embeddings.weight"][3, 4] += 1
+    save_file(tensors, other / "model.safetensors", {"format": "pt"})
+    with pytest.raises(CompressionError, match="another digest: it is not the same model") as caught:
+        run(spec, tmp_path)
+    assert caught.value.reason == Reason.INVALID_MODEL
 
 
 @pytest.mark.parametrize("method", METHODS)

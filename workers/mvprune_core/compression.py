@@ -16,6 +16,7 @@ from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.methods import Method, get_method
+from mvprune_core.metrics import check_packages
 from mvprune_core.models import Source, find_model
 from mvprune_core.phases import Phases, Plan
 from mvprune_core.result import Result, versions
@@ -86,6 +87,7 @@ def compress(
     """
     if not 0 < density <= 1:
         raise ValueError(f"density: {density} given; a fraction in (0, 1] is allowed: the part of the weights to keep")
+    check_packages()
     objective = objective_for(data)
     if teacher is not None and not objective.outputs:
         raise ValueError(f"teacher: given, but the task {data.task.name} cannot be distilled; leave it out")
@@ -127,7 +129,7 @@ def compress(
         versions=versions(),
         seed=seed,
     )
-    return Result(loaded.model, loaded.tokenizer, pruned, info, plan.coding, phases.base)
+    return Result(loaded.model, loaded.tokenizer, pruned, info, phases.history(), plan.coding, phases.base)
 
 
 def _values(option: str, given: str) -> Values:

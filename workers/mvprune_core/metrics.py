@@ -10,29 +10,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
-from sklearn import metrics as sk
+
+from mvprune_core.errors import CompressionError, Reason
 
 _TAG = re.compile(r"([BIEMSLU])(?:-(.*))?", re.DOTALL)
 
 
-def _correlation(function: Callable[..., Any]) -> Callable[[NDArray[Any], NDArray[Any]], float]:
-    def compute(predictions: NDArray[Any], references: NDArray[Any]) -> float:
-        # Undefined where one side is constant, as of a model that answers always the same: it explains nothing.
-        if np.ptp(predictions) == 0 or np.ptp(references) == 0:
-            return 0.0
-        return float(function(predictions, references).statistic)
-
-    return compute
-
-
-_METRICS: dict[str, Callable[[NDArray[Any], NDArray[Any]], float]] = {
-    "accuracy": lambda predictions, references: float(sk.accuracy_score(references, predictions)),
-    "f1": lambda predictions, references: float(sk.f1_score(references, predictions, zero_division=0.0)),
-    "matthews_correlation": lambda predictions, references: float(sk.matthews_corrcoef(references, predictions)),
-    "pearson": _correlation(stats.pearsonr),
-    "spearman": _correlation(stats.spearmanr),
-}
+def check_packages() -> None:
+    """Raises CompressionError MISSING_DEPENDENCY where a metric's package is missing: before a training, not after."""
+    try:
+        from scipy import stats  # noqa: F401
+        from sklearn import metrics  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise CompressionError(
+            Reason.MISSING_DEPENDENCY, f"metrics need the package {error.name}: pip install 'mvprune[worker]'"
+        ) from error
 
 
 def compute_metrics(names: Sequence[str], predictions: NDArray[Any], references: NDArray[Any]) -> dict[str, float]:
@@ -40,7 +32,24 @@ def compute_metrics(names: Sequence[str], predictions: NDArray[Any], references:
 
     f1 is that of class 1, as in GLUE (Wang et al. 2019, arXiv:1804.07461).
     """
-    return {name: _METRICS[name](predictions, references) for name in names}
+    from scipy import stats  # here, since both are large, and a model is served without them
+    from sklearn import metrics as sk
+
+    measures: dict[str, Callable[[], float]] = {
+        "accuracy": lambda: sk.accuracy_score(references, predictions),
+        "f1": lambda: sk.f1_score(references, predictions, zero_division=0.0),
+        "matthews_correlation": lambda: sk.matthews_corrcoef(references, predictions),
+        "pearson": lambda: _correlation(stats.pearsonr, predictions, references),
+        "spearman": lambda: _correlation(stats.spearmanr, predictions, references),
+    }
+    return {name: float(measures[name]()) for name in names}
+
+
+def _correlation(function: Callable[..., Any], predictions: NDArray[Any], references: NDArray[Any]) -> float:
+    # Undefined where one side is constant, as of a model that answers always the same: it explains nothing.
+    if np.ptp(predictions) == 0 or np.ptp(references) == 0:
+        return 0.0
+    return float(function(predictions, references).statistic)
 
 
 def exact_match(prediction: str, answer: str) -> float:

@@ -64,7 +64,7 @@ def find_model(model: str | Path, revision: str | None) -> Source:
         else:
             found = resolve_model(name, Roots.from_environment())
             if isinstance(found, HubModel):
-                with _quiet():
+                with quiet():
                     folder = fetch_model(found.id, revision)
                 hub_revision = folder.name
             else:
@@ -81,7 +81,7 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     Raises:
         CompressionError: INVALID_MODEL.
     """
-    with _quiet(), torch.random.fork_rng(devices=[]):
+    with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config = _read(source, lambda: transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False))
         tokenizer = _read(
@@ -107,7 +107,7 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
             f"the weights of {source.name!r} lack {len(lost)} tensors of the encoder that its config.json describes, "
             f"such as {lost[0]}",
         )
-    _check_tokenizer(source, tokenizer, model)
+    check_tokenizer(source.name, tokenizer, model)
     if getattr(model.config, "pad_token_id", None) is None:
         model.config.pad_token_id = tokenizer.eos_token_id
     return Loaded(model, tokenizer, fine_tuned=same_question and not new)
@@ -119,18 +119,19 @@ def longest_input(loaded: Loaded, max_length: int) -> int:
     return int(min(max_length, loaded.tokenizer.model_max_length, positions))
 
 
-def _check_tokenizer(source: Source, tokenizer: Any, model: Any) -> None:
+def check_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
+    """Raises CompressionError INVALID_MODEL where a tokenizer is empty, or not that of the model `name`."""
     tokens, embeddings = len(tokenizer), model.get_input_embeddings().num_embeddings
     # Without its files, transformers builds a tokenizer that knows the special tokens alone.
     if tokens <= len(tokenizer.all_special_tokens):
         raise CompressionError(
             Reason.INVALID_MODEL,
-            f"the model {source.name!r} has no tokenizer: put its files (tokenizer.json, vocab.txt, …) into the folder",
+            f"the model {name!r} has no tokenizer: put its files (tokenizer.json, vocab.txt, …) into the folder",
         )
     if tokens > embeddings:
         raise CompressionError(
             Reason.INVALID_MODEL,
-            f"the tokenizer of {source.name!r} has {tokens:,} tokens, but the model embeds {embeddings:,}: "
+            f"the tokenizer of {name!r} has {tokens:,} tokens, but the model embeds {embeddings:,}: "
             "they do not belong together",
         )
 
@@ -147,7 +148,7 @@ def _read(source: Source, load: Callable[[], _T]) -> _T:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silences the progress bars and reports of transformers and of the hub's client."""
     log: Any = transformers.utils.logging
     verbosity, bars, hub_bars = log.get_verbosity(), log.is_progress_bar_enabled(), not are_progress_bars_disabled()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import torch
 
 from mvprune.artifact import ArtifactError, Base, Coding, ModelSource, round_values
+from mvprune.artifact.history import Histogram, History, Phase, Plane
 from mvprune_core.batching import Examples, Indices
 from mvprune_core.callbacks import Callback
+from mvprune_core.curves import Curve
 from mvprune_core.distillation import Lessons, Teacher, lessons, reorder_classes, same_lengths, teach
+from mvprune_core.distributions import Distributions
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.families import prunable_layers
 from mvprune_core.interruption import check_stop
@@ -82,6 +86,9 @@ class Phases:
         self._dense_steps = 0 if student.fine_tuned else self.total_steps
         self.method = plan.method.for_run(self.total_steps)
         self.steps_done = 0
+        self._curves = {"dense": Curve("dense", self._dense_steps), "pruning": Curve("pruning", self.total_steps)}
+        self._baseline: Phase | None = None
+        self._distributions: tuple[Mapping[str, Histogram], Mapping[str, Plane]] = {}, {}
         self.model_source: ModelSource = model_source(plan.source)
         self.base = Base(plan.source.folder) if plan.delta else None
         self._teacher_model = self._find_teacher()
@@ -106,14 +113,18 @@ class Phases:
 
     def dense_metrics(self) -> dict[str, float]:
         """Metrics of the dense model; it is trained where the cache does not know them."""
-        told = False
+        told, curve = False, self._curves["dense"]
 
-        def measure() -> dict[str, float]:
+        def measure() -> dict[str, Any]:
             nonlocal told
             told = True
-            return self.evaluate(self._dense_model(), "dense", self._dense_steps)
+            metrics = self.evaluate(self._dense_model(), "dense", self._dense_steps)
+            return {"metrics": metrics, "curve": curve.state()}
 
-        metrics = self._cache.facts("dense", self._dense_run, measure)
+        found = self._cache.facts("baselines", self._dense_run, measure)
+        curve.restore(found["curve"])
+        self._baseline = curve.phase()  # a teacher may be trained once more
+        metrics: dict[str, float] = found["metrics"]
         if not told:
             self.callback.on_evaluate("dense", self._dense_steps, metrics)
         return metrics
@@ -133,6 +144,7 @@ class Phases:
             seed=plan.seed,
             layers=layers,
         )
+        distributions = Distributions(masks.matrices)
         self.steps_done = self._train(loaded, "pruning", masks, taught)
         if plan.trim_vocabulary:
             trim_vocabulary(loaded.model, loaded.tokenizer, (self.examples, self._validation))
@@ -143,6 +155,7 @@ class Phases:
                 Reason.NAN_LOSS,
                 f"training went astray ({error}); lower the learning rate ({self.settings.learning_rate:g})",
             ) from error
+        self._distributions = distributions.after(masks.matrices)
         return loaded, masks.weight_names
 
     def evaluate(self, loaded: Loaded, phase: str, step: int) -> dict[str, float]:
@@ -154,8 +167,14 @@ class Phases:
     def _measure(self, loaded: Loaded, phase: str, step: int) -> dict[str, float]:
         loaded.model.to(self.plan.device)
         metrics = self.plan.objective.evaluate(loaded.model, self._validation, self.plan.device)
+        self._curves[phase].evaluated(step, metrics)
         self.callback.on_evaluate(phase, step, metrics)
         return metrics
+
+    def history(self) -> History:
+        """How the phases went that the result shows."""
+        pruning = self._curves["pruning"].phase()
+        return History((pruning,) if self._baseline is None else (self._baseline, pruning), *self._distributions)
 
     def _train(self, loaded: Loaded, phase: str, masks: Masks | None, taught: Lessons | None) -> int:
         self.callback.on_phase(phase)
@@ -174,6 +193,7 @@ class Phases:
             ),
             checkpoints=self._checkpoints,
             steps_before=0 if phase == "dense" else self._dense_steps,
+            curve=self._curves[phase],
         ).run()
 
     def _dense_model(self) -> Loaded:

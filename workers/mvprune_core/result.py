@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from mvprune.artifact import Accounting, Base, Coding, LayerCount, Manifest, ModelSource, ResultInfo, save_model
+from mvprune.artifact.history import History
 from mvprune_core.models import Source
 
 _PACKAGES = ("mvprune", "torch", "transformers", "numpy", "safetensors")
@@ -27,6 +28,7 @@ class Result:
         tokenizer: its tokenizer.
         pruned: names of the pruned weights in its state dict.
         info: provenance, metrics and counts, as they stand in the artifact's manifest.
+        history: curves, evaluations and distributions, as they stand in the artifact's history.json.
         coding: how the artifact stores the floats; the model's are rounded to it.
         base: the base model, for a delta artifact.
     """
@@ -35,6 +37,7 @@ class Result:
     tokenizer: Any
     pruned: tuple[str, ...]
     info: ResultInfo
+    history: History
     coding: Coding
     base: Base | None
 
@@ -73,6 +76,7 @@ class Result:
             self.tokenizer,
             pruned=self.pruned,
             result=self.info,
+            history=self.history,
             coding=self.coding,
             base=self.base,
         )

@@ -10,15 +10,17 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 _FACTS = "mvprune"
+
+_Content = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def identity(*parts: Any) -> str:
@@ -41,27 +43,23 @@ class Cache:
 
         A file that is damaged is computed again; a folder that cannot be written to caches nothing.
         """
+        return self._get(kind, key, lambda: (compute(), {}))[0]
+
+    def facts(self, kind: str, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The same for what can be written as JSON."""
+        return self._get(kind, key, lambda: ({}, compute()))[1]
+
+    def _get(self, kind: str, key: str, compute: Callable[[], _Content]) -> _Content:
         if self._folder is None:
             return compute()
         path = self._folder / kind / f"{key}.safetensors"
         found = _read(path)
         if found is not None:
-            return found[0]
-        tensors = compute()
-        try:
-            _write(path, tensors, {})
-        except OSError:
-            return tensors
-        return tensors
-
-    def facts(self, kind: str, key: str, compute: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """The same for a few numbers."""
-        tensors = self.tensors(
-            kind,
-            key,
-            lambda: {name: torch.tensor(value, dtype=torch.float64) for name, value in compute().items()},
-        )
-        return {name: value.item() for name, value in tensors.items()}
+            return found
+        tensors, facts = compute()
+        with suppress(OSError):
+            _write(path, tensors, facts)
+        return tensors, facts
 
 
 class Checkpoints:
@@ -89,7 +87,7 @@ class Checkpoints:
         _write(self._path(phase), tensors, {"run": self._run, **facts})
         self._next = time.monotonic() + self._seconds
 
-    def load(self, phase: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def load(self, phase: str) -> _Content | None:
         """The newest checkpoint of `phase`: its tensors and facts; None where this run has left none."""
         found = _read(self._path(phase))
         return found if found is not None and found[1].get("run") == self._run else None
@@ -110,7 +108,7 @@ def _write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) 
         aside.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+def _read(path: Path) -> _Content | None:
     try:
         with safe_open(path, framework="pt") as file:
             facts = json.loads(file.metadata()[_FACTS])

@@ -18,6 +18,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from mvprune_core.batching import Examples, Indices, training_batches
 from mvprune_core.callbacks import Callback, Progress
+from mvprune_core.curves import Curve
 from mvprune_core.distillation import Lessons
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.families import in_block
@@ -65,6 +66,7 @@ class FineTuning:
         evaluation: needed where the settings say to evaluate on the way.
         checkpoints: where to resume from, and to save to.
         steps_before: of the phases before this one.
+        curve: records loss and density; goes on from the checkpoint, as the training does.
     """
 
     def __init__(
@@ -81,12 +83,14 @@ class FineTuning:
         evaluation: Evaluation | None = None,
         checkpoints: Checkpoints | None = None,
         steps_before: int = 0,
+        curve: Curve | None = None,
     ) -> None:
         self.model, self.examples, self.settings, self.phase, self.seed = model, examples, settings, phase, seed
         self.callback, self.masks, self.lessons = callback, masks, lessons
         self.evaluation, self.checkpoints, self.steps_before = evaluation, checkpoints, steps_before
         self.device = next(model.parameters()).device
         self.total_steps = settings.total_steps(len(examples))
+        self._curve = curve or Curve(phase, self.total_steps)
         self.step = 0
         self._settled = 0
         if masks is not None:
@@ -135,6 +139,7 @@ class FineTuning:
                 self._check_finite()
                 self._loss = loss.item()
                 self._density = 1.0 if self.masks is None else self.masks.density
+                self._curve.add(self.step, self._loss, self._density)
             eta = (time.monotonic() - began) / (self.step - first) * (self.total_steps - self.step)
             self.callback.on_step(Progress(self.phase, self.step, self.total_steps, self._density, self._loss, eta))
             if self.settings.evaluate_every and self._is_due(self.settings.evaluate_every):
@@ -219,6 +224,7 @@ class FineTuning:
             "loss": self._loss,
             "best": self._best,
             "since_best": self._evaluations_since_best,
+            "curve": self._curve.state(),
         }
         checkpoints.save(self.phase, tensors, facts)
         self.callback.on_checkpoint(self.steps_before + self.step)
@@ -242,6 +248,7 @@ class FineTuning:
         self._optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.step, self._loss = facts["step"], facts["loss"]
         self._best, self._evaluations_since_best = facts["best"], facts["since_best"]
+        self._curve.restore(facts["curve"])
         if self.masks is not None:
             self.masks.restore(parts["masks"], self.step, facts["density"])
         _set_random_states(parts["random"], self.device)

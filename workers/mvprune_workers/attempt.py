@@ -14,10 +14,12 @@ from typing import TypeVar
 from google.protobuf.json_format import MessageToJson
 
 from mvprune import tracing
+from mvprune.references import Roots
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import fetch, publish
 from mvprune_workers import backoff
+from mvprune_workers.buckets import BadInput, inputs_of
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
 from mvprune_workers.checkpoints import CheckpointUploader, restore
 from mvprune_workers.classify import classify, oom_kills
@@ -91,10 +93,10 @@ class Attempt:
 
     @tracing.span("fetch")
     def _fetch(self, claim: worker_pb2.ClaimAttemptResponse) -> Outcome | None:
-        """Puts the teacher's artifact and a checkpoint where the trainer looks for them. An outcome only if that
-        failed: what is more urgent is left to the next step."""
-        teacher = claim.teacher_manifest_sha256
-        if not teacher and not claim.checkpoints:
+        """Puts the teacher's artifact, a checkpoint and what lies in buckets where the trainer looks for them. An
+        outcome only if that failed: what is more urgent is left to the next step."""
+        teacher, inputs = claim.teacher_manifest_sha256, inputs_of(claim.spec)
+        if not (teacher or inputs or claim.checkpoints):
             return None
 
         def work(store: BlobStore) -> None:
@@ -103,6 +105,9 @@ class Attempt:
                 fetch(store, teacher, self._folders.teacher)
             if claim.checkpoints:
                 restore(store, claim.checkpoints, self._folders.checkpoint, self._log.say)
+            for one in inputs:
+                self._log.say(f"fetching {one.reference}")
+                one.fetch(Roots.from_environment(), self._folders)
 
         fetching = self._transfer(work, Fact.FETCH_ENDED)
         if self._inbox.wait((*_URGENT, Fact.FETCH_ENDED)) is not Fact.FETCH_ENDED:
@@ -266,6 +271,8 @@ def _store_failure(error: Exception, corrupt: job_pb2.Failure.Reason, what: str)
         return job_pb2.Failure(
             reason=job_pb2.Failure.STORE_UNAVAILABLE, message=f"The artifact store could not be reached: {error}"
         )
+    if isinstance(error, BadInput):
+        return job_pb2.Failure(reason=error.reason, message=str(error))
     if isinstance(error, ImportError):
         return job_pb2.Failure(reason=job_pb2.Failure.MISSING_DEPENDENCY, message=str(error))
     return job_pb2.Failure(reason=corrupt, message=f"{what} could not be moved from or to the store: {error}")

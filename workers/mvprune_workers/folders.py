@@ -13,11 +13,13 @@ class Folders:
     Attributes:
         output: the artifact, written when all is done.
         teacher: the artifact of the teacher's job, if the job has one.
+        inputs: what the job names in buckets.
         checkpoint: what the work can be resumed from.
         cache: what jobs on this machine share.
     """
 
     output: Path
     teacher: Path
+    inputs: Path
     checkpoint: Path
     cache: Path

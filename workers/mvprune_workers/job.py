@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,8 +14,11 @@ from typing import Any
 import torch
 from google.protobuf.json_format import MessageToDict
 
-from mvprune.artifact import WEIGHTS_FILE, ArtifactError, load, read_manifest
+from mvprune.artifact import WEIGHTS_FILE, ArtifactError, read_manifest
+from mvprune.artifact.weights import open_header
+from mvprune.buckets import bucket_path
 from mvprune.data import Columns, find_task_files
+from mvprune.export import export
 from mvprune.references import (
     HubModel,
     InvalidReference,
@@ -43,14 +45,17 @@ from mvprune_core import (
 )
 from mvprune_core import compress as compress_model
 from mvprune_core.models import Source
+from mvprune_workers.buckets import input_path
 from mvprune_workers.events import CheckpointEvent, Event, MetricEvent, ProgressEvent
 from mvprune_workers.folders import Folders
+from mvprune_workers.latency import add_latency
 
 log = logging.getLogger(__name__)
 
 _PROGRESS_SECONDS = 0.25
 _METRIC_POINTS = 500  # of a phase, at most
 _LOG_LINES = 40  # of a phase, at most
+_CODING = ("values", "embeddings")  # how the artifact stores floats
 
 
 def run_job(
@@ -61,10 +66,12 @@ def run_job(
     *,
     accumulation_factor: int,
     checkpoint_seconds: float,
+    measure_latency: bool = False,
 ) -> None:
     """Compresses what `spec` says and writes the artifact, resuming from what lies in the checkpoint folder.
 
-    Every batch is cut into `accumulation_factor` times as many passes as the spec says, up to one an example.
+    Every batch is cut into `accumulation_factor` times as many passes as the spec says, up to one an example. With
+    `measure_latency` the metrics have latency_ratio.
     References are honoured under the roots of the environment alone (see mvprune.references.Roots).
 
     Raises:
@@ -78,10 +85,10 @@ def run_job(
             f"the job was given a GPU, but torch {torch.__version__} of this worker cannot use it; "
             "install a build of torch with CUDA, or submit with --gpus 0",
         )
-    source = _find_model(spec.model, spec.model_revision, roots)
+    source = _find_model(spec.model, spec.model_revision, roots, folders)
     teacher = _teacher(spec.teacher, folders, roots) if spec.HasField("teacher") else None
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
-        data = _load_data(spec, roots)
+        data = _load_data(spec, roots, folders)
     with _invalid(Reason.DENSITY_NOT_REACHED, ValueError):
         method, training = _method(spec), _training(spec.training, data.task, accumulation_factor)
         method.schedule.check(training.settings(data.task).total_steps(len(data.train)))
@@ -96,6 +103,9 @@ def run_job(
         include=tuple(spec.include),
         exclude=tuple(spec.exclude),
         allow_density_miss=spec.allow_density_miss,
+        **{option: given for option, given in _given(spec).items() if option in _CODING},
+        trim_vocabulary=spec.trim_vocabulary,
+        delta=spec.delta,
         seed=spec.seed,
         device=device,
         callback=Reports(emit),
@@ -105,6 +115,8 @@ def run_job(
         checkpoint_seconds=checkpoint_seconds,
     )
     result.info = replace(result.info, model=replace(result.info.model, name=spec.model))
+    if measure_latency:
+        add_latency(result, source.folder)
     manifest = result.save(folders.output, spec=complete_spec(spec, result.info.spec))
     counts = manifest.accounting
     log.info(
@@ -123,6 +135,7 @@ def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dic
     if spec.training.HasField("max_steps"):  # one of the two decides
         training.pop("epochs", None)
     _fill(complete.training, training)
+    _fill(complete, {option: used[option] for option in _CODING})
     name = str(spec.WhichOneof("method"))
     _fill(getattr(complete, name), used["method"][name])
     if spec.HasField("teacher"):
@@ -190,7 +203,7 @@ class Reports(Callback):
             self._emit(MetricEvent(metric, step, value, time.time()))
 
 
-def _load_data(spec: job_pb2.CompressionSpec, roots: Roots) -> Any:
+def _load_data(spec: job_pb2.CompressionSpec, roots: Roots, folders: Folders) -> Any:
     task, dataset = get_task(spec.task), spec.dataset
     if roots.data is not None and not (dataset.train or dataset.hub_id):
         found = find_task_files(task, roots.data)
@@ -198,8 +211,8 @@ def _load_data(spec: job_pb2.CompressionSpec, roots: Roots) -> Any:
             check_inside(path, roots)
     return load_task(
         task.name,
-        train=resolve_path(dataset.train, roots) if dataset.train else None,
-        validation=resolve_path(dataset.validation, roots) if dataset.validation else None,
+        train=_find_file(dataset.train, roots, folders),
+        validation=_find_file(dataset.validation, roots, folders),
         hub_id=dataset.hub_id or None,
         hub_config=dataset.hub_config or None,
         columns=Columns(
@@ -211,8 +224,16 @@ def _load_data(spec: job_pb2.CompressionSpec, roots: Roots) -> Any:
     )
 
 
-def _find_model(reference: str, revision: str, roots: Roots) -> Source:
+def _find_file(reference: str, roots: Roots, folders: Folders) -> Path | None:
+    if not reference:
+        return None
+    return input_path(reference, folders) if bucket_path(reference, roots) else resolve_path(reference, roots)
+
+
+def _find_model(reference: str, revision: str, roots: Roots, folders: Folders) -> Source:
     with _invalid(Reason.INVALID_MODEL, InvalidReference):
+        if bucket_path(reference, roots):
+            return replace(find_model(input_path(reference, folders), None), name=reference)
         found = resolve_model(reference, roots)
         if revision:
             check_revision(revision)
@@ -222,24 +243,24 @@ def _find_model(reference: str, revision: str, roots: Roots) -> Source:
 def _teacher(teacher: job_pb2.Teacher, folders: Folders, roots: Roots) -> Teacher:
     if teacher.WhichOneof("source") == "job":
         with _invalid(Reason.INVALID_MODEL, ArtifactError):
-            folder = _unpack(folders.teacher)
+            folder = _unpack(folders, roots)
         source = replace(find_model(folder, None), name=teacher.job)
     else:
-        source = _find_model(teacher.model, teacher.revision, roots)
+        source = _find_model(teacher.model, teacher.revision, roots, folders)
     given = _given(teacher)
     return Teacher(source, **{option: given[option] for option in ("temperature", "alpha") if option in given})
 
 
-def _unpack(artifact: Path) -> Path:
-    """An artifact as a dense Hugging Face folder, beside it. Raises ArtifactError."""
-    folder = artifact.with_name(f"{artifact.name}-dense")
-    load(artifact).save_pretrained(folder)
-    for file in read_manifest(artifact).files:
-        target = folder / file.path
-        if file.path != WEIGHTS_FILE and not target.exists():  # the tokenizer's
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(artifact / file.path, target)
-    return folder
+def _unpack(folders: Folders, roots: Roots) -> Path:
+    """The teacher's artifact as a dense Hugging Face folder; a delta's base model is found as a job's model is.
+
+    Raises:
+        ArtifactError, CompressionError: it cannot be had.
+    """
+    artifact = folders.teacher
+    model, is_delta = read_manifest(artifact).model, bool(open_header(artifact / WEIGHTS_FILE).base)
+    base = _find_model(model.name, model.revision, roots, folders).folder if is_delta else None
+    return export(artifact, artifact.with_name(f"{artifact.name}-dense"), to="dense", base=base).folder
 
 
 def _method(spec: job_pb2.CompressionSpec) -> Method:

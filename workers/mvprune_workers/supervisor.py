@@ -62,6 +62,7 @@ class Supervisor:
             folders = Folders(
                 output=scratch / "artifact",
                 teacher=scratch / "teacher",
+                inputs=scratch / "inputs",
                 checkpoint=scratch / "checkpoint",
                 cache=settings.cache,
             )
@@ -91,6 +92,7 @@ class Supervisor:
         options = {
             "--output": folders.output,
             "--teacher": folders.teacher,
+            "--inputs": folders.inputs,
             "--checkpoint": folders.checkpoint,
             "--cache": folders.cache,
             "--threads": threads,

@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--events-fd", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--teacher", type=Path, required=True)
+    parser.add_argument("--inputs", type=Path, required=True)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--threads", type=int, required=True)
@@ -66,7 +67,7 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace) -> i
         )
         return _FAILED
     torch.set_num_threads(args.threads)
-    folders = Folders(output=args.output, teacher=args.teacher, checkpoint=args.checkpoint, cache=args.cache)
+    folders = Folders(args.output, args.teacher, args.inputs, args.checkpoint, args.cache)
     claim = Parse(lifeline.job(), worker_pb2.ClaimAttemptResponse())
     signal.signal(signal.SIGTERM, lambda *_: request_stop())
     try:
@@ -77,6 +78,7 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace) -> i
             events.emit,
             accumulation_factor=claim.accumulation_factor,
             checkpoint_seconds=claim.checkpoint_interval.ToTimedelta().total_seconds(),
+            measure_latency=claim.measure_latency,
         )
     except CompressionError as error:
         events.emit(FailureEvent(error.reason, error.message))

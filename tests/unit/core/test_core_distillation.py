@@ -171,7 +171,7 @@ def test_a_damaged_cache_is_made_anew(model_folder: Path, data: ClassificationDa
     options: dict[str, Any] = {"training": replace(QUICK, max_steps=6), "cache": tmp_path / "cache", "density": 0.3}
     one = compress(model_folder, data, teacher=Teacher(), **options)
     files = sorted((tmp_path / "cache").rglob("*.safetensors"))
-    assert {file.parent.name for file in files} == {"tokens", "logits", "dense"}
+    assert {file.parent.name for file in files} == {"tokens", "logits", "baselines"}
     for file in files:
         file.write_bytes(file.read_bytes()[:-3])
     assert compress(model_folder, data, teacher=Teacher(), **options).metrics == one.metrics

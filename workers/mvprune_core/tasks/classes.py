@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mvprune.tasks import plain_label
 from mvprune_core.batching import Indices
 
 _GENERIC_LABEL = re.compile(r"LABEL_\d+")
@@ -41,12 +42,8 @@ def _names(config: Any) -> list[str]:
 
 def _translation(names: Sequence[str], known: Sequence[str]) -> Indices | None:
     """Where each of `names` stands in `known`, in whatever case; None where they are not the same names."""
-    for spell in (str, _plain):
+    for spell in (str, plain_label):
         positions = {spell(name): index for index, name in enumerate(known)}
         if len(positions) == len(known) == len(names) and positions.keys() == {spell(name) for name in names}:
             return np.array([positions[spell(name)] for name in names], dtype=np.int64)
     return None
-
-
-def _plain(name: str) -> str:
-    return name.casefold().replace("-", "_")

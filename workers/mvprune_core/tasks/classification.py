@@ -52,14 +52,8 @@ class Classification:
         return _examples([split for _, split in self._validation], {}, tokenizer, max_length)
 
     def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
-        config: Any = model.config
-        logits = torch.empty(len(examples), config.num_labels)
-        for indices, output in forward_passes(model, examples, device):
-            logits[torch.from_numpy(indices)] = output.logits.float().cpu()
-        if self._regression:
-            predictions = logits[:, 0].numpy()
-        else:  # column i of these logits is the class that the data numbers i
-            predictions = logits[:, torch.from_numpy(model_classes(config, self.data.labels))].argmax(dim=1).numpy()
+        logits = self.logits(model, examples, device)
+        predictions = (logits[:, 0] if self._regression else logits.argmax(dim=1)).numpy()
         metrics: dict[str, float] = {}
         first = 0
         for suffix, split in self._validation:
@@ -69,6 +63,20 @@ class Classification:
             metrics |= {name + suffix: value for name, value in found.items()}
             first += len(split)
         return metrics
+
+    def logits(self, model: nn.Module, examples: Examples, device: torch.device) -> Tensor:
+        """What the model says of the texts to evaluate on: (texts, classes) in the data's order; (texts, 1) a value.
+
+        Args:
+            model: the model, left in evaluation mode.
+            examples: of `validation_examples`.
+            device: where the model is.
+        """
+        config: Any = model.config
+        logits = torch.empty(len(examples), config.num_labels)
+        for indices, output in forward_passes(model, examples, device):
+            logits[torch.from_numpy(indices)] = output.logits.float().cpu()
+        return logits if self._regression else logits[:, torch.from_numpy(model_classes(config, self.data.labels))]
 
     @property
     def _validation(self) -> list[tuple[str, Split]]:

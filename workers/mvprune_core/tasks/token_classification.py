@@ -58,6 +58,14 @@ class TokenClassification:
 
     def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
         names = self.data.labels
+        return entity_metrics(
+            self.tags(model, examples, device),
+            [[names[tag] for tag in sentence] for sentence in self.data.validation.tags],
+        )
+
+    def tags(self, model: nn.Module, examples: Examples, device: torch.device) -> list[list[str]]:
+        """The most likely tag of each word of the sentences to evaluate on; `examples` of `validation_examples`."""
+        names = self.data.labels
         classes = torch.from_numpy(model_classes(model.config, names))
         # A word of which the tokenizer leaves nothing is outside of everything.
         nothing = names.index(OUTSIDE) if OUTSIDE in names else 0
@@ -69,10 +77,7 @@ class TokenClassification:
                 words = examples.notes["word"][index]
                 first = np.flatnonzero(words >= 0)
                 predictions[examples.notes["sentence"][index][0]][words[first]] = best[row, first]
-        return entity_metrics(
-            [[names[tag] for tag in sentence] for sentence in predictions],
-            [[names[tag] for tag in sentence] for sentence in self.data.validation.tags],
-        )
+        return [[names[tag] for tag in sentence] for sentence in predictions]
 
 
 def _pieces(sentences: Sequence[Sequence[str]], tokenizer: Any, max_length: int) -> Examples:

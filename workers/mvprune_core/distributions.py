@@ -1,0 +1,116 @@
+"""How weights and scores are distributed before and after pruning, as in figure 4 of Sanh, Wolf and Rush 2020."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mvprune.artifact.history import Histogram, Plane
+from mvprune_core.methods import Matrix
+
+WEIGHT_BINS, SCORE_BINS = 64, 48
+_FINE = 8192  # bins from which the range to show is found
+_SHOWN = 0.999  # of the numbers lie inside the range that is shown
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class _Range:
+    """`bins` bins of one width from `low` on."""
+
+    low: float
+    width: float
+    bins: int
+
+    @property
+    def high(self) -> float:
+        return self.low + self.bins * self.width
+
+    def index(self, values: Tensor) -> Tensor:
+        """The bin of every value, of one dimension; what lies beyond is in the outer bins."""
+        places = (values.detach().reshape(-1).float() - self.low) / self.width
+        return places.floor_().clamp_(0, self.bins - 1).long()
+
+    def count(self, values: Iterable[Tensor]) -> Tensor:
+        """How many of the values are in each bin, on the CPU."""
+        counts = torch.zeros(self.bins, dtype=torch.long)
+        for some in values:
+            counts += torch.bincount(self.index(some), minlength=self.bins).cpu()
+        return counts
+
+
+class Distributions:
+    """Counts the weights before training, and weights and scores after it.
+
+    Args:
+        matrices: of the model, with the original weights; looked at here, not kept.
+    """
+
+    def __init__(self, matrices: Sequence[Matrix]) -> None:
+        reach = max(max(float(matrix.weight.detach().abs().max()) for matrix in matrices), _TINY)
+        # Training may move weights beyond where they were: there is room for twice as much.
+        self._fine = _Range(-2 * reach, 4 * reach / _FINE, _FINE)
+        self._original = self._fine.count(matrix.weight for matrix in matrices)
+
+    def after(self, matrices: Sequence[Matrix]) -> tuple[Mapping[str, Histogram], Mapping[str, Plane]]:
+        """Histograms and planes of `History`, of the matrices after training, their W' as the artifact stores it."""
+        kept = self._fine.count(matrix.masked[matrix.kept] for matrix in matrices)
+        group = _bins_together(self._fine, (self._original, kept))
+        shown = slice(_FINE // 2 - group * WEIGHT_BINS // 2, _FINE // 2 + group * WEIGHT_BINS // 2)
+        reach = group * WEIGHT_BINS / 2 * self._fine.width
+        weights = _Range(-reach, group * self._fine.width, WEIGHT_BINS)
+        groups = {
+            name: _merged(counts, shown, group) for name, counts in (("original", self._original), ("kept", kept))
+        }
+        histograms = {"weights": Histogram(weights.low, weights.high, groups)}
+        if any(matrix.scores is None for matrix in matrices):
+            return histograms, {}
+        scores = _score_range(matrices)
+        by_mask = _by_mask(matrices, weights, scores)
+        counts = {name: tuple(plane.sum(1).tolist()) for name, plane in by_mask.items()}
+        rows = {name: tuple(tuple(row) for row in plane.tolist()) for name, plane in by_mask.items()}
+        histograms["scores"] = Histogram(scores.low, scores.high, counts)
+        return histograms, {"scores": Plane(x="weights", y="scores", counts=rows)}
+
+
+def _bins_together(fine: _Range, counts: Sequence[Tensor]) -> int:
+    """How many fine bins make one that is shown, so that all but few numbers of every group lie inside."""
+    middle = fine.bins // 2
+    for group in range(1, fine.bins // WEIGHT_BINS):
+        half = group * WEIGHT_BINS // 2
+        if all(some[middle - half : middle + half].sum() >= _SHOWN * some.sum() for some in counts):
+            return group
+    return fine.bins // WEIGHT_BINS
+
+
+def _merged(counts: Tensor, shown: slice, group: int) -> tuple[int, ...]:
+    merged = counts[shown].reshape(WEIGHT_BINS, group).sum(1)
+    merged[0] += counts[: shown.start].sum()
+    merged[-1] += counts[shown.stop :].sum()
+    return tuple(merged.tolist())
+
+
+def _score_range(matrices: Sequence[Matrix]) -> _Range:
+    scores = [matrix.scores.detach() for matrix in matrices if matrix.scores is not None]
+    low, high = min(float(some.min()) for some in scores), max(float(some.max()) for some in scores)
+    fine = _Range(low, max((high - low) / _FINE, _TINY), _FINE)
+    shares = fine.count(scores).cumsum(0) / sum(some.numel() for some in scores)
+    outside = (1 - _SHOWN) / 2
+    first, last = int((shares <= outside).sum()), int((shares < 1 - outside).sum())
+    return _Range(fine.low + first * fine.width, (last + 1 - first) * fine.width / SCORE_BINS, SCORE_BINS)
+
+
+def _by_mask(matrices: Sequence[Matrix], weights: _Range, scores: _Range) -> dict[str, Tensor]:
+    """Counts (score bins, weight bins) of the weights that are kept, and of those that are pruned."""
+    planes = {name: torch.zeros(scores.bins * weights.bins, dtype=torch.long) for name in ("kept", "pruned")}
+    for matrix in matrices:
+        if matrix.scores is None:
+            continue
+        cells = scores.index(matrix.scores) * weights.bins + weights.index(matrix.weight)
+        kept = matrix.kept.reshape(-1)
+        for name, mask in (("kept", kept), ("pruned", ~kept)):
+            planes[name] += torch.bincount(cells[mask], minlength=scores.bins * weights.bins).cpu()
+    return {name: plane.reshape(scores.bins, weights.bins) for name, plane in planes.items()}

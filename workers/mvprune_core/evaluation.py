@@ -1,0 +1,131 @@
+"""The metrics of an artifact on data, as they were measured when it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mvprune.artifact import Manifest
+from mvprune.data import Columns, DataError, load_validation
+from mvprune_core.errors import CompressionError
+from mvprune_core.metrics import check_packages
+from mvprune_core.opened import Opened, Runtime, open_artifact
+from mvprune_core.sources import load_task
+from mvprune_core.tasks import TaskData, objective_for
+from mvprune_core.tasks.classes import model_classes
+
+
+class CannotEvaluate(ValueError):
+    """The data does not fit the artifact; one sentence says why."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation found.
+
+    Attributes:
+        manifest: of the artifact.
+        task: the task's name.
+        runtime: dense or sparse.
+        rows: texts, questions or sentences that were evaluated on.
+        metrics: fractions, correlations or a perplexity, by name.
+        recorded: the same metrics as the manifest has them.
+        same_data: whether the data is that which the manifest's were measured on; None: cannot be known, as the
+            manifest has one fingerprint for the data of training and evaluation together.
+    """
+
+    manifest: Manifest
+    task: str
+    runtime: str
+    rows: int
+    metrics: Mapping[str, float]
+    recorded: Mapping[str, float]
+    same_data: bool | None
+
+
+def evaluate(
+    directory: str | Path,
+    data: str | Path | None = None,
+    *,
+    task: str | None = None,
+    columns: Columns = Columns(),  # noqa: B008 (immutable)
+    base: str | Path | None = None,
+    runtime: Runtime = "dense",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Evaluated:
+    """Evaluates an artifact as `compress` did when it made it: on the same data, the same metrics come out.
+
+    Args:
+        directory: the artifact.
+        data: a file to evaluate on, see `mvprune.data.load_files`; None: the task's own validation data, in the folder
+            MVPRUNE_DATA or on the hub. A file that the manifest names is never opened: it comes from elsewhere.
+        task: a task of the same kind as the manifest's in place of it, such as text-classification for other columns.
+        columns: names of columns; None: found by name.
+        base: the base model's folder, for a delta artifact.
+        runtime: dense, on a GPU where there is one, or sparse, see `mvprune.load`.
+        progress: is told how many inputs of how many are done.
+
+    Raises:
+        ArtifactError: the artifact is not valid.
+        CannotEvaluate: what is wrong with the data, or between it and the model.
+    """
+    opened = open_artifact(directory, task=task, base=base, runtime=runtime)
+    try:
+        check_packages()
+        found = _data(opened, data, columns)
+        metrics = _measure(opened, found, runtime, progress)
+    except (DataError, CompressionError) as error:
+        raise CannotEvaluate(str(error)) from error
+    recorded = {name: opened.manifest.metrics.get(f"eval/{name}") for name in metrics}
+    return Evaluated(
+        manifest=opened.manifest,
+        task=opened.task.name,
+        runtime=runtime,
+        rows=len(found.validation),
+        metrics=metrics,
+        recorded={name: value for name, value in recorded.items() if value is not None},
+        same_data=_is_same(opened.manifest, found),
+    )
+
+
+def _data(opened: Opened, path: str | Path | None, columns: Columns) -> TaskData:
+    if path is not None:
+        return load_validation(opened.task, Path(path), opened.labels, columns)
+    if opened.task.hub_id is None:
+        raise CannotEvaluate(
+            f"the task {opened.task.name} has no data of its own; name a file with texts and labels to evaluate on"
+        )
+    return load_task(opened.task.name, columns=columns)
+
+
+def _measure(opened: Opened, data: TaskData, runtime: str, progress: Callable[[int, int], None]) -> dict[str, float]:
+    objective, model = objective_for(data), opened.loaded.model
+    if names := getattr(data, "labels", ()):
+        try:
+            model_classes(opened.loaded.config, names)
+        except ValueError as error:
+            raise CannotEvaluate(str(error)) from error
+    examples = objective.validation_examples(opened.loaded.tokenizer, opened.loaded.config, opened.max_length)
+    done = 0
+
+    def count(_: Any, __: Any, inputs: Mapping[str, Any], ___: Any) -> None:
+        nonlocal done
+        done += len(inputs["input_ids"])
+        progress(done, len(examples))
+
+    device = torch.device("cuda" if runtime == "dense" and torch.cuda.is_available() else "cpu")
+    counting = model.register_forward_hook(count, with_kwargs=True)
+    try:
+        return objective.evaluate(model.to(device), examples, device)
+    finally:
+        counting.remove()
+
+
+def _is_same(manifest: Manifest, data: TaskData) -> bool | None:
+    if len(data.validation) != manifest.dataset.validation_rows:
+        return False
+    return manifest.dataset.fingerprint == data.fingerprint if data.train else None

@@ -1,0 +1,91 @@
+"""An artifact that is to be evaluated or to answer: model, tokenizer, and what the manifest says of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import transformers
+
+from mvprune.artifact import ArtifactError, Manifest, load, read_manifest
+from mvprune.tasks import Task, TaskKind, UnknownTask, get_task
+from mvprune_core.hub import first_line
+from mvprune_core.models import Loaded, check_tokenizer, longest_input, quiet
+
+Runtime = Literal["dense", "sparse"]
+
+_HEADS = {
+    TaskKind.CLASSIFICATION: "SequenceClassification",
+    TaskKind.REGRESSION: "SequenceClassification",
+    TaskKind.QUESTION_ANSWERING: "QuestionAnswering",
+    TaskKind.TOKEN_CLASSIFICATION: "TokenClassification",
+    TaskKind.MASKED_LM: "MaskedLM",
+}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An artifact's parts.
+
+    Attributes:
+        manifest: what it says of itself.
+        task: the task it is for.
+        loaded: model, on the CPU and in evaluation mode, and tokenizer.
+        labels: names of the model's classes or tags in the order of its logits.
+        max_length: tokens an input, as in training; longer ones are cut.
+    """
+
+    manifest: Manifest
+    task: Task
+    loaded: Loaded
+    labels: tuple[str, ...]
+    max_length: int
+
+
+def open_artifact(
+    directory: str | Path, *, task: str | None = None, base: str | Path | None = None, runtime: Runtime = "dense"
+) -> Opened:
+    """Verifies and loads an artifact with its tokenizer; nothing is downloaded and no code of the artifact is run.
+
+    Args:
+        directory: the artifact.
+        task: a task other than the manifest's.
+        base: the base model's folder, for a delta artifact.
+        runtime: dense or sparse, see `mvprune.load`.
+
+    Raises:
+        ArtifactError: the artifact is not valid, or its model does not do such a task.
+    """
+    manifest = read_manifest(directory)
+    try:
+        known = get_task(task or manifest.dataset.name)
+    except UnknownTask as error:
+        raise ArtifactError(f"{error}" if task else f"manifest.json: dataset.name: {error}") from error
+    model: Any = load(directory, base, runtime=runtime)
+    if not type(model).__name__.endswith(f"For{_HEADS[known.kind]}"):
+        raise ArtifactError(f"{directory}: a {type(model).__name__} does not do {known.kind}, the task {known.name}")
+    labels = tuple(str(model.config.id2label[index]) for index in sorted(model.config.id2label))
+    if known.kind is TaskKind.REGRESSION and len(labels) != 1:
+        raise ArtifactError(f"{directory}: the model tells {len(labels)} classes apart, {known.name} needs a value")
+    loaded = Loaded(model, _tokenizer(directory, model), fine_tuned=True)
+    return Opened(manifest, known, loaded, labels, longest_input(loaded, _max_length(manifest, known)))
+
+
+def _tokenizer(directory: str | Path, model: Any) -> Any:
+    try:
+        with quiet():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                directory, trust_remote_code=False, local_files_only=True
+            )
+        check_tokenizer(str(directory), tokenizer, model)
+    except Exception as error:  # transformers raises almost anything over files that it cannot use
+        raise ArtifactError(f"{directory}: its tokenizer cannot be used: {first_line(error)}") from error
+    return tokenizer
+
+
+def _max_length(manifest: Manifest, task: Task) -> int:
+    training = manifest.spec.get("training")
+    given = training.get("max_length") if isinstance(training, Mapping) else None
+    return given if type(given) is int and given > 0 else task.max_length

@@ -1,0 +1,127 @@
+"""Models and data files in buckets: the supervisor, which has the credentials, fetches them for the trainer.
+
+They are kept in the folder that jobs of a machine share. The trainer finds each at `input_path`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from mvprune.buckets import SCHEME, BucketPath, bucket_path
+from mvprune.references import MAX_FILES, InvalidReference, Roots
+from mvprune.v1 import job_pb2
+from mvprune_service.stores import open_store
+from mvprune_service.stores.base import BlobStore, Entry, ObjectNotFound, StoreDenied
+from mvprune_workers.folders import Folders
+
+_MODEL_FILES = {".json", ".safetensors", ".txt", ".model", ".jinja"}  # weights, configuration, tokenizer: no pickles
+_CHUNK = 8 << 20
+
+
+class BadInput(Exception):
+    """What a job names in a bucket cannot be used; `reason` says whether it is the model or the data."""
+
+    def __init__(self, reason: job_pb2.Failure.Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def input_path(reference: str, folders: Folders) -> Path:
+    """Where the trainer finds what lies in a bucket."""
+    return folders.inputs / hashlib.sha256(reference.encode()).hexdigest() / PurePosixPath(reference).name
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a job names in a bucket: a model's folder, or a data file."""
+
+    reference: str
+    is_model: bool
+
+    def fetch(self, roots: Roots, folders: Folders) -> None:
+        """Puts it where `input_path` says; can be repeated. Raises BadInput, StoreUnavailable, OSError."""
+        try:
+            path = bucket_path(self.reference, roots)
+            if path is not None:
+                fetched = (_fetch_model if self.is_model else _fetch_file)(path, folders.cache)
+                _link(input_path(self.reference, folders), fetched)
+        except InvalidReference as error:
+            reason = job_pb2.Failure.INVALID_MODEL if self.is_model else job_pb2.Failure.INVALID_DATASET
+            raise BadInput(reason, str(error)) from error
+
+
+def inputs_of(spec: job_pb2.CompressionSpec) -> list[Input]:
+    """What `spec` names in buckets."""
+    named = [Input(reference, is_model=True) for reference in (spec.model, spec.teacher.model)]
+    named += [Input(reference, is_model=False) for reference in (spec.dataset.train, spec.dataset.validation)]
+    return [one for one in named if one.reference.startswith(SCHEME)]
+
+
+def _link(link: Path, target: Path) -> None:
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.is_symlink():
+        link.symlink_to(target)
+
+
+def _fetch_model(path: BucketPath, cache: Path) -> Path:
+    return _fetch(path, cache, _is_model_file, "")
+
+
+def _fetch_file(path: BucketPath, cache: Path) -> Path:
+    folder, _, name = path.key.rpartition("/")
+    return _fetch(BucketPath(path.bucket, folder), cache, lambda key: key == name, name) / name
+
+
+def _is_model_file(key: str) -> bool:
+    return "/" not in key and PurePosixPath(key).suffix in _MODEL_FILES
+
+
+def _fetch(path: BucketPath, cache: Path, wanted: Callable[[str], bool], prefix: str) -> Path:
+    """A folder with the wanted objects below `path`; another one once any of them changes."""
+    try:
+        store = open_store(str(path))
+        entries = sorted((entry for entry in store.list(prefix) if wanted(entry.key)), key=lambda entry: entry.key)
+        if not entries:
+            raise InvalidReference(f"there is no {f'file {path}/{prefix}' if prefix else f'model in {path}'}")
+        if len(entries) > MAX_FILES:
+            raise InvalidReference(f"{path} holds more than {MAX_FILES:,} files; it is no model's folder")
+        facts = [str(path), [[entry.key, entry.size, entry.modified_us] for entry in entries]]
+        folder = cache / "buckets" / hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        if not folder.is_dir():
+            _copy(store, entries, folder)
+        return folder
+    except StoreDenied as error:  # unlike a store that is away, it will not come back by itself
+        raise InvalidReference(f"the worker may not read {path}: {error}") from error
+
+
+def _copy(store: BlobStore, entries: list[Entry], folder: Path) -> None:
+    """Written aside and renamed, so that `folder` is whole wherever it is there."""
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    aside.mkdir(parents=True, exist_ok=True)
+    try:
+        for entry in entries:
+            _copy_object(store, entry, aside / entry.key)
+        aside.rename(folder)
+    except OSError:
+        if not folder.is_dir():  # else another job was faster
+            raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _copy_object(store: BlobStore, entry: Entry, target: Path) -> None:
+    written = 0
+    try:
+        with target.open("wb") as file:
+            while chunk := store.read(entry.key, written, _CHUNK):
+                written += file.write(chunk)
+    except ObjectNotFound:
+        written = -1
+    if written != entry.size:
+        raise InvalidReference(f"{entry.key} in {store.url} was changed while it was read; submit again")
