@@ -1,4 +1,8 @@
-"""The tensors of a base model's folder, which a delta artifact refers to instead of storing them."""
+"""The tensors of a base model's folder, which a delta artifact refers to instead of storing them.
+
+A base is found by the name that the manifest has, on this machine alone; whether it is the right one is for the digests
+of its tensors to say.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.header import DTYPES, VALUE_DTYPES, BaseTensor, Entry, read_entries
+from mvprune.artifact.files import open_file
+from mvprune.artifact.header import DTYPES, VALUE_DTYPES, BaseTensor, Entry, Header, read_entries
+from mvprune.artifact.manifest import ModelSource
 from mvprune.artifact.values import from_bfloat16
+from mvprune.references import HubModel, InvalidReference, Roots, resolve_model
 
 Array = npt.NDArray[Any]
 
@@ -29,8 +36,11 @@ class Base:
         self._folder = Path(folder)
         self._entries: dict[str, tuple[Path, int, Entry]] = {}
         for path in sorted(self._folder.glob("*.safetensors")):
-            with path.open("rb") as file:
-                start, entries, _ = read_entries(file, path.name)
+            try:
+                with open_file(path) as file:
+                    start, entries, _ = read_entries(file, path.name)
+            except OSError as error:
+                raise ArtifactError(f"{path}: cannot be read: {error.strerror or error}") from error
             self._entries |= {name: (path, start, entry) for name, entry in entries.items()}
         if not self._entries:
             raise ArtifactError(f"{self._folder}: no base model: it holds no *.safetensors")
@@ -66,11 +76,64 @@ class Base:
     def _content(self, name: str) -> bytearray:
         path, start, entry = self._entries[name]
         content = bytearray(entry.end - entry.begin)
-        with path.open("rb") as file:
+        with open_file(path) as file:
             file.seek(start + entry.begin)
             if file.readinto(content) != len(content):
                 raise ArtifactError(f"{path.name}: the file ends before the data of {name!r}")
         return content
+
+
+def open_base(header: Header, model: ModelSource, given: str | Path | None) -> Base | None:
+    """The base that a weights file refers to; None where it refers to none.
+
+    Args:
+        header: of the file.
+        model: what the manifest says of the base.
+        given: its folder; None: it is looked for.
+
+    Raises:
+        ArtifactError: it is not given and not found, or holds no weights.
+    """
+    if not header.base:
+        return None
+    return Base(find_base(model) if given is None else given)
+
+
+def find_base(model: ModelSource) -> Path:
+    """The folder of a base model on this machine: where its name leads under the folders of MVPRUNE_MODELS and
+    MVPRUNE_ROOTS, as for a job; a folder of MVPRUNE_MODELS with the last part of that name, for one that was a folder
+    elsewhere; or the hub's cache. Nothing is downloaded.
+
+    Raises:
+        ArtifactError: it is not there; says what is needed.
+    """
+    roots = Roots.from_environment()
+    for name in (model.name, Path(model.name).name):
+        try:
+            found = resolve_model(name, roots)
+        except InvalidReference:
+            continue
+        folder = _cached(found.id, model.revision) if isinstance(found, HubModel) else found
+        if folder is not None and folder.is_dir():
+            return folder
+    revision = f" at revision {model.revision!r:.100}" if model.revision else ""
+    raise ArtifactError(
+        f"a delta artifact: it needs its base model, {model.name!r:.300}{revision}, which is not on this machine; give "
+        "the model's folder as base (--base), or set MVPRUNE_MODELS to the folder that has it under that name"
+    )
+
+
+def _cached(hub_id: str, revision: str) -> Path | None:
+    """A model's folder in the hub's cache on this machine; without a revision there is none to trust."""
+    if not revision:
+        return None
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, revision=revision, local_files_only=True))
+    except (LocalEntryNotFoundError, OSError):
+        return None
 
 
 def _floats(content: bytearray, entry: Entry) -> Array:

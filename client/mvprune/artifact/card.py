@@ -3,53 +3,121 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from mvprune.artifact.manifest import ResultInfo
+from mvprune.tasks import TaskKind, UnknownTask, get_task
 
 CARD_FILE = "README.md"
 
+Form = Literal["sparse", "delta", "dense"]
 
-def model_card(info: ResultInfo, architecture: str, *, delta: bool) -> str:
-    """The card of an artifact, in Markdown.
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+_PIPELINES = {
+    TaskKind.CLASSIFICATION: "text-classification",
+    TaskKind.REGRESSION: "text-classification",
+    TaskKind.QUESTION_ANSWERING: "question-answering",
+    TaskKind.TOKEN_CLASSIFICATION: "token-classification",
+    TaskKind.MASKED_LM: "fill-mask",
+}
+
+
+def model_card(info: ResultInfo, architecture: str, form: Form = "sparse") -> str:
+    """The card of a model's folder, in Markdown.
 
     Args:
         info: what its manifest says, with the bytes of the weights file.
         architecture: the model's class.
-        delta: whether loading needs the base model.
+        form: how the weights are stored: in an artifact, in one that needs its base model, or in a plain folder.
     """
     counts = info.accounting
-    front = {
-        "library_name": "transformers",
-        "base_model": info.model.name,
-        "datasets": [info.dataset.name],
-        "tags": ["mvprune", "pruning", "sparse"],
-    }
-    base_argument = ', "path/of/the/base/model"' if delta else ""
+    front = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in _front_matter(info).items())
     sections = [
-        "\n".join(["---", *(f"{key}: {json.dumps(value)}" for key, value in front.items()), "---"]),
+        "\n".join(["---", *front, "---"]),
         f"# {_code(info.model.name)} for {_code(info.dataset.name)}, {counts.density:.1%} of its weights",
         f"{_code(architecture)}, pruned while it was fine-tuned: {counts.kept_weights:,} of "
         f"{counts.prunable_weights:,} prunable weights are left, and {counts.total_nonzero:,} of "
-        f"{counts.total_parameters:,} parameters in all.",
+        f"{counts.total_parameters:,} parameters in all. report.html shows how the run went.",
         _table(("", ""), _facts(info)),
         "## Metrics",
         _table(("metric", "this model", "dense model", "difference"), _metrics(info)),
         "## Use",
-        "```python\nimport mvprune\n\n" + f'model = mvprune.load("path/of/this/folder"{base_argument})\n' + "```",
+        *_use(architecture, form),
     ]
-    if not delta:
-        sections.append(
-            "or with transformers' own classes, once the format is registered:\n\n```python\nimport mvprune.hf\n"
-            f"from transformers import {architecture}\n\n"
-            f'model = {architecture}.from_pretrained("path/of/this/folder")\n```'
-        )
-    sections.append("manifest.json says the rest: digests of all files, layers, versions, the whole request.")
     return "\n\n".join(sections) + "\n"
 
 
+def _front_matter(info: ResultInfo) -> dict[str, Any]:
+    """What the hub reads. Names that it cannot know, such as folders and data of one's own, are left out."""
+    task, data = _task(info), _dataset_id(info)
+    known = {
+        "base_model": info.model.name if _HUB_ID.fullmatch(info.model.name) else "",
+        "datasets": [data] if data else [],
+        "pipeline_tag": _PIPELINES[task.kind] if task else "",
+        "metrics": _metric_names(info),
+    }
+    return {
+        "library_name": "transformers",
+        "tags": ["mvprune", "pruning", "sparse"],
+        **{key: value for key, value in known.items() if value},
+        "model-index": [_model_index(info, data or "custom")],
+    }
+
+
+def _model_index(info: ResultInfo, data: str) -> dict[str, Any]:
+    task = _task(info)
+    return {
+        "name": _plain(info.model.name.rstrip("/").rpartition("/")[2]) or "model",
+        "results": [
+            {
+                "task": {"type": _PIPELINES[task.kind] if task else "other"},
+                "dataset": {"name": _plain(info.dataset.name), "type": data},
+                "metrics": [{"type": name, "value": info.metrics[f"eval/{name}"]} for name in _metric_names(info)],
+            }
+        ],
+    }
+
+
+def _metric_names(info: ResultInfo) -> list[str]:
+    return sorted(key.removeprefix("eval/") for key in info.metrics if key.startswith("eval/"))
+
+
+def _task(info: ResultInfo) -> Any:
+    try:
+        return get_task(str(info.spec.get("task", "")))
+    except UnknownTask:
+        return None
+
+
+def _dataset_id(info: ResultInfo) -> str:
+    """The data set's id on the hub, "" for data of one's own."""
+    task, given = _task(info), info.spec.get("dataset")
+    asked = given if isinstance(given, Mapping) else {}
+    found = asked.get("hub_id") or ("" if task is None or asked.get("train") else task.hub_id)
+    return found if isinstance(found, str) and _HUB_ID.fullmatch(found) else ""
+
+
+def _use(architecture: str, form: Form) -> list[str]:
+    """How to load the model, a line of Markdown and its code in turns."""
+    ours = "```python\nimport mvprune\n\nmodel = mvprune.load({})\n```"
+    theirs = (
+        f'from transformers import {architecture}\n\nmodel = {architecture}.from_pretrained("path/of/this/folder")\n```'
+    )
+    if form == "dense":
+        return [f"```python\n{theirs}"]
+    if form == "delta":
+        return [ours.format('"path/of/this/folder", "path/of/the/base/model"'), _REST]
+    registered = "or with transformers' own classes, once the format is registered:"
+    return [ours.format('"path/of/this/folder"'), registered, f"```python\nimport mvprune.hf\n{theirs}", _REST]
+
+
+_REST = "manifest.json says the rest: digests of all files, layers, versions, the whole request."
+
+
 def _facts(info: ResultInfo) -> list[tuple[str, ...]]:
-    counts, method = info.accounting, info.spec.get("method")
+    counts, method = info.accounting, method_name(info)
     revision = f", revision {_code(info.model.revision)}" if info.model.revision else ""
     smaller = f", {counts.dense_bytes / counts.sparse_bytes:.1f} times smaller" if counts.sparse_bytes else ""
     return [
@@ -59,20 +127,31 @@ def _facts(info: ResultInfo) -> list[tuple[str, ...]]:
             f"{_code(info.dataset.name)}: {info.dataset.train_rows:,} rows to train on, "
             f"{info.dataset.validation_rows:,} to evaluate on",
         ),
-        ("method", _code(next(iter(method)) if isinstance(method, dict) and method else "as manifest.json says")),
+        ("method", _code(method or "as manifest.json says")),
         ("density", f"{counts.density:.2%} of the prunable weights (asked for: {counts.target_density:.2%})"),
-        ("bytes", f"{counts.sparse_bytes:,} (dense in fp32: {counts.dense_bytes:,}{smaller})"),
+        ("bytes", f"{counts.sparse_bytes:,} as an artifact (dense in fp32: {counts.dense_bytes:,}{smaller})"),
         ("seed", str(info.seed)),
     ]
 
 
+def method_name(info: ResultInfo) -> str:
+    """The name of the method, "" where the spec names none.
+
+    The core's spec has it as the one key of `method`, that of a job as a key of its own.
+    """
+    own = info.spec.get("method")
+    keys = own if isinstance(own, Mapping) else info.spec
+    return next((str(key) for key in keys if keys is own or key in _METHODS), "")
+
+
+_METHODS = frozenset(("movement", "soft_movement", "magnitude", "one_shot_magnitude", "l0", "random"))
+
+
 def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:
     rows = []
-    for name, value in sorted(info.metrics.items()):
-        part, _, metric = name.partition("/")
-        if part == "eval":
-            others = (info.metrics.get(f"{other}/{metric}") for other in ("dense", "delta"))
-            rows.append((_code(metric), f"{value:.4f}", *("" if other is None else f"{other:.4f}" for other in others)))
+    for metric in _metric_names(info):
+        values = (info.metrics.get(f"{part}/{metric}") for part in ("eval", "dense", "delta"))
+        rows.append((_code(metric), *("" if value is None else f"{value:.4f}" for value in values)))
     return rows
 
 
@@ -83,5 +162,8 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def _code(text: Any) -> str:
     """A name from outside, in which nothing is Markdown and no line ends."""
-    plain = "".join(character if character.isprintable() else " " for character in str(text))
-    return "`" + plain.replace("`", "'").replace("|", "/") + "`"
+    return "`" + _plain(text).replace("`", "'").replace("|", "/") + "`"
+
+
+def _plain(text: Any) -> str:
+    return "".join(character if character.isprintable() else " " for character in str(text))

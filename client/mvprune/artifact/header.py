@@ -31,12 +31,18 @@ DTYPES = {
 }
 FULL = "full"
 ROWS = "rows"
-LAYOUTS = ("gap", "mask", ROWS, FULL)
+SPARSE_LAYOUTS = ("gap", "mask")
+LAYOUTS = (*SPARSE_LAYOUTS, ROWS, FULL)
 VALUE_DTYPES = ("F32", "F16", "BF16", "I8")
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _MAX_HEADER = 16 << 20  # about 100,000 tensors
+_MAX_NAME = 256  # characters
+# Zeros cost a hostile file nothing, and a reader memory: what a file unpacks to is bounded by its size, with room for
+# one weight kept of thousands.
+_ELEMENTS_ALWAYS = 2**28
+_ELEMENTS_PER_BYTE = 2**10
 _MAX_DIMENSIONS = 8
 _ITEM_BYTES = {name: int(code[2:]) for name, code in DTYPES.items()}
 
@@ -95,14 +101,21 @@ class Header:
         stored = {name: tensor.shape for part in (self.plain, self.packed, self.base) for name, tensor in part.items()}
         return stored | {alias: stored[target] for alias, target in self.aliases.items()}
 
+    def names(self) -> dict[str, list[str]]:
+        """Every stored tensor's name with all names that it has: itself and its aliases."""
+        names = {name: [name] for part in (self.plain, self.packed, self.base) for name in part}
+        for alias, target in self.aliases.items():
+            names[target].append(alias)
+        return names
+
 
 class _Invalid(Exception):
     """Carries the reason to `read_header`, which adds the file."""
 
 
 def is_name(name: str) -> bool:
-    """Whether a tensor may have this name; '::' is kept for the parts of a packed tensor."""
-    return bool(name) and name.isprintable() and "::" not in name
+    """Whether a tensor may have this name: '::' is kept for the parts of a packed tensor, and exports name files so."""
+    return 0 < len(name) <= _MAX_NAME and name.isprintable() and "::" not in name and not set(name) & set("/\\")
 
 
 def read_header(file: BufferedReader, where: str) -> Header:
@@ -113,7 +126,9 @@ def read_header(file: BufferedReader, where: str) -> Header:
     """
     start, entries, metadata = read_entries(file, where)
     try:
-        return _assemble(start, entries, _exactly(metadata, {METADATA_KEY: str}, "__metadata__")[METADATA_KEY])
+        header = _assemble(start, entries, _exactly(metadata, {METADATA_KEY: str}, "__metadata__")[METADATA_KEY])
+        _check_elements(header, os.fstat(file.fileno()).st_size)
+        return header
     except (_Invalid, InvalidJson) as error:
         raise ArtifactError(f"{where}: {error}") from error
 
@@ -152,7 +167,7 @@ def _assemble(data_start: int, entries: dict[str, Entry], text: str) -> Header:
     for name in [*entries, *packed, *base, *metadata["aliases"]]:
         if not is_name(name):
             raise _Invalid(f"tensor {_shown(name)}: not a tensor's name, nor a part of a packed tensor")
-    known = [*entries, *packed, *base]
+    known = {*entries, *packed, *base}
     for name in known:
         if (name in entries) + (name in packed) + (name in base) > 1:
             raise _Invalid(f"tensor {_shown(name)}: stored twice")
@@ -225,6 +240,15 @@ def _shape(value: list[Any], where: str) -> tuple[int, ...]:
     if math.prod(max(length, 1) for length in value) >= 2**60:
         raise _Invalid(f"{where}: the shape {_shown(value)} overflows")
     return tuple(value)
+
+
+def _check_elements(header: Header, size: int) -> None:
+    """An axis of length 0 counts as 1: rows are counted one by one even where they are empty."""
+    allowed = max(_ELEMENTS_ALWAYS, _ELEMENTS_PER_BYTE * size)
+    stored = [tensor.shape for part in (header.plain, header.packed) for tensor in part.values()]
+    elements = sum(math.prod(max(length, 1) for length in shape) for shape in stored)
+    if elements > allowed:
+        raise _Invalid(f"the tensors have {elements} elements, at most {allowed} are allowed in a file of {size} bytes")
 
 
 def _check_layout(entries: dict[str, Entry], size: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.files import open_file
 from mvprune.artifact.strictjson import InvalidJson, parse_json
 from mvprune.artifact.typed import decode
 
@@ -20,6 +22,8 @@ MANIFEST_FILE = "manifest.json"
 WEIGHTS_FILE = "weights.safetensors"
 
 _MAX_MANIFEST = 16 << 20
+_MAX_FILES = 1000
+_MAX_PATH = 255  # characters
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -76,7 +80,10 @@ class Accounting:
     total_parameters: int
     total_nonzero: int
     dense_bytes: int  # all parameters in fp32
-    sparse_bytes: int = 0  # the weights file; `save_model` fills it in
+    # `save_model` fills these in:
+    sparse_bytes: int = 0  # the weights file
+    encoder_bytes: int = 0  # of it, for the encoder
+    embedding_bytes: int = 0
 
     def __post_init__(self) -> None:
         _check_fractions(self, "target_density", "density")
@@ -133,11 +140,13 @@ class ResultInfo:
 class Manifest(ResultInfo):
     """An artifact. Its identity is the SHA-256 of the bytes of manifest.json, which `to_json` gives."""
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     files: tuple[ArtifactFile, ...]
 
     def __post_init__(self) -> None:
+        if len(self.files) > _MAX_FILES:
+            raise ArtifactError(f"files has {len(self.files)} entries, at most {_MAX_FILES} are allowed")
         _check_collisions([file.path for file in self.files])
 
     @property
@@ -188,7 +197,7 @@ def read_manifest(directory: str | Path) -> Manifest:
         ArtifactError: there is none, or it is not valid.
     """
     try:
-        with (Path(directory) / MANIFEST_FILE).open("rb") as file:
+        with open_file(Path(directory) / MANIFEST_FILE) as file:
             content = file.read(_MAX_MANIFEST + 1)
     except OSError as error:
         raise ArtifactError(f"{directory}: no artifact: {MANIFEST_FILE}: {error.strerror or error}") from error
@@ -206,21 +215,27 @@ def verify(directory: str | Path) -> Manifest:
     manifest = read_manifest(directory)
     for file in manifest.files:
         try:
-            size, sha256 = measure(Path(directory) / file.path)
+            _verify_file(Path(directory) / file.path, file)
         except OSError as error:
             raise ArtifactError(f"{file.path}: cannot be read: {error.strerror or error}") from error
-        if size != file.size_bytes:
-            raise ArtifactError(f"{file.path}: has {size} bytes, the manifest says {file.size_bytes}")
-        if sha256 != file.sha256:
-            raise ArtifactError(f"{file.path}: has the SHA-256 {sha256}, the manifest says {file.sha256}")
     return manifest
 
 
 def measure(path: Path) -> tuple[int, str]:
     """Size in bytes and SHA-256 of a file, read in pieces."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         digest = hashlib.file_digest(file, "sha256")
         return file.tell(), digest.hexdigest()
+
+
+def _verify_file(path: Path, expected: ArtifactFile) -> None:
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != expected.size_bytes:  # seen without reading it
+            raise ArtifactError(f"{expected.path}: has {size} bytes, the manifest says {expected.size_bytes}")
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 != expected.sha256:
+        raise ArtifactError(f"{expected.path}: has the SHA-256 {sha256}, the manifest says {expected.sha256}")
 
 
 def _dump(value: Any, **form: Any) -> str:
@@ -240,10 +255,15 @@ def _jsonable(value: object) -> dict[str, Any]:
 
 def _check_path(path: str) -> None:
     parts = path.split("/")
-    if not path.isprintable() or any(part in ("", ".", "..") for part in parts) or set(path) & set("\\:"):
+    if (
+        len(path) > _MAX_PATH
+        or not path.isprintable()
+        or any(part in ("", ".", "..") for part in parts)
+        or set(path) & set("\\:")
+    ):
         raise ArtifactError(
-            f"path {path!r:.200} is not a relative path of printable characters with '/' between its parts, "
-            "without '.', '..', '\\' and ':'"
+            f"path {path!r:.200} is not a relative path of at most {_MAX_PATH} printable characters with '/' between "
+            "its parts, without '.', '..', '\\' and ':'"
         )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,12 @@ import transformers
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from mvprune.artifact.base import Base
+from mvprune.artifact.base import Base, open_base
 from mvprune.artifact.card import CARD_FILE, model_card
 from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.files import open_file
 from mvprune.artifact.header import VERSION
+from mvprune.artifact.history import HISTORY_FILE, History
 from mvprune.artifact.manifest import (
     MANIFEST_FILE,
     WEIGHTS_FILE,
@@ -31,18 +34,29 @@ from mvprune.artifact.manifest import (
     measure,
     verify,
 )
+from mvprune.artifact.parts import EMBEDDINGS, ENCODER, bytes_by_part
 from mvprune.artifact.strictjson import InvalidJson, parse_json
 from mvprune.artifact.values import rounded
 from mvprune.artifact.weights import Coding, open_header, stream_weights, tied_names, write_weights
+from mvprune.report import REPORT_FILE, report_page
+from mvprune.runtime._optimize import Replacement
 
 CONFIG_FILE = "config.json"
 QUANT_METHOD = "mvprune"
 """What config.json names, so that transformers can read the weights once `mvprune.hf` is imported."""
 
-_MEDIA_TYPES = {".json": "application/json", ".md": "text/markdown", ".txt": "text/plain", ".jinja": "text/plain"}
+_MEDIA_TYPES = {
+    ".json": "application/json",
+    ".md": "text/markdown",
+    ".html": "text/html",
+    ".txt": "text/plain",
+    ".jinja": "text/plain",
+}
 # Keys, at any depth, with which a configuration makes transformers fetch code from the hub.
 _CODE_KEYS = ("auto_map", "attn_implementation", "experts_implementation")
 _MAX_CONFIG = 16 << 20
+# What a model's classes build one by one, so that its number costs memory before any tensor does.
+_LIMITS = ((re.compile(r"(^|_)(layers?|blocks|groups)$"), 1000), (re.compile(r"^num_labels$"), 1 << 20))
 _RANDOM = ("normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_")
 
 
@@ -90,16 +104,19 @@ def save_model(
     result: ResultInfo,
     coding: Coding = Coding(),  # noqa: B008 (immutable)
     base: Base | None = None,
+    history: History = History(),  # noqa: B008 (immutable)
 ) -> Manifest:
-    """Writes an artifact: configuration, tokenizer, weights and card, each file atomically, and the manifest last.
+    """Writes an artifact: configuration, tokenizer, weights, card, history and report, each file atomically, and the
+    manifest last.
 
     Args:
         directory: a new or empty folder.
         model: a plain transformers model (no parametrizations left) after `round_values`, on any device.
         tokenizer: its tokenizer; anything with ``save_pretrained``.
         pruned: names, in the state dict, of the pruned weights, which are stored sparse.
-        result: what the manifest says; ``accounting.sparse_bytes`` is filled in here.
+        result: what the manifest says; the bytes in its accounting are filled in here.
         coding: as it was given to `round_values`.
+        history: how the run went; by default nothing is known of it.
         base: as it was given to `round_values`: its tensors are left out, and `load` needs it (a delta artifact).
 
     Raises:
@@ -124,10 +141,11 @@ def save_model(
         _check_tensors(_read_config(staged), {name: array.shape for name, array in arrays.items()})
         tokenizer.save_pretrained(staged)
         write_weights(staged / WEIGHTS_FILE, arrays, pruned, coding, base)
-        weights_bytes = (staged / WEIGHTS_FILE).stat().st_size
-        info = replace(result, accounting=replace(result.accounting, sparse_bytes=weights_bytes))
-        card = model_card(info, type(model).__name__, delta=base is not None)
+        info = replace(result, accounting=_with_bytes(result.accounting, staged / WEIGHTS_FILE))
+        card = model_card(info, type(model).__name__, "sparse" if base is None else "delta")
         (staged / CARD_FILE).write_text(card, encoding="utf-8")
+        (staged / HISTORY_FILE).write_bytes(history.to_json())
+        (staged / REPORT_FILE).write_text(report_page(info, type(model).__name__, history), encoding="utf-8")
         files = tuple(_describe(path, staged) for path in sorted(staged.rglob("*")) if path.is_file())
         manifest = Manifest(**vars(info), files=files)
         (staged / MANIFEST_FILE).write_bytes(manifest.to_json())
@@ -136,20 +154,30 @@ def save_model(
     return manifest
 
 
-def load(directory: str | Path, base: str | Path | None = None) -> transformers.PreTrainedModel:
+def load(
+    directory: str | Path, base: str | Path | None = None, *, runtime: Literal["dense", "sparse"] = "dense"
+) -> transformers.PreTrainedModel:
     """Verifies an artifact and gives the model it holds: a plain transformers model, dense, fp32, in evaluation mode.
 
     Nothing is downloaded and no code of the artifact is run; torch's random state is left alone.
 
     Args:
         directory: the artifact.
-        base: the folder of the base model, for a delta artifact; what is taken from it is verified too.
+        base: the folder of the base model, for a delta artifact; None: it is looked for by its name, under
+            MVPRUNE_MODELS and in the hub's cache. What is taken from it is verified too.
+        runtime: "sparse": for inference on a CPU, each pruned layer that is faster so computes from its non-zeros,
+            and its dense weight is never held (see `mvprune.runtime.optimize`).
 
     Raises:
-        ArtifactError: a file is missing or differs from the manifest, or the files do not make a model.
+        ArtifactError: a file is missing or differs from the manifest, the files do not make a model, or the base model
+            is not found.
+        ValueError: there is no such runtime.
     """
+    if runtime not in ("dense", "sparse"):
+        raise ValueError(f"runtime: {runtime!r} was given, expected dense or sparse")
     directory = Path(directory)
-    listed = {file.path for file in verify(directory).files}
+    manifest = verify(directory)
+    listed = {file.path for file in manifest.files}
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if name not in listed:
             raise ArtifactError(f"{MANIFEST_FILE}: {name} is not among its files")
@@ -159,12 +187,15 @@ def load(directory: str | Path, base: str | Path | None = None) -> transformers.
     with _NoRandomValues():
         model: Any = _build(config)
     model.tie_weights()
-    state = model.float().state_dict()
+    state, names = model.float().state_dict(), header.names()
+    replacement = Replacement(model) if runtime == "sparse" else None
     with torch.no_grad():
-        for name, array in stream_weights(weights, None if base is None else Base(base)):
-            for other in (name, *(alias for alias, target in header.aliases.items() if target == name)):
-                state[other].copy_(torch.from_numpy(array))
-    loaded: transformers.PreTrainedModel = model.eval()
+        for stored, array in stream_weights(weights, open_base(header, manifest.model, base)):
+            if replacement is not None and replacement.take(names[stored], array):
+                continue
+            for name in names[stored]:
+                state[name].copy_(torch.from_numpy(array))
+    loaded: transformers.PreTrainedModel = model.eval() if replacement is None else replacement.finish()
     return loaded
 
 
@@ -203,6 +234,16 @@ def _check_accounting(arrays: dict[str, npt.NDArray[Any]], pruned: Collection[st
         )
 
 
+def _with_bytes(accounting: Accounting, weights: Path) -> Accounting:
+    by_part = bytes_by_part(open_header(weights))
+    return replace(
+        accounting,
+        sparse_bytes=weights.stat().st_size,
+        encoder_bytes=by_part[ENCODER],
+        embedding_bytes=by_part[EMBEDDINGS],
+    )
+
+
 def _check_tensors(config: dict[str, Any], found: dict[str, tuple[int, ...]]) -> None:
     """The model that the configuration describes must have exactly these tensors."""
     with torch.device("meta"):
@@ -217,11 +258,12 @@ def _check_tensors(config: dict[str, Any], found: dict[str, tuple[int, ...]]) ->
 
 def _read_config(directory: Path) -> dict[str, Any]:
     """config.json, refused if it asks for code from elsewhere."""
-    path = directory / CONFIG_FILE
     try:
-        if path.stat().st_size > _MAX_CONFIG:
+        with open_file(directory / CONFIG_FILE) as file:
+            content = file.read(_MAX_CONFIG + 1)
+        if len(content) > _MAX_CONFIG:
             raise ArtifactError(f"{CONFIG_FILE}: more than {_MAX_CONFIG} bytes")
-        config = parse_json(path.read_bytes())
+        config = parse_json(content)
     except (OSError, InvalidJson) as error:
         raise ArtifactError(f"{CONFIG_FILE}: {error}") from error
     if not isinstance(config, dict):
@@ -229,6 +271,10 @@ def _read_config(directory: Path) -> dict[str, Any]:
     for key in _keys(config):
         if any(word in key for word in _CODE_KEYS):
             raise ArtifactError(f"{CONFIG_FILE}: {key} is refused: it may load code that the artifact does not hold")
+    for key, value in config.items():
+        for pattern, limit in _LIMITS:
+            if pattern.search(key) and isinstance(value, int) and value > limit:
+                raise ArtifactError(f"{CONFIG_FILE}: {key} is {value}, at most {limit} are allowed")
     return config
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from mvprune.artifact.errors import ArtifactError
@@ -25,7 +26,7 @@ def decode(cls: type[T], value: object, where: str) -> T:
     """
     if not isinstance(value, dict):
         raise ArtifactError(f"{where}: expected an object, got {value!r:.200}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for name in [*names, *value]:
         if name not in value:
@@ -37,6 +38,9 @@ def decode(cls: type[T], value: object, where: str) -> T:
         return cls(**found)
     except ArtifactError as error:
         raise ArtifactError(f"{where}: {error}") from error
+
+
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)  # slow, and asked for every layer
 
 
 def _decode(hint: Any, value: Any, where: str) -> Any:

@@ -6,7 +6,6 @@ The bytes are told in docs/artifact-format.md.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from io import BufferedReader
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from mvprune.artifact.base import Base
 from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.files import open_file
 from mvprune.artifact.header import (
     DTYPES,
     METADATA_KEY,
@@ -31,9 +31,6 @@ from mvprune.artifact.packing import pack_tensor, unpack_tensor
 from mvprune.artifact.values import FLOATS, Values, check_exact, decode_values, encode_values, row_counts
 
 Array = npt.NDArray[Any]
-
-MAX_ELEMENTS = 2**34
-"""Elements of all packed tensors of one file together: zeros cost a hostile file nothing, and a reader memory."""
 
 _CODES = {dtype: code for code, dtype in DTYPES.items() if code != "BF16"}
 
@@ -119,7 +116,7 @@ def open_header(path: Path) -> Header:
         ArtifactError: the file is not a valid weights file of a known version.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return read_header(file, path.name)
     except OSError as error:
         raise ArtifactError(f"{path.name}: cannot be read: {error.strerror or error}") from error
@@ -128,8 +125,9 @@ def open_header(path: Path) -> Header:
 def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, Array]]:
     """Every stored tensor with its name, one at a time: fp16 where that is stored, else floats as fp32.
 
-    Safe on any bytes: nothing in the file is executed, and memory is bounded by the size of the file (by a factor of
-    255), but for the zeros of packed tensors (at most `MAX_ELEMENTS`, which the system provides when they are touched).
+    Safe on any bytes: nothing in the file is executed, and memory is bounded by its size: values are at most 255 times
+    as large as what they are packed in, and all elements, zeros included, at most 2^28, or 1,024 for each byte of the
+    file.
 
     Args:
         path: of the file.
@@ -139,7 +137,7 @@ def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, 
         ArtifactError: the file is not a valid weights file of a known version, or `base` is not what it refers to.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             header = read_header(file, path.name)
             yield from _read_tensors(file, header, base, path.name)
     except OSError as error:
@@ -153,7 +151,10 @@ def tied_names(tensors: Mapping[str, Array]) -> list[list[str]]:
     groups: dict[tuple[object, ...], list[str]] = {}
     for name in sorted(tensors):
         if not is_name(name):
-            raise ArtifactError(f"tensor name {name!r} is empty or holds '::' or a character that cannot be printed")
+            raise ArtifactError(
+                f"tensor name {name!r:.300} is empty or long, or holds '::', '/', '\\' or a character that cannot be "
+                "printed"
+            )
         array = tensors[name]
         view = array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
         groups.setdefault(view if array.size else (name,), []).append(name)
@@ -189,8 +190,6 @@ def _plain(array: Array, kind: Values) -> tuple[str, Array]:
 
 
 def _read_tensors(file: BufferedReader, header: Header, base: Base | None, where: str) -> Iterator[tuple[str, Array]]:
-    if sum(math.prod(tensor.shape) for tensor in header.packed.values()) > MAX_ELEMENTS:
-        raise ArtifactError(f"{where}: the packed tensors have more than {MAX_ELEMENTS} elements")
     if header.base and base is None:
         raise ArtifactError(f"{where}: {len(header.base)} tensors are the base model's: its folder is needed")
     for name in [*header.base, *header.plain, *header.packed]:

@@ -1,54 +1,114 @@
 """An artifact in the formats of others.
 
-export("out/", "dense/", to="dense")   # a plain Hugging Face folder: from_pretrained, with no package of ours
-export("out/", "onnx/", to="onnx")     # model.onnx, checked with onnxruntime against torch
-export("out/", "csr/", to="csr")       # one scipy .npz for every pruned weight
+    export("out/", "dense/", to="dense")  # a plain Hugging Face folder: from_pretrained, with no package of ours
+    export("out/", "onnx/", to="onnx")  # model.onnx, checked with onnxruntime against torch
+    export("out/", "csr/", to="csr")  # one scipy .npz for every pruned weight
+
+A folder that holds something already is refused.
 """
 
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from mvprune.artifact.card import CARD_FILE
-from mvprune.artifact.errors import MissingExtra
-from mvprune.artifact.manifest import WEIGHTS_FILE, verify
+from mvprune.artifact.errors import ArtifactError, MissingExtra
+from mvprune.artifact.history import HISTORY_FILE
+from mvprune.artifact.manifest import WEIGHTS_FILE, Manifest, verify
+from mvprune.report import REPORT_FILE
 
-__all__ = ["FORMATS", "export"]
+__all__ = ["FORMATS", "Exported", "export"]
 
 FORMATS = ("dense", "onnx", "csr")
 
+_ABOUT_THE_ARTIFACT = {WEIGHTS_FILE, CARD_FILE, HISTORY_FILE, REPORT_FILE}
 
-def export(artifact: str | Path, folder: str | Path, *, to: str, base: str | Path | None = None) -> None:
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote.
+
+    Attributes:
+        folder: where.
+        to: the format.
+        files: path → bytes.
+        difference: of the ONNX file's outputs to torch's, the largest, as a fraction of the largest output; None for
+            other formats, which hold the very numbers.
+        tolerance: what was allowed of it.
+    """
+
+    folder: Path
+    to: str
+    files: dict[str, int]
+    difference: float | None = None
+    tolerance: float | None = None
+
+
+def export(
+    artifact: str | Path,
+    folder: str | Path,
+    *,
+    to: str,
+    base: str | Path | None = None,
+    on_progress: Callable[[str], None] = lambda doing: None,
+) -> Exported:
     """Writes an artifact's model in another format.
 
     Args:
         artifact: the artifact's folder; it is verified.
-        folder: a new or empty folder.
+        folder: a new or empty folder; what goes wrong leaves it empty.
         to: one of `FORMATS`.
-        base: the base model's folder, for a delta artifact.
+        base: the base model's folder, for a delta artifact; None: it is looked for, see `mvprune.load`.
+        on_progress: is told what is being done, in a few words.
 
     Raises:
-        ValueError: `to` is not one of `FORMATS`, or the folder is not empty.
-        ArtifactError: the artifact is not valid, or the exported model does not compute what torch does.
+        ValueError: `to` is not one of `FORMATS`.
+        ArtifactError: the folder is not empty or cannot be written, the artifact is not valid, or the exported model
+            does not compute what torch does.
         MissingExtra: a package is missing; the text says how to install it.
     """
     if to not in FORMATS:
         raise ValueError(f"to: {to!r} given; one of {', '.join(FORMATS)} is allowed")
     artifact, folder = Path(artifact), Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"folder: {folder} is not a new or empty folder")
+        raise ArtifactError(f"{folder} is not a new or empty folder")
+    writer = _writer(to)
+    on_progress("verifying the artifact")
     manifest = verify(artifact)
     try:
-        write: Callable[[Path, Path, Path | None], None] = import_module(f"mvprune.export.{to}").write
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".exporting-", dir=folder) as scratch:
+            staged = Path(scratch)
+            difference = writer.write(artifact, staged, base, on_progress)
+            if to != "csr":
+                _copy_tokenizer(manifest, artifact, staged)
+            files = {path.relative_to(staged).as_posix(): path for path in staged.rglob("*") if path.is_file()}
+            sizes = {name: path.stat().st_size for name, path in sorted(files.items())}
+            for path in list(staged.iterdir()):
+                path.rename(folder / path.name)
+    except OSError as error:
+        raise ArtifactError(f"{error.filename or folder}: {error.strerror or error}") from error
+    return Exported(folder, to, sizes, difference, None if difference is None else writer.TOLERANCE)
+
+
+def _writer(to: str) -> ModuleType:
+    """The module of a format: its ``write(artifact, folder, base, on_progress)`` returns how far off the outputs are,
+    None where nothing is computed."""
+    try:
+        return import_module(f"mvprune.export.{to}")
     except ModuleNotFoundError as error:
         raise MissingExtra(f"export to {to} needs the package {error.name}: pip install 'mvprune[export]'") from error
-    folder.mkdir(parents=True, exist_ok=True)
-    write(artifact, folder, None if base is None else Path(base))
+
+
+def _copy_tokenizer(manifest: Manifest, artifact: Path, folder: Path) -> None:
     for file in manifest.files:
         target = folder / file.path
-        if to != "csr" and file.path not in (WEIGHTS_FILE, CARD_FILE) and not target.exists():  # the tokenizer's
+        if file.path not in _ABOUT_THE_ARTIFACT and not target.exists():  # the configuration is there already
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(artifact / file.path, target)

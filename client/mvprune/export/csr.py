@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
-from mvprune.artifact.base import Base
+from mvprune.artifact.base import open_base
+from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.manifest import WEIGHTS_FILE, read_manifest
 from mvprune.artifact.weights import open_header, stream_weights
 
 
-def write(artifact: Path, folder: Path, base: Path | None) -> None:
-    """One ``NAME.npz`` in fp32 for every pruned weight, which scipy.sparse.load_npz reads; rows are the first axis."""
-    weights = artifact / WEIGHTS_FILE
-    aliases = open_header(weights).aliases
-    pruned = {aliases.get(layer.name, layer.name) for layer in read_manifest(artifact).layers}
-    for name, array in stream_weights(weights, None if base is None else Base(base)):
+def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Callable[[str], None]) -> None:
+    """One ``NAME.npz`` in fp32 for every pruned weight, which scipy.sparse.load_npz reads; rows are the first axis.
+
+    Raises:
+        ArtifactError: a pruned weight is no matrix, or not in the weights file.
+    """
+    manifest, weights = read_manifest(artifact), artifact / WEIGHTS_FILE
+    header = open_header(weights)
+    pruned = {header.aliases.get(layer.name, layer.name) for layer in manifest.layers}
+    on_progress(f"writing {len(pruned)} matrices")
+    written = 0
+    for name, array in stream_weights(weights, open_base(header, manifest.model, base)):
         if name in pruned:
-            matrix = sparse.csr_matrix(array.reshape(len(array), -1).astype(np.float32))
-            sparse.save_npz(folder / f"{name}.npz", matrix)
+            if array.ndim != 2 or array.dtype.kind != "f":
+                raise ArtifactError(f"{WEIGHTS_FILE}: tensor {name!r} is pruned, but no matrix of floats")
+            written += 1
+            sparse.save_npz(folder / f"{name}.npz", sparse.csr_matrix(array.astype(np.float32)))
+    if written != len(pruned):
+        raise ArtifactError(f"{WEIGHTS_FILE}: {len(pruned) - written} pruned weights of the manifest are not in it")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +20,45 @@ from mvprune.artifact.model import CONFIG_FILE, load
 ONNX_FILE = "model.onnx"
 
 _SHAPES = ((2, 8), (1, 5), (3, 16))  # examples × tokens: of the export, then of further checks
-_TOLERANCE = 1e-4
+TOLERANCE = 1e-4
+"""How far an output may be off torch's, as a fraction of the largest."""
 
 
-def write(artifact: Path, folder: Path, base: Path | None) -> None:
+def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Callable[[str], None]) -> float:
     """model.onnx: fp32, any number of examples and tokens; inputs and outputs have the names that transformers gives.
 
+    Returns:
+        How far its outputs are off torch's: see `check`.
+
     Raises:
-        ArtifactError: onnxruntime computes something else than torch, by more than 1e-4 of the largest output.
+        ArtifactError: by more than `TOLERANCE`.
     """
+    on_progress("loading the model")
     model: Any = load(artifact, base)
     model.config.return_dict = True
     names = _inputs(model)
     example = _example(model, names, *_SHAPES[0])
     with torch.no_grad():
         outputs = list(model(**example).keys())
-    wrapped = _Tuples(model, names)
+    on_progress("tracing the model")
     sizes = {0: torch.export.Dim("examples"), 1: torch.export.Dim("tokens", max=_longest(model))}
-    torch.onnx.export(
-        wrapped,
-        tuple(example.values()),
-        folder / ONNX_FILE,
-        input_names=names,
-        output_names=outputs,
-        dynamic_shapes=(tuple(sizes for _ in names),),
-        dynamo=True,
-        external_data=False,
-        verbose=False,
-    )
+    with warnings.catch_warnings():  # of torch's exporter, about itself, like its log
+        warnings.simplefilter("ignore")
+        logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
+        torch.onnx.export(
+            _Tuples(model, names),
+            tuple(example.values()),
+            folder / ONNX_FILE,
+            input_names=names,
+            output_names=outputs,
+            dynamic_shapes=(tuple(sizes for _ in names),),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
     (folder / CONFIG_FILE).write_text(json.dumps(_plain_config(model), indent=2) + "\n")
-    check(model, folder / ONNX_FILE, names)
+    on_progress("checking it with onnxruntime")
+    return check(model, folder / ONNX_FILE, names)
 
 
 class _Tuples(torch.nn.Module):
@@ -84,12 +96,16 @@ def _plain_config(model: Any) -> dict[str, Any]:
     return config
 
 
-def check(model: Any, path: Path, names: list[str]) -> None:
+def check(model: Any, path: Path, names: list[str]) -> float:
     """Compares an ONNX file with the model on inputs of several shapes.
 
+    Returns:
+        The largest difference of an output, as a fraction of the largest output (of 1 if that is smaller).
+
     Raises:
-        ArtifactError: an output differs.
+        ArtifactError: it is more than `TOLERANCE`.
     """
+    largest = 0.0
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for examples, tokens in _SHAPES:
         example = _example(model, names, examples, tokens)
@@ -99,5 +115,7 @@ def check(model: Any, path: Path, names: list[str]) -> None:
         for name, output in zip(expected.keys(), found, strict=True):
             wanted = expected[name].numpy()
             off = float(np.abs(output - wanted).max() / max(np.abs(wanted).max(), 1.0))
-            if not off <= _TOLERANCE:
+            if not off <= TOLERANCE:
                 raise ArtifactError(f"{path.name}: {name} differs from torch's by {off:.1e} of its size")
+            largest = max(largest, off)
+    return largest

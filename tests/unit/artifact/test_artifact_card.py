@@ -1,37 +1,95 @@
-"""The model card says what the manifest says."""
+"""The model card says what the manifest says, and the hub can read its front matter."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
 
 from mvprune.artifact import ModelSource, ResultInfo
-from mvprune.artifact.card import model_card
+from mvprune.artifact.card import method_name, model_card
+
+
+def front_matter(card: str) -> Any:
+    """As the hub's own library reads it."""
+    return ModelCard(card).data
 
 
 def test_what_the_card_says(result: ResultInfo) -> None:
     counts = dataclasses.replace(result.accounting, sparse_bytes=80)
     info = dataclasses.replace(result, accounting=counts, spec={"method": {"movement": {}}})
-    card = model_card(info, "BertForSequenceClassification", delta=False)
-    assert card.startswith('---\nlibrary_name: "transformers"\nbase_model: "tiny"\ndatasets: ["sst2"]\n')
+    card = model_card(info, "BertForSequenceClassification")
+    assert card.startswith('---\nlibrary_name: "transformers"\n')
     assert "# `tiny` for `sst2`, 25.0% of its weights" in card
     assert "8 of 32 prunable weights are left, and 70 of 100 parameters in all" in card
     assert "| data | `sst2`: 256 rows to train on, 64 to evaluate on |" in card
     assert "| method | `movement` |" in card
-    assert "| bytes | 80 (dense in fp32: 400, 5.0 times smaller) |" in card
+    assert "| bytes | 80 as an artifact (dense in fp32: 400, 5.0 times smaller) |" in card
     assert "| `accuracy` | 0.7500 | 0.8125 | -0.0625 |" in card
     assert 'mvprune.load("path/of/this/folder")' in card
     assert "BertForSequenceClassification.from_pretrained" in card
 
 
+def test_what_the_hub_reads(result: ResultInfo) -> None:
+    data = front_matter(model_card(result, "BertForSequenceClassification"))
+    assert data.base_model == "tiny"
+    assert data.library_name == "transformers"
+    assert data.pipeline_tag == "text-classification"
+    assert data.datasets == ["nyu-mll/glue"]
+    assert data.metrics == ["accuracy"]
+    assert data.tags == ["mvprune", "pruning", "sparse"]
+    (found,) = data.eval_results
+    assert (found.metric_type, found.metric_value) == ("accuracy", 0.75)
+    assert (found.task_type, found.dataset_name, found.dataset_type) == ("text-classification", "sst2", "nyu-mll/glue")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "expected"), [({"train": "mine.tsv"}, None), ({"hub_id": "org/reviews"}, ["org/reviews"])]
+)
+def test_the_data_of_a_job(result: ResultInfo, dataset: dict[str, str], expected: list[str] | None) -> None:
+    info = dataclasses.replace(result, spec={"task": "sst2", "dataset": dataset})
+    data = front_matter(model_card(info, "BertModel"))
+    assert data.datasets == expected
+    assert data.eval_results[0].dataset_type == (expected or ["custom"])[0]
+
+
+def test_a_folder_is_no_base_model_of_the_hub(result: ResultInfo) -> None:
+    info = dataclasses.replace(result, model=ModelSource("/models/mine", "", "0" * 64))
+    data = front_matter(model_card(info, "BertModel"))
+    assert data.base_model is None
+    assert data.model_name == "mine"
+
+
 def test_a_delta_needs_its_base(result: ResultInfo) -> None:
-    card = model_card(result, "BertModel", delta=True)
+    card = model_card(result, "BertModel", "delta")
     assert 'mvprune.load("path/of/this/folder", "path/of/the/base/model")' in card
     assert "from_pretrained" not in card
 
 
+def test_a_plain_folder_needs_nothing_of_ours(result: ResultInfo) -> None:
+    card = model_card(result, "BertModel", "dense")
+    assert 'BertModel.from_pretrained("path/of/this/folder")' in card
+    assert "import mvprune" not in card
+    assert "manifest.json" not in card
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ({"method": {"my_method": {}}}, "my_method"),
+        ({"task": "sst2", "soft_movement": {}}, "soft_movement"),
+        ({"task": "sst2"}, ""),
+    ],
+)
+def test_the_name_of_the_method(result: ResultInfo, spec: dict[str, Any], name: str) -> None:
+    assert method_name(dataclasses.replace(result, spec=spec)) == name
+
+
 def test_a_name_from_outside_is_no_markdown(result: ResultInfo) -> None:
-    name = 'x`\n# [click](http://y) | "---'
-    card = model_card(dataclasses.replace(result, model=ModelSource(name, "", "0" * 64)), "BertModel", delta=False)
+    name = 'x`\n# [click](http://y) | "---\x85\U0001f600'
+    card = model_card(dataclasses.replace(result, model=ModelSource(name, "", "0" * 64)), "BertModel")
     assert "\n# [click]" not in card
-    assert 'base_model: "x`\\n# [click](http://y) | \\"---"\n' in card
-    assert "| base model | `x' # [click](http://y) / \"---` |" in card
+    assert "| base model | `x' # [click](http://y) / \"--- \U0001f600` |" in card
+    assert front_matter(card).model_name == 'y) | "--- \U0001f600'

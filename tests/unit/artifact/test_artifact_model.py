@@ -177,7 +177,7 @@ def test_a_delta_artifact_holds_what_changed(save: Callable[..., Path], base: Pa
     assert entries == {*names, "classifier.weight", "classifier.bias"}
     assert identical(load(folder, base), model)
     with pytest.raises(ArtifactError, match="tensors are the base model's: its folder is needed"):
-        load(folder)
+        read_weights(folder / WEIGHTS_FILE)
 
 
 def test_a_delta_artifact_takes_no_other_base(save: Callable[..., Path], base: Path, tmp_path: Path) -> None:
@@ -249,7 +249,9 @@ def test_what_is_written(saved: Path) -> None:
     assert sorted(path.name for path in saved.iterdir()) == [
         "README.md",
         "config.json",
+        "history.json",
         MANIFEST_FILE,
+        "report.html",
         "templates",
         "vocab.txt",
         WEIGHTS_FILE,
@@ -257,6 +259,8 @@ def test_what_is_written(saved: Path) -> None:
     assert {file.path: file.media_type for file in manifest.files} == {
         "README.md": "text/markdown",
         "config.json": "application/json",
+        "history.json": "application/json",
+        "report.html": "text/html",
         "templates/chat.jinja": "text/plain",
         "vocab.txt": "text/plain",
         WEIGHTS_FILE: "application/octet-stream",

@@ -1,0 +1,143 @@
+"""history.json: how a run went, in few enough numbers: curves, evaluations, distributions of weights and scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.files import open_file
+from mvprune.artifact.strictjson import InvalidJson, parse_json
+from mvprune.artifact.typed import decode
+
+HISTORY_FILE = "history.json"
+MAX_POINTS = 500
+"""Of a curve, however long the run was."""
+
+_MAX_HISTORY = 4 << 20
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The metrics of a model after `step` steps, by their plain names."""
+
+    step: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of training, "dense" or "pruning".
+
+    Attributes:
+        name: of the phase.
+        total_steps: that it was to take; patience may have ended it sooner.
+        steps: where the curves have points, ascending, at most `MAX_POINTS`.
+        loss: mean loss of the steps since the last point.
+        density: fraction of the prunable weights that is kept after the step.
+        evaluations: in the order of their steps, at most `MAX_POINTS`; the last is that of the result.
+    """
+
+    name: str
+    total_steps: int
+    steps: tuple[int, ...]
+    loss: tuple[float, ...]
+    density: tuple[float, ...]
+    evaluations: tuple[Evaluated, ...]
+
+    def __post_init__(self) -> None:
+        points = {len(self.steps), len(self.loss), len(self.density)}
+        if len(points) > 1 or max(*points, len(self.evaluations)) > MAX_POINTS:
+            raise ArtifactError(f"steps, loss and density are to be of one length, and at most {MAX_POINTS}")
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of numbers in bins of one width from `low` to `high`; the outer bins hold what lies beyond, too.
+
+    Attributes:
+        counts: by group, such as "kept"; all groups have as many bins.
+    """
+
+    low: float
+    high: float
+    counts: Mapping[str, tuple[int, ...]]
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high or len({len(bins) for bins in self.counts.values()}) > 1:
+            raise ArtifactError("low is to be less than high, and all groups of one length")
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Counts in two dimensions: `counts[group][y][x]`, over the bins of two histograms."""
+
+    x: str
+    y: str
+    counts: Mapping[str, tuple[tuple[int, ...], ...]]
+
+    def __post_init__(self) -> None:
+        widths = {len(row) for rows in self.counts.values() for row in rows}
+        if len(widths) > 1 or len({len(rows) for rows in self.counts.values()}) > 1:
+            raise ArtifactError("all groups are to be of one size")
+
+
+@dataclass(frozen=True)
+class History:
+    """How a run went.
+
+    Attributes:
+        phases: in their order. The dense one is there if there was a dense baseline, without points if the model was
+            fine-tuned before.
+        histograms: "weights", with the groups "original" (all prunable weights before training) and "kept"; "scores",
+            with "kept" and "pruned", where the method learns scores.
+        planes: "scores" over "weights" (as trained, those that are pruned too), with "kept" and "pruned".
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    phases: tuple[Phase, ...] = ()
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    planes: Mapping[str, Plane] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """JSON in one line, always the same for the same history."""
+        text = json.dumps(
+            {"version": self.VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+        return (text + "\n").encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> History:
+        """Reads what `to_json` wrote, and checks it.
+
+        Raises:
+            ArtifactError: names the field, what it holds and what is allowed.
+        """
+        try:
+            values: Any = parse_json(content)
+        except InvalidJson as error:
+            raise ArtifactError(f"{HISTORY_FILE}: {error}") from error
+        version = values.pop("version", None) if isinstance(values, dict) else None
+        if type(version) is not int or version != cls.VERSION:
+            raise ArtifactError(f"{HISTORY_FILE}: version is {version!r:.200}, this reader knows {cls.VERSION}")
+        return decode(cls, values, HISTORY_FILE)
+
+
+def read_history(directory: str | Path) -> History:
+    """The history in an artifact's folder; whether the file is the artifact's is for `verify` to say.
+
+    Raises:
+        ArtifactError: there is none, or it is not valid.
+    """
+    try:
+        with open_file(Path(directory) / HISTORY_FILE) as file:
+            content = file.read(_MAX_HISTORY + 1)
+    except OSError as error:
+        raise ArtifactError(f"{directory}: {HISTORY_FILE}: {error.strerror or error}") from error
+    if len(content) > _MAX_HISTORY:
+        raise ArtifactError(f"{HISTORY_FILE}: more than {_MAX_HISTORY} bytes")
+    return History.from_json(content)
