@@ -13,7 +13,8 @@ help: ## list the targets
 .PHONY: setup
 setup: $(STAMP) ## a venv with everything (.venv); seconds when nothing changed
 
-$(STAMP): pyproject.toml
+NATIVE := hatch_build.py $(wildcard client/mvprune/runtime/_native/*.[cph]*)
+$(STAMP): pyproject.toml $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
@@ -28,6 +29,10 @@ demo: setup ## submit a real job to a service of its own, watch it, download the
 test: lint types proto-check ## everything CI checks
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile
 
+.PHONY: sanitize
+sanitize: setup ## the native kernel's tests under the address and undefined-behaviour sanitizers
+	$(BIN)/pytest tests/unit/runtime/test_kernel_build.py -q -k sanitizers
+
 .PHONY: chaos
 chaos: setup ## kill, stop and cut off everything there is (minutes; ARGS='-k workers', MVPRUNE_CHAOS_ROUNDS=3)
 	$(BIN)/pytest tests/chaos -q $(ARGS)
@@ -37,11 +42,17 @@ bench: setup ## step time and artifact size beside their rivals (minutes; nothin
 	$(BIN)/python tests/perf/bench_step.py
 	$(BIN)/python tests/perf/bench_memory.py
 	$(BIN)/python tests/perf/bench_artifact.py
+	$(BIN)/python tests/perf/bench_cli.py
 	$(BIN)/python tests/perf/bench_control_plane.py
 
 .PHONY: bench-service
 bench-service: setup ## the control plane beside bare gRPC and SQLite (MVPRUNE_SOAK_SECONDS=600: memory in earnest)
 	$(BIN)/python tests/perf/bench_control_plane.py $(ARGS)
+
+.PHONY: bench-runtime
+bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVINO (ARGS='--json FILE'; nothing else should run)
+	$(BIN)/python tests/perf/bench_runtime.py $(ARGS)
+	$(BIN)/python tests/perf/bench_serving.py
 
 .PHONY: results
 results: setup ## the quality table on real models and data (many hours, in many sittings; ARGS=--quick: minutes)
@@ -65,6 +76,10 @@ format: setup ## rewrite the code in the house style
 .PHONY: proto
 proto: setup ## regenerate client/mvprune/v1 from proto/
 	scripts/gen_proto.sh
+
+.PHONY: docs
+docs: setup ## rewrite docs/api.md from the docstrings
+	$(BIN)/python scripts/api_reference.py
 
 .PHONY: proto-check
 proto-check: setup ## the committed generated code is what proto/ gives

@@ -1,0 +1,38 @@
+"""Sparse inference on the CPU: a pruned model that is faster, not only smaller.
+
+    model = mvprune.load(folder, runtime="sparse")     # an artifact
+    model = optimize(model)                            # or any pruned transformers model
+    print(measure(folder).ratio)                       # how much faster than dense on this machine
+
+How it works, and when it pays, is told in docs/runtime.md. Needs ``mvprune[runtime]``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mvprune.artifact.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from mvprune.runtime._measure import Latency, measure, model_bytes
+    from mvprune.runtime._optimize import backends, optimize
+
+__all__ = ["Latency", "backends", "measure", "model_bytes", "optimize"]
+
+_HOMES = {
+    "Latency": "mvprune.runtime._measure",
+    "backends": "mvprune.runtime._optimize",
+    "measure": "mvprune.runtime._measure",
+    "model_bytes": "mvprune.runtime._measure",
+    "optimize": "mvprune.runtime._optimize",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{name} needs the package {error.name}: pip install 'mvprune[runtime]'") from error

@@ -1,0 +1,161 @@
+"""Which way of computing a sparse layer is the fastest here: measured once on each machine, kept in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from mvprune.runtime import kernel
+from mvprune.runtime._linear import CsrLinear, KernelLinear, Matrix, SparseLinear
+from mvprune.runtime.kernel import Stored
+
+DENSITIES = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+"""What is measured; a layer takes what is fastest at the next of them, and is left dense above the last."""
+
+_SECONDS = 0.05  # of one measurement, at least
+_ROUNDS = 5
+
+
+class Choices:
+    """The fastest backend for a layer on this machine: "kernel", "csr" or "dense".
+
+    What was measured is kept in the user's cache; a file there that cannot be read or written is as good as none.
+
+    Args:
+        tokens: examples × length that a call is expected to have.
+        threads: of a call.
+        values: as the kernel stores the weights.
+    """
+
+    def __init__(self, tokens: int, threads: int, values: Stored) -> None:
+        self._tokens, self._threads, self._values = tokens, threads, values
+        self._path = _cache_folder() / "runtime.json"
+        isa = kernel.isa() or "no kernel"
+        versions = f"mvprune {version('mvprune')}, torch {torch.__version__}"
+        self._machine = f"{_processor()}, {isa}, {versions}, {threads} threads, {values}"
+        self._times: dict[str, dict[str, float]] = _read(self._path).get(self._machine, {})
+
+    def backend(self, shape: tuple[int, int], density: float) -> str:
+        """For a weight of (rows, columns) with that fraction of non-zeros."""
+        place = bisect_left(DENSITIES, density)
+        if place == len(DENSITIES) or not all(shape):
+            return "dense"
+        times = self.times(shape, DENSITIES[place])
+        return min(times, key=times.__getitem__)
+
+    def times(self, shape: tuple[int, int], density: float) -> dict[str, float]:
+        """Seconds of one call by backend; one that does not work here is absent."""
+        name = f"{shape[0]}x{shape[1]} {density} {self._tokens}"
+        if name not in self._times:
+            self._times[name] = self._measure(shape, density)
+            self._keep()
+        return self._times[name]
+
+    def _measure(self, shape: tuple[int, int], density: float) -> dict[str, float]:
+        source = np.random.default_rng(0)
+        weight = source.standard_normal(shape, np.float32)
+        weight *= source.random(shape, np.float32) < density
+        x = torch.from_numpy(source.standard_normal((self._tokens, shape[1]), np.float32))
+        before = torch.get_num_threads()
+        torch.set_num_threads(self._threads)
+        try:
+            with torch.inference_mode():
+                rivals = self._rivals(torch.from_numpy(weight), torch.zeros(shape[0]))
+                return fastest({name: partial(rival, x) for name, rival in rivals.items()}, _SECONDS)
+        finally:
+            torch.set_num_threads(before)
+
+    def _rivals(self, weight: Tensor, bias: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:
+        rivals: dict[str, Callable[[Tensor], Tensor]] = {"dense": lambda x: linear(x, weight, bias)}
+        for backend in ("kernel", "csr"):
+            try:
+                layer = sparse_layer(backend, weight.numpy(), bias, self._values, self._threads)
+                layer(torch.zeros(1, weight.shape[1]))
+                rivals[backend] = layer
+            except (RuntimeError, NotImplementedError):  # no kernel was built; torch was built without CSR products
+                continue
+        return rivals
+
+    def _keep(self) -> None:
+        """Adds what is known now to the file; of two processes that write at once the last one wins."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            content = _read(self._path)
+            content[self._machine] = content.get(self._machine, {}) | self._times
+            with tempfile.NamedTemporaryFile("w", dir=self._path.parent, prefix=".runtime-", delete=False) as file:
+                json.dump(content, file, indent=1, sort_keys=True)
+            Path(file.name).replace(self._path)
+        except OSError:
+            return  # measured again next time
+
+
+def sparse_layer(
+    backend: str, weight: Matrix, bias: Tensor | None, values: Stored, threads: int | None
+) -> SparseLinear:
+    """A layer on that backend.
+
+    Raises:
+        RuntimeError: it does not work here; the text says why.
+    """
+    if backend == "csr":
+        return CsrLinear(weight, bias, threads=threads)
+    if absent := kernel.load():
+        raise RuntimeError(absent)
+    return KernelLinear(weight, bias, values=values, threads=threads)
+
+
+def fastest(rivals: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
+    """The least seconds a call of each takes, called in turns: what else the machine does disturbs all of them alike.
+
+    Args:
+        rivals: by name.
+        seconds: for how long in all, at least; five rounds are made in any case.
+    """
+    best = dict.fromkeys(rivals, float("inf"))
+    turn, end = 0, time.perf_counter() + seconds
+    while turn < _ROUNDS or time.perf_counter() < end:
+        turn += 1
+        for name, rival in rivals.items():
+            start = time.perf_counter()
+            rival()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def _cache_folder() -> Path:
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # a user without a home, as in containers
+        cache = tempfile.gettempdir()
+    return Path(cache) / "mvprune"
+
+
+def _read(path: Path) -> dict[str, dict[str, dict[str, float]]]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    known = content if isinstance(content, dict) else {}
+    return {machine: times for machine, times in known.items() if isinstance(times, dict)}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

@@ -1,0 +1,98 @@
+"""Parts of a Transformer's block that the native kernel computes at once, whatever the architecture calls them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import activations
+
+from mvprune.runtime._linear import KernelLinear, address
+from mvprune.runtime.kernel import Activation
+
+
+class _FeedForwardNames(NamedTuple):
+    """Where a block keeps the two layers of its feed-forward part and what lies between them."""
+
+    up: str
+    activation: str
+    down: str
+
+
+_BERT = _FeedForwardNames("intermediate.dense", "intermediate.intermediate_act_fn", "output.dense")
+_COPIES_OF_BERT = ("Bert", "Camembert", "Deberta", "DebertaV2", "Electra", "MPNet", "Roberta", "XLMRoberta")
+_FEED_FORWARD = {
+    **{f"{name}Layer": _BERT for name in _COPIES_OF_BERT},
+    "AlbertLayer": _FeedForwardNames("ffn", "activation", "ffn_output"),
+    "FFN": _FeedForwardNames("lin1", "activation", "lin2"),  # DistilBERT
+}
+_RESIDUAL = {f"{name}{part}" for name in _COPIES_OF_BERT for part in ("SelfOutput", "Output")}
+_ACTIVATIONS: dict[type[nn.Module], Activation] = {
+    activations.GELUActivation: "gelu",
+    activations.NewGELUActivation: "gelu_tanh",
+    activations.GELUTanh: "gelu_tanh",
+    nn.ReLU: "relu",
+}
+
+
+class FeedForward(nn.Module):
+    """down(activation(up(x))) + residual, in one call of the kernel."""
+
+    def __init__(self, up: KernelLinear, down: KernelLinear, activation: Activation) -> None:
+        super().__init__()
+        self.up, self.down, self.activation = up, down, activation
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Both (…, hidden)."""
+        rows = self.up.rows_of(x)
+        y = torch.empty(len(rows), self.down.out_features)
+        added = None if residual is None else residual.reshape(y.shape).contiguous()
+        self.up.packed.feed_forward(
+            self.down.packed,
+            rows.data_ptr(),
+            y.data_ptr(),
+            len(rows),
+            bias=address(self.up.bias),
+            down_bias=address(self.down.bias),
+            activation=self.activation,
+            residual=address(added),
+            threads=self.up.threads,
+        )
+        return y.view(*x.shape[:-1], self.down.out_features)
+
+
+class ResidualNorm(nn.Module):
+    """What ends the attention and the feed-forward part of a BERT block: norm(dense(x) + residual)."""
+
+    def __init__(self, dense: KernelLinear | FeedForward, norm: nn.Module) -> None:
+        super().__init__()
+        self.dense, self.norm = dense, norm
+
+    def forward(self, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
+        """Both (examples, tokens, hidden)."""
+        y: Tensor = self.norm(self.dense(hidden_states, residual=input_tensor))
+        return y
+
+
+def fuse(model: nn.Module) -> None:
+    """Joins, in place, what the kernel can compute at once; blocks of unknown architectures are left as they are."""
+    for module in list(model.modules()):
+        name = type(module).__name__
+        if name in _FEED_FORWARD:
+            _fuse_feed_forward(module, _FEED_FORWARD[name])
+    for path, module in list(model.named_modules()):
+        if type(module).__name__ in _RESIDUAL:
+            dense, norm = module.get_submodule("dense"), module.get_submodule("LayerNorm")
+            if isinstance(dense, KernelLinear | FeedForward):
+                model.set_submodule(path, ResidualNorm(dense, norm))
+
+
+def _fuse_feed_forward(block: nn.Module, names: _FeedForwardNames) -> None:
+    """The first two parts hand their input on, the last one computes all."""
+    up, between, down = (block.get_submodule(name) for name in names)
+    activation = _ACTIVATIONS.get(type(between))
+    if isinstance(up, KernelLinear) and isinstance(down, KernelLinear) and activation is not None:
+        block.set_submodule(names.up, nn.Identity())
+        block.set_submodule(names.activation, nn.Identity())
+        block.set_submodule(names.down, FeedForward(up, down, activation))

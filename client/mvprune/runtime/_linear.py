@@ -1,0 +1,159 @@
+"""Linear layers for inference that compute from the non-zeros of their weight."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from mvprune.runtime.kernel import Activation, Packed, Stored
+
+Matrix = npt.NDArray[np.float32]
+
+REFUSED = "a sparse model is for inference alone: load the artifact with mvprune.load(folder) "
+
+
+class SparseLinear(nn.Module):
+    """y = x Wᵀ + b with a sparse W: float32 in and out, any leading dimensions, on the CPU, without gradients.
+
+    Immutable, so that any number of threads may call it; can be pickled and copied. The weight is held compressed only:
+    a state dict is refused.
+
+    Attributes:
+        weight: has the shape and the dtype, and no data (some models look at the dtype).
+        bias: (out_features,), the tensor of the layer that was replaced.
+        nbytes: of the compressed weight.
+    """
+
+    backend: ClassVar[str]
+    nbytes: int
+
+    def __init__(self, shape: tuple[int, int], bias: Tensor | None, threads: int | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = shape
+        self.bias = None if bias is None else bias.detach()
+        self.weight = torch.empty(shape, device="meta")
+        self._threads = threads
+        self.eval()
+
+    @property
+    def threads(self) -> int:
+        """As it was asked for, else as many as torch uses."""
+        return self._threads or torch.get_num_threads()
+
+    def rows_of(self, x: Tensor) -> Tensor:
+        """The input as a contiguous matrix, (tokens, in_features).
+
+        Raises:
+            RuntimeError: x is not what the layer computes on, or wants a gradient.
+        """
+        if x.dtype != torch.float32 or x.device.type != "cpu":
+            raise RuntimeError(f"a sparse layer computes in float32 on the CPU, not in {x.dtype} on {x.device}")
+        if x.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(REFUSED + "for gradients, or call this one inside torch.inference_mode()")
+        if x.shape[-1] != self.in_features:
+            raise RuntimeError(f"a sparse layer of {self.in_features} inputs was given {x.shape[-1]}")
+        return x.reshape(math.prod(x.shape[:-1]), self.in_features).contiguous()
+
+    def extra_repr(self) -> str:
+        """As `nn.Linear` shows itself, and the backend."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, backend={self.backend}"
+
+    def train(self, mode: bool = True) -> SparseLinear:
+        """Evaluation mode only.
+
+        Raises:
+            RuntimeError: training mode was asked for.
+        """
+        if mode:
+            raise RuntimeError(REFUSED + "for training")
+        return super().train(False)
+
+    def _save_to_state_dict(self, *_: Any, **__: Any) -> NoReturn:
+        raise RuntimeError(REFUSED + "for a state dict; the artifact's folder is what to keep")
+
+    def _load_from_state_dict(self, *_: Any, **__: Any) -> NoReturn:
+        raise RuntimeError(REFUSED + "and load the state dict into that one")
+
+
+class KernelLinear(SparseLinear):
+    """On the native kernel, which can also apply an activation and add a residual."""
+
+    backend = "kernel"
+
+    def __init__(
+        self, weight: Matrix, bias: Tensor | None, *, values: Stored = "fp32", threads: int | None = None
+    ) -> None:
+        super().__init__((weight.shape[0], weight.shape[1]), bias, threads)
+        self.packed = Packed.pack(weight, values=values)
+        self.nbytes = self.packed.nbytes
+
+    def forward(self, x: Tensor, residual: Tensor | None = None, activation: Activation = "none") -> Tensor:
+        """activation(x Wᵀ + b) + residual.
+
+        Args:
+            x: (…, in_features).
+            residual: (…, out_features).
+            activation: which.
+        """
+        rows = self.rows_of(x)
+        y = torch.empty(len(rows), self.out_features)
+        added = None if residual is None else residual.reshape(y.shape).contiguous()
+        self.packed.linear(
+            rows.data_ptr(),
+            y.data_ptr(),
+            len(rows),
+            bias=address(self.bias),
+            activation=activation,
+            residual=address(added),
+            threads=self.threads,
+        )
+        return y.view(*x.shape[:-1], self.out_features)
+
+
+class CsrLinear(SparseLinear):
+    """On torch's CSR product, `W @ xᵀ`: the other way round it is slower than a dense product.
+
+    Raises:
+        RuntimeError: this build of torch has no such product.
+    """
+
+    backend = "csr"
+
+    def __init__(self, weight: Matrix, bias: Tensor | None, *, threads: int | None = None) -> None:
+        super().__init__((weight.shape[0], weight.shape[1]), bias, threads)
+        starts = np.concatenate([[0], np.count_nonzero(weight, axis=1).cumsum()]).astype(np.int32)
+        columns = np.nonzero(weight)[1].astype(np.int32)  # int32: what MKL's product takes
+        parts = (starts, columns, weight[weight != 0].astype(np.float32))
+        self.nbytes = sum(part.nbytes for part in parts)
+        self._parts = [torch.from_numpy(part) for part in parts]
+        self._matrix = self._csr()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x Wᵀ + b for x of (…, in_features)."""
+        y = (self._matrix @ self.rows_of(x).t()).t()
+        y = y.contiguous() if self.bias is None else torch.add(y, self.bias).contiguous()
+        return y.view(*x.shape[:-1], self.out_features)
+
+    def __getstate__(self) -> dict[str, Any]:  # torch cannot copy a CSR tensor
+        return {name: value for name, value in self.__dict__.items() if name != "_matrix"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._matrix = self._csr()
+
+    def _csr(self) -> Tensor:
+        starts, columns, values = self._parts
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+            return torch.sparse_csr_tensor(starts, columns, values, size=self.weight.shape, check_invariants=False)
+
+
+def address(tensor: Tensor | None) -> int:
+    """Of the data, as the kernel takes it: 0 for none."""
+    return 0 if tensor is None else tensor.data_ptr()

@@ -1,0 +1,126 @@
+"""How fast an artifact runs on this machine, sparse against dense."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mvprune.artifact import load
+from mvprune.runtime import kernel
+from mvprune.runtime._choice import fastest
+from mvprune.runtime._linear import SparseLinear
+from mvprune.runtime._optimize import backends, optimize
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds of one call of a model, the least of many, and what they were measured on.
+
+    Attributes:
+        dense_seconds: of the pruned model as torch computes it, in fp32.
+        sparse_seconds: of the same model in the sparse runtime.
+        ratio: dense_seconds / sparse_seconds.
+        batch: examples of a call.
+        tokens: of an example.
+        threads: of a call.
+        isa: instructions that the native kernel uses, "" where it does not work.
+        layers: linear layers by what computes them: kernel, csr, dense.
+        dense_bytes: of all parameters and buffers.
+        sparse_bytes: the same for the sparse model, compressed weights included.
+    """
+
+    dense_seconds: float
+    sparse_seconds: float
+    ratio: float
+    batch: int
+    tokens: int
+    threads: int
+    isa: str
+    layers: Mapping[str, int]
+    dense_bytes: int
+    sparse_bytes: int
+
+
+def measure(
+    directory: str | Path,
+    *,
+    batch: int = 1,
+    tokens: int = 128,
+    threads: int = 1,
+    seconds: float = 3.0,
+    base: str | Path | None = None,
+) -> Latency:
+    """Times an artifact, dense and sparse in turns, on random tokens.
+
+    Args:
+        directory: the artifact.
+        batch: examples of a call.
+        tokens: of an example.
+        threads: that torch and the kernel may use.
+        seconds: for how long, at least; five rounds are made in any case.
+        base: the folder of the base model, for a delta artifact.
+
+    Raises:
+        ArtifactError: the artifact is not valid.
+        ValueError: a number is less than 1, or the model takes fewer tokens.
+    """
+    for name, value in (("batch", batch), ("tokens", tokens), ("threads", threads)):
+        if value < 1:
+            raise ValueError(f"{name}: {value} was given, at least 1 is needed")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        dense = load(directory, base)
+        inputs = _example(dense, batch, tokens)
+        sparse = optimize(load(directory, base), tokens=batch * tokens, threads=threads)
+        with torch.inference_mode():
+            best = fastest({"dense": lambda: dense(**inputs), "sparse": lambda: sparse(**inputs)}, seconds)
+    finally:
+        torch.set_num_threads(before)
+    return Latency(
+        dense_seconds=best["dense"],
+        sparse_seconds=best["sparse"],
+        ratio=best["dense"] / best["sparse"],
+        batch=batch,
+        tokens=tokens,
+        threads=threads,
+        isa=kernel.isa(),
+        layers=backends(sparse),
+        dense_bytes=model_bytes(dense),
+        sparse_bytes=model_bytes(sparse),
+    )
+
+
+def model_bytes(model: nn.Module) -> int:
+    """Of parameters, buffers and compressed weights in memory, each tensor once."""
+    tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    for module in model.modules():
+        if isinstance(module, SparseLinear):
+            size += module.nbytes + (0 if module.bias is None else module.bias.nbytes)
+    return size
+
+
+def _example(model: Any, batch: int, tokens: int) -> dict[str, Tensor]:
+    """Random tokens, none of them padding.
+
+    Raises:
+        ValueError: they are too many for the model.
+    """
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, model.config.vocab_size, (batch, tokens), generator=generator)
+    made = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if model.config.is_encoder_decoder:
+        made["decoder_input_ids"] = ids
+    try:
+        with torch.inference_mode():
+            model(**made)
+    except (IndexError, RuntimeError) as error:  # what torch raises for a position that has no embedding
+        limit = getattr(model.config, "max_position_embeddings", "an unknown number")
+        raise ValueError(f"tokens: {tokens} were given, the model has positions for {limit}: {error}") from error
+    return made

@@ -1,0 +1,1 @@
+"""The C++ sources of the native kernel, and how they are built."""

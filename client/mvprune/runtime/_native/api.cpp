@@ -1,0 +1,135 @@
+// The library's functions for ctypes: no state but the threads, the scratch memory and the chosen instruction set.
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernel.h"
+#include "pool.h"
+
+namespace mvprune {
+namespace {
+
+bool supported(const Isa& isa) {
+#if defined(__x86_64__)
+  if (&isa == &kAvx512) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
+  }
+  if (&isa == &kAvx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+  return &isa == &kBaseline;
+}
+
+const Isa* const kIsas[] = {
+#if defined(__x86_64__)
+    &kAvx512,
+    &kAvx2,
+#endif
+    &kBaseline,
+};
+
+std::atomic<const Isa*> chosen{nullptr};
+
+// Aligned memory of one thread, kept between calls.
+class Scratch {
+ public:
+  ~Scratch() { std::free(memory_); }
+
+  float* take(int64_t floats) {
+    if (floats > size_) {
+      std::free(memory_);
+      size_ = 0;
+      const size_t bytes = (static_cast<size_t>(floats) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
+      memory_ = std::aligned_alloc(kAlignment, bytes);
+      if (!memory_) return nullptr;
+      size_ = floats;
+    }
+    return static_cast<float*>(memory_);
+  }
+
+ private:
+  static constexpr size_t kAlignment = 4096;
+  void* memory_ = nullptr;
+  int64_t size_ = 0;
+};
+
+thread_local Scratch scratch;
+
+// How x is cut: every block of tokens is whole vectors, as even as can be, and as many as there are threads if possible.
+struct Cut {
+  int64_t tokens, lanes, vectors, blocks;
+
+  Cut(const Isa& isa, int64_t tokens, int threads) : tokens(tokens), lanes(isa.lanes) {
+    vectors = (tokens + lanes - 1) / lanes;
+    blocks = std::max((vectors + isa.vectors - 1) / isa.vectors, std::min<int64_t>(threads, vectors));
+  }
+
+  Tokens block(int64_t i) const {
+    return {vectors * i / blocks * lanes, std::min(tokens, vectors * (i + 1) / blocks * lanes)};
+  }
+
+  int64_t widest() const { return (vectors + blocks - 1) / blocks; }
+};
+
+// One call: what its tasks need.
+struct Call {
+  const Isa& isa;
+  const Product& product;
+  const Product* up;  // null unless a feed-forward
+  const float* x;
+  Cut cut;
+  int64_t parts;
+  std::atomic<bool> out_of_memory{false};
+
+  void task(int64_t i) {
+    float* memory = scratch.take(isa.scratch(*product.matrix, up ? up->matrix : nullptr, cut.widest()));
+    if (!memory) {
+      out_of_memory = true;
+    } else if (up) {
+      isa.feed_forward(*up, product, x, cut.block(i), memory);
+    } else {
+      isa.linear(product, x, cut.block(i / parts), i % parts, parts, memory);
+    }
+  }
+
+  int run(int threads) {
+    if (cut.tokens > 0) {
+      parallel(cut.blocks * parts, threads, [](void* call, int64_t i) { static_cast<Call*>(call)->task(i); }, this);
+    }
+    return out_of_memory ? 1 : 0;
+  }
+};
+
+}  // namespace
+}  // namespace mvprune
+
+using namespace mvprune;
+
+#define MVPRUNE_EXPORT extern "C" __attribute__((visibility("default")))
+
+// Chooses the instruction set by name, or the best one by "". Returns its name; null if this machine has none such.
+MVPRUNE_EXPORT const char* mvprune_choose(const char* name) {
+  for (const Isa* isa : kIsas) {
+    if (supported(*isa) && (!*name || !std::strcmp(name, isa->name))) {
+      chosen = isa;
+      return isa->name;
+    }
+  }
+  return nullptr;
+}
+
+// y of x (tokens, columns). Returns 0, or 1 when there is no memory.
+MVPRUNE_EXPORT int mvprune_linear(const Product* product, const float* x, int64_t tokens, int32_t threads) {
+  const Isa& isa = *chosen.load();
+  const Cut cut(isa, tokens, threads);
+  // Where tokens are too few for the threads, rows are shared out too.
+  const int64_t parts = cut.blocks ? (threads + cut.blocks - 1) / cut.blocks : 1;
+  return Call{isa, *product, nullptr, x, cut, parts}.run(threads);
+}
+
+// down(activation(up(x))): the feed-forward block of a Transformer. Returns as above.
+MVPRUNE_EXPORT int mvprune_feed_forward(const Product* up, const Product* down, const float* x, int64_t tokens, int32_t threads) {
+  const Isa& isa = *chosen.load();
+  return Call{isa, *down, up, x, Cut(isa, tokens, threads), 1}.run(threads);
+}

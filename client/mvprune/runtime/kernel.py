@@ -1,0 +1,295 @@
+"""The native kernel: products of a sparse matrix and dense tokens, in C++, by ctypes (other Python threads run on).
+
+Knows numpy and addresses, not torch. ``load()`` says whether it works here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from mvprune.artifact.values import Values, encode_values, from_bfloat16
+
+Activation = Literal["none", "gelu", "gelu_tanh", "relu"]
+Stored = Literal["fp32", "bf16", "int8"]
+
+_LIBRARY = Path(__file__).with_name("_native") / "libmvprune_kernel.so"
+_VARIABLE = "MVPRUNE_KERNEL"
+_ISAS = ("avx512", "avx2", "neon", "generic")
+_BAND = 256  # kBand of kernel.h
+_BLOCKS = (128, 256, 512, 1024)  # columns in a block; kWidestBlock of kernel.h is the last
+_RUN = 10  # non-zeros of a row in a block, on average, at least: fewer do not pay for loading the sums once more
+_KINDS = MappingProxyType({"fp32": (0, np.float32), "bf16": (1, np.uint16), "int8": (2, np.int8)})
+_ACTIVATIONS = MappingProxyType({"none": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3})
+
+
+class _Matrix(ctypes.Structure):
+    _fields_ = (
+        ("rows", ctypes.c_int64),
+        ("columns", ctypes.c_int64),
+        ("block", ctypes.c_int64),
+        ("starts", ctypes.c_void_p),
+        ("order", ctypes.c_void_p),
+        ("indices", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("kind", ctypes.c_int32),
+    )
+
+
+class _Product(ctypes.Structure):
+    _fields_ = (
+        ("matrix", ctypes.POINTER(_Matrix)),
+        ("bias", ctypes.c_void_p),
+        ("residual", ctypes.c_void_p),
+        ("y", ctypes.c_void_p),
+        ("activation", ctypes.c_int32),
+    )
+
+
+class _UnavailableError(RuntimeError):
+    """The kernel cannot be used here; the text says why."""
+
+
+@lru_cache(maxsize=1)
+def _library() -> tuple[ctypes.CDLL, str]:
+    """The library and the instruction set it uses."""
+    wanted = os.environ.get(_VARIABLE, "")
+    if wanted == "off":
+        raise _UnavailableError(f"switched off by {_VARIABLE}=off")
+    if wanted and wanted not in _ISAS:
+        raise _UnavailableError(f"{_VARIABLE}={wanted}: it is one of {', '.join(_ISAS)} or off")
+    if not _LIBRARY.is_file():
+        raise _UnavailableError("it was not built: the installation found no working C++ compiler")
+    try:
+        library = ctypes.CDLL(str(_LIBRARY))
+    except OSError as error:
+        raise _UnavailableError(f"it does not load: {error}") from None
+    library.mvprune_choose.argtypes = (ctypes.c_char_p,)
+    library.mvprune_choose.restype = ctypes.c_char_p
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.mvprune_linear.argtypes = (pointer, pointer, number, ctypes.c_int32)
+    library.mvprune_feed_forward.argtypes = (pointer, pointer, pointer, number, ctypes.c_int32)
+    chosen = library.mvprune_choose(wanted.encode())
+    if chosen is None:
+        raise _UnavailableError(f"{_VARIABLE}={wanted}: this machine has no {wanted}")
+    return library, chosen.decode()
+
+
+def load() -> str:
+    """Load the library. Returns "" where it works, else one line that says why not."""
+    try:
+        _library()
+    except _UnavailableError as reason:
+        return f"no native kernel: {reason}"
+    return ""
+
+
+def isa() -> str:
+    """The instruction set in use: "avx512", "avx2", "neon" or "generic"; "" where the kernel does not work."""
+    return "" if load() else _library()[1]
+
+
+class Packed:
+    """A sparse weight matrix, shape (out_features, in_features), as the kernel reads it. Immutable: threads share it.
+
+    The non-zeros lie by bands of 256 rows, within a band by blocks of columns (narrower in denser matrices), within these
+    by rows, the fullest first. Stored are their columns within the block as uint16, their values, where each row of
+    each block starts, and which row of the band it is.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        values: Stored,
+        starts: npt.NDArray[np.int64],
+        indices: npt.NDArray[np.uint16],
+        numbers: npt.NDArray[Any],
+        scales: npt.NDArray[np.float32] | None,
+        order: npt.NDArray[np.uint8],
+        block: int,
+    ) -> None:
+        """From its parts, checked. `pack` makes one from an array.
+
+        Raises:
+            ValueError: the parts do not make a matrix.
+        """
+        self.rows, self.columns = shape
+        self._values: Stored = values
+        kind, dtype = _KINDS[values]
+        self._starts = np.ascontiguousarray(starts, np.int64)
+        self._indices = np.ascontiguousarray(indices, np.uint16)
+        self._numbers = np.ascontiguousarray(numbers, dtype)
+        self._scales = None if scales is None else np.ascontiguousarray(scales, np.float32)
+        self._order = np.ascontiguousarray(order, np.uint8)
+        self._block = block
+        self._check()
+        self._matrix = _Matrix(
+            self.rows,
+            self.columns,
+            block,
+            self._starts.ctypes.data,
+            self._order.ctypes.data,
+            self._indices.ctypes.data,
+            self._numbers.ctypes.data,
+            None if self._scales is None else self._scales.ctypes.data,
+            kind,
+        )
+
+    @classmethod
+    def pack(cls, weight: npt.NDArray[np.float32], *, values: Stored = "fp32") -> Self:
+        """The non-zeros of an array, shape (out_features, in_features).
+
+        Args:
+            weight: finite unless stored as fp32.
+            values: how they are stored: as they are, rounded to bfloat16, or to int8 with one scale a row (exact for a
+                weight that an artifact holds so).
+
+        Raises:
+            ArtifactError: a value is not finite, or too large for `values`.
+        """
+        rows, columns = np.nonzero(weight)
+        height, width = weight.shape
+        counts = np.bincount(rows, minlength=height)
+        numbers, scales = encode_values(weight[rows, columns], counts, Values(values))
+        block = next((size for size in _BLOCKS if size * len(rows) >= _RUN * weight.size), _BLOCKS[-1])
+        blocks = _blocks(width, block)
+        run = rows * blocks + columns // block  # of a non-zero: what its row has in its block
+        sizes = np.bincount(run, minlength=height * blocks)
+        run_rows, run_blocks = np.divmod(np.arange(len(sizes)), blocks)
+        stored = np.lexsort((-sizes, run_blocks, run_rows // _BAND))
+        order = np.argsort(np.argsort(stored)[run], kind="stable")  # stable: columns go on rising
+        return cls(
+            (height, width),
+            values,
+            np.concatenate([[0], np.cumsum(sizes[stored])]),
+            (columns % block)[order].astype(np.uint16),
+            numbers[order],
+            None if scales is None else from_bfloat16(scales),
+            (run_rows[stored] % _BAND).astype(np.uint8),
+            block,
+        )
+
+    @property
+    def nonzeros(self) -> int:
+        """How many weights are stored."""
+        return len(self._indices)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return sum(
+            array.nbytes
+            for array in (self._starts, self._order, self._indices, self._numbers, self._scales)
+            if array is not None
+        )
+
+    def linear(
+        self,
+        x: int,
+        y: int,
+        tokens: int,
+        *,
+        bias: int = 0,
+        activation: Activation = "none",
+        residual: int = 0,
+        threads: int = 1,
+    ) -> None:
+        """y = activation(x Wᵀ + bias) + residual, on addresses of contiguous float32.
+
+        Args:
+            x: (tokens, in_features).
+            y: (tokens, out_features), written; must not overlap x, bias or residual.
+            tokens: of any number.
+            bias: (out_features,), or 0 for none.
+            activation: of the sum; "gelu" is the exact one, within 1e-6.
+            residual: (tokens, out_features), or 0 for none.
+            threads: at most, the caller's among them; they do not change the result.
+
+        Raises:
+            MemoryError: no memory for the transposed input.
+        """
+        product = self._product(bias, residual, y, activation)
+        _done(_library()[0].mvprune_linear(ctypes.byref(product), x, tokens, threads))
+
+    def feed_forward(
+        self,
+        down: Packed,
+        x: int,
+        y: int,
+        tokens: int,
+        *,
+        bias: int = 0,
+        down_bias: int = 0,
+        activation: Activation = "gelu",
+        residual: int = 0,
+        threads: int = 1,
+    ) -> None:
+        """y = activation(x Wᵀ + bias) Downᵀ + down_bias + residual: both products of a feed-forward block in one call.
+
+        What lies between them stays transposed and in cache. Addresses and errors as in `linear`; y and residual have
+        down's out_features.
+
+        Raises:
+            MemoryError: no memory for the transposed input and the inner values.
+            ValueError: down does not take what this gives.
+        """
+        if down.columns != self.rows:
+            raise ValueError(f"down takes {down.columns} features, not {self.rows}")
+        up = self._product(bias, 0, 0, activation)
+        second = down._product(down_bias, residual, y, "none")
+        _done(_library()[0].mvprune_feed_forward(ctypes.byref(up), ctypes.byref(second), x, tokens, threads))
+
+    def __reduce__(self) -> tuple[type[Packed], tuple[Any, ...]]:
+        shape = (self.rows, self.columns)
+        parts = (self._starts, self._indices, self._numbers, self._scales, self._order, self._block)
+        return Packed, (shape, self._values, *parts)
+
+    def _product(self, bias: int, residual: int, y: int, activation: Activation) -> _Product:
+        return _Product(ctypes.pointer(self._matrix), bias, residual, y, _ACTIVATIONS[activation])
+
+    def _check(self) -> None:
+        """Checks what the kernel relies on: it reads only what lies within the arrays."""
+        if self._block not in _BLOCKS:
+            raise ValueError(f"blocks of {self._block} columns: they are of {', '.join(map(str, _BLOCKS))}")
+        runs = self.rows * _blocks(self.columns, self._block)
+        if min(self.rows, self.columns) < 0 or len(self._starts) != runs + 1:
+            raise ValueError(f"{len(self._starts)} starts do not fit the shape ({self.rows}, {self.columns})")
+        if self._starts[0] != 0 or self._starts[-1] != len(self._indices) or (np.diff(self._starts) < 0).any():
+            raise ValueError("the starts of the rows do not rise from 0 to the number of weights")
+        if len(self._numbers) != len(self._indices):
+            raise ValueError(f"there are {len(self._indices)} indices for {len(self._numbers)} weights")
+        if len(self._order) != runs:
+            raise ValueError(f"the order is of {len(self._order)} rows of blocks, not {runs}")
+        self._check_blocks()
+        scales = self.rows if self._values == "int8" else 0
+        if scales != (0 if self._scales is None else len(self._scales)):
+            raise ValueError(f"there are not {scales} scales, one for every row")
+
+    def _check_blocks(self) -> None:
+        first = 0
+        for top in range(0, self.rows, _BAND):
+            height = min(_BAND, self.rows - top)
+            for left in range(0, max(1, self.columns), self._block):
+                if not np.array_equal(np.sort(self._order[first : first + height]), np.arange(height)):
+                    raise ValueError("the order of a block does not have each row of its band once")
+                indices = self._indices[self._starts[first] : self._starts[first + height]]
+                if (indices >= min(self._block, self.columns - left)).any():
+                    raise ValueError("an index lies outside its block of columns")
+                first += height
+
+
+def _blocks(columns: int, block: int) -> int:
+    return max(1, -(-columns // block))
+
+
+def _done(status: int) -> None:
+    if status:
+        raise MemoryError("no memory for the kernel's transposed input")

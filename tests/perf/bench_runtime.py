@@ -1,0 +1,202 @@
+"""The sparse runtime beside what else runs a BERT on a CPU: BERT-base's shape, batch 1, random weights.
+
+Run: make bench-runtime. All that is compared runs in one process, in turns, the least of N rounds; what counts are the
+ratios to torch's dense fp32. Memory is measured in processes of its own. Rivals are dense: their speed does not hang on
+the masks. Nothing else should run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pruned_bert import MASKS, pruned_bert, write_artifact
+from rich.console import Console
+from rich.table import Table
+from runtime_rivals import BUILDERS, Call, CannotRunHere, Rivals
+
+import mvprune
+from mvprune.runtime import backends, kernel, optimize
+
+DENSE = "torch fp32"
+DENSITIES = (0.03, 0.05, 0.1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One column of the table."""
+
+    tokens: int
+    threads: int
+    densities: tuple[float, ...] = DENSITIES
+
+    def __str__(self) -> str:
+        return f"{self.tokens} tokens, {self.threads} thread{'s' * (self.threads > 1)}"
+
+
+CASES = (Case(128, 1), Case(128, 2), Case(384, 1, DENSITIES[:1]))
+
+Seconds = dict[str, float]
+
+
+def main() -> None:
+    """Prints a line for each measurement, tables, and the same as Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[128, 384], help="leaves the other cases out")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="leaves the other cases out")
+    parser.add_argument("--rivals", nargs="*", choices=BUILDERS, default=list(BUILDERS))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="writes the figures too")
+    parser.add_argument("--memory-of", nargs=2, metavar=("RUNTIME", "FOLDER"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.memory_of:
+        print(json.dumps(memory_here(*args.memory_of)))
+        return
+    logging.disable(logging.WARNING)  # exporters tell much
+    absent: dict[str, str] = {}
+    found: dict[Case, Seconds] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for case in CASES:
+            if case.tokens in args.tokens and case.threads in args.threads:
+                found[case] = measured(case, [DENSE, *args.rivals], args.rounds, Path(scratch), absent)
+        memory = {runtime: memory_of(runtime, Path(scratch)) for runtime in ("dense", "sparse")}
+    show(found, memory, absent)
+    if args.json:
+        args.json.write_text(json.dumps(report(found, memory, absent), indent=2) + "\n")
+
+
+def measured(case: Case, rivals: list[str], rounds: int, folder: Path, absent: dict[str, str]) -> Seconds:
+    """The least seconds of each contender; adds to `absent` what cannot run here, with the reason."""
+    torch.set_num_threads(case.threads)
+    ids = torch.randint(1000, 30_000, (1, case.tokens), generator=torch.Generator().manual_seed(0))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    builder = Rivals(pruned_bert(DENSITIES[0], "random"), inputs, case.threads, folder)
+    calls: dict[str, Call] = {}
+    for name in dict.fromkeys(rivals):
+        say(f"{case}: building {name}")
+        try:
+            with contextlib.redirect_stdout(None):
+                calls[name] = builder.build(name)
+        except CannotRunHere as reason:
+            absent[name] = str(reason)
+    for density in case.densities:
+        for masks in MASKS:
+            name = f"**sparse, {density:.0%}**, {masks} masks"
+            model: Any = optimize(pruned_bert(density, masks), tokens=case.tokens)
+            say(f"{case}: {name}: {backends(model)}")
+            calls[name] = lambda model=model: model(**inputs)
+    if case == CASES[0]:
+        fallback = optimize(pruned_bert(DENSITIES[0], "uneven"), tokens=case.tokens, backend="csr")
+        calls["sparse, 3%, uneven masks, without the kernel"] = lambda: fallback(**inputs)
+    return in_turns(case, calls, rounds)
+
+
+def in_turns(case: Case, calls: dict[str, Call], rounds: int) -> Seconds:
+    """The least seconds of each call."""
+    best = dict.fromkeys(calls, float("inf"))
+    with torch.inference_mode():
+        for turn in range(rounds + 1):
+            for name, call in calls.items():
+                start = time.perf_counter()
+                call()
+                if turn:  # the first round warms up
+                    best[name] = min(best[name], time.perf_counter() - start)
+                time.sleep(0.002)  # until threads that spin for more work give up
+    for name, seconds in best.items():
+        say(f"{case}: {name}: {1000 * seconds:.1f} ms, {best[DENSE] / seconds:.2f}x")
+    return best
+
+
+def memory_of(runtime: str, scratch: Path) -> dict[str, int]:
+    """`memory_here` in a process of its own."""
+    folder = scratch / "artifact"
+    if not folder.exists():
+        write_artifact(folder, pruned_bert(DENSITIES[0], "uneven"))
+        optimize(pruned_bert(DENSITIES[0], "uneven"), threads=1)  # so that the process need not measure
+    command = [sys.executable, __file__, "--memory-of", runtime, str(folder)]
+    found = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    figures: dict[str, int] = json.loads(found.stdout)
+    say(f"memory of a {runtime} model: {figures['loaded'] / 1e6:.0f} MB, at the peak {figures['peak'] / 1e6:.0f} MB")
+    return figures
+
+
+def memory_here(runtime: Any, folder: str) -> dict[str, int]:
+    """Resident bytes of a loaded model after a call, and at the peak of loading, above those of Python and torch."""
+    small = {"input_ids": torch.ones(1, 128, dtype=torch.long)}
+    imported = resident("VmRSS")
+    model: Any = mvprune.load(folder, runtime=runtime)
+    with torch.inference_mode():
+        model(**small)
+    return {"loaded": resident("VmRSS") - imported, "peak": resident("VmHWM") - imported}
+
+
+def resident(field: str) -> int:
+    """Bytes of this process, as Linux counts them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+
+
+def show(found: dict[Case, Seconds], memory: dict[str, dict[str, int]], absent: dict[str, str]) -> None:
+    """A table for people, and the Markdown of docs/runtime.md."""
+    table = Table(title=f"milliseconds, and times as fast as {DENSE}; kernel: {kernel.load() or kernel.isa()}")
+    for title in ("", *map(str, found)):
+        table.add_column(title, justify="right" if title else "left")
+    rows = table_rows(found)
+    for row in rows:
+        table.add_row(*(cell.replace("**", "") for cell in row))
+    Console(width=140).print(table)
+    for name, reason in absent.items():
+        print(f"{name} cannot run here: {reason}")
+    print("\n| |", " | ".join(map(str, found)), "|\n|---|" + "---|" * len(found))
+    for row in rows:
+        print("|", " | ".join(row), "|")
+    print("\n| resident, less Python and torch | loaded | at the peak |\n|---|---|---|")
+    for runtime, figures in memory.items():
+        print(f"| {runtime} | {figures['loaded'] / 1e6:.0f} MB | {figures['peak'] / 1e6:.0f} MB |")
+
+
+def table_rows(found: dict[Case, Seconds]) -> list[list[str]]:
+    """One for each contender: its name, then a cell for each case."""
+    names = dict.fromkeys(name for seconds in found.values() for name in seconds)
+    return [[name, *(_cell(seconds, name) for seconds in found.values())] for name in names]
+
+
+def _cell(seconds: Seconds, name: str) -> str:
+    if name not in seconds:
+        return ""
+    return f"{1000 * seconds[name]:.1f} ms, {seconds[DENSE] / seconds[name]:.2f}x"
+
+
+def report(found: dict[Case, Seconds], memory: dict[str, dict[str, int]], absent: dict[str, str]) -> dict[str, Any]:
+    """All figures, as JSON has them."""
+    cases = [
+        {
+            "tokens": case.tokens,
+            "threads": case.threads,
+            "seconds": {n.replace("**", ""): s for n, s in seconds.items()},
+        }
+        for case, seconds in found.items()
+    ]
+    return {"kernel": kernel.load() or kernel.isa(), "cases": cases, "memory": memory, "absent": absent}
+
+
+def say(text: str) -> None:
+    """One line of progress."""
+    print(text.replace("**", ""), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""What the runtime's tests share: a cache of their own, and an artifact."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from tests.unit.runtime.pruned_models import SIZES, prune
+
+from mvprune.artifact import Accounting, DatasetSource, LayerCount, ModelSource, ResultInfo, round_values, save_model
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache folder of the test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "mvprune"
+
+
+class _NoTokenizer:
+    def save_pretrained(self, folder: Path) -> None:
+        (folder / "vocab.txt").write_text("[PAD]\n")
+
+
+@pytest.fixture(scope="session")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact with a pruned BERT."""
+    torch.manual_seed(0)
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES)).eval()
+    names = prune(model)
+    round_values(model, names)
+    layers = []
+    for name in names:
+        weight = model.get_parameter(name)
+        count = int(torch.count_nonzero(weight))
+        layers.append(LayerCount(name, tuple(weight.shape), count / weight.numel(), count))
+    kept = sum(layer.nonzero for layer in layers)
+    digest = hashlib.sha256(b"").hexdigest()
+    result = ResultInfo(
+        spec={"task": "sst2"},
+        model=ModelSource("tiny", "", digest),
+        dataset=DatasetSource("sst2", digest, 1, 1),
+        metrics={"eval/accuracy": 0.5},
+        primary_metric="accuracy",
+        accounting=Accounting(0.1, 0.1, 10**6, kept, 10**6, kept, 10**6, kept, 4 * 10**6),
+        layers=tuple(layers),
+        versions={},
+        seed=0,
+    )
+    folder = tmp_path_factory.mktemp("runtime") / "artifact"
+    save_model(folder, model, _NoTokenizer(), pruned=names, result=result)
+    return folder

@@ -1,0 +1,89 @@
+"""The choice of a backend: what was measured decides, and is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.runtime.pruned_models import pruned
+
+from mvprune.runtime import _choice, backends, optimize
+from mvprune.runtime._choice import Choices
+
+SHAPE = (96, 64)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """Measurements say that CSR is the fastest; what was measured is returned."""
+    calls: list[set[str]] = []
+
+    def fastest(rivals: Any, seconds: float) -> dict[str, float]:
+        calls.append(set(rivals))
+        return {name: {"csr": 1.0, "kernel": 2.0, "dense": 3.0}[name] for name in rivals}
+
+    monkeypatch.setattr(_choice, "fastest", fastest)
+    return calls
+
+
+def test_the_fastest_is_chosen_and_kept(cache: Path, fake: list[set[str]]) -> None:
+    assert Choices(128, 1, "fp32").backend(SHAPE, 0.04) == "csr"
+    assert Choices(128, 1, "fp32").backend(SHAPE, 0.05) == "csr"  # the same step, from the file
+    assert len(fake) == 1
+    assert fake[0] >= {"csr", "dense"}
+    Choices(128, 1, "fp32").backend(SHAPE, 0.051)
+    Choices(128, 1, "fp32").backend((64, 96), 0.05)
+    Choices(256, 1, "fp32").backend(SHAPE, 0.05)
+    Choices(128, 2, "fp32").backend(SHAPE, 0.05)
+    assert len(fake) == 5  # each differs in what may change the choice
+    assert list(cache.iterdir()) == [cache / "runtime.json"]
+    machines = json.loads((cache / "runtime.json").read_text())
+    assert sorted(machine.split(", ")[-2] for machine in machines) == ["1 threads", "2 threads"]
+
+
+def test_what_is_not_sparse_is_not_measured(fake: list[set[str]]) -> None:
+    assert Choices(128, 1, "fp32").backend(SHAPE, 0.51) == "dense"
+    assert Choices(128, 1, "fp32").backend((0, 8), 0.0) == "dense"
+    assert fake == []
+
+
+def test_a_slow_sparse_layer_stays_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_choice, "fastest", lambda rivals, _: {name: float(name != "dense") for name in rivals})
+    assert set(backends(optimize(pruned("Bert")))) == {"dense"}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"a": 3}', b"\xff"])
+def test_a_broken_file_is_measured_anew(cache: Path, fake: list[set[str]], content: bytes) -> None:
+    cache.mkdir(parents=True)
+    (cache / "runtime.json").write_bytes(content)
+    assert Choices(128, 1, "fp32").backend(SHAPE, 0.05) == "csr"
+    assert Choices(128, 1, "fp32").backend(SHAPE, 0.05) == "csr"
+    assert len(fake) == 1
+
+
+def test_without_a_cache_it_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: list[set[str]]) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert Choices(128, 1, "fp32").backend(SHAPE, 0.05) == "csr"
+
+
+def test_a_backend_that_does_not_work_is_left_out(monkeypatch: pytest.MonkeyPatch, fake: list[set[str]]) -> None:
+    monkeypatch.setattr(_choice.kernel, "load", lambda: "no native kernel: switched off")
+    monkeypatch.setattr(_choice.CsrLinear, "forward", _no_csr)
+    assert Choices(128, 1, "fp32").backend(SHAPE, 0.05) == "dense"
+    assert fake == [{"dense"}]
+
+
+def _no_csr(layer: object, x: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError("torch was built without MKL")
+
+
+def test_real_times_and_torchs_threads() -> None:
+    before = torch.get_num_threads()
+    times = Choices(16, before + 1, "fp32").times(SHAPE, 0.05)
+    assert torch.get_num_threads() == before
+    assert all(0 < seconds < 1 for seconds in times.values())
+    assert "dense" in times

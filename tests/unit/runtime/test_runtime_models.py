@@ -1,0 +1,148 @@
+"""Sparse models give what their dense twins give, whatever the architecture."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.runtime.pruned_models import ARCHITECTURES, BACKENDS, inputs, needs_kernel, pruned
+
+from mvprune.runtime import backends, optimize
+
+TOLERANCE = 1e-5  # of the largest logit, as docs/runtime.md says
+
+
+def logits(model: Any, **shape: int) -> torch.Tensor:
+    with torch.inference_mode():
+        found: torch.Tensor = model(**inputs(**shape)).logits
+    return found
+
+
+def off(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((found - wanted).abs().max() / wanted.abs().max())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_outputs_agree(architecture: str, backend: Any) -> None:
+    dense = pruned(architecture)
+    sparse = optimize(copy.deepcopy(dense), backend=backend)
+    assert backends(sparse)[backend] >= 6
+    for batch, tokens in ((3, 17), (1, 1), (2, 50)):
+        assert off(logits(sparse, batch=batch, tokens=tokens), logits(dense, batch=batch, tokens=tokens)) < TOLERANCE
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_with_random_masks(backend: Any) -> None:
+    dense = pruned("Bert", uneven=False)
+    assert off(logits(optimize(copy.deepcopy(dense), backend=backend)), logits(dense)) < TOLERANCE
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("architecture", "feed_forwards", "residuals"),
+    [("Bert", 2, 4), ("DebertaV2", 2, 4), ("MPNet", 2, 2), ("Albert", 1, 0), ("DistilBert", 2, 0), ("GPT2", 0, 0)],
+)
+def test_what_is_fused(architecture: str, feed_forwards: int, residuals: int) -> None:
+    kinds = [type(module).__name__ for module in optimize(pruned(architecture), backend="kernel").modules()]
+    assert (kinds.count("FeedForward"), kinds.count("ResidualNorm")) == (feed_forwards, residuals)
+
+
+@needs_kernel
+def test_an_activation_that_the_kernel_lacks_stays() -> None:
+    dense = pruned("Bert")
+    for layer in dense.bert.encoder.layer:
+        layer.intermediate.intermediate_act_fn = torch.nn.Tanh()
+    assert off(logits(optimize(copy.deepcopy(dense), backend="kernel")), logits(dense)) < TOLERANCE
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_copies_and_pickles_are_the_same(backend: Any) -> None:
+    sparse = optimize(pruned("Bert"), backend=backend)
+    wanted = logits(sparse)
+    assert torch.equal(logits(copy.deepcopy(sparse)), wanted)
+    assert torch.equal(logits(pickle.loads(pickle.dumps(sparse))), wanted)  # noqa: S301 (our own)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_threads_share_a_model(backend: Any) -> None:
+    sparse = optimize(pruned("Bert"), backend=backend)
+    shapes = [{"batch": 1 + number % 3, "tokens": 5 + number} for number in range(16)]
+    wanted = [logits(sparse, **shape) for shape in shapes]
+    with ThreadPoolExecutor(4) as pool:
+        for found, expected in zip(pool.map(lambda shape: logits(sparse, **shape), shapes), wanted, strict=True):
+            assert torch.equal(found, expected)
+
+
+@needs_kernel
+def test_the_number_of_threads_does_not_matter() -> None:
+    one, two = (optimize(pruned("Bert"), backend="kernel", threads=threads) for threads in (1, 2))
+    assert torch.equal(logits(one), logits(two))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_attentions_can_be_asked_for(backend: Any) -> None:
+    dense = pruned("Bert")
+    dense.set_attn_implementation("eager")
+    sparse = optimize(copy.deepcopy(dense), backend=backend)
+    with torch.inference_mode():
+        found, wanted = (model(**inputs(), output_attentions=True) for model in (sparse, dense))
+    for mine, theirs in zip(found.attentions, wanted.attentions, strict=True):
+        assert off(mine, theirs) < TOLERANCE
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_gradient_is_needed_or_given(backend: Any) -> None:
+    sparse = optimize(pruned("Bert"), backend=backend)
+    assert not sparse(**inputs()).logits.requires_grad
+    embedded = torch.zeros(1, 3, 48, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"for inference alone.*inference_mode"):
+        sparse(inputs_embeds=embedded)
+    with torch.no_grad():
+        sparse(inputs_embeds=embedded)
+
+
+def test_training_and_state_dicts_are_refused(tmp_path: Any) -> None:
+    sparse = optimize(pruned("Bert"), backend="csr")
+    state = pruned("Bert").state_dict()
+    with pytest.raises(RuntimeError, match=r"for inference alone.*for training"):
+        sparse.train()
+    with pytest.raises(RuntimeError, match="for a state dict"):
+        sparse.state_dict()
+    with pytest.raises(RuntimeError, match="for a state dict"):
+        sparse.save_pretrained(tmp_path)
+    with pytest.raises(RuntimeError, match="load the state dict"):
+        sparse.load_state_dict(state)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_other_dtypes_are_refused(backend: Any) -> None:
+    with pytest.raises(ValueError, match=r"model: bert\..* is torch.bfloat16 on cpu, expected float32"):
+        optimize(pruned("Bert").bfloat16())
+    sparse = optimize(pruned("Bert"), backend=backend)
+    with pytest.raises(RuntimeError, match=r"computes in float32 on the CPU, not in torch.float64"):
+        logits(sparse.double())
+
+
+def test_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="optimized before"):
+        optimize(optimize(pruned("Bert"), backend="csr"))
+
+
+def test_shared_layers_stay_shared() -> None:
+    """ALBERT applies one block many times."""
+    model = pruned("Albert")
+    model.twin = model.albert.encoder.albert_layer_groups[0].albert_layers[0].attention.query
+    sparse = optimize(model, backend="csr")
+    assert sparse.twin is sparse.albert.encoder.albert_layer_groups[0].albert_layers[0].attention.query
+
+
+def test_dense_layers_are_left_alone() -> None:
+    model = pruned("Bert")
+    pooler, head = model.bert.pooler.dense, model.classifier
+    optimize(model, backend="csr")
+    assert (model.bert.pooler.dense, model.classifier) == (pooler, head)
