@@ -1,0 +1,98 @@
+"""The HTTP application: POST /predict, GET /health, GET /."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from mvprune.serving.batching import Batcher, ModelFailed, Overloaded, Predictor
+from mvprune.serving.requests import Limits, Refused, parse_inputs, read_body
+from mvprune.tables import DataError
+
+_RETRY_SECONDS = 1
+
+
+def application(predictor: Predictor, description: Mapping[str, Any], limits: Limits) -> Starlette:
+    """The application over a model that is loaded.
+
+    Args:
+        predictor: what answers; it is called in one thread.
+        description: what GET / says, JSON.
+        limits: of requests.
+    """
+    batcher = Batcher(predictor, limits.max_batch, limits.max_waiting)
+    model: asyncio.Task[None]
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        nonlocal model
+        model = asyncio.create_task(batcher.run())
+        yield
+        model.cancel()  # no request is left: the server has answered them all
+        with contextlib.suppress(asyncio.CancelledError):
+            await model
+
+    async def describe(_: Request) -> JSONResponse:
+        return JSONResponse(dict(description))
+
+    async def health(_: Request) -> JSONResponse:
+        if model.done():
+            return _error(503, "", "the model has stopped")
+        return JSONResponse({"status": "ok", "waiting": batcher.waiting})
+
+    async def predict(request: Request) -> JSONResponse:
+        inputs, listed = parse_inputs(await read_body(request, limits), predictor.fields, limits)
+        answers = await batcher.answer(inputs)
+        return JSONResponse({"predictions": answers} if listed else answers[0])
+
+    return Starlette(
+        routes=[
+            Route("/", describe),
+            Route("/health", health),
+            Route("/predict", predict, methods=["POST"]),
+        ],
+        exception_handlers={
+            Refused: _refused,
+            DataError: _unreadable,
+            Overloaded: _overloaded,
+            HTTPException: _http_error,
+            ModelFailed: _failed,
+        },
+        lifespan=lifespan,
+    )
+
+
+def _error(status: int, field: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": {"field": field, "message": message}}, status, dict(headers or {}))
+
+
+async def _refused(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Refused)  # noqa: S101 (what it is registered for)
+    return _error(error.status, error.field, error.message)
+
+
+async def _unreadable(_: Request, error: Exception) -> JSONResponse:
+    field, message = str(error).split(": ", maxsplit=1)
+    return _error(422, field, message)
+
+
+async def _overloaded(_: Request, error: Exception) -> JSONResponse:
+    return _error(503, "", "too many inputs are waiting; try again", {"Retry-After": str(_RETRY_SECONDS)})
+
+
+async def _http_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    allowed = "GET /, GET /health and POST /predict are there"
+    return _error(error.status_code, "", f"{error.detail}: {allowed}", error.headers)
+
+
+async def _failed(_: Request, error: Exception) -> JSONResponse:
+    return _error(500, "", "the model failed; the log of the server has the details")

@@ -1,0 +1,143 @@
+"""One model, many requests: what comes in while the model is busy is computed together afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mvprune.tables import DataError
+
+log = logging.getLogger(__name__)
+
+Input = Mapping[str, str]
+Answer = dict[str, Any]
+
+
+class Field(Protocol):
+    """One part of an input."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in a request."""
+
+    @property
+    def required(self) -> bool:
+        """Whether it has to be there."""
+
+
+class Predictor(Protocol):
+    """What answers."""
+
+    @property
+    def fields(self) -> Sequence[Field]:
+        """What an input consists of."""
+
+    def predict(self, inputs: Sequence[Input]) -> list[Answer]:
+        """One answer for each input. Raises DataError on texts that cannot be read."""
+
+
+class Overloaded(Exception):
+    """More inputs are waiting than are allowed to."""
+
+
+class ModelFailed(Exception):
+    """The model could not answer, for no fault of the request's; the log has the details."""
+
+
+@dataclass
+class _Request:
+    inputs: Sequence[Input]
+    answers: asyncio.Future[list[Answer]]
+
+
+class Batcher:
+    """Gives inputs to the model in the order they come, in one thread, as many at a time as are there.
+
+    Nothing waits for company: a single request on an idle server is computed at once.
+
+    Args:
+        predictor: what answers.
+        max_batch: inputs that are computed together; a request with more is computed by itself.
+        max_waiting: inputs that wait; beyond it, requests are refused.
+    """
+
+    def __init__(self, predictor: Predictor, max_batch: int, max_waiting: int) -> None:
+        self._predictor = predictor
+        self._max_batch, self._max_waiting = max_batch, max_waiting
+        self._waiting: deque[_Request] = deque()
+        self._arrived = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+
+    @property
+    def waiting(self) -> int:
+        """Inputs that wait."""
+        return sum(len(request.inputs) for request in self._waiting)
+
+    async def answer(self, inputs: Sequence[Input]) -> list[Answer]:
+        """One answer for each input.
+
+        Raises:
+            Overloaded: too many are waiting already.
+            DataError: see `Predictor.predict`.
+            ModelFailed: it raised something else.
+        """
+        if self._waiting and self.waiting + len(inputs) > self._max_waiting:
+            raise Overloaded
+        request = _Request(inputs, asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
+        self._arrived.set()
+        return await request.answers
+
+    async def run(self) -> None:
+        """Answers until it is cancelled."""
+        try:
+            while True:
+                await self._arrived.wait()
+                await self._compute(self._take())
+        finally:
+            self._thread.shutdown(wait=False)
+
+    def _take(self) -> list[_Request]:
+        """The next requests to compute together; those that nobody waits for any more are dropped."""
+        taken: list[_Request] = []
+        room = self._max_batch
+        while self._waiting and (not taken or len(self._waiting[0].inputs) <= room):
+            request = self._waiting.popleft()
+            if not request.answers.cancelled():
+                taken.append(request)
+                room -= len(request.inputs)
+        if not self._waiting:
+            self._arrived.clear()
+        return taken
+
+    async def _compute(self, requests: list[_Request]) -> None:
+        inputs = [given for request in requests for given in request.inputs]
+        try:
+            answers = iter(await self._predict(inputs))
+        except Exception as error:
+            if len(requests) == 1:
+                _fail(requests[0], error)
+            else:  # one request must not fail its neighbours
+                for request in requests:
+                    await self._compute([request])
+            return
+        for request in requests:
+            its = [next(answers) for _ in request.inputs]
+            if not request.answers.cancelled():
+                request.answers.set_result(its)
+
+    async def _predict(self, inputs: Sequence[Input]) -> list[Answer]:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._predictor.predict, inputs)
+
+
+def _fail(request: _Request, error: Exception) -> None:
+    if not isinstance(error, DataError):
+        log.error("the model failed", exc_info=error)
+        error = ModelFailed()
+    if not request.answers.cancelled():
+        request.answers.set_exception(error)

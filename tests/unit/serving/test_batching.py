@@ -1,0 +1,110 @@
+"""Requests that come while the model is busy are computed together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from mvprune.serving.batching import Batcher, Overloaded
+from mvprune.tables import DataError
+
+
+class Model:
+    """Answers a number with its square once it may; 13 it cannot."""
+
+    fields = ()
+
+    def __init__(self) -> None:
+        self.calls: list[list[int]] = []
+        self.may, self.began = threading.Semaphore(0), threading.Semaphore(0)
+
+    def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+        self.began.release()
+        assert self.may.acquire(timeout=30)
+        self.calls.append(list(inputs))
+        if 13 in inputs:
+            raise DataError("text", "13")
+        return [{"square": number * number} for number in inputs]
+
+
+@contextlib.asynccontextmanager
+async def running(model: Model, max_batch: int = 3, max_waiting: int = 100) -> AsyncIterator[Batcher]:
+    batcher = Batcher(model, max_batch, max_waiting)
+    task = asyncio.create_task(batcher.run())
+    yield batcher
+    task.cancel()
+
+
+def ask(batcher: Batcher, *numbers: int) -> asyncio.Task[list[dict[str, Any]]]:
+    return asyncio.create_task(batcher.answer(numbers))  # type: ignore[arg-type]
+
+
+async def busy(model: Model, batcher: Batcher, number: int) -> asyncio.Task[list[dict[str, Any]]]:
+    """The model has taken a request and waits to be let go."""
+    asked = ask(batcher, number)
+    assert await asyncio.to_thread(model.began.acquire, timeout=30)
+    return asked
+
+
+async def test_what_waits_is_computed_together_in_order_up_to_the_limit() -> None:
+    model = Model()
+    async with running(model) as batcher:
+        asked = [await busy(model, batcher, 1), ask(batcher, 2), ask(batcher, 3, 4), ask(batcher, 5)]
+        await asyncio.sleep(0)
+        model.may.release(3)
+        answers = [[answer["square"] for answer in await one] for one in asked]
+    assert model.calls == [[1], [2, 3, 4], [5]]
+    assert answers == [[1], [4], [9, 16], [25]]
+
+
+async def test_a_request_larger_than_a_batch_is_computed_by_itself() -> None:
+    model = Model()
+    model.may.release(2)
+    async with running(model, max_batch=2) as batcher:
+        assert len(await ask(batcher, 1, 2, 3)) == 3
+
+
+async def test_one_bad_request_does_not_fail_its_neighbours() -> None:
+    model = Model()
+    async with running(model) as batcher:
+        first = await busy(model, batcher, 1)
+        good, bad = ask(batcher, 2), ask(batcher, 13)
+        await asyncio.sleep(0)
+        model.may.release(4)
+        assert await good == [{"square": 4}]
+        with pytest.raises(DataError, match="13"):
+            await bad
+        await first
+    assert model.calls == [[1], [2, 13], [2], [13]]
+
+
+async def test_nobody_waits_for_a_cancelled_request() -> None:
+    model = Model()
+    async with running(model) as batcher:
+        first = await busy(model, batcher, 1)
+        gone, other = ask(batcher, 2), ask(batcher, 3)
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0)
+        model.may.release(2)
+        await asyncio.gather(first, other)
+    assert model.calls == [[1], [3]]
+
+
+async def test_overload() -> None:
+    model = Model()
+    async with running(model, max_waiting=2) as batcher:
+        first = await busy(model, batcher, 1)
+        waiting = ask(batcher, 2)
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await batcher.answer([3, 4])  # type: ignore[list-item]
+        last = ask(batcher, 5)
+        model.may.release(2)
+        await asyncio.gather(first, waiting, last)
+    assert model.calls == [[1], [2, 5]]
