@@ -1,0 +1,110 @@
+"""mvpctl push"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mvprune.cli._artifacts import is_folder
+from mvprune.cli._errors import UsageError
+from mvprune.cli._live import live
+from mvprune.cli._local import refusals
+from mvprune.cli._options import command_parser, connect
+from mvprune.cli._output import answer
+
+_DETAILS = """--to mlflow makes it a run: parameters, metrics, curves, files. Pushed twice, it is one run.
+--to hub-folder OUT writes a folder that can be uploaded as a repository of the Hugging Face Hub."""
+_ONLY_FOR = {"mlflow": ("tracking_uri", "experiment"), "hub-folder": ("dense", "base")}
+
+
+class _Source(NamedTuple):
+    """What is pushed: a folder, and the job that it is from."""
+
+    folder: Path
+    job: str = ""
+    labels: Mapping[str, str] = {}
+
+
+def push_command(argv: Sequence[str]) -> None:
+    """Publishes an artifact."""
+    parser = command_parser(
+        "push", "mvpctl push out/ --to mlflow --tracking-uri http://127.0.0.1:5000", _DETAILS, job=False
+    )
+    parser.add_argument("source", metavar="JOB|ARTIFACT", help="a job's id, or an artifact's folder")
+    parser.add_argument(
+        "--to", nargs="+", required=True, metavar=("TARGET", "OUT"), help="mlflow, or hub-folder and a new folder"
+    )
+    mlflow = parser.add_argument_group("to mlflow")
+    mlflow.add_argument("--tracking-uri", metavar="URI", help="default: MLFLOW_TRACKING_URI")
+    mlflow.add_argument("--experiment", metavar="NAME", help="default: mvprune")
+    hub = parser.add_argument_group("to hub-folder")
+    hub.add_argument("--dense", action="store_true", help="plain weights, which open with no package of ours")
+    hub.add_argument("--base", type=Path, metavar="DIR", help="the base model's folder, for a delta artifact")
+    args = parser.parse_args(argv)
+    target, out = _target(args)
+    if target == "mlflow":
+        _push_to_mlflow(args)
+    else:
+        _write_hub_folder(args, Path(out))
+
+
+def _target(args: argparse.Namespace) -> tuple[str, str]:
+    """The two words of --to, "" for the one that mlflow does without."""
+    target, *rest = args.to
+    if target not in _ONLY_FOR:
+        raise UsageError(f"--to: got {target!r}; allowed: mlflow, hub-folder OUT", "mvpctl push")
+    if len(rest) != (target == "hub-folder"):
+        raise UsageError(f"--to: got {' '.join(args.to)!r}; allowed: mlflow, hub-folder OUT", "mvpctl push")
+    for other, options in _ONLY_FOR.items():
+        for option in options:
+            if other != target and getattr(args, option):
+                raise UsageError(f"--{option.replace('_', '-')}: given, but it is for --to {other}", "mvpctl push")
+    return target, rest[0] if rest else ""
+
+
+def _push_to_mlflow(args: argparse.Namespace) -> None:
+    uri = args.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+    if not uri:
+        raise UsageError(
+            "--tracking-uri: not given, nor MLFLOW_TRACKING_URI; MLflow's address is needed", "mvpctl push"
+        )
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # each try again would be a warning
+    with refusals("mlflow"), _source(args) as source:
+        from mvprune.publish import push_to_mlflow
+
+        run = push_to_mlflow(
+            source.folder,
+            tracking_uri=uri,
+            experiment=args.experiment or "mvprune",
+            job=source.job,
+            labels=source.labels,
+        )
+    said = "pushed" if run.new else "was there already"
+    answer(args.form, run, [run.run_id], lambda: print(f"{said}: run {run.run_id} of experiment {run.experiment}"))
+
+
+def _write_hub_folder(args: argparse.Namespace, out: Path) -> None:
+    with refusals("export"), _source(args) as source:
+        from mvprune.publish import write_hub_folder
+
+        write_hub_folder(source.folder, out, dense=args.dense, base=args.base)
+    answer(args.form, {"directory": str(out)}, [str(out)], lambda: print(f"written: {out}"))
+
+
+@contextlib.contextmanager
+def _source(args: argparse.Namespace) -> Iterator[_Source]:
+    """The folder that was named, or the artifact of the job, fetched for the time being."""
+    if is_folder(args.source):
+        yield _Source(Path(args.source).expanduser())
+        return
+    with connect(args) as client, tempfile.TemporaryDirectory(prefix="mvpctl-push-") as scratch:
+        job = client.get(args.source)
+        with live(args.form.progress) as progress:
+            folder = client.download(job, Path(scratch) / "artifact", progress.bytes)
+        yield _Source(folder, job.name, job.labels)

@@ -1,0 +1,88 @@
+"""A folder in the layout of a repository of the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from mvprune.artifact.card import CARD_FILE, model_card
+from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.header import read_header
+from mvprune.artifact.history import HISTORY_FILE
+from mvprune.artifact.manifest import MANIFEST_FILE, WEIGHTS_FILE, read_manifest, verify
+from mvprune.report import REPORT_FILE
+
+CONFIG_FILE = "config.json"
+
+_LARGE = 10_000_000  # bytes; from there on the Hub wants LFS
+
+
+def write_hub_folder(
+    artifact: str | Path, folder: str | Path, *, dense: bool = False, base: str | Path | None = None
+) -> None:
+    """Writes a folder that can be uploaded as it is. It appears when all is there.
+
+    ``AutoModel….from_pretrained`` opens it after ``import mvprune.hf``, or, where it is dense, with no package of ours.
+    One that is not dense is still the artifact: `mvprune.load` verifies and loads it.
+
+    Args:
+        artifact: the artifact's folder; it is verified.
+        folder: a new or empty folder.
+        dense: plain weights in fp32, zeros included; needs ``mvprune[export]``.
+        base: the base model's folder, for a delta artifact.
+
+    Raises:
+        ArtifactError: the artifact is not valid, is a delta that is not to be dense, or the folder has files.
+        MissingExtra: a package is missing; the text says how to install it.
+    """
+    artifact, folder = Path(artifact), Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ArtifactError(f"{folder}: not a new or empty folder")
+    manifest = verify(artifact)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+        staged = Path(scratch) / "repository"
+        if dense:
+            _write_dense(artifact, staged, base)
+        else:
+            _refuse_delta(artifact)
+            for path in [*(file.path for file in manifest.files), MANIFEST_FILE]:
+                (staged / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(artifact / path, staged / path)
+        (staged / ".gitattributes").write_text(_attributes(staged), encoding="utf-8")
+        if folder.exists():
+            folder.rmdir()
+        staged.rename(folder)
+
+
+def _write_dense(artifact: Path, staged: Path, base: str | Path | None) -> None:
+    from mvprune.export import export  # as few need it
+
+    export(artifact, staged, to="dense", base=base)
+    architecture = json.loads((staged / CONFIG_FILE).read_bytes())["architectures"][0]
+    (staged / CARD_FILE).write_text(model_card(read_manifest(artifact), architecture, "dense"), encoding="utf-8")
+    for name in (HISTORY_FILE, REPORT_FILE):
+        shutil.copyfile(artifact / name, staged / name)
+
+
+def _refuse_delta(artifact: Path) -> None:
+    """`from_pretrained` knows of no second folder."""
+    with (artifact / WEIGHTS_FILE).open("rb") as file:
+        if read_header(file, WEIGHTS_FILE).base:
+            raise ArtifactError(
+                f"{artifact}: a delta artifact needs its base model, which from_pretrained cannot give it: "
+                "publish it dense, with its base"
+            )
+
+
+def _attributes(folder: Path) -> str:
+    """.gitattributes: what Git keeps in LFS."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    large = sorted(
+        path.relative_to(folder).as_posix()
+        for path in files
+        if path.suffix != ".safetensors" and path.stat().st_size >= _LARGE
+    )
+    return "".join(f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in ["*.safetensors", *large])

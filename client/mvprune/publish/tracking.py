@@ -1,0 +1,195 @@
+"""An artifact as a run of MLflow: what was asked as parameters, metrics, curves, and the files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mvprune._exceptions import MvpruneError
+from mvprune.artifact.card import CARD_FILE, method_name
+from mvprune.artifact.errors import MissingExtra
+from mvprune.artifact.history import History, read_history
+from mvprune.artifact.manifest import Manifest, verify
+
+DIGEST_TAG = "mvprune.digest"
+"""Its value is the SHA-256 of the manifest: one artifact is one run of an experiment."""
+
+_QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
+_NOT_ALLOWED = re.compile(r"[^\w\-. /]")  # in MLflow's names
+_MAX_NAME = 250
+_MAX_PARAM = 6000
+_BATCH = 1000  # metrics a request; MLflow takes no more
+_PARAMS = 100  # a request
+_FINAL = ("density", "target_density", "kept_weights", "prunable_weights", "dense_bytes", "sparse_bytes")
+
+
+class PushFailed(MvpruneError):
+    """MLflow did not take the artifact; the text says why. Pushed again, it goes on."""
+
+
+@dataclass(frozen=True)
+class PushedRun:
+    """A run of MLflow.
+
+    Attributes:
+        run_id: MLflow's id of it.
+        experiment: its name.
+        experiment_id: MLflow's id of that.
+        digest: of the artifact.
+        new: False where the artifact had been pushed before, and nothing was sent.
+    """
+
+    run_id: str
+    experiment: str
+    experiment_id: str
+    digest: str
+    new: bool
+
+
+def push_to_mlflow(
+    artifact: str | Path,
+    *,
+    tracking_uri: str,
+    experiment: str = "mvprune",
+    job: str = "",
+    labels: Mapping[str, str] | None = None,
+) -> PushedRun:
+    """Makes an artifact a run of MLflow. Pushed twice, it is one run; a push that broke off is gone on with.
+
+    The run has the request as parameters, the metrics and counts of the manifest, the curves of the history as
+    ``history/PHASE/…`` over the steps, the digest, job and labels as tags, the model card as its description, and all
+    files under ``artifact/``.
+
+    Args:
+        artifact: the artifact's folder; it is verified.
+        tracking_uri: of MLflow, such as http://127.0.0.1:5000; MLFLOW_TRACKING_USERNAME, _PASSWORD and _TOKEN count.
+        experiment: created where there is none of that name.
+        job: the job that made the artifact.
+        labels: of the job.
+
+    Raises:
+        ArtifactError: the artifact is not valid.
+        MissingExtra: mlflow is not installed; the text says how to.
+        PushFailed: MLflow cannot be reached or refuses.
+    """
+    artifact = Path(artifact)
+    manifest, history = verify(artifact), read_history(artifact)
+    client_class, entities, errors = _mlflow()
+    tags = _tags(artifact, manifest, job, labels or {})
+    try:
+        client = client_class(tracking_uri=tracking_uri)
+        experiment_id = _experiment(client, experiment)
+        run = _find_run(client, experiment_id, manifest.digest)
+        if run is not None and run.info.status == "FINISHED":
+            return PushedRun(run.info.run_id, experiment, experiment_id, manifest.digest, new=False)
+        if run is None:
+            run = client.create_run(experiment_id, tags=tags)
+        _log(client, entities, run, manifest, history)
+        client.log_artifacts(run.info.run_id, str(artifact), artifact_path="artifact")
+        client.set_terminated(run.info.run_id)
+    except errors as error:
+        raise PushFailed(f"MLflow: {_first_line(error)}") from error
+    return PushedRun(run.info.run_id, experiment, experiment_id, manifest.digest, new=True)
+
+
+def _mlflow() -> tuple[Any, Any, tuple[type[Exception], ...]]:
+    """MLflow's client, its entities and its errors. Unless told otherwise it is quiet, and gives up soon."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import mlflow
+        from mlflow import entities
+        from mlflow.exceptions import MlflowException
+        from requests.exceptions import RequestException
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"pushing to MLflow needs the package {error.name}: pip install 'mvprune[mlflow]'"
+        ) from error
+    return mlflow.MlflowClient, entities, (MlflowException, RequestException)
+
+
+def _experiment(client: Any, name: str) -> str:
+    found = client.get_experiment_by_name(name)
+    return str(found.experiment_id if found is not None else client.create_experiment(name))
+
+
+def _find_run(client: Any, experiment_id: str, digest: str) -> Any:
+    """The run of this artifact; of several, after two pushes at the same time, the first."""
+    runs = client.search_runs(
+        [experiment_id], f"tags.`{DIGEST_TAG}` = '{digest}'", max_results=1, order_by=["attributes.start_time ASC"]
+    )
+    return runs[0] if runs else None
+
+
+def _log(client: Any, entities: Any, run: Any, manifest: Manifest, history: History) -> None:
+    """Sends numbers. They bear the time of the run's start, so that those that are sent again are the same."""
+    run_id, time = run.info.run_id, run.info.start_time
+    params = [entities.Param(key, value) for key, value in parameters(manifest).items()]
+    for start in range(0, len(params), _PARAMS):
+        client.log_batch(run_id, params=params[start : start + _PARAMS])
+    metrics = [entities.Metric(name, value, time, step) for name, value, step in series(manifest, history)]
+    for start in range(0, len(metrics), _BATCH):
+        client.log_batch(run_id, metrics=metrics[start : start + _BATCH])
+
+
+def parameters(manifest: Manifest) -> dict[str, str]:
+    """The request by dotted names, lists as JSON."""
+    flat = {_name(key): value[:_MAX_PARAM] for key, value in _flat("", manifest.spec)}
+    return flat | {"seed": str(manifest.seed)}
+
+
+def series(manifest: Manifest, history: History) -> Iterator[tuple[str, float, int]]:
+    """Every number as name, value and step: the result's at step 0, those of the history at their own."""
+    for name, value in manifest.metrics.items():
+        yield _name(name), value, 0
+    for name in _FINAL:
+        yield name, float(getattr(manifest.accounting, name)), 0
+    for phase in history.phases:
+        for step, loss, density in zip(phase.steps, phase.loss, phase.density, strict=True):
+            yield f"history/{phase.name}/loss", loss, step
+            yield f"history/{phase.name}/density", density, step
+        for evaluation in phase.evaluations:
+            for name, value in evaluation.metrics.items():
+                yield _name(f"history/{phase.name}/{name}"), value, evaluation.step
+
+
+def _tags(artifact: Path, manifest: Manifest, job: str, labels: Mapping[str, str]) -> dict[str, str]:
+    tags = {
+        DIGEST_TAG: manifest.digest,
+        "mvprune.model": manifest.model.name,
+        "mvprune.dataset": manifest.dataset.name,
+        "mvprune.dataset_fingerprint": manifest.dataset.fingerprint,
+        "mvprune.method": method_name(manifest),
+        "mlflow.runName": job.rpartition("/")[2] or artifact.resolve().name,
+        "mlflow.note.content": (artifact / CARD_FILE).read_text(encoding="utf-8"),
+    }
+    tags |= {_name(f"mvprune.label.{key}"): value for key, value in labels.items()}
+    return tags | ({"mvprune.job": job} if job else {})
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
+    else:
+        yield prefix, value if isinstance(value, str) else json.dumps(value)
+
+
+def _name(text: str) -> str:
+    return _NOT_ALLOWED.sub("_", text)[:_MAX_NAME]
+
+
+def _first_line(error: Exception) -> str:
+    """Without the password that an address may hold."""
+    text = _CREDENTIALS.sub("", str(error).strip()) or type(error).__name__
+    return text.splitlines()[0][:500]
