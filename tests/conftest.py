@@ -13,6 +13,7 @@ import pytest
 from mvprune.cli._ci import RUN_VARIABLES
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ["MVPRUNE_CONFIG"] = os.devnull  # the settings of whoever runs the tests are not for them
 for _name in RUN_VARIABLES:  # a submit of a test is a job of its own, in CI too
     os.environ.pop(_name, None)
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mvprune._async_client import AsyncClient
+    from mvprune._catalog import MethodEntry, MethodOption, ModelEntry, TaskEntry
     from mvprune._client import Client
     from mvprune._exceptions import (
         AlreadyExists,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         UnsafeArtifact,
         WaitTimeout,
     )
+    from mvprune._job import AsyncJob, Job
     from mvprune._models import (
         Accounting,
         Artifact,
@@ -47,8 +50,10 @@ if TYPE_CHECKING:
         AttemptState,
         Dataset,
         Failure,
-        Job,
+        Gate,
+        GateResult,
         JobEvent,
+        JobRecord,
         JobState,
         JobUpdate,
         MetricPoint,
@@ -59,6 +64,7 @@ if TYPE_CHECKING:
         Teacher,
         Training,
     )
+    from mvprune._submit_options import SubmitOptions
     from mvprune.artifact import load
 
     __version__: str
@@ -68,6 +74,8 @@ __all__ = [
     "AlreadyExists",
     "Artifact",
     "ArtifactFile",
+    "AsyncClient",
+    "AsyncJob",
     "Attempt",
     "AttemptState",
     "Client",
@@ -78,6 +86,8 @@ __all__ = [
     "FailedPrecondition",
     "Failure",
     "FieldViolation",
+    "Gate",
+    "GateResult",
     "IntegrityError",
     "InvalidArgument",
     "Job",
@@ -85,10 +95,14 @@ __all__ = [
     "JobError",
     "JobEvent",
     "JobFailed",
+    "JobRecord",
     "JobState",
     "JobUpdate",
     "LimitExceeded",
+    "MethodEntry",
+    "MethodOption",
     "MetricPoint",
+    "ModelEntry",
     "ModelSize",
     "MvpruneError",
     "NotAuthorised",
@@ -99,6 +113,8 @@ __all__ = [
     "ServerError",
     "ServerUnreachable",
     "Spec",
+    "SubmitOptions",
+    "TaskEntry",
     "Teacher",
     "Training",
     "UnsafeArtifact",
@@ -106,6 +122,20 @@ __all__ = [
     "__version__",
     "load",
 ]
+
+
+_HOMES = {
+    "AsyncClient": "_async_client",
+    "AsyncJob": "_job",
+    "Client": "_client",
+    "Job": "_job",
+    "SubmitOptions": "_submit_options",
+    "MethodEntry": "_catalog",
+    "MethodOption": "_catalog",
+    "ModelEntry": "_catalog",
+    "TaskEntry": "_catalog",
+    "load": "artifact",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -117,10 +147,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("mvprune")
-    if name == "Client":
-        return import_module("mvprune._client").Client
-    if name == "load":
-        return import_module("mvprune.artifact").load
+    if name in _HOMES:
+        return getattr(import_module(f"mvprune.{_HOMES[name]}"), name)
     models = import_module("mvprune._models")
     return getattr(models, name) if hasattr(models, name) else getattr(import_module("mvprune._exceptions"), name)
 

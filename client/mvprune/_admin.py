@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -13,6 +13,7 @@ from mvprune._exceptions import FieldViolation, InvalidArgument
 from mvprune._pages import pages
 from mvprune._server import ServerStatus
 from mvprune._transport import Transport
+from mvprune._wire import iterate, run
 from mvprune.v1 import admin_pb2
 
 OPERATORS = "-"  # the "project" of tokens that are good for all
@@ -54,13 +55,15 @@ class Project:
     running_gpus: float
 
 
-class Admin:
-    """Manages tokens and projects, and looks inside the server, over a client's connection; see `Client.admin`."""
+class AsyncAdmin:
+    """Manages tokens and projects, and looks inside the server, over a client's connection; see `AsyncClient.admin`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def create_token(self, project: str, scope: str, *, ttl: float | None = None, display_name: str = "") -> NewToken:
+    async def create_token(
+        self, project: str, scope: str, *, ttl: float | None = None, display_name: str = ""
+    ) -> NewToken:
         """Makes a token.
 
         Args:
@@ -76,26 +79,28 @@ class Admin:
         request.token.display_name = display_name
         if ttl is not None:
             request.ttl.FromNanoseconds(round(ttl * 1e9))
-        answer = self._transport.call(self._transport.admin.CreateToken, request, repeatable=False)
+        answer = await self._transport.call(self._transport.admin.CreateToken, request, repeatable=False)
         return NewToken(**_token_fields(answer.token), secret=answer.secret)
 
-    def tokens(self, project: str) -> Iterator[Token]:
+    async def tokens(self, project: str) -> AsyncGenerator[Token, None]:
         """The tokens of a project, newest first; "-": the operators'."""
         request = admin_pb2.ListTokensRequest(parent=f"projects/{project}")
-        for page in pages(self._transport, self._transport.admin.ListTokens, request):
-            yield from (Token(**_token_fields(token)) for token in page.tokens)
+        async for page in pages(self._transport, self._transport.admin.ListTokens, request):
+            for token in page.tokens:
+                yield Token(**_token_fields(token))
 
-    def revoke_token(self, project: str, token_id: str) -> Token:
+    async def revoke_token(self, project: str, token_id: str) -> Token:
         """Makes a token useless for good."""
         request = admin_pb2.RevokeTokenRequest(name=f"projects/{project}/tokens/{token_id}")
-        return Token(**_token_fields(self._transport.call(self._transport.admin.RevokeToken, request)))
+        return Token(**_token_fields(await self._transport.call(self._transport.admin.RevokeToken, request)))
 
-    def projects(self) -> Iterator[Project]:
+    async def projects(self) -> AsyncGenerator[Project, None]:
         """The projects that were ever used, by name."""
-        for page in pages(self._transport, self._transport.admin.ListProjects, admin_pb2.ListProjectsRequest()):
-            yield from map(_project, page.projects)
+        async for page in pages(self._transport, self._transport.admin.ListProjects, admin_pb2.ListProjectsRequest()):
+            for project in page.projects:
+                yield _project(project)
 
-    def set_quotas(
+    async def set_quotas(
         self, project: str, *, max_queued_jobs: int | None = None, max_running_gpus: float | None = None
     ) -> Project:
         """Sets both quotas of a project; None: the server's default."""
@@ -103,12 +108,51 @@ class Admin:
             name=f"projects/{project}", max_queued_jobs=max_queued_jobs, max_running_gpus=max_running_gpus
         )
         request = admin_pb2.UpdateProjectRequest(project=message)
-        return _project(self._transport.call(self._transport.admin.UpdateProject, request))
+        return _project(await self._transport.call(self._transport.admin.UpdateProject, request))
+
+    async def server_status(self) -> ServerStatus:
+        """How the server is doing."""
+        request = admin_pb2.GetServerStatusRequest()
+        return _server.server_status(await self._transport.call(self._transport.admin.GetServerStatus, request))
+
+
+class Admin:
+    """Manages tokens and projects, and looks inside the server, over a client's connection; see `Client.admin`."""
+
+    def __init__(self, core: AsyncAdmin) -> None:
+        self._core = core
+
+    def create_token(self, project: str, scope: str, *, ttl: float | None = None, display_name: str = "") -> NewToken:
+        """Makes a token.
+
+        Args:
+            project: what it is good for; "-": all, an operator's.
+            scope: read, submit or admin.
+            ttl: seconds until it expires; None: never.
+        """
+        return run(self._core.create_token(project, scope, ttl=ttl, display_name=display_name))
+
+    def tokens(self, project: str) -> Iterator[Token]:
+        """The tokens of a project, newest first; "-": the operators'."""
+        return iterate(self._core.tokens(project))
+
+    def revoke_token(self, project: str, token_id: str) -> Token:
+        """Makes a token useless for good."""
+        return run(self._core.revoke_token(project, token_id))
+
+    def projects(self) -> Iterator[Project]:
+        """The projects that were ever used, by name."""
+        return iterate(self._core.projects())
+
+    def set_quotas(
+        self, project: str, *, max_queued_jobs: int | None = None, max_running_gpus: float | None = None
+    ) -> Project:
+        """Sets both quotas of a project; None: the server's default."""
+        return run(self._core.set_quotas(project, max_queued_jobs=max_queued_jobs, max_running_gpus=max_running_gpus))
 
     def server_status(self) -> ServerStatus:
         """How the server is doing."""
-        request = admin_pb2.GetServerStatusRequest()
-        return _server.server_status(self._transport.call(self._transport.admin.GetServerStatus, request))
+        return run(self._core.server_status())
 
 
 def _token_fields(token: admin_pb2.Token) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -13,47 +13,44 @@ from mvprune import _models as models
 from mvprune._spec import METHODS, option
 from mvprune.v1 import artifact_pb2, job_pb2
 
-if TYPE_CHECKING:
-    from mvprune._client import Client
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _T = TypeVar("_T")
 _State = TypeVar("_State", models.JobState, models.AttemptState)
 
 
-def job(message: job_pb2.Job, client: Client) -> models.Job:
-    """A job, bound to the client that its methods ask."""
-    return models.Job(
-        name=message.name,
-        uid=message.uid,
-        display_name=message.display_name,
-        spec=_spec(message.spec),
-        policy=_policy(message.policy),
-        labels=dict(message.labels),
-        state=_job_state(message.state),
-        state_reason=message.state_reason,
-        progress=_progress(message.progress) if message.HasField("progress") else None,
-        attempt=message.attempt,
-        model_size=_same_fields(models.ModelSize, message.model_size) if message.HasField("model_size") else None,
-        artifact=message.artifact,
-        failure=_failure(message),
-        metrics=dict(message.metrics),
-        creator=message.creator,
-        create_time=time_of(message, "create_time"),
-        start_time=time_of(message, "start_time"),
-        end_time=time_of(message, "end_time"),
-        update_time=time_of(message, "update_time"),
-        etag=message.etag,
-        expire_time=time_of(message, "expire_time"),
-        client=client,
-    )
+def job_fields(message: job_pb2.Job) -> dict[str, Any]:
+    """The fields of a `JobRecord`."""
+    return {
+        "name": message.name,
+        "uid": message.uid,
+        "display_name": message.display_name,
+        "spec": _spec(message.spec),
+        "policy": _policy(message.policy),
+        "labels": dict(message.labels),
+        "state": _job_state(message.state),
+        "state_reason": message.state_reason,
+        "progress": _progress(message.progress) if message.HasField("progress") else None,
+        "attempt": message.attempt,
+        "model_size": _same_fields(models.ModelSize, message.model_size) if message.HasField("model_size") else None,
+        "artifact": message.artifact,
+        "failure": _failure(message),
+        "metrics": dict(message.metrics),
+        "creator": message.creator,
+        "gate_results": tuple(map(_gate_result, message.gate_results)),
+        "create_time": time_of(message, "create_time"),
+        "start_time": time_of(message, "start_time"),
+        "end_time": time_of(message, "end_time"),
+        "update_time": time_of(message, "update_time"),
+        "etag": message.etag,
+        "expire_time": time_of(message, "expire_time"),
+    }
 
 
-def update(message: job_pb2.WatchJobResponse, client: Client) -> models.JobUpdate:
-    """One message of a watch."""
+def update(message: job_pb2.WatchJobResponse, job: models.AnyJob) -> models.JobUpdate[models.AnyJob]:
+    """One message of a watch, with its job."""
     return models.JobUpdate(
         sequence=message.sequence,
-        job=job(message.job, client),
+        job=job,
         events=tuple(event(one) for one in message.events),
         done=message.done,
     )
@@ -130,6 +127,9 @@ def _spec(message: job_pb2.CompressionSpec) -> models.Spec:
         teacher=_teacher(message.teacher) if message.HasField("teacher") else None,
         seed=message.seed,
         training=_same_fields(models.Training, message.training),
+        **{name: option(message, message.DESCRIPTOR.fields_by_name[name]) for name in ("values", "embeddings")},
+        trim_vocabulary=message.trim_vocabulary,
+        delta=message.delta,
     )
 
 
@@ -170,6 +170,24 @@ def _policy(message: job_pb2.ExecutionPolicy) -> models.Policy:
         allow_smaller_batch=message.allow_smaller_batch,
         retention=seconds_of(message, "retention"),
         checkpoint_interval=seconds_of(message, "checkpoint_interval"),
+        gates=tuple(map(_gate, message.gates)),
+    )
+
+
+def _gate(message: job_pb2.Gate) -> models.Gate:
+    return models.Gate(
+        metric=message.metric,
+        min=message.min if message.HasField("min") else None,
+        max=message.max if message.HasField("max") else None,
+        fail_job=message.fail_job,
+    )
+
+
+def _gate_result(message: job_pb2.GateResult) -> models.GateResult:
+    return models.GateResult(
+        gate=_gate(message.gate),
+        observed=message.observed if message.HasField("observed") else None,
+        passed=message.passed,
     )
 
 

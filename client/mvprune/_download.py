@@ -1,9 +1,8 @@
-"""Download of an artifact: resumable, verified while streaming, visible only when complete.
+"""Download of an artifact: in parallel, resumable, verified while it comes, visible only when complete.
 
-    out.<sha256>.partial/   grows file by file; a run that breaks off leaves it for the next one
-    out/                    appears by one rename
-
-Bytes come by HTTP from the store where the server can give URLs, else through the server itself.
+out.<sha256>.partial/   grows file by file; a run that breaks off leaves it for the next one
+out.<sha256>.parts/     parts of large files that cannot be appended yet
+out/                    appears by one rename
 """
 
 from __future__ import annotations
@@ -11,30 +10,38 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import http.client
 import os
 import re
+import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from mvprune._exceptions import DestinationNotEmpty, DownloadError, IntegrityError, UnsafeArtifact
-from mvprune._http import read_url
-from mvprune._models import Artifact, ArtifactFile
-from mvprune._transport import Patience, Transport
-from mvprune.v1 import artifact_pb2
+from mvprune._fetch import POLL_SECONDS, fetch
+from mvprune._models import Artifact
+from mvprune._parts import FileInParts
+from mvprune._source import Source
+from mvprune._transport import Transport
+from mvprune._wire import BlockingWire, run
 
 MANIFEST = "manifest.json"
-STALL_SECONDS = 60.0
-_BLOCK = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
 
 
 def download(
-    transport: Transport, artifact: Artifact, directory: Path, on_progress: Callable[[int, int], None]
+    transport: Transport,
+    artifact: Artifact,
+    directory: Path,
+    on_progress: Callable[[int, int], object],
+    cancelled: threading.Event,
 ) -> Path:
     """Puts the files of an artifact into `directory`: see `Client.download`.
+
+    Args:
+        transport: over any wire: the download has a connection of its own.
+        cancelled: ends it, with nothing written from then on.
 
     Raises:
         DownloadError, ServerUnreachable, RequestRefused.
@@ -42,16 +49,17 @@ def download(
     check_files(artifact)
     directory = directory.expanduser().resolve()
     progress = _Progress(sum(file.size_bytes for file in artifact.files), on_progress)
+    partial = directory.with_name(f"{directory.name}.{artifact.sha256}.partial")
     try:
-        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            _verify(directory, artifact, progress)
-            return directory
-        partial = directory.with_name(f"{directory.name}.{artifact.sha256}.partial")
-        partial.mkdir(parents=True, exist_ok=True)
-        with _locked(partial):
-            for file in artifact.files:
-                _fetch(transport, artifact.name, file, partial / file.path, progress)
-            partial.rename(directory)
+        while not _occupied(directory):
+            with _locked(partial, cancelled) as is_current:
+                if is_current and not _occupied(directory):
+                    _fill(partial, transport, artifact, progress, cancelled)
+                    partial.rename(directory)
+                    return directory
+        _verify(directory, artifact, progress)
+        with contextlib.suppress(OSError):
+            partial.rmdir()  # made while another download ended
     except OSError as error:
         raise DownloadError(f"{error.filename or directory}: {error.strerror or error}") from error
     return directory
@@ -87,7 +95,7 @@ def check_files(artifact: Artifact) -> None:
 class _Progress:
     """Bytes there, of all."""
 
-    def __init__(self, total: int, report: Callable[[int, int], None]) -> None:
+    def __init__(self, total: int, report: Callable[[int, int], object]) -> None:
         self._done = 0
         self._total = total
         self._report = report
@@ -97,14 +105,18 @@ class _Progress:
         self._report(self._done, self._total)
 
 
+def _occupied(directory: Path) -> bool:
+    return directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
+
+
 def _verify(directory: Path, artifact: Artifact, progress: _Progress) -> None:
     there = {str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir()}
     if there == {file.path for file in artifact.files}:
         for file in artifact.files:
-            digest, size = _digest(directory / file.path)
-            if digest.hexdigest() != file.sha256:
-                break
-            progress.add(size)
+            with (directory / file.path).open("rb") as content:
+                if hashlib.file_digest(content, "sha256").hexdigest() != file.sha256:
+                    break
+            progress.add(file.size_bytes)
         else:
             return
     raise DestinationNotEmpty(
@@ -113,91 +125,45 @@ def _verify(directory: Path, artifact: Artifact, progress: _Progress) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def _locked(folder: Path, cancelled: threading.Event) -> Iterator[bool]:
+    """Makes a folder and waits until no other download has it; gives False if that one has renamed it by then."""
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise DownloadError(f"another download is writing {folder}") from None
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        while not _lock(descriptor):
+            if cancelled.wait(POLL_SECONDS):
+                raise DownloadError("cancelled")
+        yield folder.exists() and os.path.samestat(folder.stat(), os.fstat(descriptor))
     finally:
         os.close(descriptor)
 
 
-def _fetch(transport: Transport, artifact: str, file: ArtifactFile, path: Path, progress: _Progress) -> None:
-    """One file, from where an earlier run left it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    digest, size = _digest(path)
-    progress.add(size)
-    resumed = size > 0
-    with path.open("ab") as out:
-        while True:
-            if size < file.size_bytes:
-                for block in _blocks(transport, artifact, file, size):
-                    out.write(block)
-                    digest.update(block)
-                    size += len(block)
-                    progress.add(len(block))
-                    if size > file.size_bytes:
-                        break
-            if size == file.size_bytes and digest.hexdigest() == file.sha256:
-                out.flush()
-                os.fsync(out.fileno())
-                return
-            out.truncate(0)
-            progress.add(-size)
-            if not resumed:
-                raise IntegrityError(f"{file.path}: the bytes received do not have the SHA-256 {file.sha256}")
-            digest, size, resumed = hashlib.sha256(), 0, False  # what an earlier run left was not good
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
-def _blocks(transport: Transport, artifact: str, file: ArtifactFile, offset: int) -> Iterator[bytes]:
-    """Bytes from `offset` on, at least up to the file's size if the store has them."""
-    url = _url(transport, artifact, file.path)
-    if url is None:
-        yield from _read_file(transport, artifact, file.path, offset)
-        return
-    patience = Patience()
-    while offset < file.size_bytes:
-        failure = "the connection ended early"
-        try:
-            for block in read_url(url, offset, STALL_SECONDS):
-                patience.renew()
-                offset += len(block)
-                yield block
-        except (OSError, http.client.HTTPException) as error:
-            failure = str(error) or type(error).__name__
-        if offset < file.size_bytes:
-            patience.sleep_or_raise(DownloadError(f"{file.path}: the store does not answer: {failure}"))
-            url = _url(transport, artifact, file.path) or url  # it may have expired
-
-
-def _url(transport: Transport, artifact: str, path: str) -> str | None:
-    request = artifact_pb2.GenerateDownloadUrlsRequest(name=artifact, paths=[path])
-    answer = transport.call(transport.artifacts.GenerateDownloadUrls, request)
-    return next((found.url for found in answer.urls if found.path == path), None)
-
-
-def _read_file(transport: Transport, artifact: str, path: str, offset: int) -> Iterator[bytes]:
-    def start(timeout: float | None) -> Any:
-        request = artifact_pb2.ReadFileRequest(name=artifact, path=path, offset=offset)
-        return transport.artifacts.ReadFile(request, timeout=timeout)
-
-    for message in transport.stream(start, lambda message: message.end, stall_seconds=STALL_SECONDS):
-        data = message.data[max(0, offset - message.offset) :]
-        if message.offset > offset:
-            raise IntegrityError(f"{path}: bytes from {message.offset} on instead of {offset}")
-        offset += len(data)
-        if data:
-            yield data
-
-
-def _digest(path: Path) -> tuple[Any, int]:
-    """SHA-256 and size of what is there; nothing is empty."""
-    digest, size = hashlib.sha256(), 0
-    if path.exists():
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-                size += len(block)
-    return digest, size
+def _fill(
+    partial: Path, transport: Transport, artifact: Artifact, progress: _Progress, cancelled: threading.Event
+) -> None:
+    """Fetches what is missing."""
+    parts = partial.with_suffix(".parts")
+    parts.mkdir(exist_ok=True)
+    own = Transport(BlockingWire(transport.endpoint), transport.endpoint, transport.timeout)
+    try:
+        source = Source(own, artifact)
+        files = [
+            FileInParts(file, partial / file.path, parts / str(number), splits=source.has_ranges)
+            for number, file in enumerate(artifact.files)
+        ]
+        fetch(source, files, progress.add, cancelled)
+    finally:
+        run(own.wire.close())
+    shutil.rmtree(parts)

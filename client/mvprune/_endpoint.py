@@ -1,7 +1,8 @@
 """Where the server is, how it is known, and what is shown to it.
 
 Argument > environment (MVPRUNE_ADDRESS, MVPRUNE_TOKEN, MVPRUNE_CA_CERT, MVPRUNE_CLIENT_CERT, MVPRUNE_CLIENT_KEY,
-MVPRUNE_INSECURE) > what a server on this machine left in its home folder > default.
+MVPRUNE_INSECURE, MVPRUNE_PROJECT) > the user's settings file (`mvprune._config`) > what a server on this machine left
+in its home folder > default.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mvprune import _config
 from mvprune._exceptions import FieldViolation, InvalidArgument
 
 DEFAULT_ADDRESS = "127.0.0.1:7070"
+DEFAULT_PROJECT = "default"
 _TLS, _PLAIN = "grpcs://", "grpc://"
 _YES = ("1", "true", "yes", "on")
 
@@ -49,20 +53,38 @@ def find(
     insecure: bool = False,
 ) -> Endpoint:
     """The server that is meant. Raises InvalidArgument."""
-    local = _local_server()
-    given = address or os.environ.get("MVPRUNE_ADDRESS") or local.get("address") or DEFAULT_ADDRESS
-    target = given.removeprefix(_TLS).removeprefix(_PLAIN)
-    if "://" in target:
-        raise _bad("address", f"got {given!r}; allowed: HOST:PORT, or grpcs://HOST:PORT for TLS")
+    local, file = _local_server(), _config.load().current
+    chosen = address or os.environ.get("MVPRUNE_ADDRESS")
+    if chosen and _target(chosen) != _target(file.get("address", "")):
+        file = {}  # a token that is meant for one server is shown to no other
+    given = chosen or file.get("address") or default_address()
+    check_address(given)
+    target = _target(given)
     is_local = target == local.get("address")
-    ca = ca_cert or os.environ.get("MVPRUNE_CA_CERT") or (local.get("ca") if is_local else None)
-    secret = _token(token, token_file, _home() if is_local else None)
+    ca = ca_cert or os.environ.get("MVPRUNE_CA_CERT") or file.get("ca_cert") or (local.get("ca") if is_local else None)
+    secret = _token(token, token_file, file, _home() if is_local else None)
     tls = given.startswith(_TLS) or (is_local and bool(local.get("ca")))
     insecure = insecure or os.environ.get("MVPRUNE_INSECURE", "").lower() in _YES
     if secret and not (tls or insecure or is_loopback(target.rpartition(":")[0])):
         text = f"the token would go to {target} for all to read; give grpcs://{target}, or --insecure if you mean it"
         raise _bad("address", text)
     return Endpoint(target, tls, _path(ca), _variable("MVPRUNE_CLIENT_CERT"), _variable("MVPRUNE_CLIENT_KEY"), secret)
+
+
+def check_address(address: str) -> None:
+    """Raises InvalidArgument for anything else than HOST:PORT, with or without grpcs://."""
+    if "://" in _target(address):
+        raise _bad("address", f"got {address!r}; allowed: HOST:PORT, or grpcs://HOST:PORT for TLS")
+
+
+def default_address() -> str:
+    """Of the server on this machine, where there is one."""
+    return str(_local_server().get("address") or DEFAULT_ADDRESS)
+
+
+def project(given: str | None) -> str:
+    """The project that is meant. Raises InvalidArgument."""
+    return given or os.environ.get("MVPRUNE_PROJECT") or _config.load().current.get("project") or DEFAULT_PROJECT
 
 
 def is_loopback(host: str) -> bool:
@@ -81,6 +103,10 @@ def read(path: Path, field: str) -> bytes:
         raise _bad(field, f"{path} cannot be read ({error.strerror})") from None
 
 
+def _target(address: str) -> str:
+    return address.removeprefix(_TLS).removeprefix(_PLAIN)
+
+
 def _home() -> Path:
     return Path(os.environ.get("MVPRUNE_HOME") or Path.home() / ".mvprune")
 
@@ -93,13 +119,16 @@ def _local_server() -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _token(token: str | None, file: str | os.PathLike[str] | None, home: Path | None) -> str:
+def _token(
+    token: str | None, token_file: str | os.PathLike[str] | None, settings: Mapping[str, str], home: Path | None
+) -> str:
     found = token or ""
-    if not found and file is not None:
-        found = read(Path(file), "token_file").decode(errors="replace").strip()
-        if not found:
-            raise _bad("token_file", f"{file} is empty")
+    if not found and token_file is not None:
+        found = _token_in(token_file)
     found = found or os.environ.get("MVPRUNE_TOKEN", "").strip()
+    if not found and "token_file" in settings:
+        found = _token_in(settings["token_file"])
+    found = found or settings.get("token", "")
     if not found and home is not None:
         try:
             found = (home / "operator-token").read_text().strip()
@@ -107,6 +136,13 @@ def _token(token: str | None, file: str | os.PathLike[str] | None, home: Path | 
             found = ""
     if not (found.isascii() and found.isprintable()) or " " in found:
         raise _bad("token", "is not an API token; those are plain letters, digits, '-' and '_'")  # not what it is
+    return found
+
+
+def _token_in(file: str | os.PathLike[str]) -> str:
+    found = read(Path(file).expanduser(), "token_file").decode(errors="replace").strip()
+    if not found:
+        raise _bad("token_file", f"{file} is empty")
     return found
 
 

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from mvprune._models import Job
+    from mvprune._models import JobRecord
 
 
 class MvpruneError(Exception):
@@ -106,7 +106,7 @@ class ServerError(RequestRefused):
 class JobError(MvpruneError):
     """A job ended without a result."""
 
-    def __init__(self, message: str, job: Job) -> None:
+    def __init__(self, message: str, job: JobRecord) -> None:
         super().__init__(message)
         self.job = job
 
@@ -114,7 +114,7 @@ class JobError(MvpruneError):
 class JobFailed(JobError):
     """The job FAILED; `job.failure` has the reason."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobRecord) -> None:
         why = f"{job.failure.reason}: {job.failure.message}" if job.failure else "no reason given"
         super().__init__(f"job {job.id} failed: {why}", job)
 
@@ -122,14 +122,14 @@ class JobFailed(JobError):
 class JobCancelled(JobError):
     """The job was CANCELLED."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobRecord) -> None:
         super().__init__(f"job {job.id} was cancelled", job)
 
 
 class WaitTimeout(MvpruneError):
     """The time to wait is over; the job goes on."""
 
-    def __init__(self, job: Job, seconds: float) -> None:
+    def __init__(self, job: JobRecord, seconds: float) -> None:
         super().__init__(f"job {job.id} is still {job.state} after {seconds:g} s")
         self.job = job
 

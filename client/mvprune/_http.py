@@ -13,10 +13,11 @@ from mvprune._exceptions import DownloadError
 _BLOCK = 1 << 18
 
 
-def read_url(url: str, offset: int, timeout: float) -> Iterator[bytes]:
-    """The bytes of a URL from `offset` on, until they end or the connection does: the caller knows how many to expect.
+def read_url(url: str, start: int, end: int | None, timeout: float) -> Iterator[bytes]:
+    """The bytes of a URL from `start` on, until they end or the connection does: the caller knows how many to expect.
 
     Args:
+        end: the byte to stop before, if the server honours ranges; None: as many as there are.
         timeout: seconds without a byte.
 
     Raises:
@@ -27,16 +28,17 @@ def read_url(url: str, offset: int, timeout: float) -> Iterator[bytes]:
     if parts.scheme not in ("http", "https"):
         raise DownloadError(f"refused: a download URL with the scheme {parts.scheme!r}; allowed: http, https")
     opener = build_opener(*[ProxyHandler({})] if is_loopback(parts.hostname or "") else [])
-    request = Request(url, headers={"Range": f"bytes={offset}-"} if offset else {})  # noqa: S310
+    wanted = f"bytes={start}-{'' if end is None else end - 1}"
+    request = Request(url, headers={"Range": wanted} if start or end else {})  # noqa: S310
     with opener.open(request, timeout=timeout) as response:
         at = _start(response.headers.get("Content-Range", "")) if response.status == 206 else 0
-        if at > offset:
-            raise OSError(f"bytes from {at} on instead of {offset}")
+        if at > start:
+            raise OSError(f"bytes from {at} on instead of {start}")
         while block := response.read(_BLOCK):
-            wanted = block[max(0, offset - at) :]  # a server without Range sends all again
+            useful = block[max(0, start - at) :]  # a server without Range sends all again
             at += len(block)
-            if wanted:
-                yield wanted
+            if useful:
+                yield useful
 
 
 def _start(content_range: str) -> int:

@@ -5,16 +5,11 @@ Times are aware datetimes in UTC, durations are seconds, an unset message is Non
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import InitVar, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mvprune._client import Client
+from typing import Generic, TypeVar
 
 
 class JobState(StrEnum):
@@ -110,6 +105,9 @@ class Spec:
         method_options: the method's options that were set.
         target_density: fraction of the prunable weights that is kept, in (0, 1].
         include, exclude: patterns over names of modules; empty: what suits the model's family.
+        values, embeddings: how the artifact stores the kept weights, and every other matrix; None: the default.
+        trim_vocabulary: whether the artifact keeps the embeddings of those tokens alone that the data uses.
+        delta: whether the artifact refers to the model for tensors that the task did not change.
     """
 
     model: str
@@ -125,6 +123,36 @@ class Spec:
     teacher: Teacher | None
     seed: int
     training: Training
+    values: str | None
+    embeddings: str | None
+    trim_vocabulary: bool
+    delta: bool
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a result must reach to be good enough, in the units of the contract; submit takes "f1>=80" for it too.
+
+    Attributes:
+        metric: eval/NAME, delta/NAME or dense/NAME of a metric of the task, a fraction; bytes, of the artifact;
+            size_ratio, of the dense model to it; density; or latency_ratio, dense time to sparse time.
+        min, max: the bound; one of them.
+        fail_job: a job that misses it FAILS, and publishes nothing.
+    """
+
+    metric: str
+    min: float | None = None
+    max: float | None = None
+    fail_job: bool = False
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """The outcome of one gate; `observed` is None where the result has no such metric: then it is not passed."""
+
+    gate: Gate
+    observed: float | None
+    passed: bool
 
 
 @dataclass(frozen=True)
@@ -137,6 +165,7 @@ class Policy:
         max_queue_time: in the queue at a stretch; None: no limit.
         allow_smaller_batch: whether batches are cut into more passes after OUT_OF_MEMORY.
         retention: from the end until the job and its artifact are deleted; None: never.
+        gates: what the result must reach.
     """
 
     gpus: float | None
@@ -150,6 +179,7 @@ class Policy:
     allow_smaller_batch: bool
     retention: float | None
     checkpoint_interval: float | None
+    gates: tuple[Gate, ...]
 
 
 @dataclass(frozen=True)
@@ -189,13 +219,12 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Job:
-    """A compression job, as it was when the server answered.
-
-    Its methods ask the server again; the object itself never changes.
+class JobRecord:
+    """A compression job, as it was when the server answered: what `Job` and `AsyncJob` have in common.
 
     Attributes:
         creator: who submitted it: the id of an API token, or "local".
+        gate_results: the outcome of each of `policy.gates`, once they are evaluated.
         expire_time: when it is deleted; None while it goes on, and where it is kept.
     """
 
@@ -214,59 +243,26 @@ class Job:
     failure: Failure | None
     metrics: Mapping[str, float]
     creator: str
+    gate_results: tuple[GateResult, ...]
     create_time: datetime | None
     start_time: datetime | None
     end_time: datetime | None
     update_time: datetime | None
     etag: str
     expire_time: datetime | None
-    client: InitVar[Client]
-
-    def __post_init__(self, client: Client) -> None:
-        # No field: equality, repr and asdict are about the data alone.
-        object.__setattr__(self, "_client", client)
 
     @property
     def id(self) -> str:
         """The last part of the name."""
         return self.name.rpartition("/")[2]
 
-    def refresh(self) -> Job:
-        """The job as it is now."""
-        return self._server.get(self.name)
-
-    def wait(self, timeout: float | None = None, on_progress: Callable[[Job], None] | None = None) -> Job:
-        """Waits for the end: see `Client.wait`."""
-        return self._server.wait(self.name, timeout, on_progress)
-
-    def watch(self) -> Iterator[JobUpdate]:
-        """Changes until the end: see `Client.watch`."""
-        return self._server.watch(self.name)
-
-    def logs(self, *, follow: bool = False) -> Iterator[bytes]:
-        """The log: see `Client.logs`."""
-        return self._server.logs(self.name, follow=follow)
-
-    def download(self, directory: str | PathLike[str], on_progress: Callable[[int, int], None] | None = None) -> Path:
-        """Downloads the artifact: see `Client.download`."""
-        return self._server.download(self.name, directory, on_progress)
-
-    def cancel(self, reason: str = "") -> Job:
-        """Asks for cancellation: see `Client.cancel`."""
-        return self._server.cancel(self.name, reason)
-
-    def retry(self, *, from_scratch: bool = False) -> Job:
-        """Puts the job back in the queue: see `Client.retry`."""
-        return self._server.retry(self.name, from_scratch=from_scratch)
-
-    def delete(self) -> None:
-        """Deletes the job: see `Client.delete`."""
-        self._server.delete(self.name)
-
     @property
-    def _server(self) -> Client:
-        client: Client = self.__dict__["_client"]
-        return client
+    def missed_gates(self) -> tuple[GateResult, ...]:
+        """Those of `gate_results` that did not pass."""
+        return tuple(result for result in self.gate_results if not result.passed)
+
+
+AnyJob = TypeVar("AnyJob", bound=JobRecord)
 
 
 @dataclass(frozen=True)
@@ -283,11 +279,11 @@ class JobEvent:
 
 
 @dataclass(frozen=True)
-class JobUpdate:
+class JobUpdate(Generic[AnyJob]):
     """A job at the event `sequence`, with the events since the update before."""
 
     sequence: int
-    job: Job
+    job: AnyJob
     events: tuple[JobEvent, ...]
     done: bool
 
@@ -337,6 +333,7 @@ class Accounting:
         encoder_nonzero: kept weights plus biases and norms of the encoder.
         dense_bytes: all parameters in fp32.
         sparse_bytes: the weights file of the artifact.
+        encoder_bytes, embedding_bytes: what the encoder and the embeddings take of it.
     """
 
     target_density: float
@@ -349,6 +346,8 @@ class Accounting:
     total_nonzero: int
     dense_bytes: int
     sparse_bytes: int
+    encoder_bytes: int
+    embedding_bytes: int
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 from mvprune._exceptions import FieldViolation, InvalidArgument
-from mvprune._models import Job
+from mvprune._models import JobRecord
 
 _ARTIFACT = re.compile(r"projects/[^/]+/artifacts/[0-9a-f]{64}")
 _JOB = re.compile(r"projects/[^/]+/jobs/[^/]+")
 
 
-def job_name(job: str | Job, project: str) -> str:
+def job_name(job: str | JobRecord, project: str) -> str:
     """The full name of a job; one that is given by its id alone is of `project`. Raises InvalidArgument."""
-    if isinstance(job, Job):
+    if isinstance(job, JobRecord):
         return job.name
     if _JOB.fullmatch(job):
         return job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from mvprune._transport import Transport
@@ -10,11 +10,11 @@ from mvprune._transport import Transport
 PAGE = 500  # the most that the server gives at once
 
 
-def pages(transport: Transport, method: Any, request: Any, page_size: int = PAGE) -> Iterator[Any]:
+async def pages(transport: Transport, method: Any, request: Any, page_size: int = PAGE) -> AsyncGenerator[Any, None]:
     """The answers to a request for a list, each fetched when it is needed."""
     request.page_size = page_size
     while True:
-        page = transport.call(method, request)
+        page = await transport.call(method, request)
         yield page
         if not page.next_page_token:
             return

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,21 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from mvprune._exceptions import FieldViolation, InvalidArgument
-from mvprune._models import Job
+from mvprune._gates import gates_of
+from mvprune._models import JobRecord
+from mvprune._submit_options import (
+    DatasetOptions,
+    PolicyOptions,
+    RequestOptions,
+    ResourceOptions,
+    SpecOptions,
+    SubmitOptions,
+    TeacherOptions,
+    TrainingOptions,
+)
 from mvprune.v1 import job_pb2
 
-Option = float | str | None
-"""A number, a word of the contract's enums in lower case, a bool; None: unset."""
-
+DEFAULT_METHOD = "movement"
 DEFAULT_OWN_DATA_TASK = "text-classification"
 _JOB_PREFIX, _TRAIN = "job:", "train"  # what a teacher may be besides a model
 
@@ -70,81 +78,89 @@ def reference(given: str | os.PathLike[str]) -> str:
 
 
 def file(given: str | os.PathLike[str]) -> str:
-    """An absolute path; "" stays "". Symbolic links are left to the server."""
+    """An absolute path; "" and what lies in a bucket (s3://…) stay. Symbolic links are left to the server."""
     text = os.fspath(given)
+    if text.startswith("s3://"):
+        return text
     expanded = os.path.expanduser(text)  # noqa: PTH111 (Path's own raises for an unknown user)
     return str(Path(expanded).absolute()) if text else ""
 
 
-def compression_spec(
-    *,
-    model: str | os.PathLike[str],
-    model_revision: str,
-    task: str,
-    density: float,
-    method: str,
-    method_options: Mapping[str, Option],
-    include: Sequence[str],
-    exclude: Sequence[str],
-    allow_density_miss: bool,
-    dataset: Mapping[str, str],
-    teacher: str | os.PathLike[str] | Job,
-    teacher_options: Mapping[str, Option],
-    seed: int,
-    training: Mapping[str, Option],
-) -> job_pb2.CompressionSpec:
-    """The spec of a job. Options that are None or "" stay unset.
+def create_request(
+    parent: str, model: str | os.PathLike[str], density: float, options: SubmitOptions
+) -> job_pb2.CreateJobRequest:
+    """The request that submits a job. Options that are None or "" stay unset.
 
     Raises:
         InvalidArgument: an unknown method, an option that the method does not have, a value of the wrong type.
     """
-    spec = job_pb2.CompressionSpec(model=reference(model), model_revision=model_revision)
-    spec.task = task or (DEFAULT_OWN_DATA_TASK if any(dataset.values()) else "")
+    given = {name: value for name, value in options.items() if value is not None and value != ""}
+    call = _take(given, RequestOptions)
+    policy = _policy(_take(given, ResourceOptions), _take(given, PolicyOptions))
+    spec = job_pb2.CompressionSpec(model=reference(model))
     _set(spec, "target_density", density, "job.spec.target_density")
-    _set(spec, "seed", seed, "job.spec.seed")
-    for name, text in dataset.items():
-        if text:
-            setattr(spec.dataset, name, text)
-    _set_teacher(spec, teacher)
-    for part, options in (("teacher", teacher_options), ("training", training)):
-        for name, value in options.items():
-            if value is not None and value != "":
-                _set(getattr(spec, part), name, value, f"job.spec.{part}.{name}")
-    for field, patterns in (("include", include), ("exclude", exclude)):
+    _set_dataset(spec, _take(given, DatasetOptions))
+    _set_teacher(spec, _take(given, TeacherOptions))
+    for name, value in _take(given, TrainingOptions).items():
+        _set(spec.training, name, value, f"job.spec.training.{name}")
+    _set_what(spec, _take(given, SpecOptions), given)
+    request = job_pb2.CreateJobRequest(
+        parent=parent,
+        job=job_pb2.Job(display_name=call.get("display_name", ""), spec=spec, policy=policy, labels=call.get("labels")),
+        validate_only=call.get("validate_only", False),
+    )
+    request.request_id = call.get("request_id") or _request_id(request, call.get("run_id", ""))
+    return request
+
+
+def _take(given: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Those of the options that a class of them lists, taken out."""
+    return {name: given.pop(name) for name in kind.__annotations__ if name in given}
+
+
+def _set_what(spec: job_pb2.CompressionSpec, options: dict[str, Any], method_options: dict[str, Any]) -> None:
+    """What is pruned, and how; what no class of options lists is taken for an option of the method."""
+    spec.task = options.pop("task", DEFAULT_OWN_DATA_TASK if spec.HasField("dataset") else "")
+    method = options.pop("method", DEFAULT_METHOD)
+    for field in ("include", "exclude"):
+        patterns = options.pop(field, ())
         if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
             raise _invalid(f"job.spec.{field}", patterns, "a list of patterns over names of modules")
         getattr(spec, field).extend(patterns)
-    spec.allow_density_miss = allow_density_miss
+    for name, value in options.items():
+        _set(spec, name, value, f"job.spec.{name}")
     _set_method(spec, method, method_options)
-    return spec
 
 
-def execution_policy(*, resources: Mapping[str, Option], limits: Mapping[str, Option]) -> job_pb2.ExecutionPolicy:
-    """The policy of a job; durations are seconds. Options that are None stay unset.
+def _set_dataset(spec: job_pb2.CompressionSpec, options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        field = {"dataset": "hub_id", "dataset_config": "hub_config"}.get(name, name)
+        text = file(value) if name in ("train", "validation") else value
+        _set(spec.dataset, field, text, f"job.spec.dataset.{field}")
 
-    Raises:
-        InvalidArgument: a value of the wrong type.
-    """
+
+def _policy(resources: dict[str, Any], limits: dict[str, Any]) -> job_pb2.ExecutionPolicy:
     policy = job_pb2.ExecutionPolicy()
+    gates = gates_of(limits.pop("gates", ()), strict=limits.pop("strict_gates", False))
+    policy.gates.extend(job_pb2.Gate(**vars(gate)) for gate in gates)
     for name, value in resources.items():
-        if value is not None:
-            _set(policy.resources, name, value, f"job.policy.resources.{name}")
+        _set(policy.resources, name, value, f"job.policy.resources.{name}")
     for name, value in limits.items():
-        if value is not None:
-            _set(policy, name, value, f"job.policy.{name}")
+        _set(policy, name, value, f"job.policy.{name}")
     return policy
 
 
-def request_id(request: job_pb2.CreateJobRequest, run_id: str) -> str:
+def _request_id(request: job_pb2.CreateJobRequest, run_id: str) -> str:
     """The same for the same request in the same run, and for no other; one of its own where there is no run."""
     if not run_id:
         return secrets.token_hex(16)
     return hashlib.sha256(run_id.encode() + b"\0" + request.SerializeToString(deterministic=True)).hexdigest()
 
 
-def _set_teacher(spec: job_pb2.CompressionSpec, teacher: str | os.PathLike[str] | Job) -> None:
-    """A model, "job:" with a job's id or name, or "train"; "" for none."""
-    if isinstance(teacher, Job):
+def _set_teacher(spec: job_pb2.CompressionSpec, options: dict[str, Any]) -> None:
+    """A teacher is a model, "job:" with a job's id or name, or "train"."""
+    teacher = options.pop("teacher", "")
+    if isinstance(teacher, JobRecord):
         spec.teacher.job = teacher.name
     elif isinstance(teacher, str) and teacher.startswith(_JOB_PREFIX):
         spec.teacher.job = teacher.removeprefix(_JOB_PREFIX)
@@ -152,16 +168,17 @@ def _set_teacher(spec: job_pb2.CompressionSpec, teacher: str | os.PathLike[str] 
         spec.teacher.train = True
     elif teacher:
         spec.teacher.model = reference(teacher)
+    for name, value in options.items():
+        field = name.removeprefix("teacher_")
+        _set(spec.teacher, field, value, f"job.spec.teacher.{field}")
 
 
-def _set_method(spec: job_pb2.CompressionSpec, method: str, options: Mapping[str, Option]) -> None:
+def _set_method(spec: job_pb2.CompressionSpec, method: str, options: dict[str, Any]) -> None:
     if method not in METHODS:
         raise _invalid("job.spec.method", method, ", ".join(METHODS))
     chosen = getattr(spec, method)
     chosen.SetInParent()
     for name, value in options.items():
-        if value is None:
-            continue
         path = METHODS[method].get(name)
         if path is None:
             allowed = f"{', '.join(METHODS[method])} (the options of {method})"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from mvprune._transport import Transport
 from mvprune.v1 import job_pb2
 
 
-def watch(
+async def watch(
     transport: Transport, name: str, after_sequence: int, deadline: float | None = None
-) -> Iterator[job_pb2.WatchJobResponse]:
+) -> AsyncGenerator[job_pb2.WatchJobResponse, None]:
     """The updates of a job until its end; after a cut, those after the last sequence seen.
 
     Raises:
@@ -22,41 +23,46 @@ def watch(
     def start(timeout: float | None) -> Any:
         return transport.jobs.WatchJob(job_pb2.WatchJobRequest(name=name, after_sequence=cursor), timeout=timeout)
 
-    for message in transport.stream(start, lambda message: message.done, deadline=deadline):
-        cursor = max(cursor, message.sequence)
-        yield message
+    async with aclosing(transport.stream(start, lambda message: message.done, deadline=deadline)) as messages:
+        async for message in messages:
+            cursor = max(cursor, message.sequence)
+            yield message
 
 
-def logs(transport: Transport, name: str, follow: bool) -> Iterator[bytes]:
+async def logs(transport: Transport, name: str, follow: bool) -> AsyncGenerator[bytes, None]:
     """The log of a job's current attempt; with `follow` until the job's end, over the attempts to come.
 
     Raises:
         ServerUnreachable, RequestRefused: see `Transport.stream`.
     """
-    number = transport.call(transport.jobs.GetJob, job_pb2.GetJobRequest(name=name)).attempt
+    number = (await transport.call(transport.jobs.GetJob, job_pb2.GetJobRequest(name=name))).attempt
     while True:
         if number:
-            yield from _attempt_logs(transport, f"{name}/attempts/{number}", follow)
+            async with aclosing(_attempt_logs(transport, f"{name}/attempts/{number}", follow)) as pieces:
+                async for piece in pieces:
+                    yield piece
         if not follow:
             return
         seen = number
-        for update in watch(transport, name, 0):
-            number = update.job.attempt
-            if number > seen:
-                break
+        async with aclosing(watch(transport, name, 0)) as updates:
+            async for update in updates:
+                number = update.job.attempt
+                if number > seen:
+                    break
         if number == seen:
             return
 
 
-def _attempt_logs(transport: Transport, attempt: str, follow: bool) -> Iterator[bytes]:
+async def _attempt_logs(transport: Transport, attempt: str, follow: bool) -> AsyncGenerator[bytes, None]:
     offset = 0
 
     def start(timeout: float | None) -> Any:
         request = job_pb2.FollowLogsRequest(attempt=attempt, offset=offset, follow=follow)
         return transport.jobs.FollowLogs(request, timeout=timeout)
 
-    for message in transport.stream(start, lambda message: message.end):
-        end = message.offset + len(message.data)
-        if end > offset:
-            yield message.data[max(0, offset - message.offset) :]
-            offset = end
+    async with aclosing(transport.stream(start, lambda message: message.end)) as messages:
+        async for message in messages:
+            end = message.offset + len(message.data)
+            if end > offset:
+                yield message.data[max(0, offset - message.offset) :]
+                offset = end

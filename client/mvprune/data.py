@@ -8,14 +8,28 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mvprune.columns import FOUND_BY_NAME, Columns
-from mvprune.labelled import ClassificationData, Split, read_labelled
-from mvprune.passages import PassageData, passages_in_file, passages_in_table, read_passages
-from mvprune.questions import Question, QuestionAnsweringData, questions_in_file, questions_in_rows, read_questions
+from mvprune.labelled import ClassificationData, Split, read_labelled, read_labelled_validation
+from mvprune.passages import (
+    PassageData,
+    passages_in_file,
+    passages_in_table,
+    read_passages,
+    read_validation_passages,
+)
+from mvprune.questions import (
+    Question,
+    QuestionAnsweringData,
+    questions_in_file,
+    questions_in_rows,
+    read_questions,
+    read_validation_questions,
+)
 from mvprune.tables import DataError, read_table, table_of_rows
 from mvprune.tagging import (
     TaggedSplit,
     TokenClassificationData,
     read_tagged,
+    read_validation_tagged,
     sentences_in_file,
     sentences_in_table,
 )
@@ -37,6 +51,7 @@ __all__ = [
     "find_task_files",
     "load_files",
     "load_rows",
+    "load_validation",
 ]
 
 TaskData = ClassificationData | QuestionAnsweringData | TokenClassificationData | PassageData
@@ -104,6 +119,30 @@ def load_files(
             train_table, validation_table = (read_table(path, task.implied_header) for path in (train, validation))
             more = {name: read_table(path, task.implied_header) for name, path in more_validation.items()}
             return read_labelled(task, train_table, validation_table, columns, more)
+
+
+def load_validation(task: Task, path: Path, labels: Sequence[str], columns: Columns = FOUND_BY_NAME) -> TaskData:
+    """Reads a file to evaluate a model on; there is nothing to train on.
+
+    Args:
+        task: the task.
+        path: the file, in one of the formats of `load_files`.
+        labels: the model's classes or tags in the order of their numbers, where the task's are discovered in the data.
+        columns: names of columns; None: found by name.
+
+    Raises:
+        DataError: what is wrong, in which line, and what is allowed.
+    """
+    _check_columns(task, columns, path)
+    match task.kind:
+        case TaskKind.QUESTION_ANSWERING:
+            return read_validation_questions(task, path, questions_in_file(path))
+        case TaskKind.TOKEN_CLASSIFICATION:
+            return read_validation_tagged(task, sentences_in_file(path, columns), labels)
+        case TaskKind.MASKED_LM:
+            return read_validation_passages(task, path, passages_in_file(path, columns))
+        case _:
+            return read_labelled_validation(task, read_table(path, task.implied_header), columns, labels)
 
 
 def load_rows(

@@ -6,14 +6,14 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
 
 from mvprune.columns import Columns, find_columns
 from mvprune.tables import DataError, Table, checked_text, listed, shown
-from mvprune.tasks import Task, TaskKind
+from mvprune.tasks import Task, TaskKind, plain_label
 
 MAX_CLASSES = 1000
 
@@ -113,6 +113,35 @@ def read_labelled(
     data = ClassificationData(task, names, encode(train_rows), evaluated.pop(""), evaluated)
     _check_variety(train, data.train)
     return data
+
+
+def read_labelled_validation(task: Task, table: Table, columns: Columns, labels: Sequence[str]) -> ClassificationData:
+    """Texts with labels or values to evaluate a model on; there is nothing to train on.
+
+    Args:
+        task: the task.
+        table: the texts.
+        columns: names of columns; None: found by name.
+        labels: the model's classes in the order of their numbers, where the task's are discovered in the data.
+
+    Raises:
+        DataError: what is wrong, in which line, and what is allowed.
+    """
+    rows = _collect(task, table, find_columns(task, table, columns), minimum=1)
+    if task.kind is TaskKind.REGRESSION or task.labels:
+        names, encode = _encoding(task, rows, ())
+        split = encode(rows)
+    else:
+        names = tuple(labels)
+        split = _number(rows, _known_numbers(rows, names), f"{listed(names)} (the labels of the model)")
+    return ClassificationData(task, names, Split([], None, []), split)
+
+
+def _known_numbers(rows: _Rows, names: tuple[str, ...]) -> dict[_Label, int]:
+    """Numbers for the labels of the rows that a model knows, spelled as in the data that it was trained on."""
+    spelled = {plain_label(name): number for number, name in enumerate(names)}
+    labels = {label: spelled.get(plain_label(str(label))) for label in set(rows.labels)}
+    return {label: number for label, number in labels.items() if number is not None}
 
 
 def _validation(task: Task, train: _Rows, table: Table, columns: Columns, encode: Callable[[_Rows], Split]) -> Split:

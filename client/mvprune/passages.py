@@ -55,6 +55,11 @@ def read_passages(
     return PassageData(task, _some(train_name, train), _some(validation_name, validation))
 
 
+def read_validation_passages(task: Task, name: Path | str, passages: Iterator[str]) -> PassageData:
+    """Texts to evaluate a model on; there is nothing to train on. Raises DataError."""
+    return PassageData(task, (), _some(name, passages))
+
+
 def passages_in_file(path: Path, columns: Columns) -> Iterator[str]:
     """The texts of a table (by its suffix), or else the lines of a text file that are not blank. Raises DataError."""
     if path.suffix.lower() in _TABLES:

@@ -110,6 +110,11 @@ def read_questions(
     return QuestionAnsweringData(task, _checked(task, train_name, train), _checked(task, validation_name, validation))
 
 
+def read_validation_questions(task: Task, name: Path | str, questions: Iterator[Question]) -> QuestionAnsweringData:
+    """Questions to evaluate a model on, checked; there is nothing to train on. Raises DataError."""
+    return QuestionAnsweringData(task, (), _checked(task, name, questions))
+
+
 def _checked(task: Task, path: Path | str, questions: Iterator[Question]) -> tuple[Question, ...]:
     kept = tuple(questions)
     for question in kept:

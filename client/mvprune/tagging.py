@@ -114,6 +114,21 @@ def read_tagged(task: Task, train: Sentences, validation: Sentences) -> TokenCla
     return TokenClassificationData(task, names, train_split, validation_split)
 
 
+def read_validation_tagged(task: Task, sentences: Sentences, labels: Sequence[str]) -> TokenClassificationData:
+    """Sentences to evaluate a model on; there is nothing to train on.
+
+    Args:
+        task: the task.
+        sentences: as they were read.
+        labels: the model's tags in the order of their numbers.
+
+    Raises:
+        DataError: a tag is not among them.
+    """
+    numbers: dict[object, int] = {name: number for number, name in enumerate(labels)}
+    return TokenClassificationData(task, tuple(labels), TaggedSplit([], []), _number(sentences, numbers, labels))
+
+
 def sentences_in_file(path: Path, columns: Columns) -> Sentences:
     """The sentences of a CoNLL file, or of a table of lists by its suffix. Raises DataError."""
     if path.suffix.lower() in _OF_LISTS:

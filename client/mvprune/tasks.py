@@ -13,6 +13,8 @@ from enum import StrEnum
 from types import MappingProxyType
 
 GLUE = "nyu-mll/glue"
+IN_OWN_UNIT = frozenset({"perplexity"})
+"""Metrics that are no fractions or correlations, as all others are."""
 
 
 class TaskKind(StrEnum):
@@ -341,3 +343,8 @@ def get_task(name: str) -> Task:
         return TASKS[name]
     except KeyError:
         raise UnknownTask(f"unknown task {name[:80]!r}; allowed: {', '.join(TASKS)}") from None
+
+
+def plain_label(name: str) -> str:
+    """A label's name without what spellings of one label differ in: case, and hyphens for underscores."""
+    return name.casefold().replace("-", "_")

@@ -21,7 +21,13 @@ FOLDERS = {
 }
 # What each package may import of the others: names, with everything below them.
 ALLOWED = {
-    "mvprune": {"mvprune_service.server", "mvprune_service.migrate"},  # `mvpctl server` hands over, lazily
+    # Commands that hand over, lazily: `mvpctl server`, `mvpctl serve`, `mvpctl evaluate`.
+    "mvprune": {
+        "mvprune_service.server",
+        "mvprune_service.migrate",
+        "mvprune_core.prediction",
+        "mvprune_core.evaluation",
+    },
     "mvprune_core": {"mvprune.tasks", "mvprune.data", "mvprune.columns", "mvprune.references", "mvprune.artifact"},
     "mvprune_service": {"mvprune", "mvprune_migrations"},
     "mvprune_workers": {"mvprune", "mvprune_core", "mvprune_service.stores"},

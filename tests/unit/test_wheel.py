@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -47,6 +48,8 @@ def test_the_wheel_has_all_packages_and_their_types(wheel: Path) -> None:
     assert packages == {"mvprune", "mvprune_service", "mvprune_core", "mvprune_workers", "mvprune_migrations"}
     assert {"mvprune/py.typed", "mvprune/v1/job_pb2.pyi", "mvprune/cli/_app.py"} <= names
     assert not [name for name in names if "test" in name or "__pycache__" in name]
+    native = [name for name in names if name.endswith(".so")]  # with a compiler
+    assert ("-py3-none-any." in wheel.name) == (not native)
 
 
 def test_the_thin_client_is_thin(bare: Path) -> None:
@@ -79,3 +82,14 @@ def test_a_missing_extra_is_one_line(bare: Path) -> None:
     assert done.stderr == "this needs the service: pip install 'mvprune[all]'\n"
     done = _run(bare / "python", "-c", "from mvprune import load")
     assert done.stderr.splitlines()[-1].endswith("pip install 'mvprune[runtime]'")
+
+
+def test_job_files_yaml_and_completion_need_no_extra(bare: Path, tmp_path: Path) -> None:
+    done = _run(bare / "mvpctl", "submit", "--print-schema")
+    assert json.loads(done.stdout) == json.loads((ROOT / "docs" / "job-file.schema.json").read_text())
+    file = tmp_path / "job.yaml"
+    file.write_text("model: m\ndensty: 0.1\n")
+    done = _run(bare / "mvpctl", "submit", "-f", file)
+    assert (done.returncode, done.stderr) == (2, f"error: {file}:2:1: densty: is not known; did you mean density?\n")
+    assert "context: default" in _run(bare / "mvpctl", "config", "view", "-o", "yaml").stdout
+    assert "complete " in _run(bare / "mvpctl", "completion", "bash").stdout

@@ -16,6 +16,8 @@ from mvprune._exceptions import MvpruneError
 from mvprune.cli._errors import UsageError, report, report_usage
 from mvprune.cli._exit import ExitCode
 
+COMPLETING = "_ARGCOMPLETE"  # set by a shell that wants to know how the command line could go on
+
 
 class Command(NamedTuple):
     """A command: its module, imported when it is called, and its help."""
@@ -37,6 +39,18 @@ COMMANDS = {
     "retry": Command("jobs", "Put a failed or cancelled job back in the queue."),
     "delete": Command("jobs", "Delete a job that has ended; its artifact stays."),
     "download": Command("download", "Download a job's artifact."),
+    "export": Command("export", "Write an artifact in another format: dense, onnx or csr."),
+    "inspect": Command("inspect", "Show what an artifact holds: layers, bytes, where it comes from."),
+    "compare": Command("compare", "Show artifacts side by side."),
+    "evaluate": Command("evaluate", "Evaluate an artifact on data, on this machine."),
+    "benchmark": Command("benchmark", "Time an artifact on this machine, dense and sparse."),
+    "serve": Command("serve", "Serve an artifact's answers over HTTP."),
+    "push": Command("push", "Publish an artifact to MLflow, or as a folder for the Hub."),
+    "models": Command("catalog", "List the models that the server knows."),
+    "tasks": Command("catalog", "List the tasks."),
+    "methods": Command("catalog", "List the methods of pruning, and their options."),
+    "config": Command("config", "Show and change this client's settings."),
+    "completion": Command("completion", "Print what makes a shell complete mvpctl's commands."),
     "token": Command("token", "Create, list and revoke API tokens."),
     "project": Command("project", "List projects, set their quotas."),
     "server": Command("server", "Run the service."),
@@ -75,8 +89,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
+    if COMPLETING in os.environ:
+        from mvprune.cli import _complete
+
+        argv = _complete.command_line()
+        if argv[0] not in COMMANDS:
+            _complete.words("mvpctl", COMMANDS)
     if not argv or argv[0] in ("-h", "--help"):
-        print(_HELP.format(commands="\n".join(f"  {name:<10}{command.help}" for name, command in COMMANDS.items())))
+        print(_HELP.format(commands="\n".join(f"  {name:<12}{command.help}" for name, command in COMMANDS.items())))
         return ExitCode.OK
     if argv[0] == "--version":
         import mvprune

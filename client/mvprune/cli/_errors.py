@@ -22,6 +22,11 @@ from mvprune._exceptions import (
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._text import advice, clean
 
+
+class LocalRefusal(MvpruneError):
+    """What a command cannot do with the files or the packages of this machine."""
+
+
 _CODES: dict[type[MvpruneError], ExitCode] = {
     InvalidArgument: ExitCode.REFUSED,
     AlreadyExists: ExitCode.REFUSED,
@@ -35,6 +40,7 @@ _CODES: dict[type[MvpruneError], ExitCode] = {
     ServerUnreachable: ExitCode.UNREACHABLE,
     NotFound: ExitCode.NOT_FOUND,
     NotAuthorised: ExitCode.NOT_FOUND,
+    LocalRefusal: ExitCode.REFUSED,
 }
 # Fields by the end of their path, the longest that is known.
 _OPTION_OF = {
@@ -62,7 +68,9 @@ _SAME_NAME = {
     "compile",
     "cooldown",
     "cpus",
+    "delta",
     "deterministic",
+    "embeddings",
     "epochs",
     "evaluate_every",
     "exclude",
@@ -100,7 +108,9 @@ _SAME_NAME = {
     "text_pair_column",
     "train",
     "train_embeddings",
+    "trim_vocabulary",
     "validation",
+    "values",
     "warmup",
     "weight_decay",
     "when",
@@ -129,6 +139,8 @@ def report(error: MvpruneError) -> ExitCode:
         _line(f"wait again: mvpctl wait {error.job.id}")
     if isinstance(error, ServerUnreachable):
         _line("start a server with `mvpctl server start`, or name another with --address or MVPRUNE_ADDRESS")
+    if isinstance(error, JobFailed) and error.job.failure and error.job.failure.reason == "GATE_FAILED":
+        return ExitCode.GATE
     return _CODES.get(type(error), ExitCode.ERROR)
 
 
@@ -148,6 +160,8 @@ def _option(field: str) -> str:
     parts = field.split(".")
     if parts[:2] == ["job", "labels"]:
         return _OPTION_OF["labels"]
+    if field.startswith("job.policy.gates"):
+        return "--gate"
     last = parts[-1]
     known = _OPTION_OF.get(".".join(parts[-2:])) or _OPTION_OF.get(last)
     return known or (f"--{last.replace('_', '-')}" if last in _SAME_NAME else "")

@@ -1,4 +1,4 @@
-"""Progress of a job or a download while it goes: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a job, a download or an evaluation while it goes: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from mvprune.cli._text import clean, details, size, state, steps
 
 if TYPE_CHECKING:
-    from mvprune._models import Job
+    from mvprune._models import JobRecord
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -30,7 +30,7 @@ class Lines:
         self._line = ""
         self._printed_at = 0.0
 
-    def show(self, job: Job) -> None:
+    def show(self, job: JobRecord) -> None:
         """A job as it is now."""
         phase = job.progress.phase if job.progress else ""
         text = "  ".join(filter(None, (state(job), _steps(job), _details(job))))
@@ -39,6 +39,14 @@ class Lines:
     def bytes(self, done: int, total: int) -> None:
         """A download as it is now."""
         self.line(("fetching", str(done == total)), f"fetching and verifying  {size(done)} of {size(total)}")
+
+    def inputs(self, done: int, total: int) -> None:
+        """An evaluation as it is now."""
+        self.line(("evaluating", str(done == total)), f"evaluating  {done:,} of {total:,}")
+
+    def doing(self, what: str) -> None:
+        """What is being done, where nothing is counted."""
+        self.line((what,), what)
 
     def note(self, text: str) -> None:
         """A line of its own."""
@@ -69,7 +77,7 @@ class Bar:
         )
         self._task = self._progress.add_task("", total=None, steps="", details="")
 
-    def show(self, job: Job) -> None:
+    def show(self, job: JobRecord) -> None:
         """A job as it is now."""
         progress = job.progress
         self._progress.update(
@@ -91,6 +99,16 @@ class Bar:
             steps=f"{size(done)} of {size(total)}",
         )
 
+    def inputs(self, done: int, total: int) -> None:
+        """An evaluation as it is now."""
+        self._progress.update(
+            self._task, description="evaluating", completed=done, total=total, steps=f"{done:,} of {total:,}"
+        )
+
+    def doing(self, what: str) -> None:
+        """What is being done, where nothing is counted."""
+        self._progress.update(self._task, description=clean(what))
+
     def note(self, text: str) -> None:
         """A line of its own above the bar."""
         self._progress.console.print(clean(text), markup=False, highlight=False)
@@ -103,19 +121,40 @@ class Bar:
         self._progress.stop()
 
 
+class Silence:
+    """Shows nothing."""
+
+    def show(self, job: JobRecord) -> None:
+        """A job as it is now."""
+
+    def bytes(self, done: int, total: int) -> None:
+        """A download as it is now."""
+
+    def inputs(self, done: int, total: int) -> None:
+        """An evaluation as it is now."""
+
+    def doing(self, what: str) -> None:
+        """What is being done, where nothing is counted."""
+
+    def note(self, text: str) -> None:
+        """A line of its own."""
+
+
 @contextlib.contextmanager
-def live(stream: TextIO) -> Iterator[Lines | Bar]:
-    """Progress in the form that fits the stream."""
-    if stream.isatty():
+def live(stream: TextIO | None) -> Iterator[Lines | Bar | Silence]:
+    """Progress in the form that fits the stream; None: none at all."""
+    if stream is None:
+        yield Silence()
+    elif stream.isatty():
         with Bar(stream) as bar:
             yield bar
     else:
         yield Lines(stream)
 
 
-def _steps(job: Job) -> str:
+def _steps(job: JobRecord) -> str:
     return "" if job.state.is_terminal else clean(steps(job.progress))
 
 
-def _details(job: Job) -> str:
+def _details(job: JobRecord) -> str:
     return "" if job.state.is_terminal else details(job.progress)

@@ -4,40 +4,50 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from mvprune.cli._app import COMMANDS
+from mvprune import _config
+from mvprune._config import FORMS
+from mvprune._units import parse_size
+from mvprune.cli._app import COMMANDS, COMPLETING
 from mvprune.cli._errors import UsageError
+from mvprune.cli._output import Form
 
 if TYPE_CHECKING:
     from mvprune._client import Client
-    from mvprune._models import Job
+    from mvprune._models import JobRecord
 
 CONNECTION = ("address", "project", "token_file", "ca_cert", "insecure")  # common options, arguments of Client
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_UNITS = {"": 1, "b": 1} | {
-    f"{prefix}{suffix}": base ** (power + 1)
-    for suffix, base in (("b", 1000), ("ib", 1024))
-    for power, prefix in enumerate("kmgt")
-}
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are exceptions."""
+    """A parser whose errors are exceptions; what it parses has `form`, how to answer."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses; when a shell asks for completions, prints those instead and ends the program."""
+        if COMPLETING in os.environ:
+            from mvprune.cli import _complete
+
+            _complete.options(self)
+        found = super().parse_args(args, namespace)
+        output, quiet = (found.__dict__.pop(name, None) for name in ("output", "quiet"))
+        found.form = Form(output or _default_output(), bool(quiet))
+        return found
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message.removeprefix("argument "), self.prog)
 
 
-def command_parser(name: str, example: str, details: str = "", *, job: bool = True, output: bool = True) -> Parser:
-    """A parser with what all commands have.
+def plain_parser(name: str, example: str, details: str = "", *, form: bool = True) -> Parser:
+    """A parser of a command that asks no server.
 
     Args:
-        job: whether the command is about one job.
-        output: whether the answer can be had as JSON.
+        form: whether the answer comes in several forms.
     """
     parser = Parser(
         prog=f"mvpctl {name}",
@@ -46,6 +56,19 @@ def command_parser(name: str, example: str, details: str = "", *, job: bool = Tr
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    if form:
+        add_form(parser)
+    return parser
+
+
+def command_parser(name: str, example: str, details: str = "", *, job: bool = True, output: bool = True) -> Parser:
+    """A parser with what all commands have.
+
+    Args:
+        job: whether the command is about one job.
+        output: whether the answer comes in several forms.
+    """
+    parser = plain_parser(name, example, details, form=False)
     if job:
         parser.add_argument("job", metavar="JOB", help="a job's id, or its name projects/P/jobs/J")
     common = parser.add_argument_group("common")
@@ -63,10 +86,20 @@ def command_parser(name: str, example: str, details: str = "", *, job: bool = Tr
     )
     common.add_argument("--insecure", action="store_true", help="send the token without TLS to another machine")
     if output:
-        common.add_argument(
-            "-o", "--output", metavar="FORM", type=one_of("text", "json"), default="text", help="text (default) or json"
-        )
+        add_form(common)
     return parser
+
+
+def add_form(group: argparse._ActionsContainer) -> None:
+    """Adds what all commands have that answer something: in which form."""
+    group.add_argument(
+        "-o",
+        "--output",
+        metavar="FORM",
+        type=one_of(*FORMS),
+        help="text, json or yaml; default: MVPRUNE_OUTPUT, else text",
+    )
+    group.add_argument("-q", "--quiet", action="store_true", help="print ids and paths alone, and no progress")
 
 
 def subcommand(
@@ -74,6 +107,10 @@ def subcommand(
 ) -> int | None:
     """Runs the subcommand that the first argument names, or prints `usage`."""
     if not argv or argv[0] in ("-h", "--help"):
+        if COMPLETING in os.environ:
+            from mvprune.cli import _complete
+
+            _complete.words(f"mvpctl {name}", known)
         print(usage)
         return None
     if argv[0] not in known:
@@ -86,6 +123,14 @@ def connect(args: argparse.Namespace) -> Client:
     from mvprune._client import Client
 
     return Client(**{name: getattr(args, name) for name in CONNECTION})
+
+
+def _default_output() -> str:
+    given = os.environ.get("MVPRUNE_OUTPUT") or _config.load().current.get("output") or "text"
+    try:
+        return one_of(*FORMS)(given)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"MVPRUNE_OUTPUT: {error}", "mvpctl") from None
 
 
 def number(text: str) -> float:
@@ -113,11 +158,11 @@ def positive_number(text: str) -> int:
 
 
 def memory(text: str) -> int:
-    """8GiB -> 8589934592 bytes. Units are decimal (GB) or binary (GiB); a bare number is bytes."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if found is None or found[2] not in _UNITS:
-        raise _refused(text, "a number with a unit, such as 8GiB or 500MB")
-    return int(float(found[1]) * _UNITS[found[2]])
+    """8GiB -> 8589934592 bytes."""
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def duration(text: str) -> float:
@@ -136,19 +181,20 @@ def label(text: str) -> tuple[str, str]:
     return key, value
 
 
-def one_of(*allowed: str) -> Callable[[str], str]:
+class one_of:  # named as the other types of options
     """The type of an option that takes one of a few words."""
 
-    def check(text: str) -> str:
-        if text not in allowed:
-            raise _refused(text, ", ".join(allowed))
-        return text
+    def __init__(self, *words: str) -> None:
+        self.words = words
 
-    return check
+    def __call__(self, text: str) -> str:
+        if text not in self.words:
+            raise _refused(text, ", ".join(self.words))
+        return text
 
 
 @contextlib.contextmanager
-def job_goes_on(job: str | Job) -> Iterator[None]:
+def job_goes_on(job: str | JobRecord) -> Iterator[None]:
     """Ctrl-C ends the command, not the job: says so, and how to wait again."""
     try:
         yield

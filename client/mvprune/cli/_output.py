@@ -1,4 +1,4 @@
-"""Answers: JSON, and tables that are drawn on a terminal and plain text elsewhere."""
+"""Answers: JSON, YAML, ids alone, and tables that are drawn on a terminal and plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -6,31 +6,104 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from mvprune.cli._text import advice, age, clean, details, keeps, percent, size, state, steps, timestamp
+from mvprune.cli._text import (
+    advice,
+    age,
+    clean,
+    details,
+    keeps,
+    percent,
+    size,
+    smaller,
+    state,
+    steps,
+    stored,
+    timestamp,
+)
 
 if TYPE_CHECKING:
-    from mvprune._models import Artifact, Job
+    from mvprune._models import Artifact, JobRecord
 
 
+RESULT_COLUMNS = ("", "dense", "pruned", "difference")
 _METRIC_COLUMNS = (("dense", ""), ("eval", ""), ("delta", "+"))
 
 
-def print_json(value: Any, *, one_line: bool = False) -> None:
-    """A model, or a dict or sequence of models, as one JSON document."""
-    print(json.dumps(as_json(value), indent=None if one_line else 2), flush=one_line)
+class Form(NamedTuple):
+    """How a command answers.
+
+    Attributes:
+        output: text, json or yaml.
+        quiet: in text, ids and paths alone; in all forms, no progress.
+    """
+
+    output: str = "text"
+    quiet: bool = False
+
+    @property
+    def is_data(self) -> bool:
+        """Whether stdout is for programs: JSON or YAML."""
+        return self.output != "text"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether stdout is for people."""
+        return not (self.is_data or self.quiet)
+
+    @property
+    def progress(self) -> TextIO | None:
+        """Where progress goes: with data stdout is for the answer alone."""
+        if self.quiet:
+            return None
+        return sys.stderr if self.is_data else sys.stdout
 
 
-def job_with_result(job: Job, artifact: Artifact | None) -> dict[str, Any]:
+def answer(form: Form, value: Any, ids: Iterable[str], text: Callable[[], None]) -> None:
+    """Prints an answer in the form that was asked for.
+
+    Args:
+        value: a model, or a dict or sequence of models, for JSON and YAML.
+        ids: what --quiet shows of it, a line each.
+        text: prints it for people.
+    """
+    if form.is_data:
+        print_data(value, form.output)
+    elif form.quiet:
+        for one in ids:
+            print(clean(one))
+    else:
+        text()
+
+
+def print_data(value: Any, output: str, *, one_of_many: bool = False) -> None:
+    """A model, or a dict or sequence of models, as one document of JSON or YAML.
+
+    Args:
+        one_of_many: whether more documents may follow: JSON takes a line then, YAML begins with ---.
+    """
+    if output == "yaml":
+        import yaml  # slow to import
+
+        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # libyaml's is several times as fast, where it is there
+        text = yaml.dump(as_json(value), Dumper=dumper, sort_keys=False, allow_unicode=True, explicit_start=one_of_many)
+        print(text, end="", flush=one_of_many)
+    else:
+        print(json.dumps(as_json(value), indent=None if one_of_many else 2), flush=one_of_many)
+
+
+def job_with_result(job: JobRecord, artifact: Artifact | None) -> dict[str, Any]:
     """The JSON answer about one job: its fields and `result`, the artifact."""
     return {**as_json(job), "result": as_json(artifact)}
 
 
 def as_json(value: Any) -> Any:
     """Dataclasses by field, times in RFC 3339; a number that JSON does not have (NaN, infinity) is null."""
+    if isinstance(value, str):
+        return str(value)  # not the subclass that an enum's word is: YAML knows none
     if dataclasses.is_dataclass(value):
         return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -90,7 +163,7 @@ def print_fields(fields: Sequence[tuple[str, str]]) -> None:
         print(f"{name.ljust(width)}  {value}")
 
 
-def print_job(job: Job) -> None:
+def print_job(job: JobRecord) -> None:
     """All that matters of a job."""
     live = "" if job.state.is_terminal else "  ".join(filter(None, (steps(job.progress), details(job.progress))))
     print_fields(
@@ -106,6 +179,7 @@ def print_job(job: Job) -> None:
             ("method", job.spec.method),
             ("teacher", _teacher(job)),
             ("density", f"{job.spec.target_density:g}: {keeps(job)}"),
+            ("stored", stored(job.spec)),
             ("priority", str(job.policy.priority or "")),
             ("attempt", str(job.attempt or "")),
             ("labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))),
@@ -117,24 +191,36 @@ def print_job(job: Job) -> None:
     )
 
 
-def _teacher(job: Job) -> str:
+def _teacher(job: JobRecord) -> str:
     teacher = job.spec.teacher
     return teacher.model or teacher.job if teacher else ""
 
 
 def print_result(artifact: Artifact) -> None:
     """The pruned model beside the dense one."""
+    print_table(RESULT_COLUMNS, result_rows(artifact), numbers=True)
+
+
+def result_rows(artifact: Artifact) -> list[list[str]]:
+    """The cells below RESULT_COLUMNS."""
     counts, metrics, primary = artifact.accounting, artifact.metrics, artifact.primary_metric
     names = sorted((key[5:] for key in metrics if key.startswith("eval/")), key=lambda name: (name != primary, name))
     rows = [[name, *(_metric(metrics, f"{prefix}/{name}", sign) for prefix, sign in _METRIC_COLUMNS)] for name in names]
-    ratio = f"{counts.dense_bytes / counts.sparse_bytes:.1f}x smaller" if counts.sparse_bytes else ""
-    rows += [
+    encoder = 4 * counts.encoder_parameters
+    return [
+        *rows,
         ["density asked", "", percent(counts.target_density), ""],
         ["density reached", "", percent(counts.density), ""],
         ["non-zero weights", f"{counts.prunable_weights:,}", f"{counts.kept_weights:,}", ""],
-        ["bytes", size(counts.dense_bytes), size(counts.sparse_bytes), ratio],
+        [
+            "bytes",
+            size(counts.dense_bytes),
+            size(counts.sparse_bytes),
+            smaller(counts.dense_bytes, counts.sparse_bytes),
+        ],
+        ["of the encoder", size(encoder), size(counts.encoder_bytes), smaller(encoder, counts.encoder_bytes)],
+        ["of the embeddings", "", size(counts.embedding_bytes), ""],
     ]
-    print_table(["", "dense", "pruned", "difference"], rows, numbers=True)
 
 
 def _metric(metrics: Mapping[str, float], key: str, sign: str) -> str:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mvprune._models import Job, JobEvent, Progress
+    from mvprune._models import JobEvent, JobRecord, Progress, Spec
 
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # and what no encoding has
 _WAITS = {
     "WAITING_FOR_CAPACITY": "waits until the cluster has room for it",
     "WAITING_FOR_QUOTA": "waits until the project's quota leaves it GPUs",
@@ -43,6 +43,11 @@ def size(number: int) -> str:
     return f"{number} B"
 
 
+def smaller(dense: int, sparse: int) -> str:
+    """How many times smaller, "" where that is not known."""
+    return f"{dense / sparse:.1f}x smaller" if dense and sparse else ""
+
+
 def percent(fraction: float) -> str:
     """0.03 → "3.0 %"; more digits where one would not do."""
     value = 100 * fraction
@@ -71,7 +76,7 @@ def age(then: datetime | None) -> str:
     return duration((datetime.now(UTC) - then).total_seconds()) if then else ""
 
 
-def keeps(job: Job) -> str:
+def keeps(job: JobRecord) -> str:
     """What the job keeps, in words and, where the server can count the model, in counts."""
     density = job.spec.target_density
     if job.model_size is None:
@@ -80,7 +85,13 @@ def keeps(job: Job) -> str:
     return f"keeps {percent(density)} of {count(weights)} encoder weights ({count(density * weights)} non-zero)"
 
 
-def state(job: Job) -> str:
+def stored(spec: Spec) -> str:
+    """int8 values, int8 embeddings, trimmed vocabulary, delta; "" where all of it is the default."""
+    words = [f"{given} {what}" for what, given in (("values", spec.values), ("embeddings", spec.embeddings)) if given]
+    return ", ".join([*words, *["trimmed vocabulary"] * spec.trim_vocabulary, *["delta"] * spec.delta])
+
+
+def state(job: JobRecord) -> str:
     """QUEUED: waits for its teacher (WAITING_FOR_TEACHER)"""
     reason = job.state_reason
     if not reason or job.state.is_terminal:  # why it ended is its failure
@@ -90,7 +101,7 @@ def state(job: Job) -> str:
     return f"{job.state} ({reason})"
 
 
-def advice(job: Job) -> str:
+def advice(job: JobRecord) -> str:
     """What to do about a job's failure, "" where its message says it."""
     return _ADVICE.get(job.failure.reason, "").format(job.id) if job.failure else ""
 

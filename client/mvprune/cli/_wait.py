@@ -2,53 +2,89 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mvprune._exceptions import JobError, WaitTimeout
+from mvprune.cli._exit import ExitCode
+from mvprune.cli._gates import gate_code, print_outcome
 from mvprune.cli._live import live
-from mvprune.cli._options import job_goes_on
-from mvprune.cli._output import job_with_result, print_json, print_result
+from mvprune.cli._options import job_goes_on, number
+from mvprune.cli._output import Form, answer, job_with_result
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from mvprune._client import Client
-    from mvprune._models import Artifact, Job
+    from mvprune._models import Artifact, JobRecord
 
 
-def finish(client: Client, job: str | Job, timeout: float | None, directory: Path | None, output: str) -> None:
+class Waiting(NamedTuple):
+    """What a command that waits is told.
+
+    Attributes:
+        timeout: seconds.
+        download: a folder for the artifact.
+        summary, junit: files for what became of the job.
+    """
+
+    timeout: float | None = None
+    download: Path | None = None
+    summary: Path | None = None
+    junit: Path | None = None
+
+
+def add_waiting(group: argparse._ArgumentGroup) -> None:
+    """Adds the options of `Waiting` but for the folder."""
+    group.add_argument("--timeout", type=number, metavar="SECONDS", help="stop waiting after this; exit code 6")
+    group.add_argument(
+        "--summary",
+        type=_file,
+        metavar="FILE",
+        help='append what became of the job, as Markdown, e.g. to "$GITHUB_STEP_SUMMARY"',
+    )
+    group.add_argument("--junit", type=_file, metavar="FILE", help="write the job and its gates as tests, in JUnit XML")
+
+
+def finish(client: Client, job: str | JobRecord, waiting: Waiting, form: Form) -> ExitCode:
     """Waits for a job, downloads its artifact if there is a folder for it, and prints the result.
 
     Raises:
-        JobFailed, JobCancelled, WaitTimeout: see `Client.wait`. In JSON form the job is printed all the same.
+        JobFailed, JobCancelled, WaitTimeout: see `Client.wait`. In JSON and YAML the job is printed all the same, and
+            files that were asked for are written.
     """
     try:
-        with job_goes_on(job), live(_stream(output)) as progress:
-            done = client.wait(job, timeout, progress.show)
+        with job_goes_on(job), live(form.progress) as progress:
+            done = client.wait(job, waiting.timeout, progress.show)
     except (JobError, WaitTimeout) as error:
-        if output == "json":
-            print_json(job_with_result(error.job, None))
+        _report(error.job, None, waiting, form)
         raise
     artifact = client.artifact(done.artifact)
-    if directory:
-        fetch(client, artifact, directory, output)
-    if output == "json":
-        print_json(job_with_result(done, artifact))
-    else:
-        print_result(artifact)
+    try:
+        if waiting.download:
+            fetch(client, artifact, waiting.download, form)
+    finally:
+        _report(done, artifact, waiting, form)
+    return gate_code(done)
 
 
-def fetch(client: Client, artifact: Artifact, directory: Path, output: str) -> Path:
+def _report(job: JobRecord, artifact: Artifact | None, waiting: Waiting, form: Form) -> None:
+    answer(form, job_with_result(job, artifact), [job.id], lambda: print_outcome(job, artifact))
+    if waiting.summary or waiting.junit:
+        from mvprune.cli._report import write_reports  # few need it
+
+        write_reports(job, artifact, waiting.summary, waiting.junit)
+
+
+def _file(text: str) -> Path:
+    if not text:  # an environment variable that is not set
+        raise argparse.ArgumentTypeError("got ''; allowed: a file")
+    return Path(text)
+
+
+def fetch(client: Client, artifact: Artifact, directory: Path, form: Form) -> Path:
     """Downloads an artifact and says where it is."""
-    stream = _stream(output)
-    with live(stream) as progress:
+    with live(form.progress) as progress:
         folder = client.download(artifact, directory, progress.bytes)
-    print(f"downloaded and verified: {folder}", file=stream)
+    if form.progress:
+        print(f"downloaded and verified: {folder}", file=form.progress)
     return folder
-
-
-def _stream(output: str) -> TextIO:
-    """Where progress goes: in JSON form stdout is for the answer alone."""
-    return sys.stderr if output == "json" else sys.stdout

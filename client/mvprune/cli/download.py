@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mvprune.cli._options import command_parser, connect
-from mvprune.cli._output import print_json
+from mvprune.cli._output import answer
 from mvprune.cli._wait import fetch
 
 
@@ -18,6 +18,5 @@ def download_command(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     with connect(args) as client:
         artifact = client.artifact(args.job)
-        folder = fetch(client, artifact, args.directory, args.output)
-    if args.output == "json":
-        print_json({"directory": str(folder), "artifact": artifact})
+        folder = fetch(client, artifact, args.directory, args.form)
+    answer(args.form, {"directory": str(folder), "artifact": artifact}, [str(folder)], lambda: None)

@@ -6,43 +6,55 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mvprune.cli._exit import ExitCode
+from mvprune.cli._gates import gate_code, print_gates, print_outcome
 from mvprune.cli._live import live
-from mvprune.cli._options import command_parser, connect, job_goes_on, number
-from mvprune.cli._output import print_json, print_result
+from mvprune.cli._options import command_parser, connect, job_goes_on
+from mvprune.cli._output import print_data
 from mvprune.cli._text import transition
-from mvprune.cli._wait import finish
+from mvprune.cli._wait import Waiting, add_waiting, finish
 
 if TYPE_CHECKING:
     from mvprune._models import JobEvent
 
 
-def watch_command(argv: Sequence[str]) -> None:
+def watch_command(argv: Sequence[str]) -> ExitCode:
     """Shows changes as they come, then the result."""
-    details = "The exit code tells how it ended. With -o json, one update a line: sequence, job, events, done."
+    details = (
+        "The exit code tells how it ended. In JSON one update a line: sequence, job, events, done; in YAML a document."
+    )
     args = command_parser("watch", "mvpctl watch sst2-k3x9", details).parse_args(argv)
     with connect(args) as client, job_goes_on(args.job):
-        if args.output == "json":
+        if args.form.is_data:
             for update in client.watch(args.job):
-                print_json(update, one_line=True)
+                print_data(update, args.form.output, one_of_many=True)
         else:
-            with live(sys.stdout) as progress:
+            with live(args.form.progress) as progress:
                 for update in client.watch(args.job):
                     for event in update.events:
                         progress.note(_event_line(event))
                     progress.show(update.job)
-        artifact = client.artifact(args.job)  # raises if the job ended without one
-    if args.output == "text":
-        print_result(artifact)
+        job = client.get(args.job)
+        if args.form.is_text and not job.artifact:
+            print_gates(job)
+        artifact = client.artifact(job.artifact or job)  # raises if the job ended without one
+    if args.form.is_text:
+        print_outcome(job, artifact)
+    return gate_code(job)
 
 
-def wait_command(argv: Sequence[str]) -> None:
+def wait_command(argv: Sequence[str]) -> ExitCode:
     """Waits for the end."""
-    details = "0: it SUCCEEDED; 3: it FAILED; 4: it was CANCELLED; 6: --timeout passed and the job goes on."
-    parser = command_parser("wait", "mvpctl wait sst2-k3x9 --timeout 600", details)
-    parser.add_argument("--timeout", type=number, metavar="SECONDS", help="stop waiting after this")
+    details = (
+        "0: it SUCCEEDED; 3: it FAILED; 4: it was CANCELLED; 5: its result misses a gate; 6: --timeout passed and the "
+        "job goes on."
+    )
+    parser = command_parser("wait", "mvpctl wait sst2-k3x9 --timeout 600 --junit gates.xml", details)
+    add_waiting(parser.add_argument_group("waiting"))
     args = parser.parse_args(argv)
+    waiting = Waiting(args.timeout, summary=args.summary, junit=args.junit)
     with connect(args) as client:
-        finish(client, args.job, args.timeout, None, args.output)
+        return finish(client, args.job, waiting, args.form)
 
 
 def logs_command(argv: Sequence[str]) -> None:

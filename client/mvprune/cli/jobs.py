@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mvprune.cli._filter import add_filter, filter_of
+from mvprune.cli._gates import print_gates
 from mvprune.cli._options import command_parser, connect, positive_number
-from mvprune.cli._output import job_with_result, print_job, print_json, print_result, print_table
+from mvprune.cli._output import Form, answer, job_with_result, print_job, print_result, print_table
 from mvprune.cli._text import age, clean, percent, steps, timestamp, transition
 
 if TYPE_CHECKING:
-    from mvprune._models import Job
+    from mvprune._models import Attempt, JobEvent, JobRecord
 
 _LIST_EXAMPLE = """mvpctl list --state RUNNING --state QUEUED --label team=search
   mvpctl list --task squad --filter 'create_time > "2026-01-31T00:00:00Z" AND NOT labels:draft'
@@ -25,12 +26,14 @@ def get_command(argv: Sequence[str]) -> None:
     with connect(args) as client:
         job = client.get(args.job)
         artifact = client.artifact(job.artifact) if job.artifact else None
-    if args.output == "json":
-        print_json(job_with_result(job, artifact))
-        return
-    print_job(job)
-    if artifact:
-        print_result(artifact)
+
+    def text() -> None:
+        print_job(job)
+        if artifact:
+            print_result(artifact)
+        print_gates(job)
+
+    answer(args.form, job_with_result(job, artifact), [job.id], text)
 
 
 def list_command(argv: Sequence[str]) -> None:
@@ -47,9 +50,12 @@ def list_command(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     with connect(args) as client:
         jobs = list(client.list(filter=filter_of(args), order_by=args.order_by, limit=args.limit))
-    if args.output == "json":
-        print_json(jobs)
-        return
+    answer(args.form, jobs, [job.id for job in jobs], lambda: _print_jobs(jobs))
+    if len(jobs) == args.limit and not args.form.quiet:
+        print(f"these are the first {args.limit}; there may be more: --limit", file=sys.stderr)
+
+
+def _print_jobs(jobs: Sequence[JobRecord]) -> None:
     shows_priority = any(job.policy.priority for job in jobs)
     rows = [
         [
@@ -66,8 +72,6 @@ def list_command(argv: Sequence[str]) -> None:
     ]
     priority = ["PRIORITY"] if shows_priority else []
     print_table(["JOB", "TASK", "METHOD", "DENSITY", *priority, "STATE", "PROGRESS", "AGE"], rows)
-    if len(jobs) == args.limit:
-        print(f"these are the first {args.limit}; there may be more: --limit", file=sys.stderr)
 
 
 def events_command(argv: Sequence[str]) -> None:
@@ -75,9 +79,10 @@ def events_command(argv: Sequence[str]) -> None:
     args = command_parser("events", "mvpctl events sst2-k3x9").parse_args(argv)
     with connect(args) as client:
         events = list(client.events(args.job))
-    if args.output == "json":
-        print_json(events)
-        return
+    answer(args.form, events, [str(event.sequence) for event in events], lambda: _print_events(events))
+
+
+def _print_events(events: Sequence[JobEvent]) -> None:
     rows = [
         [
             str(event.sequence),
@@ -97,9 +102,10 @@ def attempts_command(argv: Sequence[str]) -> None:
     args = command_parser("attempts", "mvpctl attempts sst2-k3x9").parse_args(argv)
     with connect(args) as client:
         attempts = list(client.attempts(args.job))
-    if args.output == "json":
-        print_json(attempts)
-        return
+    answer(args.form, attempts, [attempt.name for attempt in attempts], lambda: _print_attempts(attempts))
+
+
+def _print_attempts(attempts: Sequence[Attempt]) -> None:
     rows = [
         [
             attempt.name.rpartition("/")[2],
@@ -119,7 +125,7 @@ def cancel_command(argv: Sequence[str]) -> None:
     parser.add_argument("--reason", default="", help="why, for the audit trail")
     args = parser.parse_args(argv)
     with connect(args) as client:
-        _print_state(client.cancel(args.job, args.reason), args.output)
+        _print_state(client.cancel(args.job, args.reason), args.form)
 
 
 def retry_command(argv: Sequence[str]) -> None:
@@ -129,7 +135,7 @@ def retry_command(argv: Sequence[str]) -> None:
     parser.add_argument("--from-scratch", action="store_true", help="forget the checkpoints, begin again")
     args = parser.parse_args(argv)
     with connect(args) as client:
-        _print_state(client.retry(args.job, from_scratch=args.from_scratch), args.output)
+        _print_state(client.retry(args.job, from_scratch=args.from_scratch), args.form)
 
 
 def delete_command(argv: Sequence[str]) -> None:
@@ -137,14 +143,8 @@ def delete_command(argv: Sequence[str]) -> None:
     args = command_parser("delete", "mvpctl delete sst2-k3x9").parse_args(argv)
     with connect(args) as client:
         client.delete(args.job)
-    if args.output == "json":
-        print_json({"deleted": args.job})
-    else:
-        print(clean(f"job {args.job} deleted"))
+    answer(args.form, {"deleted": args.job}, [args.job], lambda: print(clean(f"job {args.job} deleted")))
 
 
-def _print_state(job: Job, output: str) -> None:
-    if output == "json":
-        print_json(job_with_result(job, None))
-    else:
-        print(clean(f"job {job.id} is {job.state}"))
+def _print_state(job: JobRecord, form: Form) -> None:
+    answer(form, job_with_result(job, None), [job.id], lambda: print(clean(f"job {job.id} is {job.state}")))

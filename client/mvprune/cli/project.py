@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mvprune.cli._options import command_parser, connect, number, subcommand, whole_number
-from mvprune.cli._output import print_json, print_table
+from mvprune.cli._output import answer, print_table
 
 if TYPE_CHECKING:
     from mvprune._admin import Project
@@ -30,10 +30,7 @@ def _list(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     with connect(args) as client:
         projects = list(client.admin.projects())
-    if args.output == "json":
-        print_json(projects)
-    else:
-        _print(projects)
+    answer(args.form, projects, [project.id for project in projects], lambda: _print(projects))
 
 
 def _set(argv: Sequence[str]) -> None:
@@ -49,10 +46,7 @@ def _set(argv: Sequence[str]) -> None:
         project = client.admin.set_quotas(
             args.id, max_queued_jobs=args.max_queued_jobs, max_running_gpus=args.max_running_gpus
         )
-    if args.output == "json":
-        print_json(project)
-    else:
-        _print([project])
+    answer(args.form, project, [project.id], lambda: _print([project]))
 
 
 def _print(projects: Sequence[Project]) -> None:

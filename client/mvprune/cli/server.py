@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from mvprune.cli._errors import UsageError
+from mvprune.cli._app import COMPLETING
 from mvprune.cli._exit import ExitCode
-from mvprune.cli._options import Parser, one_of
-from mvprune.cli._output import print_json
+from mvprune.cli._options import plain_parser, subcommand
+from mvprune.cli._output import answer
 
 _HELP = """usage: mvpctl server COMMAND ...
 
@@ -26,13 +27,8 @@ example:
 
 def server_command(argv: Sequence[str]) -> int:
     """Starts the service, shows how it is doing, or migrates its database."""
-    if not argv or argv[0] in ("-h", "--help"):
-        print(_HELP)
-        return ExitCode.OK
-    if argv[0] not in _COMMANDS:
-        raise UsageError(f"command: got {argv[0]!r}; allowed: {', '.join(_COMMANDS)}", "mvpctl server")
     try:
-        return _COMMANDS[argv[0]](argv[1:])
+        return subcommand("server", _HELP, _COMMANDS, argv) or ExitCode.OK
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("mvprune"):
             raise
@@ -42,26 +38,23 @@ def server_command(argv: Sequence[str]) -> int:
 
 def _start(argv: Sequence[str]) -> int:
     """All that follows `start` is the server's own."""
+    if COMPLETING in os.environ:
+        return ExitCode.OK  # its options take longer to find out than anyone waits for a completion
+
     from mvprune_service.server import main
 
     return main(list(argv))
 
 
 def _migrate(argv: Sequence[str]) -> int:
-    parser = Parser(
-        prog="mvpctl server migrate",
-        description="Bring the database of an older version to this version's schema, wholly or not at all. No server "
+    details = (
+        "Bring the database of an older version to this version's schema, wholly or not at all. No server "
         "may run on it.\n\nSQLite's file is copied beside itself first. Make a backup of a PostgreSQL database "
-        "yourself.",
-        epilog="example:\n  mvpctl server migrate --home /var/lib/mvprune",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "yourself."
     )
+    parser = plain_parser("server migrate", "mvpctl server migrate --home /var/lib/mvprune", details)
     parser.add_argument("--home", metavar="FOLDER", help="the server's; default: MVPRUNE_HOME, else ~/.mvprune")
     parser.add_argument("--database-url", metavar="URL", help="default: SQLite in the home folder")
-    parser.add_argument(
-        "-o", "--output", metavar="FORM", type=one_of("text", "json"), default="text", help="text (default) or json"
-    )
     args = parser.parse_args(argv)
 
     from mvprune_service.migrate import CannotMigrate, migrate
@@ -72,17 +65,20 @@ def _migrate(argv: Sequence[str]) -> int:
     except CannotMigrate as error:
         print(f"error: {error}", file=sys.stderr)
         return ExitCode.ERROR
-    if args.output == "json":
-        print_json({"from": done.found, "to": done.head, "backup": done.backup and str(done.backup)})
-    elif done.found == done.head:
-        print(f"the database is at revision {done.head} already: nothing to do")
-    elif done.found is None:
-        print(f"the database was empty; it is at revision {done.head} now")
-    else:
-        print(f"migrated the database from revision {done.found} to {done.head}")
-        if done.backup:
-            print(f"what it was is kept in {done.backup}")
+    value = {"from": done.found, "to": done.head, "backup": done.backup and str(done.backup)}
+    answer(args.form, value, [done.head], lambda: _print_migrated(done.found, done.head, done.backup))
     return ExitCode.OK
+
+
+def _print_migrated(found: str | None, head: str, backup: Path | None) -> None:
+    if found == head:
+        print(f"the database is at revision {head} already: nothing to do")
+    elif found is None:
+        print(f"the database was empty; it is at revision {head} now")
+    else:
+        print(f"migrated the database from revision {found} to {head}")
+        if backup:
+            print(f"what it was is kept in {backup}")
 
 
 def _status(argv: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._options import command_parser, connect
-from mvprune.cli._output import print_fields, print_json, print_table
+from mvprune.cli._output import answer, print_fields, print_table
 from mvprune.cli._text import age, duration, size, timestamp
 
 if TYPE_CHECKING:
@@ -20,10 +20,7 @@ def status_command(argv: Sequence[str]) -> ExitCode:
     args = command_parser("server status", "mvpctl server status", details, job=False).parse_args(argv)
     with connect(args) as client:
         status = client.admin.server_status()
-    if args.output == "json":
-        print_json(status)
-    else:
-        _print(status, client.address)
+    answer(args.form, status, sorted(status.problems), lambda: _print(status, client.address))
     return ExitCode.ERROR if status.problems else ExitCode.OK
 
 

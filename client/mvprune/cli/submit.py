@@ -8,10 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mvprune.cli._ci import run_id
 from mvprune.cli._errors import UsageError
+from mvprune.cli._exit import ExitCode
 from mvprune.cli._options import (
-    CONNECTION,
     Parser,
     command_parser,
     connect,
@@ -21,15 +20,17 @@ from mvprune.cli._options import (
     number,
     whole_number,
 )
-from mvprune.cli._output import job_with_result, print_json
-from mvprune.cli._text import clean, keeps, percent
-from mvprune.cli._wait import finish
+from mvprune.cli._output import answer, job_with_result, print_data
+from mvprune.cli._submission import send_all, submissions
+from mvprune.cli._text import clean, keeps
+from mvprune.cli._wait import Waiting, add_waiting, finish
 
 _EXAMPLE = """mvpctl submit --model bert-base-uncased --task sst2 --density 0.03 --wait
-  mvpctl submit --model ./model --train train.jsonl --validation dev.tsv --density 0.1 --download out/"""
+  mvpctl submit --model ./model --train train.jsonl --validation dev.tsv --density 0.1 --download out/
+  mvpctl submit -f job.yaml --seed 1"""
 
 _PRIORITY = "-100 to 100, default 0: jobs start in the order of their waiting time; each point counts as ten minutes"
-_USAGE = "mvpctl submit --model MODEL (--density D | --sparsity D) [--task TASK] [OPTION ...]"
+_USAGE = "mvpctl submit [-f FILE] --model MODEL (--density D | --sparsity D) [--task TASK] [OPTION ...]"
 _METHODS = """  movement            the largest of scores that are learned (default)
   soft_movement       the same, matrices end with densities of their own
   l0                  learned gates, hard concrete
@@ -39,48 +40,49 @@ _METHODS = """  movement            the largest of scores that are learned (defa
 
 Each option below is for the methods that have it; left out, it has the method's default."""
 
+_GATES = """What the result must reach: METRIC>=NUMBER or METRIC<=NUMBER, in quotes. It is evaluated on the server and
+recorded on the job; with --wait the exit code is 5 where one is missed.
 
-def submit_command(argv: Sequence[str]) -> None:
-    """Submits a job; with --wait, or --download, sees it through."""
+  f1>=80           the task's metrics, in percent (a perplexity in its own unit)
+  delta_f1>=-2     pruned minus dense: two points lost at most
+  dense_f1>=85     of the dense model
+  bytes<=10MB      the whole artifact: kB, MB, GB, KiB, MiB, GiB
+  size_ratio>=20   the dense model's bytes in fp32 to those of the sparse weights
+  density<=0.03    the fraction of weights kept
+  latency_ratio>=2 dense time to sparse time, one input on one thread of the worker"""
+
+
+def submit_command(argv: Sequence[str]) -> ExitCode:
+    """Submits a job, or those of a file; with --wait, or --download, sees it through."""
     parser = _parser()
     args = parser.parse_args(argv)
-    options = {name: value for name, value in vars(args).items() if name not in CONNECTION}
-    output = options.pop("output")
-    waits, timeout, directory = options.pop("wait"), options.pop("timeout"), options.pop("download")
-    waits = waits or directory is not None
-    if timeout is not None and not waits:
-        raise UsageError("--timeout: is for waiting; it needs --wait or --download", parser.prog)
-    density = _kept(parser, options.pop("density"), options.pop("sparsity"))
-    labels = dict(options.pop("labels"))
-    run = "" if options["request_id"] else run_id()
+    if args.print_schema:
+        from mvprune.cli._jobschema import schema  # few ask for it
+
+        print_data(schema(), "json")
+        return ExitCode.OK
+    waiting = Waiting(**{name: getattr(args, name) for name in Waiting._fields})
+    waits = args.wait or waiting.download is not None
+    if not waits and (idle := [name for name, value in waiting._asdict().items() if value is not None]):
+        raise UsageError(f"--{idle[0]}: is for waiting; it needs --wait or --download", parser.prog)
+    wanted = submissions(_parser, argv, args)
+    if len(wanted) > 1 and (waits or args.request_id):
+        option = "--request-id, MVPRUNE_REQUEST_ID" if args.request_id else "--wait, --download"
+        raise UsageError(f"{option}: got a file of {len(wanted)} jobs; allowed: with one job", parser.prog)
     with connect(args) as client:
-        job = client.submit(density=density, labels=labels, run_id=run, **options)
-        if run and not options["validate_only"]:
+        jobs = send_all(client, wanted)
+        run = wanted[0].options["run_id"]
+        if run and not (args.validate_only or args.form.quiet):
             print(clean(f"in the CI run {run} the same submit is this same job"), file=sys.stderr)
-        if output == "text":
-            done = "valid" if options["validate_only"] else f"job {job.id} submitted"
-            print(clean(f"{done}: {keeps(job)}"), flush=True)
-        if waits and not options["validate_only"]:
-            finish(client, job, timeout, directory, output)
-        elif output == "json":
-            print_json(job_with_result(job, None))
-
-
-def _kept(parser: Parser, density: float | None, sparsity: float | None) -> float:
-    """The fraction to keep, under either name."""
-    if density is not None and sparsity is None:
-        return density
-    if sparsity is None or density is not None:
-        given = "neither" if sparsity is None else "both"
-        raise UsageError(f"--density, --sparsity: got {given}; allowed: one, they are the same number", parser.prog)
-    if 0.5 < sparsity < 1:
-        rest = f"{1 - sparsity:.4g}"
-        print(
-            f"warning: --sparsity {sparsity:g} KEEPS {percent(sparsity)} of the weights, as the literature names it; "
-            f"to keep {percent(1 - sparsity)}, say --sparsity {rest} or --density {rest}",
-            file=sys.stderr,
-        )
-    return sparsity
+        if args.form.is_text:
+            for job in jobs:
+                done = "valid" if args.validate_only else f"job {job.id} submitted"
+                print(clean(f"{done}: {keeps(job)}"), flush=True)
+        if waits and not args.validate_only:
+            return finish(client, jobs[0], waiting, args.form)
+    answers = [job_with_result(job, None) for job in jobs]
+    answer(args.form, answers if len(jobs) > 1 else answers[0], [job.id for job in jobs], lambda: None)
+    return ExitCode.OK
 
 
 def _flag(group: argparse._ArgumentGroup, name: str, unset: bool | None, help: str) -> None:
@@ -96,7 +98,14 @@ def _parser() -> Parser:
     parser = command_parser("submit", _EXAMPLE, job=False)
     parser.usage = _USAGE
     what = parser.add_argument_group("what")
-    what.add_argument("--model", required=True, help="a folder, a name that the server knows, or a hub id")
+    what.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        help="a job file, YAML or JSON, - for stdin: docs/job-file.md; options outweigh what it says",
+    )
+    what.add_argument("--print-schema", action="store_true", help="print the JSON Schema of job files")
+    what.add_argument("--model", help="a folder, a name that the server knows, or a hub id")
     what.add_argument("--revision", default="", dest="model_revision", metavar="REV", help="revision on the hub")
     what.add_argument(
         "--task", default="", help="sst2, mrpc, squad, ...; with data of your own by default text-classification"
@@ -139,6 +148,12 @@ def _parser() -> Parser:
         "--exclude", action="append", default=[], metavar="PATTERN", help="do not prune these; may be repeated"
     )
     _flag(method, "--allow-density-miss", False, "take a result that misses its density by more than 10 %%")
+
+    stored = parser.add_argument_group("artifact", "Metrics are those of what is stored.")
+    stored.add_argument("--values", metavar="V", help="the kept weights: fp16 (default), bf16, fp32, int8")
+    stored.add_argument("--embeddings", metavar="V", help="every other matrix, the embeddings above all; likewise")
+    _flag(stored, "--trim-vocabulary", False, "keep the embeddings of those tokens alone that the data uses")
+    _flag(stored, "--delta", False, "leave out what the task did not change; loading needs the model then")
 
     teacher = parser.add_argument_group("distillation")
     teacher.add_argument(
@@ -192,6 +207,12 @@ def _parser() -> Parser:
     _time(limits, "--retention", "delete job, logs and artifact so long after its end; default: the server's")
     _flag(limits, "--allow-smaller-batch", None, "after running out of memory, try again in more and smaller passes")
 
+    gates = parser.add_argument_group("gates", _GATES)
+    gates.add_argument(
+        "--gate", action="append", default=[], dest="gates", metavar="GATE", help="e.g. 'f1>=80'; may be repeated"
+    )
+    _flag(gates, "--strict-gates", False, "a job that misses one FAILS, and publishes nothing")
+
     job = parser.add_argument_group("job")
     job.add_argument("--name", default="", dest="display_name", metavar="NAME", help="a name for people")
     job.add_argument(
@@ -206,6 +227,6 @@ def _parser() -> Parser:
     )
     job.add_argument("--validate-only", action="store_true", help="check, start nothing")
     job.add_argument("--wait", action="store_true", help="wait for the end; the exit code tells how")
-    job.add_argument("--timeout", type=number, metavar="SECONDS", help="stop waiting after this; exit code 6")
     job.add_argument("--download", type=Path, metavar="DIR", help="wait, then download the artifact into this folder")
+    add_waiting(job)
     return parser

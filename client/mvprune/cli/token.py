@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from mvprune.cli._options import command_parser, connect, duration, one_of, subcommand
-from mvprune.cli._output import print_json, print_table
+from mvprune.cli._output import answer, print_table
 from mvprune.cli._text import clean, timestamp
+
+if TYPE_CHECKING:
+    from mvprune._admin import NewToken, Token
 
 _HELP = """usage: mvpctl token create|list|revoke ...
 
@@ -43,9 +47,10 @@ def _create(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     with connect(args) as client:
         token = client.admin.create_token(client.project, args.scope, ttl=args.ttl, display_name=args.name)
-    if args.output == "json":
-        print_json(token)
-        return
+    answer(args.form, token, [token.secret], lambda: _print_new(token))
+
+
+def _print_new(token: NewToken) -> None:
     until = f"until {timestamp(token.expire_time)} UTC" if token.expire_time else "for ever"
     print(f"{token.id}: {token.scope} in the project {token.project}, {until}. The secret:", file=sys.stderr)
     print(clean(token.secret))
@@ -58,9 +63,10 @@ def _list(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     with connect(args) as client:
         tokens = list(client.admin.tokens(client.project))
-    if args.output == "json":
-        print_json(tokens)
-        return
+    answer(args.form, tokens, [token.id for token in tokens], lambda: _print_tokens(tokens))
+
+
+def _print_tokens(tokens: Sequence[Token]) -> None:
     now = datetime.now(UTC)
     rows = []
     for token in tokens:
@@ -78,7 +84,4 @@ def _revoke(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     with connect(args) as client:
         token = client.admin.revoke_token(client.project, args.id)
-    if args.output == "json":
-        print_json(token)
-    else:
-        print(clean(f"token {token.id} is revoked"))
+    answer(args.form, token, [token.id], lambda: print(clean(f"token {token.id} is revoked")))

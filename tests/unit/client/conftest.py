@@ -16,7 +16,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from mvprune import Client
 from mvprune.cli import main
-from mvprune.v1 import artifact_pb2, artifact_pb2_grpc, job_pb2, job_pb2_grpc
+from mvprune.v1 import admin_pb2_grpc, artifact_pb2, artifact_pb2_grpc, catalog_pb2_grpc, job_pb2, job_pb2_grpc
 
 NAME = "projects/default/jobs/j1"
 Stub = Callable[[Any, grpc.ServicerContext], Any]
@@ -78,6 +78,8 @@ ACCOUNTING = artifact_pb2.Accounting(
     encoder_parameters=85_054_464,
     dense_bytes=438_000_000,
     sparse_bytes=54_750_000,
+    encoder_bytes=7_000_000,
+    embedding_bytes=47_100_000,
 )
 
 
@@ -162,6 +164,10 @@ def fake() -> Iterator[Fake]:
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
     artifacts = _servicer(artifact_pb2_grpc.ArtifactServiceServicer, state, {"ReadFile"})
     artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(artifacts, server)
+    admin = _servicer(admin_pb2_grpc.AdminServiceServicer, state, set())
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
+    catalog = _servicer(catalog_pb2_grpc.CatalogServiceServicer, state, set())
+    catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
     state.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     yield state

@@ -132,7 +132,15 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
     assert "state    QUEUED: waits for its teacher (WAITING_FOR_TEACHER)\n" in text
     assert "teacher  projects/default/jobs/sst2-teacher-k3\n" in text
     fake.answers["GetJob"] = always(job("SUCCEEDED", artifact=succeeds))
-    assert "8.0x smaller" in mvpctl("get", "j1").out
+    stored = job("SUCCEEDED", artifact=succeeds)
+    stored.spec.values, stored.spec.delta = job_pb2.CompressionSpec.INT8, True
+    fake.answers["GetJob"] = always(stored)
+    text = mvpctl("get", "j1").out
+    assert "stored    int8 values, delta\n" in text
+    table = [line.split() for line in text.splitlines()]
+    assert ["bytes", "438.0", "MB", "54.8", "MB", "8.0x", "smaller"] in table
+    assert ["of", "the", "encoder", "340.2", "MB", "7.0", "MB", "48.6x", "smaller"] in table
+    assert ["of", "the", "embeddings", "47.1", "MB"] in table
     assert mvpctl("get", "j1", "-o", "json").json["result"]["name"] == succeeds
     failed = job("FAILED", failure=job_pb2.Failure(reason="INVALID_MODEL", message="no weights"))
     fake.answers["GetJob"] = always(failed)
@@ -267,7 +275,7 @@ def test_help_of_every_command_has_an_example(capsys: pytest.CaptureFixture[str]
     assert main([]) == 0
     assert capsys.readouterr().out == overview
     for name, command in COMMANDS.items():
-        assert f"  {name:<10}{command.help}\n" in overview
+        assert f"  {name:<12}{command.help}\n" in overview
         assert main([name, "--help"]) == 0
         text = capsys.readouterr().out
         assert f"example:\n  mvpctl {name}" in text

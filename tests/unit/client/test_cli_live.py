@@ -17,7 +17,7 @@ from .conftest import job
 
 def _job(step: int = 0, phase: str = "pruning", state: str = "RUNNING", **fields: Any) -> Job:
     progress = job_pb2.Progress(phase=phase, step=step, total_steps=400, density=0.5, loss=1.0)
-    return _convert.job(job(state, progress=progress, **fields), Client())
+    return Job(**_convert.job_fields(job(state, progress=progress, **fields)), client=Client())
 
 
 def test_lines_come_at_changes_and_now_and_then() -> None:

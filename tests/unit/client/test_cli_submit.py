@@ -39,13 +39,14 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --method movement --warmup 0.05 --cooldown 0.3 --score-learning-rate 0.02
         --shape linear --selection global --initial-scores magnitude
         --include *.attention.* --include *.dense --exclude *.0.* --allow-density-miss
+        --values int8 --embeddings bf16 --trim-vocabulary --delta
         --teacher org/t --teacher-revision v1 --temperature 3 --alpha 0.5
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
         --accumulation-steps 2 --precision bf16 --train-embeddings --compile --gradient-checkpointing --deterministic
         --evaluate-every 3 --patience 2 --keep-best
         --gpus 0 --cpus 2 --memory 8GiB --max-attempts 1
         --priority -5 --max-runtime 2h --max-queue-time 7d --start-timeout 90s --checkpoint-interval 1.5m
-        --retention 30d --allow-smaller-batch
+        --retention 30d --allow-smaller-batch --gate f1>=80 --gate bytes<=10MB --strict-gates
         --label team=search --label a=b=c --name mine --request-id once --validate-only
     """
     assert mvpctl(*line.split()).out == "valid: keeps 3.0 % of the encoder's weights\n"
@@ -73,6 +74,10 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         include=["*.attention.*", "*.dense"],
         exclude=["*.0.*"],
         allow_density_miss=True,
+        values="INT8",
+        embeddings="BF16",
+        trim_vocabulary=True,
+        delta=True,
         target_density=0.1,
         teacher=job_pb2.Teacher(model="org/t", revision="v1", temperature=3, alpha=0.5),
         seed=5,
@@ -104,6 +109,10 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         allow_smaller_batch=True,
         retention=Duration(seconds=30 * 86_400),
         checkpoint_interval=Duration(seconds=90),
+        gates=[
+            job_pb2.Gate(metric="eval/f1", min=0.8, fail_job=True),
+            job_pb2.Gate(metric="bytes", max=10_000_000, fail_job=True),
+        ],
     )
 
 
@@ -153,7 +162,7 @@ def test_help_names_every_method_option_and_word_of_the_contract(mvpctl: Mvpctl)
     for message in messages:
         for field in message.fields:
             if field.containing_oneof is None or field.containing_oneof.name != "source":
-                if field.name not in ("schedule", "revision", "resources"):
+                if field.name not in ("schedule", "revision", "resources", "gates"):
                     assert f"--{field.name.replace('_', '-')}" in text.split()
                 for word in field.enum_type.values if field.enum_type else ():
                     assert word.number == 0 or word.name.lower() in text
@@ -184,7 +193,7 @@ def test_sparsity_warns_above_one_half(fake: Fake, mvpctl: Mvpctl) -> None:
         (["--density", "0.1", "--retention", "-1d"], "--retention: expected one argument"),
         (["--density", "0.1", "--label", "team"], "--label: got 'team'; allowed: KEY=VALUE"),
         (["--density", "0.1", "--timeout", "5"], "--timeout: is for waiting"),
-        (["--density", "0.1", "-o", "yaml"], "-o/--output: got 'yaml'; allowed: text, json"),
+        (["--density", "0.1", "-o", "xml"], "-o/--output: got 'xml'; allowed: text, json, yaml"),
         (["--density", "0.1", "--frobnicate"], "unrecognized arguments: --frobnicate"),
         (
             ["--density", "0.1", "--method", "l1"],
@@ -286,13 +295,15 @@ def test_submit_wait_shows_progress_and_the_result(fake: Fake, mvpctl: Mvpctl, s
         "QUEUED\n"
         "RUNNING  pruning 120/400  loss 0.4313  density 0.412  eta 1m20s\n"
         "SUCCEEDED\n"
-        "                       dense     pruned    difference\n"
-        "f1                    0.8000     0.7000       -0.1000\n"
-        "accuracy              0.9000     0.8750       -0.0250\n"
-        "density asked                     3.0 %\n"
-        "density reached                   3.0 %\n"
-        "non-zero weights  84,934,656  2,556,533\n"
-        "bytes               438.0 MB    54.8 MB  8.0x smaller\n"
+        "                        dense     pruned     difference\n"
+        "f1                     0.8000     0.7000        -0.1000\n"
+        "accuracy               0.9000     0.8750        -0.0250\n"
+        "density asked                      3.0 %\n"
+        "density reached                    3.0 %\n"
+        "non-zero weights   84,934,656  2,556,533\n"
+        "bytes                438.0 MB    54.8 MB   8.0x smaller\n"
+        "of the encoder       340.2 MB     7.0 MB  48.6x smaller\n"
+        "of the embeddings                47.1 MB\n"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -220,7 +221,9 @@ def test_a_folder_that_cannot_be_made(client: Client, name: str, tmp_path: Path)
         client.download("j1", tmp_path / "file" / "out")
 
 
-def test_two_downloads_do_not_mix(fake: Fake, client: Client, name: str, tmp_path: Path) -> None:
+def test_a_second_download_waits_for_the_first_and_verifies(
+    fake: Fake, client: Client, name: str, tmp_path: Path
+) -> None:
     reached, go_on = threading.Event(), threading.Event()
     read = fake.answers["ReadFile"]
 
@@ -230,14 +233,16 @@ def test_two_downloads_do_not_mix(fake: Fake, client: Client, name: str, tmp_pat
         yield from read(request, context)
 
     fake.answers["ReadFile"] = answer
-    first = threading.Thread(target=client.download, args=(name, tmp_path / "out"))
-    first.start()
-    reached.wait(30)
-    with pytest.raises(mvprune.DownloadError, match="another download is writing"):
-        client.download(name, tmp_path / "out")
-    go_on.set()
-    first.join()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(client.download, name, tmp_path / "out")
+        assert reached.wait(30)
+        second = pool.submit(client.download, name, tmp_path / "out")
+        go_on.set()
+        assert first.result() == second.result() == tmp_path / "out"
+    paths = [request.path for request in fake.requests["ReadFile"]]
+    assert sorted(set(paths)) == sorted(paths)  # nothing was fetched twice
     assert _content(tmp_path / "out") == FILES
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @dataclass
@@ -323,14 +328,15 @@ def test_an_expired_url_is_asked_for_again(fake: Fake, client: Client, store: St
     store.refusals = 1
     client.download("j1", tmp_path / "out")
     assert _content(tmp_path / "out") == FILES
-    asked = [request.paths[0] for request in fake.requests["GenerateDownloadUrls"]]
-    assert asked.count("manifest.json") == 2
+    everything, again = [list(request.paths) for request in fake.requests["GenerateDownloadUrls"]]
+    assert set(everything) == {*FILES, "manifest.json"}
+    assert len(again) == 1
 
 
 def test_a_store_that_refuses_is_named(client: Client, store: Store, tmp_path: Path) -> None:
     store.refusals = 1000
     with pytest.raises(
-        mvprune.DownloadError, match=r"manifest\.json: the store does not answer: HTTP Error 403: expired"
+        mvprune.DownloadError, match=r"(json|tensors|txt): the store does not answer: HTTP Error 403: expired"
     ):
         client.download("j1", tmp_path / "out")
 
@@ -339,7 +345,15 @@ def test_only_http_urls_are_opened(fake: Fake, client: Client, name: str, tmp_pa
     secret = tmp_path / "secret"
     secret.write_text("x")
     fake.answers["GenerateDownloadUrls"] = lambda request, context: artifact_pb2.GenerateDownloadUrlsResponse(
-        urls=[{"path": request.paths[0], "url": secret.as_uri()}]
+        urls=[{"path": path, "url": secret.as_uri()} for path in request.paths]
     )
     with pytest.raises(mvprune.DownloadError, match="scheme 'file'; allowed: http, https"):
+        client.download("j1", tmp_path / "out")
+
+
+def test_a_server_that_gives_too_few_urls(fake: Fake, client: Client, tmp_path: Path) -> None:
+    fake.answers["GenerateDownloadUrls"] = lambda request, context: artifact_pb2.GenerateDownloadUrlsResponse(
+        urls=[{"path": request.paths[0], "url": "http://127.0.0.1:9/x"}]
+    )
+    with pytest.raises(mvprune.DownloadError, match="gives no URL for"):
         client.download("j1", tmp_path / "out")

@@ -154,7 +154,7 @@ def test_states_and_reasons_of_a_newer_server(fake: Fake, client: Client) -> Non
 
 
 def test_models_mirror_the_contract() -> None:
-    from mvprune.v1 import artifact_pb2
+    from mvprune.v1 import artifact_pb2, catalog_pb2
 
     pairs = {
         job_pb2.Job: mvprune.Job,
@@ -171,6 +171,10 @@ def test_models_mirror_the_contract() -> None:
         artifact_pb2.Artifact: mvprune.Artifact,
         artifact_pb2.ArtifactFile: mvprune.ArtifactFile,
         artifact_pb2.Accounting: mvprune.Accounting,
+        catalog_pb2.ModelEntry: mvprune.ModelEntry,
+        catalog_pb2.TaskEntry: mvprune.TaskEntry,
+        catalog_pb2.MethodEntry: mvprune.MethodEntry,
+        catalog_pb2.MethodOption: mvprune.MethodOption,
     }
     for message, model in pairs.items():
         expected = [each.name for each in message.DESCRIPTOR.fields]
@@ -278,11 +282,12 @@ def test_a_proxy_is_not_asked_for_this_machine(fake: Fake, monkeypatch: pytest.M
 
 
 def test_exported_members() -> None:
-    from mvprune import _exceptions, _models
+    from mvprune import _catalog, _exceptions, _job, _models
 
-    public = {"Client", "load", "__version__"}
-    for module in (_models, _exceptions):
-        public |= {name for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__}
+    public = {"AsyncClient", "Client", "SubmitOptions", "load", "__version__"}
+    for module in (_models, _job, _catalog, _exceptions):
+        classes = {name: each for name, each in vars(module).items() if isinstance(each, type)}
+        public |= {name for name, each in classes.items() if each.__module__ == module.__name__}
     assert set(mvprune.__all__) == public
     for name in set(mvprune.__all__) - {"load"}:
         assert getattr(mvprune, name) is not None

@@ -62,6 +62,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         checkpoint_interval=30,
         retention=86_400,
         allow_smaller_batch=True,
+        gates=["f1>=80"],
         display_name="mine",
         labels={"team": "search"},
         score_learning_rate=0.1,
@@ -120,6 +121,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         allow_smaller_batch=True,
         retention=Duration(seconds=86_400),
         checkpoint_interval=Duration(seconds=30),
+        gates=[job_pb2.Gate(metric="eval/f1", min=0.8)],
     )
     assert request.job.display_name == "mine"
     assert dict(request.job.labels) == {"team": "search"}
@@ -136,7 +138,8 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert submitted.spec.training == mvprune.Training(
         10, 2.5, 8, 1e-4, 0.0, 64, 2, "bf16", True, False, True, True, 5, 3, True
     )
-    assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, 60.0, -5, 7200.0, 90.5, True, 86_400.0, 30.0)
+    gates = (mvprune.Gate("eval/f1", min=0.8),)
+    assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, 60.0, -5, 7200.0, 90.5, True, 86_400.0, 30.0, gates)
     assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, "v1", 4.0, 0.0)
     assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
     assert submitted.spec.allow_density_miss

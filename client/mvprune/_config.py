@@ -1,0 +1,145 @@
+"""The user's settings file: named contexts, each what a client has to know of one server.
+
+    context = "work"
+
+    [contexts.work]
+    address = "grpcs://mvprune.example.com:7070"
+    project = "search"
+    token_file = "/home/me/work.token"
+
+MVPRUNE_CONFIG names another file, MVPRUNE_CONTEXT another context of it. Both clients and mvpctl read it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mvprune._exceptions import FieldViolation, InvalidArgument
+
+SETTINGS = ("address", "project", "token_file", "token", "ca_cert", "output")
+FORMS = ("text", "json", "yaml")
+DEFAULT_CONTEXT = "default"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is in the file.
+
+    Attributes:
+        context: the name of the context that counts.
+        contexts: by name, setting to value.
+    """
+
+    context: str = DEFAULT_CONTEXT
+    contexts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+
+    @property
+    def current(self) -> Mapping[str, str]:
+        """The settings that count."""
+        return self.contexts.get(self.context, {})
+
+    def with_setting(self, context: str, name: str, value: str | None) -> Config:
+        """The same with one setting changed; None: taken away."""
+        settings = {key: old for key, old in self.contexts.get(context, {}).items() if key != name}
+        if value is not None:
+            settings[name] = value
+        return replace(self, contexts={**self.contexts, context: settings})
+
+
+def path() -> Path:
+    """Where the file is: MVPRUNE_CONFIG, else mvprune/config.toml in XDG_CONFIG_HOME or ~/.config."""
+    if given := os.environ.get("MVPRUNE_CONFIG"):
+        return Path(given).expanduser()
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return home / "mvprune" / "config.toml"
+
+
+def load() -> Config:
+    """The file, with the context that MVPRUNE_CONTEXT names; empty where there is none. Raises InvalidArgument."""
+    chosen = os.environ.get("MVPRUNE_CONTEXT", "")
+    config = read()
+    if chosen and chosen not in config.contexts:
+        known = ", ".join(sorted(config.contexts)) or "none: `mvpctl config set` makes one"
+        raise _bad("MVPRUNE_CONTEXT", f"got {chosen!r}; allowed: {known}")
+    return replace(config, context=chosen) if chosen else config
+
+
+def read() -> Config:
+    """The file as it is. Raises InvalidArgument: it cannot be read, or holds what it must not."""
+    file = path()
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(_MAX_BYTES + 1)
+            mode = os.fstat(stream.fileno()).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return Config()
+    except OSError as error:
+        raise _bad("config", f"{file} cannot be read ({error.strerror})") from None
+    if not content:
+        return Config()
+    config = _parsed(file, content)
+    if any("token" in settings for settings in config.contexts.values()) and mode & 0o077:
+        raise _bad("config", f"{file} holds a token and others can read it: chmod 600 {file}")
+    return config
+
+
+def save(config: Config) -> None:
+    """Writes the file, for its owner's eyes alone. Raises InvalidArgument."""
+    import tempfile  # slow to import
+
+    lines = [f"context = {json.dumps(config.context, ensure_ascii=False)}"]
+    for name, settings in sorted(config.contexts.items()):
+        lines += ["", f"[contexts.{json.dumps(name)}]"]
+        lines += [f"{key} = {json.dumps(settings[key], ensure_ascii=False)}" for key in SETTINGS if key in settings]
+    file = path()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".config-", delete=False) as draft:  # mode 0600
+            draft.write("\n".join(lines) + "\n")
+        Path(draft.name).replace(file)
+    except OSError as error:
+        raise _bad("config", f"{file} cannot be written ({error.strerror})") from None
+
+
+def check_name(context: str) -> str:
+    """The name of a context. Raises InvalidArgument."""
+    if not _NAME.fullmatch(context):
+        raise _bad("context", f"got {context!r}; allowed: 1 to 63 letters, digits and . _ -, a letter or digit first")
+    return context
+
+
+def _parsed(file: Path, content: bytes) -> Config:
+    import tomllib  # most have no such file
+
+    try:
+        found = tomllib.loads(content[:_MAX_BYTES].decode())
+    except (ValueError, RecursionError) as error:
+        raise _bad("config", f"{file} is not TOML: {error}") from None
+    if unknown := sorted(found.keys() - {"context", "contexts"}):
+        raise _bad("config", f"{file}: got {unknown[0]!r}; allowed: context, contexts")
+    context, contexts = found.get("context", DEFAULT_CONTEXT), found.get("contexts", {})
+    if not isinstance(context, str) or not isinstance(contexts, dict):
+        raise _bad("config", f"{file}: context must be text, contexts must be tables")
+    for name, settings in contexts.items():
+        if not isinstance(settings, dict):
+            raise _bad("config", f"{file}: contexts.{name} must be a table")
+        for key, value in settings.items():
+            if key not in SETTINGS:
+                raise _bad("config", f"{file}: contexts.{name}: got {key!r}; allowed: {', '.join(SETTINGS)}")
+            if not isinstance(value, str) or not value:
+                raise _bad("config", f"{file}: contexts.{name}.{key} must be text")
+        if settings.get("output", "text") not in FORMS:
+            allowed = ", ".join(FORMS)
+            raise _bad("config", f"{file}: contexts.{name}.output: got {settings['output']!r}; allowed: {allowed}")
+    return Config(context, contexts)
+
+
+def _bad(field: str, description: str) -> InvalidArgument:
+    return InvalidArgument(violations=[FieldViolation(field, description)])

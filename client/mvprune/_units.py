@@ -1,0 +1,30 @@
+"""Sizes in bytes, as people write them."""
+
+from __future__ import annotations
+
+import re
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+_UNITS = {"B": 1} | {
+    f"{prefix}{suffix}": base ** (power + 1)
+    for suffix, base in (("B", 1000), ("iB", 1024))
+    for power, prefix in enumerate(("k" if base == 1000 else "K", "M", "G", "T"))
+}
+_FACTORS = {"": 1} | {unit.lower(): factor for unit, factor in _UNITS.items()}
+
+
+def parse_size(text: str) -> int:
+    """8GiB -> 8589934592. Units are decimal (GB) or binary (GiB), in any case; a bare number is bytes. Raises
+    ValueError."""
+    found = _SIZE.fullmatch(text.strip())
+    factor = _FACTORS.get(found[2].lower()) if found else None
+    if found is None or factor is None:
+        raise ValueError(f"got {text!r}; allowed: a number with a unit, such as 8GiB or 500MB")
+    return int(float(found[1]) * factor)
+
+
+def exact_size(number: int) -> str:
+    """10000000 -> 10MB, 8589934592 -> 8GiB, 1234567 -> 1234567B: in the largest unit that leaves nothing over."""
+    fitting = ((factor, unit) for unit, factor in _UNITS.items() if number and number % factor == 0)
+    factor, unit = max(fitting, default=(1, "B"))
+    return f"{number // factor}{unit}"

@@ -1,0 +1,85 @@
+"""Artifacts as a command line names them: by a folder on this machine, or by the job that made them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mvprune._exceptions import IntegrityError
+from mvprune.cli._local import refusals
+
+if TYPE_CHECKING:
+    from mvprune._client import Client
+    from mvprune._models import Artifact, ArtifactFile
+    from mvprune._source import Source
+    from mvprune.artifact import Manifest
+
+_MAX_HEADER = 20 << 20  # more than a reader takes
+
+
+def is_folder(given: str) -> bool:
+    """Whether a folder is meant, not a job: it is there, or is written as a path."""
+    return given.startswith((".", "/", "~")) or Path(given).is_dir()
+
+
+def manifest_of(given: str, client: Client | None) -> Manifest:
+    """The manifest of a folder, or of a job's artifact.
+
+    Args:
+        client: to ask for jobs; None where only folders are given.
+
+    Raises:
+        LocalRefusal: it is not valid.
+        IntegrityError: the server's is not the one that the artifact is named by.
+    """
+    with refusals("runtime"):
+        from mvprune.artifact import Manifest, read_manifest
+
+        if client is None or is_folder(given):
+            return read_manifest(Path(given).expanduser())
+        artifact = client.artifact(given)
+        return Manifest.from_json(_manifest(_source(client, artifact), artifact))
+
+
+def fetch_outline(client: Client, artifact: Artifact, folder: Path) -> None:
+    """Fetches what `mvprune.artifact.inspection` reads of an artifact: its manifest, and the header of its weights. The
+    weights themselves are a hole in the file.
+
+    Raises:
+        IntegrityError: the manifest is not the one that the artifact is named by, or there are no weights.
+    """
+    from mvprune.artifact.manifest import MANIFEST_FILE, WEIGHTS_FILE
+
+    source = _source(client, artifact)
+    (folder / MANIFEST_FILE).write_bytes(_manifest(source, artifact))
+    weights = _file(artifact, WEIGHTS_FILE)
+    with (folder / WEIGHTS_FILE).open("wb") as file:
+        head = b"".join(source.blocks(weights, 0, min(8, weights.size_bytes)))
+        end = min(8 + int.from_bytes(head, "little"), weights.size_bytes, _MAX_HEADER)
+        for block in (head, *source.blocks(weights, len(head), end)):
+            file.write(block)
+        file.truncate(weights.size_bytes)
+
+
+def _source(client: Client, artifact: Artifact) -> Source:
+    from mvprune._source import Source  # urllib is slow to import
+
+    return Source(client._core._transport, artifact)
+
+
+def _manifest(source: Source, artifact: Artifact) -> bytes:
+    from mvprune.artifact.manifest import MANIFEST_FILE
+
+    file = _file(artifact, MANIFEST_FILE)
+    content = b"".join(source.blocks(file, 0, min(file.size_bytes, _MAX_HEADER)))
+    if hashlib.sha256(content).hexdigest() != artifact.sha256:
+        raise IntegrityError(f"{MANIFEST_FILE} is not the one that {artifact.name} is named by")
+    return content
+
+
+def _file(artifact: Artifact, path: str) -> ArtifactFile:
+    found = next((file for file in artifact.files if file.path == path), None)
+    if found is None:
+        raise IntegrityError(f"refused: {artifact.name} has no {path}")
+    return found

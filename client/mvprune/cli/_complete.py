@@ -1,0 +1,135 @@
+"""How a command line could go on: what a shell asks for when TAB is pressed; see `mvpctl completion`.
+
+argcomplete speaks with the shell and looks at a command's parser. Here: which parser, and the values that come from
+elsewhere. Nothing is printed but completions, and nothing takes longer than two seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from argcomplete.completers import ChoicesCompleter, FilesCompleter
+from argcomplete.finders import CompletionFinder
+from argcomplete.lexers import split_line
+
+from mvprune import _config
+from mvprune._exceptions import MvpruneError
+from mvprune.cli._app import COMPLETING
+from mvprune.cli._options import CONNECTION, one_of
+
+if TYPE_CHECKING:
+    from mvprune._client import Client
+
+Values = Callable[[str, argparse.Namespace], Iterable[str] | Mapping[str, str]]
+"""From what is typed of a word, and the options before it, to the words that it could become."""
+
+_PATIENCE_SECONDS = 2
+_CONNECT_SECONDS = 0.3
+_MOST_JOBS = 100
+_PATHS = ("FILE", "DIR", "FOLDER")
+
+
+def command_line() -> list[str]:
+    """The words before the cursor, as arguments of a command that would do nothing with them but help."""
+    signal.alarm(_PATIENCE_SECONDS)  # ends the program, silently
+    line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
+    return [*split_line(line, point)[3][1:], "--help"]
+
+
+def words(prog: str, known: Mapping[str, Any]) -> None:
+    """Prints which command can follow `prog`, and ends the program."""
+    parser = argparse.ArgumentParser(prog=prog)
+    parser.add_argument("command").completer = ChoicesCompleter(  # type: ignore[attr-defined]
+        {name: getattr(command, "help", "") for name, command in known.items()}
+    )
+    _finish(parser)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Prints how the command line of a command could go on, and ends the program."""
+    for action in parser._actions:
+        completer: Any = None
+        if isinstance(action.type, one_of):
+            completer = ChoicesCompleter(action.type.words)  # type: ignore[arg-type]
+        elif action.type is Path or action.metavar in _PATHS:
+            completer = FilesCompleter()
+        elif action.dest in _VALUES:
+            completer = _completer(_VALUES[action.dest])
+        action.completer = completer  # type: ignore[attr-defined]
+    _finish(parser)
+
+
+def _finish(parser: argparse.ArgumentParser) -> None:
+    os.environ[COMPLETING] = str(len(parser.prog.split()))  # as many words are the command's name
+    CompletionFinder()(parser, always_complete_options=False, default_completer=ChoicesCompleter({}))
+
+
+def _completer(values: Values) -> Callable[..., Any]:
+    def complete(prefix: str, parsed_args: argparse.Namespace, **more: object) -> Any:
+        return values(prefix, parsed_args)
+
+    return complete
+
+
+def _ask(args: argparse.Namespace, question: Callable[[Client], Iterable[Any]]) -> list[Any]:
+    """What a server says; nothing where there is none."""
+    from mvprune._client import Client
+
+    given = {name: getattr(args, name) for name in CONNECTION}
+    try:
+        with Client(**given, timeout=_PATIENCE_SECONDS) as client:
+            host, _, port = client.address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+            return list(question(client))
+    except (MvpruneError, OSError, ValueError):
+        return []
+
+
+def _jobs(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
+    jobs = _ask(args, lambda client: client.list(limit=_MOST_JOBS))
+    return {job.id: f"{job.state} {job.spec.task}" for job in jobs}
+
+
+def _artifacts(prefix: str, args: argparse.Namespace) -> list[str]:
+    return [*_jobs(prefix, args), *FilesCompleter()(prefix)]
+
+
+def _models(prefix: str, args: argparse.Namespace) -> list[str]:
+    usable = (model.name for model in _ask(args, lambda client: client.models()) if not model.problem)
+    return [*usable, *FilesCompleter()(prefix)]
+
+
+def _tasks(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
+    from mvprune.tasks import TASKS
+
+    return {task.name: task.description for task in TASKS.values()}
+
+
+def _words(key: str) -> Values:
+    """The words that the contract has for an option of `submit`."""
+
+    def values(prefix: str, args: argparse.Namespace) -> Iterable[str]:
+        from mvprune.cli._jobschema import schema
+
+        found: Iterable[str] = schema()["properties"][key]["enum"]
+        return found
+
+    return values
+
+
+_VALUES: dict[str, Values] = {
+    "job": _jobs,
+    "model": _models,
+    "teacher": _models,
+    "task": _tasks,
+    **dict.fromkeys(("artifact", "artifacts", "source"), _artifacts),
+    "context": lambda prefix, args: _config.read().contexts,
+    **{key: _words(key) for key in ("method", "shape", "selection", "initial_scores", "when", "precision")},
+    **{key: _words(key) for key in ("values", "embeddings")},
+}

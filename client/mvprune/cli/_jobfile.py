@@ -1,0 +1,223 @@
+"""Job files: what `mvpctl submit -f` reads, with errors that name file, line and column.
+
+A document is a table of the parameters of `Client.submit`; `mvprune.cli._jobschema` knows them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune._units import parse_size
+from mvprune.cli._jobschema import SIZE_PATTERN, TIME_PATTERN, Key, Kind, keys
+from mvprune.cli._options import duration
+from mvprune.cli._yaml import MAX_BYTES, BadYaml, Items, Node, Place, Scalar, Table, documents
+
+STDIN = "-"
+_FILES = ("train", "validation")
+_MODELS = ("model", "teacher")
+_PREFIXES = ("job:", "s3://")  # of what is no path
+
+
+class Problem(NamedTuple):
+    """What is wrong, and where."""
+
+    place: Place
+    text: str
+
+
+@dataclass(frozen=True)
+class JobDocument:
+    """One job of a file.
+
+    Attributes:
+        file: its name, for errors.
+        values: parameters of `Client.submit`.
+        places: where each key is, where its items are ("include", 0) and where its entries are ("labels", "team");
+            (): where the document begins.
+    """
+
+    file: str
+    values: Mapping[str, Any]
+    places: Mapping[tuple[str | int, ...], Place]
+
+    def located(self, refusal: InvalidArgument) -> InvalidArgument:
+        """What the server refuses, with the place of each field that the file has."""
+        violations = [FieldViolation(self._located(one.field), one.description) for one in refusal.violations]
+        return InvalidArgument(str(refusal), code=refusal.code, reason=refusal.reason, violations=violations)
+
+    def _located(self, field: str) -> str:
+        name, *rest = _parameter(field, self.values)
+        if not name:
+            return f"{_at(self.file, self.places[()])}: {field}"
+        if name not in self.values:  # an option's
+            return field
+        place = self.places.get((name, *rest)) or self.places[(name,)]
+        return f"{_at(self.file, place)}: {name}"
+
+
+def read(file: str) -> list[JobDocument]:
+    """The jobs of a file of YAML or JSON, one a document; "-" is stdin.
+
+    Raises:
+        InvalidArgument: it cannot be read, or something is wrong in it: all that is, each with its place.
+    """
+    name, folder = ("stdin", Path()) if file == STDIN else (file, Path(file).parent)
+    try:
+        jobs, problems = _jobs(name, folder, _text(file))
+    except BadYaml as error:
+        raise _refused(name, [Problem(error.place, str(error))]) from None
+    if problems:
+        raise _refused(name, problems)
+    if not jobs:
+        raise InvalidArgument(violations=[FieldViolation(name, "holds no job")])
+    return jobs
+
+
+def _jobs(name: str, folder: Path, text: str) -> tuple[list[JobDocument], list[Problem]]:
+    jobs, problems = [], []
+    for document in documents(text):
+        if not isinstance(document, Table):
+            problems.append(Problem(document.place, "is no job; allowed: keys with their values, such as model: ./m"))
+            continue
+        places: dict[tuple[str | int, ...], Place] = {(): document.place}
+        values: dict[str, Any] = {}
+        for key, node in document.entries:
+            problems += _read_key(key, node, values, places)
+        jobs.append(JobDocument(name, _beside(folder, values), places))
+    return jobs, problems
+
+
+def _text(file: str) -> str:
+    try:
+        if file == STDIN:
+            content = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with Path(file).open("rb") as stream:
+                content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InvalidArgument(violations=[FieldViolation(file, f"cannot be read ({error.strerror})")]) from None
+    if len(content) > MAX_BYTES:
+        raise InvalidArgument(violations=[FieldViolation(file, f"is larger than {MAX_BYTES >> 10} KiB")])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise _refused(file, [Problem(Place(line, 1), "is not UTF-8")]) from None
+
+
+def _read_key(
+    key: Scalar, node: Node, values: dict[str, Any], places: dict[tuple[str | int, ...], Place]
+) -> Iterator[Problem]:
+    """Puts one key's value into `values`, or yields what is wrong with it."""
+    name = str(key.value)
+    known = keys().get(name)
+    if known is None:
+        close = difflib.get_close_matches(name, keys(), n=1)
+        hint = f"did you mean {close[0]}?" if close else "`mvpctl submit --print-schema` lists what there is"
+        yield Problem(key.place, f"{name}: is not known; {hint}")
+        return
+    places[(name,)] = node.place
+    if known.kind is Kind.TEXTS and isinstance(node, Items):
+        places.update({(name, index): item.place for index, item in enumerate(node.items)})
+        yield from (_wrong(f"{name}[{i}]", item, "text") for i, item in enumerate(node.items) if not _is_text(item))
+        values[name] = [item.value for item in node.items if isinstance(item, Scalar)]
+    elif known.kind is Kind.LABELS and isinstance(node, Table):
+        places.update({(name, str(entry.value)): item.place for entry, item in node.entries})
+        yield from (_wrong(f"{name}.{e.value}", item, "text") for e, item in node.entries if not _is_text(item))
+        values[name] = {entry.value: item.value for entry, item in node.entries if isinstance(item, Scalar)}
+    elif isinstance(node, Scalar) and (value := _value(known, node)) is not None:
+        values[name] = value
+    else:
+        yield _wrong(name, node, known.takes)
+
+
+def _value(key: Key, node: Scalar) -> Any:
+    """The value of a scalar as `Client.submit` takes it; None: it is of the wrong kind."""
+    match key.kind, node.value:
+        case Kind.FLAG, bool(flag):
+            return flag
+        case _, bool():
+            return None
+        case Kind.TEXT, str(text):
+            return text
+        case Kind.WORD, str(text) if text in key.words:
+            return text
+        case Kind.TIME, str(text) if re.fullmatch(TIME_PATTERN, text):
+            return duration(text)
+        case Kind.SIZE, str(text) if re.fullmatch(SIZE_PATTERN, text):
+            return parse_size(text)
+        case Kind.NUMBER | Kind.TIME, int(number) | float(number) if math.isfinite(number):
+            return number
+        case Kind.WHOLE | Kind.SIZE, int(number) | float(number) if math.isfinite(number) and number == int(number):
+            return int(number)
+    return None
+
+
+def _is_text(node: Node) -> bool:
+    return isinstance(node, Scalar) and isinstance(node.value, str)
+
+
+def _wrong(name: str, node: Node, allowed: str) -> Problem:
+    match node:
+        case Items():
+            given = "a list"
+        case Table():
+            given = "a table"
+        case Scalar(value=str()):
+            given = repr(node.written[:100])
+        case Scalar():
+            given = f"the {'bool' if isinstance(node.value, bool) else 'number'} {node.written[:100]}"
+            given = "nothing" if node.value is None else given
+            allowed += f', so in quotes: "{node.written[:100]}"' if allowed == "text" and node.value is not None else ""
+    return Problem(node.place, f"{name}: got {given}; allowed: {allowed}")
+
+
+def _beside(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """Relative paths begin at the file's folder."""
+    for name in (*_FILES, *_MODELS):
+        text = values.get(name, "")
+        if not text or text.startswith(("/", "~", *_PREFIXES)):
+            continue
+        looks_like_path = name in _FILES or text.startswith(("./", "../")) or text in (".", "..")
+        if looks_like_path or (folder / text).exists():
+            values[name] = str((folder / text).absolute())
+    return values
+
+
+def _parameter(field: str, values: Mapping[str, Any]) -> tuple[str | int, ...]:
+    """The parameter of submit that a field of a request belongs to, with the index or the key in it; ("",): none.
+
+    One that the method does not have belongs to no field: then its name in `values` counts.
+    """
+    path, _, index = field.removeprefix("job.").partition("[")
+    if path.startswith("labels."):
+        return ("labels", path.removeprefix("labels."))
+    while path:
+        last = path.rpartition(".")[2]
+        for name, key in keys().items():
+            if path in key.fields or (name == last and name in values):
+                return (name, int(index.partition("]")[0])) if index else (name,)
+        path = path.rpartition(".")[0]
+    return ("",)
+
+
+def _refused(file: str, problems: list[Problem]) -> InvalidArgument:
+    violations = []
+    for place, text in problems:
+        name, separator, rest = text.partition(": ")
+        violations.append(
+            FieldViolation(f"{_at(file, place)}: {name}", rest) if separator else FieldViolation(_at(file, place), text)
+        )
+    return InvalidArgument(violations=violations)
+
+
+def _at(file: str, place: Place) -> str:
+    return f"{file}:{place.line}:{place.column}"

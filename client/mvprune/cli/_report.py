@@ -1,0 +1,131 @@
+"""What became of a job, for CI systems: a summary in Markdown, and the job and its gates as tests in JUnit's XML."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from mvprune.cli._errors import LocalRefusal
+from mvprune.cli._gates import gate_rows
+from mvprune.cli._output import RESULT_COLUMNS, result_rows
+from mvprune.cli._text import clean, percent
+
+if TYPE_CHECKING:
+    from mvprune._models import Artifact, JobRecord
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&])")
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_MARKS = {True: "✓", False: "✗", None: "not evaluated"}
+
+
+def write_reports(job: JobRecord, artifact: Artifact | None, summary: Path | None, junit: Path | None) -> None:
+    """Writes the files that were asked for.
+
+    Raises:
+        LocalRefusal: one cannot be written.
+    """
+    try:
+        if summary:
+            summary.parent.mkdir(parents=True, exist_ok=True)
+            with summary.open("a", encoding="utf-8") as file:
+                file.write(markdown(job, artifact))
+        if junit:
+            junit.parent.mkdir(parents=True, exist_ok=True)
+            junit.write_bytes(junit_xml(job))
+    except OSError as error:
+        raise LocalRefusal(f"--summary, --junit: {error.filename} cannot be written: {error.strerror}") from None
+
+
+def markdown(job: JobRecord, artifact: Artifact | None) -> str:
+    """The job, the pruned model beside the dense one, the gates."""
+    reached = f" asked, {percent(artifact.accounting.density)} reached" if artifact else " asked"
+    facts = [
+        ("job", job.id),
+        ("model", job.spec.model),
+        ("task", job.spec.task),
+        ("method", job.spec.method),
+        ("density", percent(job.spec.target_density) + reached),
+        ("failure", f"{job.failure.reason}: {job.failure.message}" if job.failure else ""),
+        ("artifact", job.artifact.rpartition("/")[2]),
+    ]
+    is_good = job.state == "SUCCEEDED" and not job.missed_gates
+    parts = [
+        f"### {_MARKS[is_good]} {_escaped(job.display_name or job.id)}: {_verdict(job)}",
+        _table(["", ""], [[name, value] for name, value in facts if value]),
+    ]
+    if artifact:
+        parts.append(_table(RESULT_COLUMNS, result_rows(artifact), numbers=True))
+    if rows := gate_rows(job):
+        parts.append(_table(["gate", "observed", ""], [[gate, seen, _MARKS[passed]] for gate, seen, passed in rows]))
+    return "\n\n".join(parts) + "\n\n"
+
+
+def junit_xml(job: JobRecord) -> bytes:
+    """One suite: the job is a test, and so is each gate. Valid by the schemas of Ant and of Jenkins."""
+    ended = job.end_time or job.update_time
+    seconds = (ended - job.create_time).total_seconds() if ended and job.create_time else 0.0
+    gates = gate_rows(job)
+    missed = sum(passed is False for _, _, passed in gates)
+    failed = job.state == "FAILED"
+    counts = {
+        "tests": 1 + len(gates),
+        "failures": missed + failed,
+        "errors": int(not failed and job.state != "SUCCEEDED"),
+        "skipped": sum(passed is None for _, _, passed in gates),
+    }
+    root = ElementTree.Element("testsuites")
+    suite = _element(root, "testsuite", name=job.id, package="mvprune", id="0", time=f"{seconds:.3f}")
+    suite.attrib |= {name: str(number) for name, number in counts.items()}
+    suite.set("timestamp", f"{job.create_time:%Y-%m-%dT%H:%M:%S}" if job.create_time else "1970-01-01T00:00:00")
+    suite.set("hostname", _xml(platform.node()) or "localhost")
+    properties = ElementTree.SubElement(suite, "properties")
+    for name in ("model", "task", "method", "target_density"):
+        _element(properties, "property", name=name, value=str(getattr(job.spec, name)))
+    # Not the job's id, which is another in every run: CI systems tell a test's history by its names.
+    density = percent(job.spec.target_density)
+    classname = job.display_name or f"mvprune.{job.spec.task} {job.spec.method} {density}"
+    case = _element(suite, "testcase", classname=classname, name="job", time=f"{seconds:.3f}")
+    if job.failure:
+        _element(case, "failure", type=job.failure.reason, message=job.failure.message)
+    elif job.state != "SUCCEEDED":
+        _element(case, "error", type=job.state, message=f"the job is {job.state}")
+    for gate, observed, passed in gates:
+        case = _element(suite, "testcase", classname=classname, name=gate, time="0.000")
+        if passed is None:
+            ElementTree.SubElement(case, "skipped")
+        elif not passed:
+            _element(case, "failure", type="GATE", message=f"observed: {observed or 'no such metric'}")
+    ElementTree.SubElement(suite, "system-out")
+    ElementTree.SubElement(suite, "system-err")
+    ElementTree.indent(root)
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _verdict(job: JobRecord) -> str:
+    total = len(job.gate_results)
+    gates = f", {total - len(job.missed_gates)} of {total} gates passed" if total else ""
+    return job.state + gates
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False) -> str:
+    rule = ["---:" if numbers and index else "---" for index in range(len(columns))]
+    lines = [columns, rule, *([_escaped(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    """A text that means itself in Markdown, and has no line breaks."""
+    return _MARKDOWN.sub(r"\\\1", clean(text).replace("\n", " "))
+
+
+def _element(parent: ElementTree.Element, tag: str, **attributes: str) -> ElementTree.Element:
+    return ElementTree.SubElement(parent, tag, {name: _xml(value) for name, value in attributes.items()})
+
+
+def _xml(text: str) -> str:
+    return _NOT_XML.sub(" ", text)

@@ -1,0 +1,117 @@
+"""From the command line, and the job file that it may name, to the jobs that are submitted."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune.cli._ci import run_id
+from mvprune.cli._errors import UsageError
+from mvprune.cli._options import CONNECTION, Parser
+from mvprune.cli._text import percent
+
+if TYPE_CHECKING:
+    from mvprune._client import Client
+    from mvprune._job import Job
+    from mvprune.cli._jobfile import JobDocument
+
+COMMAND_ONLY = ("file", "print_schema", "wait", "timeout", "download", "summary", "junit", "form")
+"""Options of the command that are none of a job."""
+_REPLACES = {"sparsity": "density", "max_steps": "epochs", "epochs": "max_steps"}  # in the file, by the option given
+
+
+class Submission(NamedTuple):
+    """One job to submit.
+
+    Attributes:
+        options: parameters of `Client.submit`.
+        document: of the job file, that some of them are from.
+    """
+
+    options: dict[str, Any]
+    document: JobDocument | None
+
+    def send(self, client: Client, **more: Any) -> Job:
+        """Submits it. Raises InvalidArgument, with places in the file where fields are from there."""
+        try:
+            return client.submit(**{**self.options, **more})
+        except InvalidArgument as refusal:
+            raise self.document.located(refusal) if self.document else refusal from None
+
+
+def submissions(make_parser: Callable[[], Parser], argv: Sequence[str], args: argparse.Namespace) -> list[Submission]:
+    """The jobs of a command line: those of its file, where options outweigh what is there, or the one of its options.
+
+    Raises:
+        InvalidArgument: the file is not right.
+        UsageError: the options are not.
+    """
+    if args.file is None:
+        return [Submission(_options(make_parser(), args), None)]
+    from mvprune.cli._jobfile import read  # few have one
+
+    found = []
+    for document in read(args.file):
+        values = dict(document.values)
+        for option, replaced in _REPLACES.items():
+            if getattr(args, option) is not None:
+                values.pop(replaced, None)
+        parser = make_parser()
+        parser.set_defaults(**{**values, "labels": list(values.get("labels", {}).items())})
+        options = _options(parser, parser.parse_args(argv))
+        found.append(Submission(options, replace(document, values=_that_count(values, options))))
+    return found
+
+
+def _that_count(values: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Of a file's values those that no option outweighs; lists and tables are added to."""
+    return {name: value for name, value in values.items() if isinstance(value, list | dict) or options[name] == value}
+
+
+def _options(parser: Parser, args: argparse.Namespace) -> dict[str, Any]:
+    options = {name: value for name, value in vars(args).items() if name not in (*CONNECTION, *COMMAND_ONLY)}
+    if options["model"] is None:
+        raise UsageError("the following arguments are required: --model", parser.prog)
+    options["density"] = _kept(parser, options.pop("density"), options.pop("sparsity"))
+    options["labels"] = dict(options["labels"])
+    options["run_id"] = "" if options["request_id"] else run_id()
+    return options
+
+
+def _kept(parser: Parser, density: float | None, sparsity: float | None) -> float:
+    """The fraction to keep, under either name."""
+    if density is not None and sparsity is None:
+        return density
+    if sparsity is None or density is not None:
+        given = "neither" if sparsity is None else "both"
+        raise UsageError(f"--density, --sparsity: got {given}; allowed: one, they are the same number", parser.prog)
+    if 0.5 < sparsity < 1:
+        rest = f"{1 - sparsity:.4g}"
+        print(
+            f"warning: --sparsity {sparsity:g} KEEPS {percent(sparsity)} of the weights, as the literature names it; "
+            f"to keep {percent(1 - sparsity)}, say --sparsity {rest} or --density {rest}",
+            file=sys.stderr,
+        )
+    return sparsity
+
+
+def send_all(client: Client, jobs: Sequence[Submission]) -> list[Job]:
+    """Submits all, or none where the server refuses one.
+
+    Raises:
+        InvalidArgument: what it refuses, of all of them.
+    """
+    if len(jobs) > 1:
+        violations: list[FieldViolation] = []
+        for one in jobs:
+            try:
+                one.send(client, validate_only=True)
+            except InvalidArgument as refusal:
+                violations += refusal.violations
+        if violations:
+            raise InvalidArgument(violations=violations)
+    return [one.send(client) for one in jobs]

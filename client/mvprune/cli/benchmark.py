@@ -1,0 +1,74 @@
+"""mvpctl benchmark"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mvprune.cli._errors import LocalRefusal
+from mvprune.cli._local import artifact_parser, refusals
+from mvprune.cli._options import number, positive_number
+from mvprune.cli._output import answer, print_fields, print_table
+from mvprune.cli._text import size
+
+if TYPE_CHECKING:
+    from mvprune.runtime import Latency
+
+_DETAILS = """The model runs as torch computes it, in fp32, and in the sparse runtime, in turns, on random tokens; the
+times are the least of many. Nothing else should run on the machine meanwhile."""
+
+
+def benchmark_command(argv: Sequence[str]) -> None:
+    """Times an artifact, dense and sparse."""
+    parser = artifact_parser("benchmark", "mvpctl benchmark out/ --batch 1 --tokens 128 --threads 1", _DETAILS)
+    parser.add_argument("--batch", type=positive_number, default=1, metavar="N", help="examples a call; default 1")
+    parser.add_argument("--tokens", type=positive_number, default=128, metavar="N", help="of an example; default 128")
+    parser.add_argument("--threads", type=positive_number, default=1, metavar="N", help="of a call; default 1")
+    parser.add_argument("--seconds", type=number, default=3.0, metavar="S", help="for how long, at least; default 3")
+    args = parser.parse_args(argv)
+    with refusals("runtime"):
+        from mvprune.runtime import measure
+
+        try:
+            found = measure(
+                args.artifact,
+                batch=args.batch,
+                tokens=args.tokens,
+                threads=args.threads,
+                seconds=args.seconds,
+                base=args.base,
+            )
+        except ValueError as error:  # a number that the model does not take
+            raise LocalRefusal(str(error)) from error
+    answer(args.form, found, [f"{found.ratio:.2f}"], lambda: _print(found))
+
+
+def _print(found: Latency) -> None:
+    print_table(
+        ["", "dense", "sparse", "ratio"],
+        [
+            ["time", _milliseconds(found.dense_seconds), _milliseconds(found.sparse_seconds), f"{found.ratio:.2f}x"],
+            ["weights in memory", size(found.dense_bytes), size(found.sparse_bytes), _smaller(found)],
+        ],
+        numbers=True,
+    )
+    layers = ", ".join(f"{count} {backend}" for backend, count in found.layers.items())
+    print_fields(
+        [
+            ("a call", f"{found.batch} x {found.tokens} tokens, {_counted(found.threads, 'thread')}"),
+            ("linear layers", layers),
+            ("kernel", found.isa or "none on this machine"),
+        ]
+    )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.2f} ms"
+
+
+def _smaller(found: Latency) -> str:
+    return f"{found.dense_bytes / found.sparse_bytes:.2f}x"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

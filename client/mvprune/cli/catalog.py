@@ -1,0 +1,78 @@
+"""mvpctl models, tasks, methods"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mvprune.cli._options import command_parser, connect
+from mvprune.cli._output import answer, print_table
+from mvprune.cli._text import count
+
+if TYPE_CHECKING:
+    from mvprune._catalog import MethodEntry, ModelEntry, TaskEntry
+
+
+def models_command(argv: Sequence[str]) -> None:
+    """Lists models."""
+    details = (
+        "Those under the server's roots, then the best known ones of the hub; any other of the hub can be named too.\n"
+        "PRUNABLE is what densities are fractions of: the weights of the encoder's matrices."
+    )
+    args = command_parser("models", "mvpctl models", details, job=False).parse_args(argv)
+    with connect(args) as client:
+        models = list(client.models())
+    answer(args.form, models, [model.name for model in models if not model.problem], lambda: _print_models(models))
+
+
+def tasks_command(argv: Sequence[str]) -> None:
+    """Lists tasks."""
+    details = "DATA is where a job's data comes from if it brings none: the server's own files, or the hub."
+    args = command_parser("tasks", "mvpctl tasks", details, job=False).parse_args(argv)
+    with connect(args) as client:
+        tasks = list(client.tasks())
+    answer(args.form, tasks, [task.name for task in tasks], lambda: _print_tasks(tasks))
+
+
+def methods_command(argv: Sequence[str]) -> None:
+    """Lists methods."""
+    args = command_parser("methods", "mvpctl methods", job=False).parse_args(argv)
+    with connect(args) as client:
+        methods = list(client.methods())
+    answer(args.form, methods, [method.name for method in methods], lambda: _print_methods(methods))
+
+
+def _print_models(models: Sequence[ModelEntry]) -> None:
+    rows = [
+        [
+            model.name,
+            model.source.lower(),
+            count(model.size.total_parameters) if model.size else "",
+            count(model.size.prunable_weights) if model.size else "",
+            model.problem,
+        ]
+        for model in models
+    ]
+    print_table(["MODEL", "WHERE", "PARAMETERS", "PRUNABLE", "PROBLEM"], rows)
+
+
+def _print_tasks(tasks: Sequence[TaskEntry]) -> None:
+    rows = [
+        [
+            task.name,
+            task.kind,
+            ", ".join((task.primary_metric, *(name for name in task.metrics if name != task.primary_metric))),
+            "server" if task.has_data else "hub" if task.hub_id else "yours",
+            task.description,
+        ]
+        for task in tasks
+    ]
+    print_table(["TASK", "KIND", "METRICS", "DATA", ""], rows)
+
+
+def _print_methods(methods: Sequence[MethodEntry]) -> None:
+    for index, method in enumerate(methods):
+        if index:
+            print()
+        rows = [[option.name.replace("_", "-"), option.allowed, option.description] for option in method.options]
+        print_table([f"--method {method.name}", "", method.description], [[f"  --{row[0]}", *row[1:]] for row in rows])

@@ -1,0 +1,85 @@
+"""mvpctl compare"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mvprune.cli._artifacts import is_folder, manifest_of
+from mvprune.cli._errors import UsageError
+from mvprune.cli._options import command_parser, connect
+from mvprune.cli._output import answer, print_table
+from mvprune.cli._text import percent, size, smaller
+
+if TYPE_CHECKING:
+    from mvprune.artifact.comparison import Compared, Comparison
+
+_DETAILS = """Metrics have their difference to the first one beside them. Below, what differs in what was asked for."""
+_NONE = "-"
+
+
+def compare_command(argv: Sequence[str]) -> None:
+    """Shows artifacts side by side."""
+    example = "mvpctl compare out/ other/\n  mvpctl compare sst2-k3x9 sst2-m4p2 out/ -o json"
+    parser = command_parser("compare", example, _DETAILS, job=False)
+    parser.add_argument("artifacts", nargs="+", metavar="ARTIFACT|JOB", help="artifacts' folders, jobs' ids or names")
+    args = parser.parse_args(argv)
+    if len(args.artifacts) < 2:
+        raise UsageError(f"ARTIFACT|JOB: got {len(args.artifacts)}; allowed: two and more", parser.prog)
+    from mvprune.artifact.comparison import compare
+
+    with contextlib.ExitStack() as stack:
+        asks = not all(map(is_folder, args.artifacts))
+        client = stack.enter_context(connect(args)) if asks else None
+        found = compare([(given, manifest_of(given, client)) for given in args.artifacts])
+    answer(args.form, found, [one.digest for one in found.artifacts], lambda: _print(found))
+
+
+def _print(found: Comparison) -> None:
+    ones = found.artifacts
+    columns = ["", *(one.name for one in ones)]
+    print_table(columns, [*_metrics(ones), *_counts(ones), *_densities(ones)], numbers=True)
+    if found.options:
+        print()
+        rows = [[name, *(_word(value) for value in values)] for name, values in found.options.items()]
+        print_table(["OPTION", *columns[1:]], rows, numbers=True)
+
+
+def _metrics(ones: Sequence[Compared]) -> list[list[str]]:
+    names = dict.fromkeys(name for one in ones for name in one.metrics)
+    rank = {"eval": 0, "dense": 1, "delta": 2}
+    ordered = sorted(names, key=lambda name: (rank.get(name.partition("/")[0], 3), name))
+    return [[name, *(_metric(one, name, first=one is ones[0]) for one in ones)] for name in ordered]
+
+
+def _metric(one: Compared, name: str, *, first: bool) -> str:
+    if name not in one.metrics:
+        return _NONE
+    value = f"{one.metrics[name]:.4f}"
+    return value if first or name not in one.differences else f"{value} ({one.differences[name]:+.4f})"
+
+
+def _counts(ones: Sequence[Compared]) -> list[list[str]]:
+    return [
+        ["method", *(one.method or _NONE for one in ones)],
+        ["density asked", *(percent(one.target_density) for one in ones)],
+        ["density reached", *(percent(one.density) for one in ones)],
+        ["non-zero weights", *(f"{one.kept_weights:,}" for one in ones)],
+        ["weights file", *(f"{size(one.sparse_bytes)}, {smaller(one.dense_bytes, one.sparse_bytes)}" for one in ones)],
+        ["of the encoder", *(size(one.encoder_bytes) for one in ones)],
+        ["of the embeddings", *(size(one.embedding_bytes) for one in ones)],
+        ["all files", *(size(one.bytes) for one in ones)],
+    ]
+
+
+def _densities(ones: Sequence[Compared]) -> list[list[str]]:
+    kinds = dict.fromkeys(kind for one in ones for kind in one.densities)
+    return [
+        [f"density of {kind}", *(percent(one.densities[kind]) if kind in one.densities else _NONE for one in ones)]
+        for kind in kinds
+    ]
+
+
+def _word(value: Any) -> str:
+    return _NONE if value is None else str(value)

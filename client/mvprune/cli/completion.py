@@ -1,0 +1,25 @@
+"""mvpctl completion"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mvprune.cli._options import one_of, plain_parser
+
+_DETAILS = """Commands, options, and values: methods, tasks, models, jobs. Models and jobs are asked of the server,
+silently and for two seconds at most."""
+_EXAMPLE = """mvpctl completion bash > /etc/bash_completion.d/mvpctl
+  source <(mvpctl completion bash)    # in ~/.bashrc
+  source <(mvpctl completion zsh)     # in ~/.zshrc, after compinit
+  mvpctl completion fish > ~/.config/fish/completions/mvpctl.fish"""
+
+
+def completion_command(argv: Sequence[str]) -> None:
+    """Prints a script for a shell."""
+    parser = plain_parser("completion", _EXAMPLE, _DETAILS, form=False)
+    parser.add_argument("shell", metavar="SHELL", type=one_of("bash", "zsh", "fish"), help="bash, zsh or fish")
+    args = parser.parse_args(argv)
+
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode(["mvpctl"], use_defaults=False, shell=args.shell))

@@ -1,0 +1,145 @@
+"""mvpctl config"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mvprune import _config, _endpoint
+from mvprune.cli._errors import UsageError
+from mvprune.cli._options import Parser, one_of, plain_parser, subcommand
+from mvprune.cli._output import answer, print_table
+
+_HELP = """usage: mvpctl config view|set|unset|use|path ...
+
+This client's settings, in a file with a context for each server. An option of a command outweighs its variable of the
+environment, that the file, that the default. MVPRUNE_CONTEXT outweighs `use`, MVPRUNE_CONFIG names another file.
+
+settings:
+  address      HOST:PORT, or grpcs://HOST:PORT for TLS
+  project      the project of jobs that are given by their id alone
+  token_file   a file that holds the API token; it is shown to the context's address alone
+  token        the API token itself, read from stdin
+  ca_cert      who vouches for the server, PEM
+  output       text, json or yaml
+
+example:
+  mvpctl config set address grpcs://mvprune.example.com:7070 --context work
+  mvpctl config set token_file ~/work.token --context work
+  mvpctl config use work
+  mvpctl config view"""
+_VARIABLES = {
+    "address": "MVPRUNE_ADDRESS",
+    "project": "MVPRUNE_PROJECT",
+    "token": "MVPRUNE_TOKEN",
+    "ca_cert": "MVPRUNE_CA_CERT",
+    "output": "MVPRUNE_OUTPUT",
+}
+_SECRET = "(not shown)"  # noqa: S105 (stands for one)
+
+
+def config_command(argv: Sequence[str]) -> int | None:
+    """Runs one of the subcommands."""
+    known = {"view": _view, "set": _set, "unset": _unset, "use": _use, "path": _path}
+    return subcommand("config", _HELP, known, argv)
+
+
+def _view(argv: Sequence[str]) -> None:
+    parser = plain_parser(
+        "config view", "mvpctl config view -o yaml", "Shows the settings that count, and where each comes from."
+    )
+    args = parser.parse_args(argv)
+    config = _config.load()
+    settings = [{"setting": name, **_effective(name, config)} for name in _config.SETTINGS]
+    contexts = {
+        name: {key: _shown(key, value) for key, value in settings.items()} for name, settings in config.contexts.items()
+    }
+    value = {"path": str(_config.path()), "context": config.context, "contexts": contexts, "settings": settings}
+
+    def text() -> None:
+        others = sorted({config.context, *config.contexts})
+        print(f"context {config.context} of {', '.join(others)}; {_config.path()}")
+        print_table(["SETTING", "VALUE", "FROM"], [[one["setting"], one["value"], one["from"]] for one in settings])
+
+    answer(args.form, value, sorted(config.contexts), text)
+
+
+def _set(argv: Sequence[str]) -> None:
+    parser = _changing("set", "mvpctl config set token_file ~/work.token --context work")
+    parser.add_argument("value", metavar="VALUE", nargs="?", help="a token is read from stdin instead")
+    args = parser.parse_args(argv)
+    value = _checked(args.setting, args.value, parser)
+    _save(_config.read(), args.context, args.setting, value)
+
+
+def _unset(argv: Sequence[str]) -> None:
+    args = _changing("unset", "mvpctl config unset token_file --context work").parse_args(argv)
+    _save(_config.read(), args.context, args.setting, None)
+
+
+def _use(argv: Sequence[str]) -> None:
+    parser = plain_parser("config use", "mvpctl config use work", "Makes a context the one that counts.", form=False)
+    parser.add_argument("context", metavar="CONTEXT", help="its name")
+    args = parser.parse_args(argv)
+    config = _config.read()
+    if args.context not in config.contexts:
+        known = ", ".join(sorted(config.contexts)) or "none yet: `mvpctl config set --context NAME` makes one"
+        raise UsageError(f"CONTEXT: got {args.context!r}; allowed: {known}", parser.prog)
+    _config.save(_config.Config(args.context, config.contexts))
+
+
+def _path(argv: Sequence[str]) -> None:
+    plain_parser("config path", "mvpctl config path", "Prints where the file is, or would be.", form=False).parse_args(
+        argv
+    )
+    print(_config.path())
+
+
+def _changing(name: str, example: str) -> Parser:
+    parser = plain_parser(f"config {name}", example, f"{name.capitalize()}s a setting of a context.", form=False)
+    parser.add_argument("setting", metavar="SETTING", type=one_of(*_config.SETTINGS), help=", ".join(_config.SETTINGS))
+    parser.add_argument("--context", metavar="NAME", help="default: the one in use; a new name makes a context")
+    return parser
+
+
+def _save(config: _config.Config, context: str | None, setting: str, value: str | None) -> None:
+    name = _config.check_name(context or os.environ.get("MVPRUNE_CONTEXT") or config.context)
+    _config.save(config.with_setting(name, setting, value))
+
+
+def _checked(setting: str, value: str | None, parser: Parser) -> str:
+    """The value as it is kept. Raises UsageError."""
+    if setting == "token":
+        if value is not None:
+            text = "token: would stay in the shell's history; give it on stdin, or a token_file in its place"
+            raise UsageError(text, parser.prog)
+        value = sys.stdin.readline().strip()
+    if not value or not value.isprintable():
+        raise UsageError(
+            f"{setting}: got {'nothing' if not value else 'control characters'}; allowed: text", parser.prog
+        )
+    if setting == "output" and value not in _config.FORMS:
+        raise UsageError(f"output: got {value!r}; allowed: {', '.join(_config.FORMS)}", parser.prog)
+    if setting == "address":
+        _endpoint.check_address(value)
+    if setting in ("token_file", "ca_cert"):
+        return str(Path(value).expanduser().absolute())
+    return value
+
+
+def _effective(name: str, config: _config.Config) -> dict[str, Any]:
+    """The value of a setting, as far as it can be shown, and where it comes from."""
+    variable = _VARIABLES.get(name, "")
+    if given := os.environ.get(variable):
+        return {"value": _shown(name, given), "from": variable}
+    if name in config.current:
+        return {"value": _shown(name, config.current[name]), "from": f"context {config.context}"}
+    defaults = {"address": _endpoint.default_address(), "project": _endpoint.DEFAULT_PROJECT, "output": "text"}
+    return {"value": defaults.get(name, ""), "from": "default" if name in defaults else ""}
+
+
+def _shown(name: str, value: str) -> str:
+    return _SECRET if name == "token" else value

@@ -1,0 +1,86 @@
+"""mvpctl evaluate"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mvprune.cli._errors import LocalRefusal
+from mvprune.cli._live import live
+from mvprune.cli._local import artifact_parser, refusals
+from mvprune.cli._options import one_of, positive_number
+from mvprune.cli._output import answer, print_fields, print_table
+
+if TYPE_CHECKING:
+    from mvprune_core.evaluation import Evaluated
+
+_DETAILS = """On the data that it was evaluated on when it was made, the same metrics come out. Without --data, a task
+that has data of its own takes its validation set: from the folder MVPRUNE_DATA, else from the hub."""
+
+
+def evaluate_command(argv: Sequence[str]) -> None:
+    """Evaluates an artifact on data."""
+    parser = artifact_parser("evaluate", "mvpctl evaluate out/ --data dev.tsv", _DETAILS)
+    parser.add_argument("--data", type=Path, metavar="FILE", help="csv, tsv, jsonl or parquet; SQuAD's JSON, CoNLL")
+    parser.add_argument("--task", metavar="TASK", help="another task of the same kind; default: the artifact's")
+    parser.add_argument("--text-column", metavar="NAME", help="column of the text; default: found by name")
+    parser.add_argument("--text-pair-column", metavar="NAME", help="column of the second text")
+    parser.add_argument("--label-column", metavar="NAME", help="column of the label")
+    parser.add_argument(
+        "--runtime", type=one_of("dense", "sparse"), default="dense", metavar="R", help="dense (default) or sparse"
+    )
+    parser.add_argument("--threads", type=positive_number, metavar="N", help="default: as many as torch takes")
+    args = parser.parse_args(argv)
+    with refusals("worker"), live(None if args.form.quiet else sys.stderr) as progress:
+        # What a metric is, is the core's to say, in the one place where the training asks too. The command hands over
+        # to it as `mvpctl server` does to the service: nothing else of the client knows the core.
+        import torch
+
+        from mvprune.data import Columns
+        from mvprune_core.evaluation import CannotEvaluate, evaluate
+
+        if args.threads:
+            torch.set_num_threads(args.threads)
+        try:
+            found = evaluate(
+                args.artifact,
+                args.data,
+                task=args.task,
+                columns=Columns(args.text_column, args.text_pair_column, args.label_column),
+                base=args.base,
+                runtime=args.runtime,
+                progress=progress.inputs,
+            )
+        except CannotEvaluate as error:
+            raise LocalRefusal(str(error)) from error
+    value = {
+        "artifact": found.manifest.digest,
+        "task": found.task,
+        "runtime": found.runtime,
+        "rows": found.rows,
+        "metrics": found.metrics,
+        "recorded": found.recorded,
+        "same_data": found.same_data,
+    }
+    primary = found.metrics.get(found.manifest.primary_metric)
+    answer(args.form, value, [] if primary is None else [f"{primary:.6g}"], lambda: _print(found))
+
+
+def _print(found: Evaluated) -> None:
+    names = {None: "not known", True: "the same as when it was made", False: "other than when it was made"}
+    print_fields(
+        [
+            ("task", found.task),
+            ("runtime", found.runtime),
+            ("evaluated on", f"{found.rows:,} rows"),
+            ("data", names[found.same_data]),
+        ]
+    )
+    rows = []
+    for name, value in found.metrics.items():
+        recorded = found.recorded.get(name)
+        difference = [""] * 2 if recorded is None else [f"{recorded:.4f}", f"{value - recorded:+.4f}"]
+        rows.append([name, f"{value:.4f}", *difference])
+    print_table(["", "found", "in the manifest", "difference"], rows, numbers=True)

@@ -1,0 +1,40 @@
+"""mvpctl export"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mvprune.cli._live import live
+from mvprune.cli._local import artifact_parser, refusals
+from mvprune.cli._options import one_of
+from mvprune.cli._output import answer
+from mvprune.cli._text import clean, size
+
+if TYPE_CHECKING:
+    from mvprune.export import Exported
+
+_DETAILS = """dense  a plain Hugging Face folder in fp32: from_pretrained opens it with no package of ours
+onnx   model.onnx, any number of examples and tokens, checked with onnxruntime against torch
+csr    scipy's compressed sparse rows, one .npz for every pruned matrix"""
+
+
+def export_command(argv: Sequence[str]) -> None:
+    """Writes an artifact in another format."""
+    parser = artifact_parser("export", "mvpctl export out/ --to onnx onnx/", _DETAILS)
+    parser.add_argument("directory", type=Path, metavar="OUT", help="a new or empty folder")
+    parser.add_argument("--to", required=True, type=one_of("dense", "onnx", "csr"), metavar="F", help="one of these")
+    args = parser.parse_args(argv)
+    with refusals("export"), live(args.form.progress) as progress:
+        from mvprune.export import export
+
+        done = export(args.artifact, args.directory, to=args.to, base=args.base, on_progress=progress.doing)
+    answer(args.form, {**vars(done), "folder": str(done.folder)}, [str(done.folder)], lambda: _print(done))
+
+
+def _print(done: Exported) -> None:
+    total = sum(done.files.values())
+    print(clean(f"exported to {done.folder}: {len(done.files)} files, {size(total)}"))
+    if done.difference is not None:
+        print(f"checked: outputs within {done.difference:.1e} of torch's, {done.tolerance:.0e} are allowed")

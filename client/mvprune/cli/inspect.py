@@ -1,0 +1,117 @@
+"""mvpctl inspect"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mvprune.cli._artifacts import fetch_outline, is_folder
+from mvprune.cli._local import refusals
+from mvprune.cli._options import command_parser, connect
+from mvprune.cli._output import answer, print_fields, print_table
+from mvprune.cli._text import percent, size, smaller
+
+if TYPE_CHECKING:
+    from mvprune.artifact.inspection import Inspection
+
+_DETAILS = """The digests of all files in a folder are checked. Of a job's artifact the manifest is fetched, and the
+names and shapes of the weights; the weights are not."""
+
+
+def inspect_command(argv: Sequence[str]) -> None:
+    """Shows what an artifact holds."""
+    parser = command_parser("inspect", "mvpctl inspect out/\n  mvpctl inspect sst2-k3x9 -o json", _DETAILS, job=False)
+    parser.add_argument("artifact", metavar="ARTIFACT|JOB", help="an artifact's folder, or a job's id or name")
+    args = parser.parse_args(argv)
+    with refusals("runtime"):
+        from mvprune.artifact.inspection import inspect
+
+        if is_folder(args.artifact):
+            found = inspect(Path(args.artifact).expanduser())
+        else:
+            with connect(args) as client, tempfile.TemporaryDirectory() as folder:
+                fetch_outline(client, client.artifact(args.artifact), Path(folder))
+                found = inspect(folder, outline=True)
+    answer(args.form, found, [found.digest], lambda: _print(found))
+
+
+def _print(found: Inspection) -> None:
+    print_table(
+        ["MATRIX", "SHAPE", "KEPT", "DENSITY", "STORED", "BYTES"],
+        [
+            [
+                matrix.name,
+                " x ".join(map(str, matrix.shape)),
+                f"{matrix.kept:,}",
+                percent(matrix.density),
+                f"{matrix.layout} {matrix.values}",
+                f"{matrix.bytes:,}",
+            ]
+            for matrix in found.matrices
+        ],
+        numbers=True,
+    )
+    print()
+    _print_kinds(found)
+    print()
+    _print_parts(found)
+    print()
+    print_fields(_provenance(found))
+
+
+def _print_kinds(found: Inspection) -> None:
+    counts = found.manifest.accounting
+    rows = [(one.kind, one.matrices, one.weights, one.kept, one.density, one.bytes) for one in found.kinds]
+    size_of_all = sum(one.bytes for one in found.kinds)
+    totals = len(found.matrices), counts.prunable_weights, counts.kept_weights, counts.density, size_of_all
+    print_table(
+        ["TYPE", "MATRICES", "WEIGHTS", "KEPT", "DENSITY", "BYTES"],
+        [
+            [kind, str(matrices), f"{weights:,}", f"{kept:,}", percent(density), f"{stored:,}"]
+            for kind, matrices, weights, kept, density, stored in [*rows, ("all", *totals)]
+        ],
+        numbers=True,
+    )
+
+
+def _print_parts(found: Inspection) -> None:
+    counts = found.manifest.accounting
+    dense = sum(part.dense_bytes for part in found.parts)
+    print_table(
+        ["PART", "PARAMETERS", "OF THE BASE", "FP32", "BYTES", "RATIO"],
+        [
+            *(
+                [
+                    part.part,
+                    f"{part.parameters:,}",
+                    f"{part.base_parameters:,}",
+                    size(part.dense_bytes),
+                    f"{part.bytes:,}",
+                    smaller(part.dense_bytes, part.bytes),
+                ]
+                for part in found.parts
+            ),
+            ["names and shapes", "", "", "", f"{found.header_bytes:,}", ""],
+            ["weights file", "", "", size(dense), f"{counts.sparse_bytes:,}", smaller(dense, counts.sparse_bytes)],
+        ],
+        numbers=True,
+    )
+
+
+def _provenance(found: Inspection) -> list[tuple[str, str]]:
+    manifest, checked = found.manifest, found.verified_files
+    model, data = manifest.model, manifest.dataset
+    return [
+        ("artifact", found.digest),
+        ("verified", "the manifest; download it to verify its files" if checked is None else f"all {checked} files"),
+        ("base model", " ".join(filter(None, (model.name, model.revision and f"revision {model.revision}")))),
+        ("", f"sha256 {model.sha256}"),
+        ("delta", "needs the base model to be loaded" if found.delta else ""),
+        ("data", f"{data.name}, {data.train_rows:,} rows to train on, {data.validation_rows:,} to evaluate on"),
+        ("", f"fingerprint {data.fingerprint}"),
+        ("spec", f"sha256 {manifest.spec_sha256}"),
+        ("seed", str(manifest.seed)),
+        ("versions", ", ".join(f"{package} {version}" for package, version in sorted(manifest.versions.items()))),
+    ]

@@ -1,0 +1,130 @@
+"""mvpctl serve"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mvprune.cli._errors import LocalRefusal
+from mvprune.cli._exit import ExitCode
+from mvprune.cli._local import artifact_parser, refusals
+from mvprune.cli._options import memory, one_of, positive_number
+from mvprune.cli._output import print_data
+from mvprune.cli._text import clean, percent
+
+if TYPE_CHECKING:
+    from mvprune_core.prediction import Predictor
+
+_DETAILS = """POST /predict answers, GET /health says whether it can, GET / what it is: docs/serve.md has the requests.
+Texts are read as in training. SIGTERM answers what has come in, then ends. Whoever reaches the address is served:
+beyond this machine, put a proxy with TLS and authentication before it."""
+
+
+def serve_command(argv: Sequence[str]) -> int:
+    """Serves an artifact over HTTP until SIGTERM or Ctrl-C."""
+    args = _parser().parse_args(argv)
+    with refusals("serve"):
+        # Texts are read and outputs understood by the core, as in evaluation, so that what is served is what was
+        # measured; the command hands over to it as `mvpctl server` does to the service.
+        import torch
+
+        from mvprune.serving.app import application
+        from mvprune.serving.requests import Limits
+        from mvprune.serving.server import listen, run
+        from mvprune_core.prediction import Predictor
+
+        limits = Limits(args.max_bytes, args.max_batch, args.max_characters, args.max_waiting)
+        if args.threads:
+            torch.set_num_threads(args.threads)
+        predictor = Predictor.open(args.artifact, base=args.base, runtime=args.runtime)
+        predictor.predict([{field.name: "a" for field in predictor.fields}])  # the first one is slow
+        description = _description(predictor, args.runtime, torch.get_num_threads()) | {"limits": vars(limits)}
+        host, port = args.address
+        try:
+            listening = listen(host, port)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else error
+            raise LocalRefusal(f"--address: got {_shown(host, port)}; cannot listen there: {reason}") from error
+    with listening:
+        host, port = listening.getsockname()[:2]
+        if not ipaddress.ip_address(host).is_loopback:
+            print(f"warning: whoever reaches {_shown(host, port)} is served: no TLS, no tokens", file=sys.stderr)
+        url = f"http://{_shown(host, port)}"
+        if args.form.is_data:
+            print_data({"url": url, **description}, args.form.output, one_of_many=True)
+        else:
+            kept = f"keeps {percent(description['density'])}, {args.runtime}"
+            print(url if args.form.quiet else clean(f"serving {description['task']} ({kept}) on {url}"), flush=True)
+        run(application(predictor, description, limits), listening)
+    return ExitCode.OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = artifact_parser("serve", "mvpctl serve out/ --address 127.0.0.1:8080", _DETAILS)
+    parser.add_argument(
+        "--address", type=_address, default=("127.0.0.1", 8080), metavar="HOST:PORT", help="default: 127.0.0.1:8080"
+    )
+    parser.add_argument(
+        "--runtime", type=one_of("dense", "sparse"), default="sparse", metavar="R", help="sparse (default) or dense"
+    )
+    parser.add_argument("--threads", type=positive_number, metavar="N", help="default: as many as torch takes")
+    limits = parser.add_argument_group("limits")
+    limits.add_argument(
+        "--max-batch",
+        type=positive_number,
+        default=16,
+        metavar="N",
+        help="inputs of a request, and inputs that are computed together; default 16",
+    )
+    limits.add_argument(
+        "--max-waiting",
+        type=positive_number,
+        default=64,
+        metavar="N",
+        help="inputs that wait for the model; beyond it requests get 503; default 64",
+    )
+    limits.add_argument("--max-bytes", type=memory, default=1 << 20, metavar="SIZE", help="of a request; default 1MiB")
+    limits.add_argument(
+        "--max-characters", type=positive_number, default=20_000, metavar="N", help="of a text; default 20000"
+    )
+    return parser
+
+
+def _address(text: str) -> tuple[str, int]:
+    """127.0.0.1:8080 or [::1]:8080 -> host and port."""
+    host, separator, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+        number = int(port)
+    except ValueError:
+        number = -1
+    if not separator or not 0 <= number < 1 << 16:
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: IP:PORT, such as 127.0.0.1:8080 or [::1]:8080")
+    return "127.0.0.1" if host == "localhost" else host, number
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _description(predictor: Predictor, runtime: str, threads: int) -> dict[str, Any]:
+    """What GET / says."""
+    opened = predictor.opened
+    manifest, name = opened.manifest, opened.manifest.model.name
+    return {
+        "model": name.rpartition("/")[2] if name.startswith(("/", "~", ".")) else name,  # paths are nobody's business
+        "artifact": manifest.digest,
+        "task": opened.task.name,
+        "kind": opened.task.kind.value,
+        "density": manifest.accounting.density,
+        "metrics": dict(manifest.metrics),
+        "runtime": runtime,
+        "threads": threads,
+        "input": {field.name: "required" if field.required else "optional" for field in predictor.fields},
+        "max_tokens": opened.max_length,
+    }

@@ -1,0 +1,181 @@
+"""mvpctl inspect, compare, export: folders on this machine, and artifacts of jobs that are not downloaded."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from mvprune.artifact import MANIFEST_FILE, WEIGHTS_FILE, Manifest
+from mvprune.artifact.inspection import inspect
+from mvprune.v1 import artifact_pb2
+
+from ...sparse_artifacts import OUTPUT, make_artifact
+from .conftest import Fake, Mvpctl, always, job
+
+Serve = Callable[[Path, Manifest], None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_artifact(tmp_path / "out")
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def serve(fake: Fake) -> Serve:
+    """Makes a folder the artifact of every job."""
+
+    def start(folder: Path, manifest: Manifest) -> None:
+        listed = [artifact_pb2.ArtifactFile(**vars(file)) for file in manifest.files]
+        size = (folder / MANIFEST_FILE).stat().st_size
+        listed.append(artifact_pb2.ArtifactFile(path=MANIFEST_FILE, size_bytes=size, sha256=manifest.digest))
+        name = f"projects/default/artifacts/{manifest.digest}"
+        fake.answers["GetJob"] = always(job("SUCCEEDED", artifact=name))
+        fake.answers["GetArtifact"] = always(artifact_pb2.Artifact(name=name, files=listed))
+        fake.answers["GenerateDownloadUrls"] = always(artifact_pb2.GenerateDownloadUrlsResponse())
+
+        def read(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            content = (folder / request.path).read_bytes()
+            for start in range(request.offset, len(content), 100):
+                yield artifact_pb2.ReadFileResponse(offset=start, data=content[start : start + 100])
+            yield artifact_pb2.ReadFileResponse(offset=len(content), end=True)
+
+        fake.answers["ReadFile"] = read
+
+    return start
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_inspect_a_folder(mvpctl: Mvpctl, folder: Path) -> None:
+    outcome = mvpctl("inspect", str(folder))
+    assert (outcome.code, outcome.err) == (0, "")
+    table = rows(outcome.out)
+    assert [OUTPUT, "4", "x", "8", "2", "6.2", "%", "gap", "F16"] in [row[:9] for row in table]
+    assert ["query", "1", "16", "4", "25.0", "%"] in [row[:6] for row in table]
+    assert ["embeddings", "40", "0", "160", "B", "80", "2.0x", "smaller"] in table
+    assert "verified    all 2 files\n" in outcome.out
+    assert "data        sst2, 256 rows to train on, 64 to evaluate on\n" in outcome.out
+    found = mvpctl("inspect", str(folder), "-o", "json").json
+    assert found["digest"] == inspect(folder).digest
+    assert found["manifest"]["seed"] == 7
+    assert mvpctl("inspect", str(folder), "--quiet").out == f"{found['digest']}\n"
+
+
+def test_inspect_a_job(fake: Fake, mvpctl: Mvpctl, folder: Path, serve: Serve) -> None:
+    """Its manifest and the header of its weights are read, the weights are not."""
+    serve(folder, inspect(folder).manifest)
+    found = mvpctl("inspect", "j1", "-o", "json").json
+    expected = mvpctl("inspect", str(folder), "-o", "json").json
+    assert found == expected | {"verified_files": None}
+    assert {request.path for request in fake.requests["ReadFile"]} == {MANIFEST_FILE, WEIGHTS_FILE}
+    assert "verified    the manifest; download it to verify its files\n" in mvpctl("inspect", "j1").out
+
+
+def test_a_server_that_gives_another_manifest(mvpctl: Mvpctl, folder: Path, serve: Serve) -> None:
+    serve(folder, inspect(folder).manifest)
+    path = folder / MANIFEST_FILE
+    path.write_bytes(path.read_bytes().replace(b'"seed": 7', b'"seed": 8'))
+    for command in (["inspect", "j1"], ["compare", "j1", "j2"]):
+        outcome = mvpctl(*command)
+        assert outcome.code == 1
+        assert "manifest.json is not the one that projects/default/artifacts/" in outcome.err
+
+
+def test_a_changed_folder(mvpctl: Mvpctl, folder: Path) -> None:
+    (folder / "vocab.txt").write_text("other\n")
+    outcome = mvpctl("inspect", str(folder))
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: vocab.txt: has the SHA-256")
+
+
+@pytest.mark.parametrize(
+    "command", [["inspect", "./no"], ["compare", "./no", "./no"], ["export", "./no", "x", "--to=csr"]]
+)
+def test_no_such_folder(mvpctl: Mvpctl, command: list[str]) -> None:
+    outcome = mvpctl(*command)
+    assert outcome.code == 2
+    assert outcome.err.splitlines()[-1] == "error: no: no artifact: manifest.json: No such file or directory"
+
+
+def test_a_job_without_an_artifact(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["GetJob"] = always(job("RUNNING"))
+    assert mvpctl("inspect", "j1").code == 2
+    fake.answers["GetJob"] = always(job("FAILED"))
+    assert mvpctl("compare", "j1", "j2").code == 3
+
+
+def test_compare_a_folder_and_a_job(mvpctl: Mvpctl, folder: Path, tmp_path: Path, serve: Serve) -> None:
+    other = make_artifact(tmp_path / "other", spec={"task": "sst2", "magnitude": {}}, metrics={"eval/accuracy": 0.5})
+    serve(tmp_path / "other", other)
+    outcome = mvpctl("compare", str(folder), "j1")
+    assert (outcome.code, outcome.err) == (0, "")
+    table = rows(outcome.out)
+    assert ["eval/accuracy", "0.7500", "0.5000", "(-0.2500)"] in table
+    assert ["dense/accuracy", "0.8750", "-"] in table
+    assert ["method", "movement", "magnitude"] in table
+    assert ["density", "of", "query", "25.0", "%", "25.0", "%"] in table
+    assert ["OPTION", str(folder), "j1"] in table
+    assert ["movement.schedule.warmup", "0.1", "-"] in table
+    found = mvpctl("compare", str(folder), "j1", "-o", "json").json
+    assert [one["name"] for one in found["artifacts"]] == [str(folder), "j1"]
+    assert found["artifacts"][1]["differences"] == {"eval/accuracy": -0.25}
+    assert found["options"]["model"] == ["tiny", None]
+
+
+def test_a_coding_that_there_is_not(mvpctl: Mvpctl) -> None:
+    outcome = mvpctl("submit", "--model", "m", "--task", "sst2", "--density", "0.1", "--values", "int4")
+    assert outcome.code == 2
+    assert outcome.err == "error: job.spec.values (--values): got 'int4'; allowed: fp32, fp16, bf16, int8\n"
+
+
+def test_compare_needs_two(mvpctl: Mvpctl, folder: Path) -> None:
+    outcome = mvpctl("compare", str(folder))
+    assert outcome.code == 2
+    assert "error: ARTIFACT|JOB: got 1; allowed: two and more" in outcome.err
+
+
+def test_export(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
+    outcome = mvpctl("export", str(folder), str(tmp_path / "csr"), "--to", "csr")
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[:2] == ["verifying the artifact", "writing 2 matrices"]
+    assert outcome.out.splitlines()[-1].startswith(f"exported to {tmp_path / 'csr'}: 2 files, ")
+    again = mvpctl("export", str(folder), str(tmp_path / "csr"), "--to", "csr")
+    assert again.code == 2
+    assert again.err == f"error: {tmp_path / 'csr'} is not a new or empty folder\n"
+    answer = mvpctl("export", str(folder), str(tmp_path / "more"), "--to", "csr", "-o", "json")
+    assert answer.json["folder"] == str(tmp_path / "more")
+    assert answer.json["files"].keys() == {path.name for path in (tmp_path / "more").iterdir()}
+    quiet = mvpctl("export", str(folder), str(tmp_path / "third"), "--to", "csr", "--quiet")
+    assert (quiet.out, quiet.err) == (f"{tmp_path / 'third'}\n", "")
+
+
+def test_a_format_that_there_is_not(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
+    outcome = mvpctl("export", str(folder), str(tmp_path / "x"), "--to", "gguf")
+    assert outcome.code == 2
+    assert outcome.err == "error: --to: got 'gguf'; allowed: dense, onnx, csr\nsee: mvpctl export --help\n"
+    assert not (tmp_path / "x").exists()
+
+
+def test_what_export_lacks(mvpctl: Mvpctl, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.delitem(sys.modules, "mvprune.export.csr", raising=False)
+    outcome = mvpctl("export", str(folder), str(tmp_path / "x"), "--to", "csr")
+    assert outcome.code == 2
+    assert outcome.err == "error: export to csr needs the package scipy: pip install 'mvprune[export]'\n"
+
+
+def test_names_in_an_artifact_do_not_steer_the_terminal(mvpctl: Mvpctl, tmp_path: Path) -> None:
+    manifest = make_artifact(tmp_path / "out", versions={"\x1b[31m": "\r\ud800"})
+    assert "\ud800" in next(iter(manifest.versions.values()))
+    text = mvpctl("inspect", str(tmp_path / "out")).out
+    assert not set(text) & {"\x1b", "\r", "\ud800"}
+    assert json.loads(mvpctl("inspect", str(tmp_path / "out"), "-o", "json").out)
