@@ -77,10 +77,12 @@ def test_from_submit_to_a_model_that_gives_the_reported_metric(plane: Plane, met
     import torch
 
     target = plane.folder / f"out-{method}"
-    done = plane.submit("--method", method, "--density", 0.1, "--wait", "--download", target, "--timeout", 240)
+    gates = ("--gate", "density<=0.11", "--gate", "latency_ratio>=0.001")
+    done = plane.submit("--method", method, "--density", 0.1, *gates, "--download", target, "--timeout", 240)
     assert done.returncode == 0, done.stderr
     assert "keeps 10.0 %" in done.stdout
     manifest = json.loads((target / "manifest.json").read_text())
+    assert f"latency_ratio>=0.001  {manifest['metrics']['latency_ratio']:.6g}" in done.stdout
 
     model = mvprune.load(target)
     counts = manifest["accounting"]
