@@ -22,7 +22,7 @@ from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, lifecycle
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence, Reserved
-from mvprune_service.db.models import EventRow, JobRow
+from mvprune_service.db.models import EVENTS, JOBS
 from mvprune_service.db.opening import prepare
 from mvprune_service.domain.machine import JobState
 from mvprune_service.ids import AttemptName, new_uid
@@ -97,10 +97,10 @@ def _add_finished(tx: Tx, project: str, start: int, end: int) -> None:
         model | later | {"uid": new_uid(tx.now + i), "job_id": f"j{i}", "create_us": tx.now + i}
         for i in range(start + 1, end)
     ]
-    tx.conn.execute(JobRow.__table__.update().where(JobRow.uid == model["uid"]).values(later))
-    first = tx.conn.execute(select(EventRow.__table__).where(EventRow.job_uid == model["uid"])).one()._asdict()
-    tx.conn.execute(insert(JobRow), rows)
-    tx.conn.execute(insert(EventRow), [first | {"job_uid": row["uid"]} for row in rows])
+    tx.conn.execute(JOBS.update().where(JOBS.c.uid == model["uid"]).values(later))
+    first = tx.conn.execute(select(EVENTS).where(EVENTS.c.job_uid == model["uid"])).one()._asdict()
+    tx.conn.execute(insert(JOBS), rows)
+    tx.conn.execute(insert(EVENTS), [first | {"job_uid": row["uid"]} for row in rows])
 
 
 def heartbeat(home: Path, fence: Fence, step: int) -> tuple[worker_pb2.HeartbeatRequest, tuple[tuple[str, str], ...]]:
