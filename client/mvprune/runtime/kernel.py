@@ -100,9 +100,9 @@ def isa() -> str:
 class Packed:
     """A sparse weight matrix, shape (out_features, in_features), as the kernel reads it. Immutable: threads share it.
 
-    The non-zeros lie by bands of 256 rows, within a band by blocks of columns (narrower in denser matrices), within these
-    by rows, the fullest first. Stored are their columns within the block as uint16, their values, where each row of
-    each block starts, and which row of the band it is.
+    The non-zeros lie by bands of 256 rows, within a band by blocks of columns (narrower in denser matrices), within a
+    block by rows, the fullest first. Stored are their columns within the block as uint16, their values, where each row
+    of each block starts, and which row of the band it is.
     """
 
     def __init__(
