@@ -351,7 +351,7 @@ def test_only_http_urls_are_opened(fake: Fake, client: Client, name: str, tmp_pa
         client.download("j1", tmp_path / "out")
 
 
-def test_a_server_that_gives_too_few_urls(fake: Fake, client: Client, tmp_path: Path) -> None:
+def test_a_server_that_gives_too_few_urls(fake: Fake, client: Client, name: str, tmp_path: Path) -> None:
     fake.answers["GenerateDownloadUrls"] = lambda request, context: artifact_pb2.GenerateDownloadUrlsResponse(
         urls=[{"path": request.paths[0], "url": "http://127.0.0.1:9/x"}]
     )
