@@ -134,9 +134,11 @@ class Database:
             result, tx = future.result()
             if tx.changed:
                 mailbox.announce(self.on_commit, tx.changed)
-            mailbox.put(answer, result, None)
-            for call in tx.after:
-                call()
+            try:
+                for call in tx.after:
+                    call()
+            finally:  # it is committed, whatever they say
+                mailbox.put(answer, result, None)
 
         self._backend.submit(bound).add_done_callback(done)
         written = await _answer(answer)
