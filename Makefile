@@ -27,7 +27,7 @@ demo: setup ## submit a real job to a service of its own, watch it, download the
 
 .PHONY: test
 test: lint types proto-check ## everything CI checks
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 3 --dist loadfile
 
 .PHONY: sanitize
 sanitize: setup ## the native kernel's tests under the address and undefined-behaviour sanitizers
