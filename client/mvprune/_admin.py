@@ -16,8 +16,6 @@ from mvprune._transport import Transport
 from mvprune._wire import iterate, run
 from mvprune.v1 import admin_pb2
 
-OPERATORS = "-"  # the "project" of tokens that are good for all
-
 
 @dataclass(frozen=True)
 class Token:

@@ -98,11 +98,6 @@ class Task:
     weight_decay: float = 0.0
 
     @property
-    def discovers_labels(self) -> bool:
-        """Whether the label names come from the data."""
-        return self.kind in (TaskKind.CLASSIFICATION, TaskKind.TOKEN_CLASSIFICATION) and not self.labels
-
-    @property
     def split_metrics(self) -> tuple[str, ...]:
         """The metrics of one split; those of further splits have the same names with an ending."""
         endings = tuple(f"_{split.name}" for split in self.more_validation)

@@ -44,7 +44,6 @@ def test_each_task_is_whole(task: Task):
     assert task.kind is OTHERS.get(task.name, TaskKind.CLASSIFICATION)
     assert len(task.labels) == CLASSES.get(task.name, 0)
     assert len(set(task.labels)) == len(task.labels)
-    assert task.discovers_labels == (task.name in ("text-classification", "ner"))
     assert task.higher_is_better == (task.kind is not TaskKind.MASKED_LM)
     assert task.primary_metric in task.split_metrics
     assert set(task.split_metrics) <= set(task.metrics)

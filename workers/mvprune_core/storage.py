@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 _FACTS = "mvprune"
+_FORMAT = 2  # of checkpoints: one that an older version left is as good as none
 
 _Content = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -73,7 +74,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, run: str, seconds: float) -> None:
         self._folder = folder
-        self._run = run
+        self._run = identity(run, _FORMAT)
         self._seconds = seconds
         self._next = time.monotonic() + seconds
 

@@ -43,7 +43,7 @@ class Choices:
     def __init__(self, tokens: int, threads: int, values: Stored) -> None:
         self._tokens, self._threads, self._values = tokens, threads, values
         self._path = _cache_folder() / "runtime.json"
-        isa = kernel.isa() or "no kernel"
+        isa = f"{kernel.isa()} {kernel.digest()[:16]}" if kernel.isa() else "no kernel"
         versions = f"mvprune {version('mvprune')}, torch {torch.__version__}"
         self._machine = f"{_processor()}, {isa}, {versions}, {threads} threads, {values}"
         self._times: dict[str, dict[str, float]] = _read(self._path).get(self._machine, {})

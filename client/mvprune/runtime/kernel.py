@@ -6,6 +6,7 @@ Knows numpy and addresses, not torch. ``load()`` says whether it works here.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 from functools import lru_cache
 from pathlib import Path
@@ -97,6 +98,12 @@ def isa() -> str:
     return "" if load() else _library()[1]
 
 
+@lru_cache(maxsize=1)
+def digest() -> str:
+    """SHA-256 of the library: what was timed with another one says nothing of this; "" where there is none."""
+    return hashlib.sha256(_LIBRARY.read_bytes()).hexdigest() if _LIBRARY.is_file() else ""
+
+
 class Packed:
     """A sparse weight matrix, shape (out_features, in_features), as the kernel reads it. Immutable: threads share it.
 
@@ -176,11 +183,6 @@ class Packed:
             (run_rows[stored] % _BAND).astype(np.uint8),
             block,
         )
-
-    @property
-    def nonzeros(self) -> int:
-        """How many weights are stored."""
-        return len(self._indices)
 
     @property
     def nbytes(self) -> int:

@@ -11,9 +11,10 @@ from google.protobuf.message import Message
 
 from mvprune.contract import comment
 from mvprune.data import find_task_files
-from mvprune.references import KNOWN_SIZES, HubModel, InvalidReference, ModelSize, Roots, inspect_model, resolve_model
+from mvprune.references import KNOWN_SIZES, HubModel, InvalidReference, Roots, inspect_model, resolve_model
 from mvprune.tasks import TASKS, Task
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc, job_pb2
+from mvprune_service.api import mapping
 from mvprune_service.api.options import METHOD_NUMBERS
 from mvprune_service.api.pagination import make_page, page_size, read_token
 from mvprune_service.inventory import model_names
@@ -80,18 +81,12 @@ def _page(request: Any, known: Sequence[R], message: Callable[[R], M]) -> tuple[
 def _model(source: Any, name: str, roots: Roots) -> catalog_pb2.ModelEntry:
     try:
         found = resolve_model(name, roots)
-        size = KNOWN_SIZES[found.id] if isinstance(found, HubModel) else inspect_model(found)
+        size = KNOWN_SIZES.get(found.id) if isinstance(found, HubModel) else inspect_model(found)
     except InvalidReference as error:
         return catalog_pb2.ModelEntry(name=name, source=source, problem=str(error))
-    return catalog_pb2.ModelEntry(name=name, source=source, size=_size(size))
-
-
-def _size(size: ModelSize) -> job_pb2.ModelSize:
-    return job_pb2.ModelSize(
-        total_parameters=size.total_parameters,
-        encoder_parameters=size.encoder_parameters,
-        prunable_weights=size.prunable_weights,
-    )
+    if size is None:
+        return catalog_pb2.ModelEntry(name=name, source=source, problem="the folder has just gone")
+    return catalog_pb2.ModelEntry(name=name, source=source, size=mapping.model_size(size))
 
 
 def _method(field: Any) -> catalog_pb2.MethodEntry:

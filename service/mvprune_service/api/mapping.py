@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from sqlalchemy import Row
 
+from mvprune.references import ModelSize
 from mvprune.v1 import artifact_pb2, job_pb2
 from mvprune_service.ids import ArtifactName, AttemptName, JobName
 
@@ -18,6 +20,11 @@ def timestamp(microseconds: int) -> Timestamp:
     result = Timestamp()
     result.FromMicroseconds(microseconds)
     return result
+
+
+def model_size(size: ModelSize) -> job_pb2.ModelSize:
+    """Counts of a model."""
+    return job_pb2.ModelSize(**asdict(size))
 
 
 def job(row: Row[Any]) -> job_pb2.Job:

@@ -21,6 +21,7 @@ from mvprune.references import (
 )
 from mvprune.tasks import Task, TaskKind, UnknownTask, get_task
 from mvprune.v1 import job_pb2
+from mvprune_service.api import mapping
 from mvprune_service.api.errors import Violation
 from mvprune_service.api.options import Bound, bad, check_method, check_numbers, check_teacher, check_training
 from mvprune_service.api.policies import check_gates, check_policy
@@ -115,13 +116,7 @@ class Checker:
         except InvalidReference as error:
             self._add(field, str(error))
             return None
-        if size is None:
-            return None
-        return job_pb2.ModelSize(
-            total_parameters=size.total_parameters,
-            encoder_parameters=size.encoder_parameters,
-            prunable_weights=size.prunable_weights,
-        )
+        return None if size is None else mapping.model_size(size)
 
     def _check_revision(self, field: str, revision: str) -> None:
         try:

@@ -184,7 +184,7 @@ def test_a_run_that_was_stopped_twice_ends_as_one_that_was_not(
 
 
 def test_a_checkpoint_holds_all_that_the_next_step_depends_on(
-    model_folder: Path, objective: Objective, tmp_path: Path
+    model_folder: Path, objective: Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Stopped):
         run(
@@ -202,6 +202,8 @@ def test_a_checkpoint_holds_all_that_the_next_step_depends_on(
     assert facts["step"] == 6
     assert 0.25 < facts["density"] < 1
     assert Checkpoints(tmp_path, "another run", seconds=1e9).load("pruning") is None
+    monkeypatch.setattr("mvprune_core.storage._FORMAT", 0)
+    assert Checkpoints(tmp_path, "run", seconds=1e9).load("pruning") is None, "of another version"
 
 
 def test_a_damaged_checkpoint_is_not_used(model_folder: Path, objective: Objective, tmp_path: Path) -> None:

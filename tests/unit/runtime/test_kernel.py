@@ -102,7 +102,7 @@ def test_any_shape_agrees_with_numpy(data: st.DataObject) -> None:
         packed, x, bias=bias, residual=residual, activation=activation, threads=data.draw(st.sampled_from([1, 2, 5]))
     )
     check(y, x, weight, bias, residual, activation)
-    assert (packed.rows, packed.columns, packed.nonzeros) == (rows, columns, np.count_nonzero(weight))
+    assert (packed.rows, packed.columns) == (rows, columns)
 
 
 @pytest.mark.parametrize("stored", ["fp32", "bf16", "int8"])
