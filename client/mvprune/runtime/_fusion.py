@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import activations
 
+from mvprune.runtime._layer import ACTIVATIONS, layer_forward
 from mvprune.runtime._linear import KernelLinear, address
 from mvprune.runtime.kernel import Activation
 
@@ -28,12 +28,6 @@ _FEED_FORWARD = {
     "FFN": _FeedForwardNames("lin1", "activation", "lin2"),  # DistilBERT
 }
 _RESIDUAL = {f"{name}{part}" for name in _COPIES_OF_BERT for part in ("SelfOutput", "Output")}
-_ACTIVATIONS: dict[type[nn.Module], Activation] = {
-    activations.GELUActivation: "gelu",
-    activations.NewGELUActivation: "gelu_tanh",
-    activations.GELUTanh: "gelu_tanh",
-    nn.ReLU: "relu",
-}
 
 
 class FeedForward(nn.Module):
@@ -77,6 +71,7 @@ class ResidualNorm(nn.Module):
 
 def fuse(model: nn.Module) -> None:
     """Joins, in place, what the kernel can compute at once; blocks of unknown architectures are left as they are."""
+    forwards = [(module, layer_forward(module)) for module in model.modules()]
     for module in list(model.modules()):
         name = type(module).__name__
         if name in _FEED_FORWARD:
@@ -86,12 +81,15 @@ def fuse(model: nn.Module) -> None:
             dense, norm = module.get_submodule("dense"), module.get_submodule("LayerNorm")
             if isinstance(dense, KernelLinear | FeedForward):
                 model.set_submodule(path, ResidualNorm(dense, norm))
+    for module, forward in forwards:
+        if forward is not None:
+            module.forward = forward
 
 
 def _fuse_feed_forward(block: nn.Module, names: _FeedForwardNames) -> None:
     """The first two parts hand their input on, the last one computes all."""
     up, between, down = (block.get_submodule(name) for name in names)
-    activation = _ACTIVATIONS.get(type(between))
+    activation = ACTIVATIONS.get(type(between))
     if isinstance(up, KernelLinear) and isinstance(down, KernelLinear) and activation is not None:
         block.set_submodule(names.up, nn.Identity())
         block.set_submodule(names.activation, nn.Identity())

@@ -11,7 +11,7 @@ import os
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,87 @@ class _Product(ctypes.Structure):
     )
 
 
+class _Norm(ctypes.Structure):
+    _fields_ = (("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("epsilon", ctypes.c_float))
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        *((name, _Product) for name in ("query", "key", "value", "out", "up", "down")),
+        *((name, _Norm) for name in ("attention_norm", "output_norm")),
+        ("heads", ctypes.c_int64),
+        ("scale", ctypes.c_float),
+    )
+
+
+class Affine(NamedTuple):
+    """x Wᵀ + bias; the address of the bias, or 0 for none."""
+
+    weight: Packed
+    bias: int
+
+
+class Norm(NamedTuple):
+    """A layer normalization: addresses of weight and bias, (features,) each."""
+
+    weight: int
+    bias: int
+    epsilon: float
+
+
+class Layer(NamedTuple):
+    """A Transformer's block that normalizes after each sum, as BERT's:
+
+    a = norm(x + out(attention(query(x), key(x), value(x)))), and norm(a + down(activation(up(a)))).
+    """
+
+    query: Affine
+    key: Affine
+    value: Affine
+    out: Affine
+    up: Affine
+    down: Affine
+    attention_norm: Norm
+    output_norm: Norm
+    activation: Activation
+    heads: int
+
+    def run(self, x: int, kept: int, y: int, examples: int, length: int, *, threads: int = 1) -> None:
+        """On addresses of contiguous arrays.
+
+        Args:
+            x: (examples, length, hidden) of float32.
+            kept: (examples, length) of bool, the tokens that others may attend to, or 0 for all.
+            y: as x, written; must not overlap it.
+            examples, length: of any number.
+            threads: at most, the caller's among them.
+
+        Raises:
+            MemoryError: no memory for the transposed values.
+            ValueError: the shapes do not fit each other.
+        """
+        self._check()
+        products = (self.query, self.key, self.value, self.out, self.up, self.down)
+        layer = _Layer(
+            *(
+                part.weight._product(part.bias, 0, 0, self.activation if part is self.up else "none")
+                for part in products
+            ),
+            _Norm(*self.attention_norm),
+            _Norm(*self.output_norm),
+            self.heads,
+            (self.query.weight.rows // self.heads) ** -0.5,
+        )
+        _done(_library()[0].mvprune_layer(ctypes.byref(layer), x, kept, y, examples, length, threads))
+
+    def _check(self) -> None:
+        hidden, attended, inner = self.query.weight.columns, self.query.weight.rows, self.up.weight.rows
+        wanted = [(attended, hidden)] * 3 + [(hidden, attended), (inner, hidden), (hidden, inner)]
+        parts = (self.query, self.key, self.value, self.out, self.up, self.down)
+        if [(part.weight.rows, part.weight.columns) for part in parts] != wanted or attended % self.heads:
+            raise ValueError("the shapes of the products do not make a layer")
+
+
 class _UnavailableError(RuntimeError):
     """The kernel cannot be used here; the text says why."""
 
@@ -78,6 +159,7 @@ def _library() -> tuple[ctypes.CDLL, str]:
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.mvprune_linear.argtypes = (pointer, pointer, number, ctypes.c_int32)
     library.mvprune_feed_forward.argtypes = (pointer, pointer, pointer, number, ctypes.c_int32)
+    library.mvprune_layer.argtypes = (pointer, pointer, pointer, pointer, number, number, ctypes.c_int32)
     chosen = library.mvprune_choose(wanted.encode())
     if chosen is None:
         raise _UnavailableError(f"{_VARIABLE}={wanted}: this machine has no {wanted}")

@@ -38,6 +38,9 @@ _ARCHITECTURES: dict[str, dict[str, Any]] = {
 ARCHITECTURES = tuple(_ARCHITECTURES)
 
 needs_kernel = pytest.mark.skipif(bool(kernel.load()), reason=kernel.load() or "built")
+needs_layers = pytest.mark.skipif(
+    kernel.isa() not in ("avx512", "avx2"), reason="layers are computed part by part here"
+)
 BACKENDS = (pytest.param("kernel", marks=needs_kernel), "csr")
 
 

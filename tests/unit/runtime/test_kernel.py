@@ -138,6 +138,114 @@ def test_feed_forward_is_its_two_products(isa: str) -> None:
             assert np.array_equal(y, expected)
 
 
+def norm(v: Array, weight: Array, bias: Array, epsilon: float) -> Array:
+    centred = v - v.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon) * weight + bias
+
+
+def layer_of(rng: np.random.Generator, hidden: int, attended: int, inner: int, stored: kernel.Stored) -> dict[str, Any]:
+    """Random weights, biases and normalizations of a layer."""
+    shapes = dict.fromkeys(["query", "key", "value"], (attended, hidden))
+    shapes |= {"out": (hidden, attended), "up": (inner, hidden), "down": (hidden, inner)}
+    weights = {name: rounded(sparse(rng, *shape, 0.3), Values(stored)) for name, shape in shapes.items()}
+    for name in ("query", "key"):
+        weights[name] *= np.float32(0.125)  # exact; large scores would make a step of the softmax
+    biases = {name: rng.standard_normal(rows, np.float32) for name, (rows, _) in shapes.items()}
+    norms = {name: rng.standard_normal((2, hidden), np.float32) for name in ("attention_norm", "output_norm")}
+    return {"weights": weights, "biases": biases, "norms": norms}
+
+
+def expected_layer(parts: dict[str, Any], x: Array, kept: Array | None, heads: int, activation: str) -> Array:
+    """The layer in double precision. A query that may attend to nothing gets zeros, as from torch."""
+
+    def product(name: str, v: Array) -> Array:
+        return v @ parts["weights"][name].T.astype(float) + parts["biases"][name]
+
+    def by_head(v: Array) -> Array:
+        return v.reshape(*v.shape[:2], heads, v.shape[-1] // heads).swapaxes(1, 2)
+
+    query, key, value = (by_head(product(name, x.astype(float))) for name in ("query", "key", "value"))
+    scores = query @ key.swapaxes(2, 3) / math.sqrt(query.shape[-1])
+    shown = np.ones(x.shape[:2], bool) if kept is None else kept
+    powers = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf)) * shown[:, None, None, :]
+    sums = powers.sum(-1, keepdims=True)
+    context = np.divide(powers, sums, out=np.zeros_like(powers), where=sums > 0) @ value
+    attended = product("out", context.swapaxes(1, 2).reshape(*x.shape[:2], query.shape[-1] * heads)) + x
+    a = norm(attended, *parts["norms"]["attention_norm"].astype(float), epsilon=1e-5)
+    return norm(a + product("down", ACTIVATIONS[activation](product("up", a))), *parts["norms"]["output_norm"], 1e-12)
+
+
+def run_layer(
+    parts: dict[str, Any], x: Array, kept: Array | None, heads: int, activation: Any, stored: Any, threads: int
+) -> Array:
+    packed = {name: kernel.Packed.pack(weight, values=stored) for name, weight in parts["weights"].items()}
+    layer = kernel.Layer(
+        **{name: kernel.Affine(matrix, address(parts["biases"][name])) for name, matrix in packed.items()},
+        attention_norm=kernel.Norm(*(address(row) for row in parts["norms"]["attention_norm"]), 1e-5),
+        output_norm=kernel.Norm(*(address(row) for row in parts["norms"]["output_norm"]), 1e-12),
+        activation=activation,
+        heads=heads,
+    )
+    y = np.full_like(x, np.nan)
+    layer.run(address(x), address(kept), address(y), examples=x.shape[0], length=x.shape[1], threads=threads)
+    return y
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_any_layer_agrees_with_numpy(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    heads, size = data.draw(st.sampled_from([1, 2, 3])), data.draw(st.sampled_from([1, 2, 3, 4, 5, 8, 32]))
+    hidden, inner = data.draw(st.sampled_from([2, 5, 48, 257])), data.draw(st.sampled_from([1, 40, 300, 1030]))
+    examples, length = data.draw(st.sampled_from([0, 1, 2, 5])), data.draw(st.sampled_from([0, *EDGES, 127, 200]))
+    stored = data.draw(st.sampled_from(["fp32", "bf16", "int8"]))
+    activation = data.draw(st.sampled_from(list(ACTIVATIONS)))
+    parts = layer_of(rng, hidden, heads * size, inner, stored)
+    x = rng.standard_normal((examples, length, hidden), np.float32)
+    kept = rng.random((examples, length)) < 0.6 if data.draw(st.booleans()) else None
+    threads = data.draw(st.sampled_from([1, 2, 5]))
+    y = run_layer(parts, x, kept, heads, activation, stored, threads)
+    expected = expected_layer(parts, x, kept, heads, activation)
+    assert (np.abs(y - expected) <= 2e-4 * (1 + np.abs(expected))).all()
+
+
+def test_layers_agree_on_every_instruction_set(isa: str) -> None:
+    rng = np.random.default_rng(7)
+    parts = layer_of(rng, 48, 32, 100, "fp32")
+    x = rng.standard_normal((3, 130, 48), np.float32)
+    kept = np.arange(130) < np.array([[130], [70], [1]])
+    y = run_layer(parts, x, kept, 4, "gelu", "fp32", 1)
+    assert np.abs(y - expected_layer(parts, x, kept, 4, "gelu")).max() < 5e-5
+    for threads in (2, 3, 8, 40):
+        assert np.array_equal(run_layer(parts, x, kept, 4, "gelu", "fp32", threads), y)
+    x[0, 100] = np.nan
+    found = np.isnan(run_layer(parts, x, kept, 4, "gelu", "fp32", 2)).all(-1)
+    assert found.all(-1).tolist() == [True, False, False]  # all tokens of its example attend to it
+    assert not found[1:].any()
+
+
+def test_scores_of_any_size_make_weights(isa: str) -> None:
+    """The exponential, by attention from one token to two others: weights w and 1 - w, w from 1 down to 0."""
+    parts = layer_of(np.random.default_rng(8), 2, 2, 1, "fp32")
+    parts["weights"] |= {name: np.eye(2, dtype=np.float32) for name in ("query", "key", "value", "out")}
+    parts["weights"] |= {"up": np.zeros((1, 2), np.float32), "down": np.zeros((2, 1), np.float32)}
+    parts["biases"] = {name: np.zeros_like(bias) for name, bias in parts["biases"].items()}
+    for scale in (0.01, 1, 5, 9, 13, 100, 1e4):
+        x = np.array([[[scale, 0], [scale, 1], [0, 1]]], np.float32)
+        y = run_layer(parts, x, None, 1, "none", "fp32", 1)
+        assert np.abs(y - expected_layer(parts, x, None, 1, "none")).max() < 1e-4
+
+
+def test_products_that_make_no_layer_are_refused() -> None:
+    parts = layer_of(np.random.default_rng(9), 6, 4, 8, "fp32")
+    x = np.zeros((1, 2, 6), np.float32)
+    with pytest.raises(ValueError, match="do not make a layer"):
+        run_layer(parts, x, None, 3, "gelu", "fp32", 1)  # three heads do not divide four rows
+    parts["weights"]["out"] = parts["weights"]["out"][:, :3]
+    with pytest.raises(ValueError, match="do not make a layer"):
+        run_layer(parts, x, None, 2, "gelu", "fp32", 1)
+
+
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
 def test_gelu_is_within_1e_6(isa: str, activation: kernel.Activation) -> None:
     values = np.concatenate([np.linspace(-12, 12, 20_001), [-1e30, 1e30, 1e-30, -0.0, 1e5, -1e5]]).astype(np.float32)

@@ -9,9 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.runtime.pruned_models import ARCHITECTURES, BACKENDS, inputs, needs_kernel, pruned
+import transformers
+from tests.unit.runtime.pruned_models import (
+    ARCHITECTURES,
+    BACKENDS,
+    SIZES,
+    inputs,
+    needs_kernel,
+    needs_layers,
+    prune,
+    pruned,
+)
 
-from mvprune.runtime import backends, optimize
+from mvprune.runtime import backends, kernel, optimize
 
 TOLERANCE = 1e-5  # of the largest logit, as docs/runtime.md says
 
@@ -42,14 +52,100 @@ def test_with_random_masks(backend: Any) -> None:
     assert off(logits(optimize(copy.deepcopy(dense), backend=backend)), logits(dense)) < TOLERANCE
 
 
-@needs_kernel
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(examples, length) of all calls of whole layers from now on."""
+    calls: list[tuple[int, int]] = []
+    run = kernel.Layer.run
+
+    def counting(layer: kernel.Layer, *addresses: int, examples: int, length: int, threads: int) -> None:
+        calls.append((examples, length))
+        run(layer, *addresses, examples=examples, length=length, threads=threads)
+
+    monkeypatch.setattr(kernel.Layer, "run", counting)
+    return calls
+
+
+@needs_layers
 @pytest.mark.parametrize(
-    ("architecture", "feed_forwards", "residuals"),
-    [("Bert", 2, 4), ("DebertaV2", 2, 4), ("MPNet", 2, 2), ("Albert", 1, 0), ("DistilBert", 2, 0), ("GPT2", 0, 0)],
+    ("architecture", "layers", "feed_forwards", "residuals"),
+    [
+        ("Bert", 2, 2, 4),
+        ("Roberta", 2, 2, 4),
+        ("XLMRoberta", 2, 2, 4),
+        ("Camembert", 2, 2, 4),
+        ("Electra", 2, 2, 4),
+        ("DistilBert", 2, 2, 0),
+        ("Albert", 2, 1, 0),
+        ("DebertaV2", 0, 2, 4),
+        ("MPNet", 0, 2, 2),
+        ("GPT2", 0, 0, 0),
+    ],
 )
-def test_what_is_fused(architecture: str, feed_forwards: int, residuals: int) -> None:
-    kinds = [type(module).__name__ for module in optimize(pruned(architecture), backend="kernel").modules()]
+def test_what_is_fused(
+    architecture: str, layers: int, feed_forwards: int, residuals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sparse = optimize(pruned(architecture), backend="kernel")
+    kinds = [type(module).__name__ for module in sparse.modules()]
     assert (kinds.count("FeedForward"), kinds.count("ResidualNorm")) == (feed_forwards, residuals)
+    calls = counted(monkeypatch)
+    logits(sparse, batch=3, tokens=30)
+    assert calls == [(3, 30)] * layers
+
+
+@needs_layers
+@pytest.mark.parametrize("shape", [{"batch": 1, "tokens": 3}, {"batch": 2, "tokens": 16}, {"batch": 5, "tokens": 11}])
+def test_short_examples_are_not_filled_up_beyond_half(shape: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = pruned("Bert")
+    sparse = optimize(copy.deepcopy(dense), backend="kernel")
+    calls = counted(monkeypatch)
+    assert off(logits(sparse, **shape), logits(dense, **shape)) < TOLERANCE
+    assert len(calls) == 2
+    assert off(logits(sparse, batch=2, tokens=10), logits(dense, batch=2, tokens=10)) < TOLERANCE
+    assert len(calls) == 2
+
+
+@needs_layers
+@pytest.mark.parametrize("kind", ["hidden", "queries differ", "additive", "one for all"])
+def test_any_mask_is_obeyed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = pruned("Bert")
+    sparse = optimize(copy.deepcopy(dense), backend="kernel")
+    calls = counted(monkeypatch)
+    given = inputs(batch=2, tokens=15)
+    shown = torch.ones(2, 1, 15, 15, dtype=torch.bool)
+    if kind == "hidden":
+        shown[1, :, :, 9:] = False
+    elif kind == "one for all":
+        shown = shown[:1]
+        shown[:, :, :, 3] = False
+    else:
+        shown = shown.tril()
+    mask = torch.where(shown, 0.0, torch.finfo(torch.float32).min) if kind == "additive" else shown
+    with torch.inference_mode():
+        found, wanted = (model(**given | {"attention_mask": mask}).logits for model in (sparse, dense))
+    assert off(found, wanted) < TOLERANCE
+    assert len(calls) == (2 if kind in ("hidden", "one for all") else 0)
+
+
+@needs_kernel
+def test_hidden_states_are_recorded() -> None:
+    dense = pruned("Bert")
+    sparse = optimize(copy.deepcopy(dense), backend="kernel")
+    with torch.inference_mode():
+        found, wanted = (model(**inputs(tokens=30), output_hidden_states=True) for model in (sparse, dense))
+    assert len(found.hidden_states) == 3
+    for mine, theirs in zip(found.hidden_states, wanted.hidden_states, strict=True):
+        assert off(mine, theirs) < TOLERANCE
+
+
+@needs_kernel
+def test_a_decoder_goes_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = transformers.BertConfig(**SIZES, is_decoder=True)
+    dense = transformers.BertLMHeadModel(config).eval()
+    prune(dense)
+    sparse = optimize(copy.deepcopy(dense), backend="kernel")
+    calls = counted(monkeypatch)
+    assert off(logits(sparse), logits(dense)) < TOLERANCE
+    assert calls == []
 
 
 @needs_kernel

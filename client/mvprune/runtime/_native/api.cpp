@@ -55,6 +55,7 @@ class Scratch {
 };
 
 thread_local Scratch scratch;
+thread_local Scratch panels;  // of a whole call, for all its threads
 
 // How x is cut: every block of tokens is whole vectors, as even as can be, and as many as there are threads if possible.
 struct Cut {
@@ -101,6 +102,62 @@ struct Call {
   }
 };
 
+// A layer for some examples: all blocks are projected before one attends to the others.
+struct LayerCall {
+  const Isa& isa;
+  const Layer& layer;
+  const float* x;
+  const uint8_t* kept;
+  float* y;
+  int64_t length;
+  int64_t width;   // tokens in a block
+  int64_t blocks;  // of an example
+  int64_t features = layer.down.matrix->rows + 3 * layer.query.matrix->rows;
+  float* storage = nullptr;
+  std::atomic<bool> out_of_memory{false};
+
+  LayerCall(const Isa& isa, const Layer& layer, const float* x, const uint8_t* kept, float* y, int64_t examples, int64_t length, int threads)
+      : isa(isa), layer(layer), x(x), kept(kept), y(y), length(length) {
+    const int64_t vectors = (length + isa.lanes - 1) / isa.lanes;
+    const int64_t wanted = std::min((threads + examples - 1) / examples, vectors);
+    const int64_t block = (vectors + wanted - 1) / wanted;
+    width = std::min(block, isa.vectors) * isa.lanes;
+    blocks = (length + width - 1) / width;
+  }
+
+  int64_t padded() const { return (length + isa.lanes - 1) / isa.lanes * isa.lanes; }
+
+  float* panels_of(int64_t example) const { return storage + example * padded() * features; }
+
+  Tokens block(int64_t i) const { return {i * width, std::min(length, (i + 1) * width)}; }
+
+  void project(int64_t i) {
+    const int64_t example = i / blocks;
+    const Tokens tokens = block(i % blocks);
+    const float* in = x + example * length * layer.query.matrix->columns;
+    isa.project(layer, in, tokens, panels_of(example) + tokens.first * features);
+  }
+
+  void finish(int64_t i) {
+    float* memory = scratch.take(isa.layer_scratch(layer, length, width / isa.lanes));
+    if (!memory) {
+      out_of_memory = true;
+      return;
+    }
+    const int64_t example = i / blocks;
+    const Example seen = {panels_of(example), length, width, kept ? kept + example * length : nullptr};
+    isa.finish(layer, seen, block(i % blocks), y + example * length * layer.down.matrix->rows, memory);
+  }
+
+  int run(int64_t examples, int threads) {
+    storage = panels.take(examples * padded() * features);
+    if (!storage) return 1;
+    parallel(examples * blocks, threads, [](void* call, int64_t i) { static_cast<LayerCall*>(call)->project(i); }, this);
+    parallel(examples * blocks, threads, [](void* call, int64_t i) { static_cast<LayerCall*>(call)->finish(i); }, this);
+    return out_of_memory ? 1 : 0;
+  }
+};
+
 }  // namespace
 }  // namespace mvprune
 
@@ -132,4 +189,19 @@ MVPRUNE_EXPORT int mvprune_linear(const Product* product, const float* x, int64_
 MVPRUNE_EXPORT int mvprune_feed_forward(const Product* up, const Product* down, const float* x, int64_t tokens, int32_t threads) {
   const Isa& isa = *chosen.load();
   return Call{isa, *down, up, x, Cut(isa, tokens, threads), 1}.run(threads);
+}
+
+// y of x (examples, length, hidden): a whole layer. `kept` is (examples, length), or null. Returns as above.
+MVPRUNE_EXPORT int mvprune_layer(const Layer* layer, const float* x, const uint8_t* kept, float* y, int64_t examples, int64_t length, int32_t threads) {
+  const Isa& isa = *chosen.load();
+  const int64_t hidden = layer->down.matrix->rows;
+  int status = 0;
+  // As many examples at a time as there are threads: what they need stays small, and in cache.
+  for (int64_t first = 0, count; first < examples && length > 0 && !status; first += count) {
+    count = std::min<int64_t>(threads, examples - first);
+    const int64_t tokens = first * length;
+    LayerCall call(isa, *layer, x + tokens * hidden, kept ? kept + tokens : nullptr, y + tokens * hidden, count, length, threads);
+    status = call.run(count, threads);
+  }
+  return status;
 }

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "attention.h"
 #include "simd.h"
 
 namespace mvprune {
@@ -174,9 +175,11 @@ void multiply(const Product& product, int64_t band, const float* panel, int64_t 
 // Floats in a row of the panel.
 int64_t width_for(Tokens tokens) { return (tokens.last - tokens.first + kLanes - 1) / kLanes * kLanes; }
 
+// Of the first product of a feed-forward part, those that are kept at once.
+int64_t inner_rows(const Matrix& up) { return smaller(up.rows, kWidestBlock); }
+
 int64_t scratch(const Matrix& matrix, const Matrix* up, int64_t vectors) {
-  const int64_t rows = up ? up->columns + smaller(up->rows, kWidestBlock) + matrix.rows
-                          : matrix.columns + smaller(matrix.rows, kBand);
+  const int64_t rows = up ? up->columns + inner_rows(*up) + matrix.rows : matrix.columns + smaller(matrix.rows, kBand);
   return rows * vectors * kLanes;
 }
 
@@ -191,32 +194,106 @@ void linear(const Product& product, const float* x, Tokens tokens, int64_t part,
   }
 }
 
-// The inner values are made for some blocks of the second product at a time, which it takes while they are in cache.
-void feed_forward(const Product& up, const Product& down, const float* x, Tokens tokens, float* scratch) {
+// Finished sums of all bands.
+void multiply_all(const Product& product, const float* panel, int64_t vectors, float* sums) {
+  for (int64_t band = 0; band < bands(*product.matrix); ++band) {
+    multiply(product, band, panel, vectors, sums + band * kBand * vectors * kLanes);
+  }
+}
+
+// Finished sums of down for the panel of up. The inner values are made for some blocks of the second product at a time,
+// which it takes while they are in cache.
+void multiply_both(const Product& up, const Product& down, const float* panel, int64_t vectors, float* inner, float* sums) {
   const Matrix& matrix = *down.matrix;
-  const int64_t width = width_for(tokens), vectors = width / kLanes, inner_rows = up.matrix->rows;
+  const int64_t width = vectors * kLanes;
   const int64_t bands_at_once = kWidestBlock / kBand, blocks_at_once = kWidestBlock / matrix.block;
   const Accumulate accumulate_down = accumulate_for(matrix.kind, vectors);
-  float* inner = scratch + up.matrix->columns * width;
-  float* sums = inner + smaller(inner_rows, kWidestBlock) * width;
-  transpose_in(x, up.matrix->columns, tokens, width, scratch);
   for (int64_t step = 0; step * blocks_at_once < blocks(matrix); ++step) {
     const int64_t first_band = step * bands_at_once, first_block = step * blocks_at_once;
     for (int64_t band = first_band; band < smaller(first_band + bands_at_once, bands(*up.matrix)); ++band) {
-      multiply(up, band, scratch, vectors, inner + (band - first_band) * kBand * width);
+      multiply(up, band, panel, vectors, inner + (band - first_band) * kBand * width);
     }
     for (int64_t band = 0; band < bands(matrix); ++band) {
       for (int64_t block = first_block; block < smaller(first_block + blocks_at_once, blocks(matrix)); ++block) {
-        const float* panel = inner + (block - first_block) * matrix.block * width;
-        accumulate_down(down, band, block, panel, sums + band * kBand * width);
+        accumulate_down(down, band, block, inner + (block - first_block) * matrix.block * width, sums + band * kBand * width);
       }
     }
   }
-  transpose_out(down, {0, matrix.rows}, sums, tokens, width);
+}
+
+void feed_forward(const Product& up, const Product& down, const float* x, Tokens tokens, float* scratch) {
+  const int64_t width = width_for(tokens);
+  float* inner = scratch + up.matrix->columns * width;
+  float* sums = inner + inner_rows(*up.matrix) * width;
+  transpose_in(x, up.matrix->columns, tokens, width, scratch);
+  multiply_both(up, down, scratch, width / kLanes, inner, sums);
+  transpose_out(down, {0, down.matrix->rows}, sums, tokens, width);
+}
+
+// values = norm(values + residual) over the rows, for each token.
+void add_and_normalize(const Norm& norm, int64_t rows, int64_t width, const float* residual, float* values) {
+  for (int64_t first = 0; first < width; first += kLanes) {
+    const auto value = [&](int64_t row) -> Vector& { return *reinterpret_cast<Vector*>(values + row * width + first); };
+    Vector mean{}, scale{};
+    for (int64_t row = 0; row < rows; ++row) {
+      value(row) += *reinterpret_cast<const Vector*>(residual + row * width + first);
+      mean += value(row);
+    }
+    mean /= static_cast<float>(rows);
+    for (int64_t row = 0; row < rows; ++row) {
+      const Vector difference = value(row) - mean;
+      scale += difference * difference;
+    }
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      scale[lane] = 1 / __builtin_sqrtf(scale[lane] / static_cast<float>(rows) + norm.epsilon);
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      value(row) = (value(row) - mean) * scale * norm.weight[row] + norm.bias[row];
+    }
+  }
+}
+
+int64_t layer_scratch(const Layer& layer, int64_t length, int64_t vectors) {
+  const int64_t rows = layer.query.matrix->rows + 2 * layer.down.matrix->rows + inner_rows(*layer.up.matrix);
+  return (rows * vectors + length * smaller(vectors, kGroup)) * kLanes;
+}
+
+void project(const Layer& layer, const float* x, Tokens tokens, float* panels) {
+  const int64_t width = width_for(tokens), columns = layer.query.matrix->columns;
+  transpose_in(x, columns, tokens, width, panels);
+  float* sums = panels + columns * width;
+  const Product* const products[] = {&layer.query, &layer.key, &layer.value};
+  for (const Product* product : products) {
+    multiply_all(*product, panels, width / kLanes, sums);
+    sums += product->matrix->rows * width;
+  }
+}
+
+void finish(const Layer& layer, const Example& example, Tokens tokens, float* y, float* scratch) {
+  const int64_t width = width_for(tokens), vectors = width / kLanes;
+  const int64_t hidden = layer.down.matrix->rows, attended = layer.query.matrix->rows, size = attended / layer.heads;
+  const int64_t features = hidden + 3 * attended;
+  const float* panels = example.panels + tokens.first * features;
+  float* context = scratch;
+  float* attention = context + attended * width;
+  float* sums = attention + hidden * width;
+  float* inner = sums + hidden * width;
+  float* scores = inner + inner_rows(*layer.up.matrix) * width;
+  for (int64_t row = 0; row < attended; row += size) {
+    const Head head = {features, hidden + attended + row, hidden + 2 * attended + row, size, layer.scale};
+    attend(head, example, panels + (hidden + row) * width, width, scores, context + row * width);
+  }
+  multiply_all(layer.out, context, vectors, attention);
+  add_and_normalize(layer.attention_norm, hidden, width, panels, attention);
+  multiply_both(layer.up, layer.down, attention, vectors, inner, sums);
+  add_and_normalize(layer.output_norm, hidden, width, attention, sums);
+  Product down = layer.down;
+  down.y = y;
+  transpose_out(down, {0, hidden}, sums, tokens, width);
 }
 
 }  // namespace
 
-extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, feed_forward};
+extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, feed_forward, layer_scratch, project, finish};
 
 }  // namespace mvprune

@@ -40,6 +40,39 @@ struct Product {
   Activation activation;
 };
 
+// norm(v) = (v - mean(v)) / sqrt(variance(v) + epsilon) * weight + bias. Laid out as kernel.py's _Norm.
+struct Norm {
+  const float* weight;
+  const float* bias;
+  float epsilon;
+};
+
+// A Transformer's block that normalizes after each sum: a = norm(x + out(attention(query(x), key(x), value(x)))), then
+// y = norm(a + down(activation(up(a)))). Of the products, y and residual are not used. Laid out as kernel.py's _Layer.
+struct Layer {
+  Product query, key, value, out, up, down;
+  Norm attention_norm, output_norm;
+  int64_t heads;
+  float scale;  // of the scores
+};
+
+// One example of a batch, its x and query, key, value: (features, tokens), block of tokens by block.
+struct Example {
+  const float* panels;
+  int64_t length;       // tokens
+  int64_t width;        // tokens in a block, whole vectors; the last block may have fewer
+  const uint8_t* kept;  // for each token, whether others may attend to it; null: all
+};
+
+// One head of an example: rows of each block of its panels.
+struct Head {
+  int64_t features;  // rows in all
+  int64_t key;       // first row of its keys
+  int64_t value;     // first row of its values
+  int64_t size;      // rows of each
+  float scale;
+};
+
 // Rows [first, last) of a matrix.
 struct Rows {
   int64_t first;
@@ -63,6 +96,12 @@ struct Isa {
   void (*linear)(const Product& product, const float* x, Tokens tokens, int64_t part, int64_t parts, float* scratch);
   // down(activation(up(x))), for one block of tokens; the inner values stay transposed.
   void (*feed_forward)(const Product& up, const Product& down, const float* x, Tokens tokens, float* scratch);
+  // Floats of scratch memory that `finish` needs for a block of `vectors` vectors.
+  int64_t (*layer_scratch)(const Layer& layer, int64_t length, int64_t vectors);
+  // A block's panels: x, query(x), key(x), value(x), transposed.
+  void (*project)(const Layer& layer, const float* x, Tokens tokens, float* panels);
+  // y from all panels of the example, for the tokens [first, last) of it that make one block; y is the example's.
+  void (*finish)(const Layer& layer, const Example& example, Tokens tokens, float* y, float* scratch);
 };
 
 extern const Isa kBaseline;

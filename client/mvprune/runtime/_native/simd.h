@@ -34,6 +34,7 @@ constexpr int64_t kVectors = 8;
 
 typedef float Vector __attribute__((vector_size(4 * kLanes), may_alias));
 typedef int32_t Integers __attribute__((vector_size(4 * kLanes), may_alias));
+typedef uint32_t Bits __attribute__((vector_size(4 * kLanes), may_alias));
 
 // The pointer itself, in a register of its own: operands of base and index cost the front end twice as much.
 template <typename T>
@@ -143,6 +144,17 @@ inline void transpose_tile_and_add(const float* in, int64_t in_stride, float* ou
   Register tile[kLanes];
   load_transposed(in, in_stride, tile);
   for (int i = 0; i < kLanes; ++i) store(out + i * out_stride, tile[i] + load(add + i * out_stride));
+}
+
+// e^x for x <= 0, within 2e-7 of it; 0 where that is no normal number.
+inline Vector exp(Vector x) {
+  static constexpr float p[] = {1.0f, 1.0f, 0.500000012f, 0.166666655f, 0.0416657959f, 0.00833345191f, 0.00139819995f, 0.000198756915f};
+  constexpr float least = -87.0f, rounder = 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer, in the low bits
+  const Vector inside = select(x < splat(least), splat(least), x);
+  const Vector rounded = inside * 1.44269504f + rounder, power = rounded - rounder;
+  const Vector rest = inside - power * 0.693359375f + power * 2.12194440e-4f;
+  const Bits result = (Bits)polynomial(rest, p) + ((Bits)rounded << 23);  // times 2^power
+  return select(x < splat(least), Vector{}, (Vector)result);
 }
 
 // value, and beyond +-end the limits -1 and 1 that erf and tanh have there.

@@ -1,0 +1,162 @@
+"""A whole block of a Transformer, BERT's and its like, in one call of the native kernel."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import activations
+
+from mvprune.runtime import kernel
+from mvprune.runtime._linear import KernelLinear, address
+from mvprune.runtime.kernel import Activation
+
+ACTIVATIONS: dict[type[nn.Module], Activation] = {
+    activations.GELUActivation: "gelu",
+    activations.NewGELUActivation: "gelu_tanh",
+    activations.GELUTanh: "gelu_tanh",
+    nn.ReLU: "relu",
+}
+
+
+class _Names(NamedTuple):
+    """Where a block that normalizes after each sum keeps its parts."""
+
+    attention: str
+    query: str
+    key: str
+    value: str
+    out: str
+    attention_norm: str
+    up: str
+    activation: str
+    down: str
+    output_norm: str
+
+
+_BERT = _Names(
+    attention="attention.self",
+    query="attention.self.query",
+    key="attention.self.key",
+    value="attention.self.value",
+    out="attention.output.dense",
+    attention_norm="attention.output.LayerNorm",
+    up="intermediate.dense",
+    activation="intermediate.intermediate_act_fn",
+    down="output.dense",
+    output_norm="output.LayerNorm",
+)
+_BLOCKS = {
+    **{f"{name}Layer": _BERT for name in ("Bert", "Camembert", "Electra", "Roberta", "XLMRoberta")},
+    "AlbertLayer": _Names(
+        attention="attention",
+        query="attention.query",
+        key="attention.key",
+        value="attention.value",
+        out="attention.dense",
+        attention_norm="attention.LayerNorm",
+        up="ffn",
+        activation="activation",
+        down="ffn_output",
+        output_norm="full_layer_layer_norm",
+    ),
+    "TransformerBlock": _Names(  # DistilBERT
+        attention="attention",
+        query="attention.q_lin",
+        key="attention.k_lin",
+        value="attention.v_lin",
+        out="attention.out_lin",
+        attention_norm="sa_layer_norm",
+        up="ffn.lin1",
+        activation="ffn.activation",
+        down="ffn.lin2",
+        output_norm="output_layer_norm",
+    ),
+}
+_ISAS = ("avx512", "avx2")  # on others torch's attention is as fast or faster, or has not been compared
+_LANES = 16  # tokens in a vector, at most
+_PRODUCTS = ("query", "key", "value", "out", "up", "down")
+_NORMS = ("attention_norm", "output_norm")
+
+
+class LayerForward:
+    """What takes the place of a block's `forward`. Calls out of the ordinary go the block's own way, part by part.
+
+    The block stays: hooks, such as those that record hidden states, look for its class.
+    """
+
+    def __init__(self, block: nn.Module, parts: dict[str, Any], activation: Activation) -> None:
+        self._block, self._parts, self._activation = block, parts, activation
+
+    def __call__(self, hidden_states: Tensor, attention_mask: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """(examples, length, hidden) to the same, for a mask that broadcasts to (examples, heads, length, length)."""
+        examples, length, _ = hidden_states.shape
+        if (
+            kwargs.get("past_key_values") is not None
+            or self._parts["attention"].config._attn_implementation != "sdpa"  # "eager": attention weights are wanted
+            or not _is_padding(attention_mask)
+            or (examples > 1 and _padded(length) > 1.5 * length)
+        ):
+            return type(self._block).forward(self._block, hidden_states, attention_mask, *args, **kwargs)
+        first: KernelLinear = self._parts["query"]
+        rows = first.rows_of(hidden_states)
+        kept = None if attention_mask is None else attention_mask[:, 0, 0].expand(examples, length).contiguous()
+        y = torch.empty_like(rows)
+        self._layer().run(
+            rows.data_ptr(), address(kept), y.data_ptr(), examples=examples, length=length, threads=first.threads
+        )
+        return y.view(hidden_states.shape)
+
+    def _layer(self) -> kernel.Layer:
+        def affine(name: str) -> kernel.Affine:
+            return kernel.Affine(self._parts[name].packed, address(self._parts[name].bias))
+
+        def norm(name: str) -> kernel.Norm:
+            part: nn.LayerNorm = self._parts[name]
+            return kernel.Norm(address(part.weight), address(part.bias), part.eps)
+
+        return kernel.Layer(
+            query=affine("query"),
+            key=affine("key"),
+            value=affine("value"),
+            out=affine("out"),
+            up=affine("up"),
+            down=affine("down"),
+            attention_norm=norm("attention_norm"),
+            output_norm=norm("output_norm"),
+            activation=self._activation,
+            heads=self._parts["attention"].config.num_attention_heads,
+        )
+
+
+def layer_forward(block: nn.Module) -> LayerForward | None:
+    """What computes the block at once, or None where it has to go part by part."""
+    names = _BLOCKS.get(type(block).__name__)
+    if names is None or kernel.isa() not in _ISAS:
+        return None
+    parts = {part: block.get_submodule(path) for part, path in names._asdict().items()}
+    activation = ACTIVATIONS.get(type(parts["activation"]))
+    config: Any = parts["attention"].config
+    if (
+        activation is None
+        or getattr(config, "is_decoder", False)
+        or not all(isinstance(parts[name], KernelLinear) for name in _PRODUCTS)
+        or not all(type(parts[name]) is nn.LayerNorm for name in _NORMS)
+    ):
+        return None
+    return LayerForward(block, parts, activation)
+
+
+def _padded(length: int) -> int:
+    """Tokens that the kernel computes for an example: part by part it need not fill up each one."""
+    return -(-length // _LANES) * _LANES
+
+
+def _is_padding(mask: Tensor | None) -> bool:
+    """Whether a mask hides tokens from all heads and queries alike."""
+    if mask is None:
+        return True
+    if mask.dtype != torch.bool or mask.dim() != 4 or mask.shape[1] != 1:
+        return False
+    return mask.shape[2] == 1 or mask.stride(2) == 0 or bool((mask == mask[:, :, :1]).all())
