@@ -53,7 +53,9 @@ def decode_gaps(stream: Bytes, count: int, elements: int) -> Positions:
         raise ArtifactError("the gaps end inside an escape")
     narrow = np.int32 if elements < 2**31 else np.int64
     steps = np.add(stream, ends, dtype=narrow)
-    positions: Positions = np.cumsum(steps, out=steps)[ends] - 1
+    steps[:1] -= 1
+    np.cumsum(steps, out=steps)
+    positions: Positions = steps if ends.all() else steps[ends]
     if len(positions) != count:
         raise ArtifactError(f"there are {len(positions)} positions for {count} values")
     if count and positions[-1] >= elements:
