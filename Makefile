@@ -5,6 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.stamp
 export RAY_USAGE_STATS_ENABLED := 0
+# Without bytecode every process compiles torch and transformers anew: 10 s of a core each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## list the targets
@@ -25,9 +27,10 @@ $(STAMP): pyproject.toml $(NATIVE)
 demo: setup ## submit a real job to a service of its own, watch it, download the artifact
 	@$(BIN)/python scripts/demo.py
 
+# In order of folders: those whose few tests take longest come first.
 .PHONY: test
 test: lint types proto-check ## everything CI checks
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 3 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: sanitize
 sanitize: setup ## the native kernel's tests under the address and undefined-behaviour sanitizers

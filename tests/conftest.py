@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from mvprune.cli._ci import RUN_VARIABLES
 
@@ -16,6 +17,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["MVPRUNE_CONFIG"] = os.devnull  # the settings of whoever runs the tests are not for them
 for _name in RUN_VARIABLES:  # a submit of a test is a job of its own, in CI too
     os.environ.pop(_name, None)
+
+settings.register_profile("mvprune", deadline=None)  # an example may wait for a busy machine
+settings.load_profile("mvprune")
 
 pytest_plugins = ["tests.neighbours"]
 

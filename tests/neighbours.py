@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -131,12 +132,28 @@ def postgres() -> Iterator[PostgresServer]:
         server.stop()
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database file whose schema is the newest; tests take copies."""
+    file = tmp_path_factory.mktemp("sqlite") / "template.sqlite"
+    with closing(Database(f"sqlite:///{file}")) as db:
+        upgrade(db.engine)
+    return file
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., str]]:
+def new_database(request: pytest.FixtureRequest, tmp_path: Path, sqlite_template: Path) -> Iterator[Callable[..., str]]:
     """Makes databases, first of the one kind, then of the other: `new_database()` is a URL, its schema the newest;
     `new_database(empty=True)` has none yet."""
     if request.param == "sqlite":
-        yield lambda *, empty=False: _new_sqlite(tmp_path, empty)
+
+        def create_file(*, empty: bool = False) -> str:
+            file = tmp_path / f"{uuid.uuid4().hex}.sqlite"
+            if not empty:
+                shutil.copyfile(sqlite_template, file)
+            return f"sqlite:///{file}"
+
+        yield create_file
         return
     server: PostgresServer = request.getfixturevalue("postgres")
     made: list[str] = []
@@ -148,14 +165,6 @@ def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cal
     yield create
     for url in made:
         server.drop(url)
-
-
-def _new_sqlite(folder: Path, empty: bool) -> str:
-    url = f"sqlite:///{folder / f'{uuid.uuid4().hex}.sqlite'}"
-    if not empty:
-        with closing(Database(url)) as db:
-            upgrade(db.engine)
-    return url
 
 
 @pytest.fixture(scope="session")

@@ -135,6 +135,9 @@ def test_a_folder_without_weights(tmp_path: Path):
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(InvalidReference, match=r"has no weights: there is no model\.safetensors"):
         inspect_model(tmp_path)
+    (tmp_path / "weights.safetensors").touch()
+    with pytest.raises(InvalidReference, match=r"is a sparse artifact; `mvpctl export ARTIFACT OUT --to dense`"):
+        inspect_model(tmp_path)
 
 
 def test_a_folder_without_a_config(tmp_path: Path):
@@ -243,7 +246,7 @@ def test_a_corrupt_header(header: object, found: str, tmp_path: Path):
         inspect_model(tmp_path)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(content=st.binary(max_size=200), framed=st.booleans())
 def test_any_bytes_as_weights_give_an_error(content: bytes, framed: bool, tmp_path_factory: pytest.TempPathFactory):
     folder = write_model(tmp_path_factory.getbasetemp() / "fuzz")
@@ -259,7 +262,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_header_with_anything_in_a_field_gives_an_error_or_the_right_size(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -40,7 +40,7 @@ def weights(draw: st.DrawFn) -> np.ndarray:
     return array.T if draw(st.booleans()) else array
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(weights(), max_size=3), st.lists(weights(), max_size=2))
 def test_floats_come_back_as_they_were(
     tmp_path_factory: pytest.TempPathFactory, pruned: list[np.ndarray], dense: list[np.ndarray]
@@ -56,7 +56,7 @@ def test_floats_come_back_as_they_were(
         assert np.count_nonzero(found[name]) == np.count_nonzero(array)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(npst.arrays(st.sampled_from(["?", "u1", "i1", "i2", "i4", "i8"]), npst.array_shapes(min_side=0)))
 def test_integers_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, array: np.ndarray) -> None:
     path = tmp_path_factory.mktemp("weights") / "w"

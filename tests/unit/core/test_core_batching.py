@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mvprune_core.batching import IGNORED, Examples, TokenMasking, evaluation_batches, training_batches
@@ -61,7 +61,6 @@ def test_fifteen_percent_are_chosen_of_which_80_hidden_10_replaced_10_kept() -> 
     assert (hidden[chosen] == 60).mean() == pytest.approx(0.1, abs=0.01)
 
 
-@settings(deadline=None)
 @given(allowed=st.lists(st.booleans(), min_size=1, max_size=12), seed=st.integers(0, 2**32 - 1))
 def test_some_token_is_always_chosen_and_never_one_that_may_not_be(allowed: list[bool], seed: int) -> None:
     ids = np.arange(len(allowed), dtype=np.int32)
@@ -73,7 +72,6 @@ def test_some_token_is_always_chosen_and_never_one_that_may_not_be(allowed: list
     assert hidden.dtype == ids.dtype
 
 
-@settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=60), size=st.integers(1, 9), seed=st.integers(0, 99))
 def test_every_example_comes_once_an_epoch(lengths: list[int], size: int, seed: int) -> None:
     array = np.array(lengths)

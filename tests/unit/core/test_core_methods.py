@@ -162,7 +162,7 @@ def test_a_device_selects_what_the_cpu_selects(method: TopV, density: float) -> 
     assert [int(mask.sum()) for mask in chosen[0]] == [int(density * 48), int(density * 48), int(density * 32)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     name=st.sampled_from([name for name in METHODS if name != "l0"]),
     rows=st.integers(1, 9),

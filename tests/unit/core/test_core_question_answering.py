@@ -112,7 +112,7 @@ def test_best_spans_are_in_the_passage_in_order_and_short() -> None:
     assert span.score == 5.0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data(), tokens=st.integers(1, 15))
 def test_best_spans_are_those_of_a_search_over_all(data: st.DataObject, tokens: int) -> None:
     logits = st.lists(st.integers(-50, 50), min_size=tokens, max_size=tokens).map(np.array)
@@ -223,7 +223,7 @@ def test_official_measures_of_squad_2(prediction: str, answers: list[str], exact
 WORDS = st.lists(st.sampled_from(["good", "bad", "great", "word1", "word2", "unseen"]), min_size=1, max_size=40)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(words=WORDS, data=st.data(), length=st.integers(24, 48))
 def test_targets_point_at_the_answer(tokenizer: Any, words: list[str], data: st.DataObject, length: int) -> None:
     first = data.draw(st.integers(0, len(words) - 1))

@@ -14,7 +14,18 @@ import pytest
 import torch
 
 from mvprune.data import ClassificationData
-from mvprune_core import Callback, Progress, Result, Stopped, Teacher, Training, compress, interruption, request_stop
+from mvprune_core import (
+    Callback,
+    Progress,
+    Result,
+    Stopped,
+    Teacher,
+    Training,
+    compress,
+    interruption,
+    load_task,
+    request_stop,
+)
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
 
@@ -79,36 +90,46 @@ from mvprune_core import Callback, Training, compress, load_task
 
 class Die(Callback):
     def on_step(self, progress):
-        if (progress.phase, progress.step) == ("pruning", int(sys.argv[4])):
+        if (progress.phase, progress.step) == ("pruning", 6):
             os.kill(os.getpid(), signal.SIGKILL)
 
 torch.set_num_threads(1)
-model, data, folder = map(Path, sys.argv[1:4])
-task = load_task("sst2", train=data / "train.tsv", validation=data / "dev.tsv")
-result = compress(
-    model, task, density=0.2, training=Training(max_steps=20, batch_size=32, learning_rate=5e-3), dense_baseline=False,
-    callback=Die(), checkpoint=folder / "checkpoint", checkpoint_seconds=0.0,
+model, train, validation, checkpoint = map(Path, sys.argv[1:])
+compress(
+    model, load_task("sst2", train=train, validation=validation), density=0.2, dense_baseline=False,
+    training=Training(max_steps=20, batch_size=32, learning_rate=5e-3),
+    callback=Die(), checkpoint=checkpoint, checkpoint_seconds=0.0,
 )
-result.save(folder / "artifact")
 """
+
+
+class Steps(Callback):
+    """The steps that are made."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_step(self, progress: Progress) -> None:
+        self.seen.append(progress.step)
 
 
 def test_a_run_that_was_killed_gives_the_same_artifact(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
-    files = tmp_path / "data"
-    files.mkdir()
-    for name, split in (("train", data.train), ("dev", data.validation)):
+    files = tmp_path / "train.tsv", tmp_path / "dev.tsv"
+    for file, split in zip(files, (data.train, data.validation), strict=True):
         rows = [f"{text}\t{label}" for text, label in zip(split.texts, split.labels, strict=True)]
-        (files / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+        file.write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    checkpoint = tmp_path / "checkpoint"
+    command = [sys.executable, "-c", _KILLED, model_folder, *files, checkpoint]
+    killed = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
 
-    def run(folder: str, killed_at: int) -> int:
-        command = [sys.executable, "-c", _KILLED, model_folder, files, tmp_path / folder, str(killed_at)]
-        (tmp_path / folder).mkdir(exist_ok=True)
-        return subprocess.run(command, check=False, capture_output=True).returncode
-
-    assert run("whole", 0) == 0
-    assert run("killed", 6) == -signal.SIGKILL
-    assert run("killed", 0) == 0
-    weights = "artifact/weights.safetensors"
-    assert (tmp_path / "killed" / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
+    task = load_task("sst2", train=files[0], validation=files[1])
+    options: dict[str, Any] = {"density": 0.2, "training": QUICK, "dense_baseline": False}
+    steps = Steps()
+    compress(model_folder, task, checkpoint=checkpoint, callback=steps, **options).save(tmp_path / "resumed")
+    assert steps.seen == list(range(6, 21)), "nothing that was kept is done again"
+    compress(model_folder, task, **options).save(tmp_path / "whole")
+    resumed, whole = (tmp_path / name / "weights.safetensors" for name in ("resumed", "whole"))
+    assert resumed.read_bytes() == whole.read_bytes()

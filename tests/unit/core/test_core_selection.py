@@ -34,7 +34,7 @@ def _run(way: Way, importances: Sequence[Tensor], count: int, seed: int = 0) -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     shapes=st.lists(st.tuples(st.integers(1, 13), st.integers(1, 17)), min_size=1, max_size=4),
     share=st.floats(0, 1),

@@ -91,14 +91,12 @@ def _round_trip(path: Path, texts: list[str]) -> None:
     assert data.train == Split(texts, None, [label for _, label in rows])
 
 
-@settings(deadline=None)
 @given(texts=st.lists(TEXT, min_size=2, max_size=6))
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_any_text_survives(suffix: str, texts: list[str], tmp_path_factory: pytest.TempPathFactory):
     _round_trip(tmp_path_factory.getbasetemp() / f"round{suffix}", texts)
 
 
-@settings(deadline=None)
 @given(texts=st.lists(TSV_TEXT, min_size=2, max_size=6))
 def test_any_text_without_tabs_and_line_ends_survives_tsv(texts: list[str], tmp_path_factory: pytest.TempPathFactory):
     _round_trip(tmp_path_factory.getbasetemp() / "round.tsv", texts)
@@ -111,7 +109,7 @@ def gives_data_or_an_error(task: Task, path: Path) -> bool:
         return error.path == path
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(content=st.binary(max_size=300), good=st.booleans())
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
 def test_any_bytes_give_data_or_an_error(
@@ -125,7 +123,7 @@ def test_any_bytes_give_data_or_an_error(
     assert all(gives_data_or_an_error(task, path) for task in (SST2, MRPC, OWN, STSB))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_damaged_parquet_file_gives_data_or_an_error(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory):
     path = write_table(tmp_path_factory.getbasetemp() / "damaged.parquet", ROWS)

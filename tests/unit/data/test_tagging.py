@@ -147,7 +147,7 @@ def gives_data_or_an_error(path) -> bool:
         return error.path == path
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(content=st.binary(max_size=200), good=st.booleans())
 @pytest.mark.parametrize("suffix", [".txt", ".jsonl"])
 def test_any_bytes_give_data_or_an_error(suffix: str, content: bytes, good: bool, tmp_path_factory):
