@@ -24,6 +24,7 @@ from mvprune_service.executors.ray import RayExecutor
 MARK = "MVPRUNE_EMBEDDED_RAY"
 _OBJECT_STORE_BYTES = 100_000_000  # near Ray's least: nothing of ours goes through it
 _START_SECONDS = 180.0
+_STARTS = 2  # Ray gives itself 30 s, which a busy machine may not make at once
 _POLL_SECONDS = 0.1
 # Ray's sockets lie below its folder and a socket's path has 107 bytes: TMPDIR may be too long.
 _TEMPORARY = "/tmp"  # noqa: S108
@@ -84,21 +85,25 @@ class EmbeddedRay:
             self.stop()
         if importlib.util.find_spec("ray") is None:
             raise EmbeddedRayFailed("Ray is not installed: pip install 'mvprune[ray]'")
-        running = _Running(
-            mark=secrets.token_hex(16),
-            address=f"http://127.0.0.1:{_free_port()}",
-            token=secrets.token_hex(32),
-            temporary=tempfile.mkdtemp(prefix="mvp-", dir=_TEMPORARY),
-        )
-        self._write_state(running)
-        self._launch(running)
-        if not self._answers(running):
-            alive = processes.marked(MARK, running.mark)
+        for _ in range(_STARTS):
+            running = _Running(
+                mark=secrets.token_hex(16),
+                address=f"http://127.0.0.1:{_free_port()}",
+                token=secrets.token_hex(32),
+                temporary=tempfile.mkdtemp(prefix="mvp-", dir=_TEMPORARY),
+            )
+            self._write_state(running)
+            process = self._launch(running)
+            if self._answers(running, process):
+                self._running = running
+                return
+            alive = process.poll() is None
             self.stop()
-            what = f"does not answer after {_START_SECONDS:.0f} s" if alive else "ended at its start"
-            tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-5:])
-            raise EmbeddedRayFailed(f"this machine's Ray {what}. The end of {self._log}:\n{tail}")
-        self._running = running
+            if alive:
+                break
+        what = f"does not answer after {_START_SECONDS:.0f} s" if alive else f"ended at its start, {_STARTS} times"
+        tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-5:])
+        raise EmbeddedRayFailed(f"this machine's Ray {what}. The end of {self._log}:\n{tail}")
 
     def stop(self) -> None:
         """Kills it with all its jobs and removes its temporary folder; harmless where nothing runs.
@@ -118,7 +123,7 @@ class EmbeddedRay:
             raise RuntimeError("the embedded Ray is not started")
         return self._running
 
-    def _launch(self, running: _Running) -> None:
+    def _launch(self, running: _Running) -> subprocess.Popen[bytes]:
         flags = {
             "node-ip-address": "127.0.0.1",
             "port": 0,
@@ -167,12 +172,18 @@ class EmbeddedRay:
                 start_new_session=True,
             )
         threading.Thread(target=process.wait, daemon=True).start()  # leaves no zombie
+        return process
 
-    def _answers(self, running: _Running) -> bool:
-        """Waits while its processes live until it has a node. False if they end or take too long."""
+    def _answers(self, running: _Running, process: subprocess.Popen[bytes] | None = None) -> bool:
+        """Waits while its processes live until it has a node. False if they end or take too long.
+
+        A process that has just been started may not show its mark yet: hence `process`.
+        """
         executor = RayExecutor(running.address, token=running.token, timeout=5)
         deadline = time.monotonic() + _START_SECONDS
-        while processes.marked(MARK, running.mark) and time.monotonic() < deadline:
+        while time.monotonic() < deadline:
+            if (process is None or process.poll() is not None) and not processes.marked(MARK, running.mark):
+                return False
             with contextlib.suppress(ExecutorUnavailable):
                 if executor.capacity().cpus > 0:
                     return True
