@@ -65,6 +65,21 @@ def download(
     return directory
 
 
+def check_destination(directory: Path) -> None:
+    """Refuses a folder that no artifact can be downloaded to, before there is one.
+
+    Raises:
+        DestinationNotEmpty: it is a file, or has files and no manifest among them.
+        DownloadError: it cannot be made.
+    """
+    directory = directory.expanduser().resolve()
+    if _occupied(directory) and not (directory / MANIFEST).is_file():
+        raise DestinationNotEmpty(f"{directory} exists and is not an artifact: remove it or choose another folder")
+    parent = next(one for one in directory.parents if one.exists())
+    if not (parent.is_dir() and os.access(parent, os.W_OK)):
+        raise DownloadError(f"{directory}: {parent} is not a folder that can be written")
+
+
 def check_files(artifact: Artifact) -> None:
     """Refuses a list of files that must not be written or cannot be verified.
 

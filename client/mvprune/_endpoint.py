@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from mvprune._exceptions import FieldViolation, InvalidArgument
 DEFAULT_ADDRESS = "127.0.0.1:7070"
 DEFAULT_PROJECT = "default"
 _TLS, _PLAIN = "grpcs://", "grpc://"
+_HOST_PORT = re.compile(r"(\[[\w:.%]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})")
 _YES = ("1", "true", "yes", "on")
 
 
@@ -64,6 +66,8 @@ def find(
     ca = ca_cert or os.environ.get("MVPRUNE_CA_CERT") or file.get("ca_cert") or (local.get("ca") if is_local else None)
     secret = _token(token, token_file, file, _home() if is_local else None)
     tls = given.startswith(_TLS) or (is_local and bool(local.get("ca")))
+    if ca_cert and not tls:
+        raise _bad("ca_cert", f"given, but {target} is spoken to without TLS; grpcs://{target} is for it")
     insecure = insecure or os.environ.get("MVPRUNE_INSECURE", "").lower() in _YES
     if secret and not (tls or insecure or is_loopback(target.rpartition(":")[0])):
         text = f"the token would go to {target} for all to read; give grpcs://{target}, or --insecure if you mean it"
@@ -73,7 +77,8 @@ def find(
 
 def check_address(address: str) -> None:
     """Raises InvalidArgument for anything else than HOST:PORT, with or without grpcs://."""
-    if "://" in _target(address):
+    found = _HOST_PORT.fullmatch(_target(address))
+    if not found or not 0 < int(found["port"]) < 1 << 16:
         raise _bad("address", f"got {address!r}; allowed: HOST:PORT, or grpcs://HOST:PORT for TLS")
 
 

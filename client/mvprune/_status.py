@@ -84,7 +84,7 @@ def _exception(code: Any, details: str, told: _Told, address: str, timeout: floa
     if code is _STATUS.UNAVAILABLE:
         if told.reason:  # the server itself said it: something behind it is away
             return ServerUnreachable(f"the server at {address} is not available now: {details}")
-        return ServerUnreachable(f"no server answers at {address} ({details.rpartition(': ')[2]})")
+        return ServerUnreachable(f"no server answers at {address} ({details.rpartition(': ')[2].strip('[]')})")
     if code is _STATUS.DEADLINE_EXCEEDED:
         return ServerUnreachable(f"the server at {address} did not answer within {timeout:g} s")
     kind = _REFUSALS.get(code, ServerError)

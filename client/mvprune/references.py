@@ -18,6 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
+from mvprune.artifact.manifest import WEIGHTS_FILE
+
 MAX_LENGTH = 512
 MAX_FILES = 10_000  # of a model folder
 MAX_CONFIG_BYTES = 10_000_000
@@ -308,6 +310,10 @@ def _weight_files(folder: Path) -> list[Path]:
         convert = "convert it with `model.save_pretrained(folder)` of transformers, on a machine where you trust it"
         raise InvalidReference(
             f"{str(folder)!r} is refused: {pickles[0]!r} is a pickle, which can run code; safetensors only ({convert})"
+        )
+    if WEIGHTS_FILE in names:
+        raise InvalidReference(
+            f"{str(folder)!r} is a sparse artifact; `mvpctl export ARTIFACT OUT --to dense` makes it a model folder"
         )
     raise InvalidReference(f"{str(folder)!r} has no weights: there is no model.safetensors")
 

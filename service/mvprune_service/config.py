@@ -179,7 +179,8 @@ class Settings(BaseSettings):
 def usage_errors(error: ValidationError) -> list[str]:
     """What is wrong with the settings: a line for each that is."""
     return [
-        f"--{'-'.join(map(str, problem['loc'][:1])).replace('_', '-')}: got {problem['input']!r}; {problem['msg']}"
+        f"--{'-'.join(map(str, problem['loc'][:1])).replace('_', '-')}: got {problem['input']!r}; "
+        + problem["msg"].removeprefix("Value error, ")
         for problem in error.errors()
     ]
 

@@ -15,7 +15,8 @@ _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".ckpt"}  # pickles are refus
 def model_names(roots: Roots) -> list[str]:
     """What jobs may name: folders with a config.json and weights, by their name under the models root, else by path.
 
-    Sorted. Hidden folders, links to outside and what is deeper than three folders are left out.
+    Sorted. Hidden folders, links to outside, what is deeper than three folders, and names that a reference may not have
+    (not UTF-8, control characters) are left out.
     """
     found: set[Path] = set()
     budget = _MOST_ENTRIES
@@ -43,7 +44,7 @@ def _entries(folder: Path, roots: Roots) -> Iterator[Path]:
             real = entry.resolve() if entry.is_symlink() else entry
         except (OSError, RuntimeError):
             continue
-        if not entry.name.startswith(".") and roots.hold(real):
+        if not entry.name.startswith(".") and entry.name.isprintable() and roots.hold(real):
             yield entry if real.is_file() else real
 
 

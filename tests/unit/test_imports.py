@@ -25,6 +25,7 @@ ALLOWED = {
     "mvprune": {
         "mvprune_service.server",
         "mvprune_service.migrate",
+        "mvprune_service.config",  # its completion
         "mvprune_core.prediction",
         "mvprune_core.evaluation",
     },

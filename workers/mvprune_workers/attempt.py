@@ -19,7 +19,7 @@ from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import fetch, publish
 from mvprune_workers import backoff
-from mvprune_workers.buckets import BadInput, inputs_of
+from mvprune_workers.buckets import BadInput, base_of, inputs_of
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
 from mvprune_workers.checkpoints import CheckpointUploader, restore
 from mvprune_workers.classify import classify, oom_kills
@@ -105,7 +105,7 @@ class Attempt:
                 fetch(store, teacher, self._folders.teacher)
             if claim.checkpoints:
                 restore(store, claim.checkpoints, self._folders.checkpoint, self._log.say)
-            for one in inputs:
+            for one in inputs + (base_of(self._folders.teacher) if teacher else []):
                 self._log.say(f"fetching {one.reference}")
                 one.fetch(Roots.from_environment(), self._folders)
 

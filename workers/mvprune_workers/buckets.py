@@ -9,10 +9,12 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from mvprune.artifact import WEIGHTS_FILE, read_manifest
+from mvprune.artifact.header import read_header
 from mvprune.buckets import SCHEME, BucketPath, bucket_path
 from mvprune.references import MAX_FILES, InvalidReference, Roots
 from mvprune.v1 import job_pb2
@@ -58,9 +60,21 @@ class Input:
 
 def inputs_of(spec: job_pb2.CompressionSpec) -> list[Input]:
     """What `spec` names in buckets."""
-    named = [Input(reference, is_model=True) for reference in (spec.model, spec.teacher.model)]
-    named += [Input(reference, is_model=False) for reference in (spec.dataset.train, spec.dataset.validation)]
-    return [one for one in named if one.reference.startswith(SCHEME)]
+    return _in_buckets((spec.model, spec.teacher.model), is_model=True) + _in_buckets(
+        (spec.dataset.train, spec.dataset.validation), is_model=False
+    )
+
+
+def base_of(artifact: Path) -> list[Input]:
+    """The base model of an artifact's folder, if that is a delta and the model lies in a bucket. Raises ArtifactError,
+    OSError."""
+    with (artifact / WEIGHTS_FILE).open("rb") as file:
+        is_delta = bool(read_header(file, WEIGHTS_FILE).base)
+    return _in_buckets([read_manifest(artifact).model.name], is_model=True) if is_delta else []
+
+
+def _in_buckets(references: Iterable[str], *, is_model: bool) -> list[Input]:
+    return [Input(reference, is_model) for reference in references if reference.startswith(SCHEME)]
 
 
 def _link(link: Path, target: Path) -> None:

@@ -118,8 +118,9 @@ def find_base(model: ModelSource) -> Path:
             return folder
     revision = f" at revision {model.revision!r:.100}" if model.revision else ""
     raise ArtifactError(
-        f"a delta artifact: it needs its base model, {model.name!r:.300}{revision}, which is not on this machine; give "
-        "the model's folder as base (--base), or set MVPRUNE_MODELS to the folder that has it under that name"
+        f"a delta artifact: it needs its base model, {model.name!r:.300}{revision}, which is not on this machine; set "
+        "MVPRUNE_MODELS to the folder that has it under that name, or give the model's folder: mvprune.load(artifact, "
+        "base), --base of the commands"
     )
 
 

@@ -107,10 +107,12 @@ def _use(architecture: str, form: Form) -> list[str]:
     )
     if form == "dense":
         return [f"```python\n{theirs}"]
+    folders, needs = '"path/of/this/folder"', ""
     if form == "delta":
-        return [ours.format('"path/of/this/folder", "path/of/the/base/model"'), _REST]
-    registered = "or with transformers' own classes, once the format is registered:"
-    return [ours.format('"path/of/this/folder"'), registered, f"```python\nimport mvprune.hf\n{theirs}", _REST]
+        folders += ', "path/of/the/base/model"'
+        needs = " and the base model can be found by its name, under MVPRUNE_MODELS or in the hub's cache"
+    registered = f"or with transformers' own classes, once the format is registered{needs}:"
+    return [ours.format(folders), registered, f"```python\nimport mvprune.hf\n{theirs}", _REST]
 
 
 _REST = "manifest.json says the rest: digests of all files, layers, versions, the whole request."

@@ -6,6 +6,7 @@ take 100 ms and more.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from mvprune._exceptions import MvpruneError
-from mvprune.cli._errors import UsageError, report, report_usage
+from mvprune.cli._errors import UsageError, report, report_no_text, report_system, report_usage
 from mvprune.cli._exit import ExitCode
 
 COMPLETING = "_ARGCOMPLETE"  # set by a shell that wants to know how the command line could go on
@@ -73,6 +74,7 @@ example:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code (`mvprune.cli` lists them)."""
+    _prepare_streams()
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -83,9 +85,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader has seen enough: `mvpctl list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         return ExitCode.ERROR
+    except UnicodeEncodeError as error:
+        return report_no_text(error)
+    except OSError as error:
+        if error.filename is None:  # stdout's own, whose disk is full
+            _discard_stdout()
+        return report_system(error)
     return code
+
+
+def _prepare_streams() -> None:
+    """What is printed to a closed stream is lost, and what a stream's encoding lacks is escaped."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_stdout() -> None:
+    """Lest Python fails once more at its end, when it writes what is left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(argv: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from mvprune._source import Source
     from mvprune.artifact import Manifest
 
+_NAME = re.compile(r"(?:projects/[^/]+/(?:jobs|artifacts)/)?[A-Za-z0-9][A-Za-z0-9-]*")
 _MAX_HEADER = 20 << 20  # more than a reader takes
 
 
 def is_folder(given: str) -> bool:
-    """Whether a folder is meant, not a job: it is there, or is written as a path."""
-    return given.startswith((".", "/", "~")) or Path(given).is_dir()
+    """Whether a folder is meant, not a job: it is there, or nothing of a server has such a name."""
+    return Path(given).is_dir() or not _NAME.fullmatch(given)
 
 
 def manifest_of(given: str, client: Client | None) -> Manifest:

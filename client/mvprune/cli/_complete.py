@@ -65,6 +65,25 @@ def options(parser: argparse.ArgumentParser) -> None:
     _finish(parser)
 
 
+def server_options() -> None:
+    """Prints how `mvpctl server start` could go on, and ends the program. They are the settings of the service, which
+    takes its time to import, but nothing here waits for another program."""
+    signal.alarm(0)
+    from pydantic_settings import CliSettingsSource
+
+    from mvprune_service.config import Settings
+
+    parser: Any = CliSettingsSource(Settings).root_parser
+    parser.prog = "mvpctl server start"
+    for action in parser._actions:  # pydantic tells what an option takes in its metavar alone
+        takes = str(action.metavar)
+        if "Path" in takes:
+            action.type = Path
+        elif takes.startswith("{"):
+            action.type = one_of(*takes.strip("{}").split(","))
+    options(parser)
+
+
 def _finish(parser: argparse.ArgumentParser) -> None:
     os.environ[COMPLETING] = str(len(parser.prog.split()))  # as many words are the command's name
     CompletionFinder()(parser, always_complete_options=False, default_completer=ChoicesCompleter({}))

@@ -51,6 +51,7 @@ _OPTION_OF = {
     "labels": "--label",
     "memory_bytes": "--memory",
     "model_revision": "--revision",
+    "parent": "--project",
     "schedule": "--warmup, --cooldown",
     "target_density": "--density",
     "teacher.job": "--teacher",
@@ -149,6 +150,18 @@ def report_usage(error: UsageError) -> ExitCode:
     _line(f"error: {error}")
     _line(f"see: {error.prog} --help")
     return ExitCode.REFUSED
+
+
+def report_no_text(error: UnicodeEncodeError) -> ExitCode:
+    """Prints that something given is no text, a file's name for example, and returns the exit code for it."""
+    _line(f"error: got {error.object!r:.200}, which is not UTF-8; allowed: text")
+    return ExitCode.REFUSED
+
+
+def report_system(error: OSError) -> ExitCode:
+    """Prints what this machine refused and returns the exit code for it."""
+    _line("error: " + ": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+    return ExitCode.ERROR
 
 
 def _line(text: str) -> None:

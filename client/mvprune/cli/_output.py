@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 from mvprune.cli._text import (
     advice,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 RESULT_COLUMNS = ("", "dense", "pruned", "difference")
 _METRIC_COLUMNS = (("dense", ""), ("eval", ""), ("delta", "+"))
+_NARROW = 10  # a column that is folded is still as wide as this
+_GAP = 3  # between columns that are drawn
 
 
 class Form(NamedTuple):
@@ -124,24 +126,34 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, number
         numbers: whether all columns but the first are set flush right.
     """
     rows = [[clean(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for index, column in enumerate(columns):
-            table.add_column(column, justify="right" if numbers and index else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*map(Text, row))
-        Console().print(table)
-        return
     widths = [max(len(row[index]) for row in [columns, *rows]) for index in range(len(columns))]
+    if sys.stdout.isatty() and _draw_table(columns, rows, widths, numbers=numbers):
+        return
     for row in [columns, *rows]:
         pairs = list(enumerate(zip(row, widths, strict=True)))
         cells = [cell.rjust(width) if numbers and index else cell.ljust(width) for index, (cell, width) in pairs]
         print("  ".join(cells).rstrip())
+
+
+def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int], *, numbers: bool) -> bool:
+    """Draws a table, if the terminal is wide enough: names, in the first column, stay whole, so that they can be
+    copied; what is long in the others is folded."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console, table = Console(), Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    least = [min(width, max(len(name), _NARROW)) for name, width in zip(columns[1:], widths[1:], strict=True)]
+    if widths[0] + sum(least) + _GAP * len(columns) > console.width:
+        return False
+    for index, column in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if numbers and index else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=not index)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+    return True
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
@@ -154,6 +166,8 @@ def print_fields(fields: Sequence[tuple[str, str]]) -> None:
         from rich.text import Text
 
         grid = Table.grid(padding=(0, 2))
+        grid.add_column()
+        grid.add_column(overflow="fold")  # a name that was cut could not be copied
         for name, value in shown:
             grid.add_row(Text(name, style="bold"), Text(value))
         Console().print(Panel(grid, expand=False))

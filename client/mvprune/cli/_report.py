@@ -28,16 +28,19 @@ def write_reports(job: JobRecord, artifact: Artifact | None, summary: Path | Non
     Raises:
         LocalRefusal: one cannot be written.
     """
+    if summary:
+        _write("--summary", summary, "ab", markdown(job, artifact).encode())
+    if junit:
+        _write("--junit", junit, "wb", junit_xml(job))
+
+
+def _write(option: str, path: Path, mode: str, content: bytes) -> None:
     try:
-        if summary:
-            summary.parent.mkdir(parents=True, exist_ok=True)
-            with summary.open("a", encoding="utf-8") as file:
-                file.write(markdown(job, artifact))
-        if junit:
-            junit.parent.mkdir(parents=True, exist_ok=True)
-            junit.write_bytes(junit_xml(job))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open(mode) as file:
+            file.write(content)
     except OSError as error:
-        raise LocalRefusal(f"--summary, --junit: {error.filename} cannot be written: {error.strerror}") from None
+        raise LocalRefusal(f"{option}: {path} cannot be written: {error.strerror}") from None
 
 
 def markdown(job: JobRecord, artifact: Artifact | None) -> str:

@@ -12,6 +12,7 @@ from mvprune.cli._gates import gate_code, print_outcome
 from mvprune.cli._live import live
 from mvprune.cli._options import job_goes_on, number
 from mvprune.cli._output import Form, answer, job_with_result
+from mvprune.cli._text import clean
 
 if TYPE_CHECKING:
     from mvprune._client import Client
@@ -86,5 +87,5 @@ def fetch(client: Client, artifact: Artifact, directory: Path, form: Form) -> Pa
     with live(form.progress) as progress:
         folder = client.download(artifact, directory, progress.bytes)
     if form.progress:
-        print(f"downloaded and verified: {folder}", file=form.progress)
+        print(clean(f"downloaded and verified: {folder}"), file=form.progress)
     return folder

@@ -17,6 +17,7 @@ from mvprune.cli._output import print_data
 from mvprune.cli._text import clean, percent
 
 if TYPE_CHECKING:
+    from mvprune.serving.requests import Limits
     from mvprune_core.prediction import Predictor
 
 _DETAILS = """POST /predict answers, GET /health says whether it can, GET / what it is: docs/serve.md has the requests.
@@ -42,7 +43,7 @@ def serve_command(argv: Sequence[str]) -> int:
             torch.set_num_threads(args.threads)
         predictor = Predictor.open(args.artifact, base=args.base, runtime=args.runtime)
         predictor.predict([{field.name: "a" for field in predictor.fields}])  # the first one is slow
-        description = _description(predictor, args.runtime, torch.get_num_threads()) | {"limits": vars(limits)}
+        description = _description(predictor, args.runtime, torch.get_num_threads(), limits)
         host, port = args.address
         try:
             listening = listen(host, port)
@@ -112,7 +113,7 @@ def _shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _description(predictor: Predictor, runtime: str, threads: int) -> dict[str, Any]:
+def _description(predictor: Predictor, runtime: str, threads: int, limits: Limits) -> dict[str, Any]:
     """What GET / says."""
     opened = predictor.opened
     manifest, name = opened.manifest, opened.manifest.model.name
@@ -127,4 +128,5 @@ def _description(predictor: Predictor, runtime: str, threads: int) -> dict[str, 
         "threads": threads,
         "input": {field.name: "required" if field.required else "optional" for field in predictor.fields},
         "max_tokens": opened.max_length,
+        "limits": vars(limits),
     }

@@ -39,7 +39,9 @@ def server_command(argv: Sequence[str]) -> int:
 def _start(argv: Sequence[str]) -> int:
     """All that follows `start` is the server's own."""
     if COMPLETING in os.environ:
-        return ExitCode.OK  # its options take longer to find out than anyone waits for a completion
+        from mvprune.cli import _complete
+
+        _complete.server_options()
 
     from mvprune_service.server import main
 

@@ -69,6 +69,10 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
     if len(wanted) > 1 and (waits or args.request_id):
         option = "--request-id, MVPRUNE_REQUEST_ID" if args.request_id else "--wait, --download"
         raise UsageError(f"{option}: got a file of {len(wanted)} jobs; allowed: with one job", parser.prog)
+    if waiting.download:
+        from mvprune._download import check_destination  # few need it
+
+        check_destination(waiting.download)
     with connect(args) as client:
         jobs = send_all(client, wanted)
         run = wanted[0].options["run_id"]

@@ -4,23 +4,28 @@
     model = AutoModelForSequenceClassification.from_pretrained("out/")
 
 Without the import, transformers finds no weights in the folder and says so. The model is a plain one, dense, in the
-dtype that from_pretrained is asked for; it can be trained and saved like any other. A delta artifact needs its base
-model: `mvprune.load(folder, base)`.
+dtype that from_pretrained is asked for; it can be trained and saved like any other. A delta artifact's base model is
+found as `mvprune.load` finds it, by the name in the manifest, and what is taken from it is verified.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.numpy import save_file
 from transformers.core_model_loading import ConversionOps, WeightConverter
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from mvprune.artifact import MANIFEST_FILE, WEIGHTS_FILE, ArtifactError, verify
+from mvprune.artifact.base import Base, find_base
 from mvprune.artifact.header import VERSION, Header, PackedTensor
 from mvprune.artifact.model import QUANT_METHOD
 from mvprune.artifact.packing import unpack_tensor
@@ -46,6 +51,7 @@ class MvpruneQuantizer(HfQuantizer):
 
     is_trainable = True
     header: Header
+    _discard: weakref.finalize[..., Any] | None = None
 
     def update_attn_implementation(self, config: Any) -> Any:
         """The first hook that sees the configuration: says where the weights are."""
@@ -53,13 +59,28 @@ class MvpruneQuantizer(HfQuantizer):
         return config
 
     def _process_model_before_weight_loading(self, model: Any, **kwargs: Any) -> Any:
-        path = Path(kwargs["checkpoint_files"][0])
-        if (path.parent / MANIFEST_FILE).exists():  # a hub's cache may hold the model's files alone
-            verify(path.parent)
+        files = kwargs["checkpoint_files"]  # the list that transformers goes through afterwards
+        path = Path(files[0])
+        # A hub's cache may hold the model's files alone.
+        manifest = verify(path.parent) if (path.parent / MANIFEST_FILE).exists() else None
         self.header = open_header(path)
         if self.header.base:
-            raise ArtifactError(f"{path.name}: a delta artifact: load it with mvprune.load(folder, base)")
+            if manifest is None:
+                raise ArtifactError(
+                    f"{path.name}: a delta artifact, but the {MANIFEST_FILE} that names its base model is not beside "
+                    "it: download the whole folder"
+                )
+            base = Base(find_base(manifest.model))
+            files.append(self._write_base({name: base.read(tensor) for name, tensor in self.header.base.items()}))
         return model
+
+    def _write_base(self, tensors: dict[str, np.ndarray[Any, Any]]) -> str:
+        """The base's tensors, under the artifact's names, in a file that lives as long as the load: transformers reads
+        files alone."""
+        folder = tempfile.mkdtemp(prefix="mvprune-base-")
+        self._discard = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        save_file(tensors, path := f"{folder}/base.safetensors")
+        return path
 
     def get_weight_conversions(self) -> list[WeightConverter]:
         """One conversion for all packed tensors: their parts become the tensor."""
@@ -68,6 +89,8 @@ class MvpruneQuantizer(HfQuantizer):
     def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
         model._weight_conversions = None  # saving writes plain tensors
         del model.config.transformers_weights
+        if self._discard is not None:
+            self._discard()
         return model
 
     def is_serializable(self) -> bool:

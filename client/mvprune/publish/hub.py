@@ -11,7 +11,7 @@ from mvprune.artifact.card import CARD_FILE, model_card
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.header import read_header
 from mvprune.artifact.history import HISTORY_FILE
-from mvprune.artifact.manifest import MANIFEST_FILE, WEIGHTS_FILE, read_manifest, verify
+from mvprune.artifact.manifest import MANIFEST_FILE, WEIGHTS_FILE, Manifest, read_manifest, verify
 from mvprune.report import REPORT_FILE
 
 CONFIG_FILE = "config.json"
@@ -34,27 +34,35 @@ def write_hub_folder(
         base: the base model's folder, for a delta artifact.
 
     Raises:
-        ArtifactError: the artifact is not valid, is a delta that is not to be dense, or the folder has files.
+        ArtifactError: the artifact is not valid, is a delta that is not to be dense, or the folder has files or cannot
+            be written.
         MissingExtra: a package is missing; the text says how to install it.
     """
     artifact, folder = Path(artifact), Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ArtifactError(f"{folder}: not a new or empty folder")
     manifest = verify(artifact)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
-        staged = Path(scratch) / "repository"
-        if dense:
-            _write_dense(artifact, staged, base)
-        else:
-            _refuse_delta(artifact)
-            for path in [*(file.path for file in manifest.files), MANIFEST_FILE]:
-                (staged / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(artifact / path, staged / path)
-        (staged / ".gitattributes").write_text(_attributes(staged), encoding="utf-8")
-        if folder.exists():
-            folder.rmdir()
-        staged.rename(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+            staged = Path(scratch) / "repository"
+            if dense:
+                _write_dense(artifact, staged, base)
+            else:
+                _copy(artifact, manifest, staged)
+            (staged / ".gitattributes").write_text(_attributes(staged), encoding="utf-8")
+            if folder.exists():
+                folder.rmdir()
+            staged.rename(folder)
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}") from error
+
+
+def _copy(artifact: Path, manifest: Manifest, staged: Path) -> None:
+    _refuse_delta(artifact)
+    for path in [*(file.path for file in manifest.files), MANIFEST_FILE]:
+        (staged / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(artifact / path, staged / path)
 
 
 def _write_dense(artifact: Path, staged: Path, base: str | Path | None) -> None:
@@ -68,12 +76,12 @@ def _write_dense(artifact: Path, staged: Path, base: str | Path | None) -> None:
 
 
 def _refuse_delta(artifact: Path) -> None:
-    """`from_pretrained` knows of no second folder."""
+    """Whoever downloads the repository may not have its base model."""
     with (artifact / WEIGHTS_FILE).open("rb") as file:
         if read_header(file, WEIGHTS_FILE).base:
             raise ArtifactError(
-                f"{artifact}: a delta artifact needs its base model, which from_pretrained cannot give it: "
-                "publish it dense, with its base"
+                f"{artifact}: a delta artifact needs its base model, which a repository does not hold: publish it "
+                "dense, with its base"
             )
 
 

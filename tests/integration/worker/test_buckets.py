@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mvprune.artifact import read_manifest
 from mvprune.references import Roots
 from mvprune.v1 import job_pb2
+from mvprune_core import Training, compress, load_task
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import verify
-from mvprune_workers.buckets import BadInput, Input, input_path
+from mvprune_workers.buckets import BadInput, Input, base_of, input_path
 from mvprune_workers.exits import ExitCode
 from mvprune_workers.folders import Folders
+from mvprune_workers.job import run_job
 
 from ...neighbours import S3Server
 
@@ -53,6 +57,28 @@ def test_a_job_reads_model_and_data_from_buckets(worker: Any, tiny: Any, seaweed
     assert manifest["spec"]["dataset"]["train"] == f"{bucket}/{tiny.train.name}"
     assert worker.log_has(f"fetching {bucket}/model")
     worker.assert_clean()
+
+
+def test_a_teacher_that_is_a_delta_finds_its_base_in_a_bucket(
+    tiny: Any, bucket: str, folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The student's model is another one, in a folder."""
+    data = load_task("text-classification", train=tiny.train, validation=tiny.validation)
+    taught = compress(tiny.model, data, density=1.0, training=Training(max_steps=5), delta=True, dense_baseline=False)
+    taught.info = replace(taught.info, model=replace(taught.info.model, name=f"{bucket}/model"))
+    taught.save(folders.teacher)
+    [base] = base_of(folders.teacher)
+    base.fetch(Roots(buckets=(bucket,)), folders)
+    for name, value in (("MODELS", tiny.models), ("ROOTS", tiny.train.parent), ("BUCKETS", bucket)):
+        monkeypatch.setenv(f"MVPRUNE_{name}", str(value))
+    spec = job_pb2.CompressionSpec(model="tiny-bert", task="text-classification", target_density=1.0)
+    spec.dataset.train, spec.dataset.validation = str(tiny.train), str(tiny.validation)
+    spec.magnitude.SetInParent()
+    spec.training.max_steps = 5
+    spec.teacher.job = "projects/p/jobs/t"
+    run_job(spec, folders, "cpu", lambda event: None, accumulation_factor=1, checkpoint_seconds=600.0)
+    assert read_manifest(folders.output).spec["teacher"]["job"] == spec.teacher.job
+    assert base_of(folders.output) == [], "it is no delta"
 
 
 def test_only_what_a_model_needs_is_fetched_and_only_once(tiny: Any, bucket: str, folders: Folders) -> None:

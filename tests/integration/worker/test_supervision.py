@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -15,10 +14,14 @@ from typing import Any
 
 import grpc
 import pytest
+from safetensors.numpy import save_file
 
+from mvprune.artifact import Base, ModelSource
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.layout import publish, verify
 from mvprune_workers.exits import ExitCode
+
+from ...sparse_artifacts import SHA256, WORDS, make_artifact, tensors
 
 
 def test_a_result_is_published_before_it_is_reported(worker: Any) -> None:
@@ -259,7 +262,7 @@ def test_the_trainer_finds_its_teacher(worker: Any, tmp_path: Path) -> None:
     worker.go()
     worker.start("taught")
     assert worker.wait() is ExitCode.PUBLISHED
-    assert json.loads(worker.told("teacher")) == {"manifest.json": True, "tokenizer/vocab.txt": True, "weights": True}
+    assert json.loads(worker.told("teacher")) == {"manifest.json": True, "vocab.txt": True, "weights.safetensors": True}
     worker.assert_clean()
 
 
@@ -272,6 +275,19 @@ def test_a_teacher_that_is_not_whole_is_a_failure_of_its_own(worker: Any, tmp_pa
     [outcome] = worker.service.outcomes
     assert outcome.failure.reason == job_pb2.Failure.TEACHER_FAILED
     assert "SHA-256" in outcome.failure.message
+    worker.assert_clean()
+
+
+def test_the_base_of_a_teacher_that_is_a_delta_is_fetched_too(worker: Any, tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    save_file({WORDS: tensors()[WORDS]}, tmp_path / "base" / "model.safetensors")
+    base, named = Base(tmp_path / "base"), ModelSource("s3://models/base", "", SHA256)
+    teach(worker, tmp_path / "teacher", base=base, model=named)
+    worker.start("taught")
+    assert worker.wait() is ExitCode.FAILED
+    [outcome] = worker.service.outcomes
+    assert outcome.failure.reason == job_pb2.Failure.INVALID_MODEL
+    assert "'s3://models/base' is outside the allowed buckets" in outcome.failure.message
     worker.assert_clean()
 
 
@@ -295,17 +311,9 @@ def test_cancelling_does_not_wait_for_a_teacher(worker: Any, tmp_path: Path) -> 
     worker.assert_clean()
 
 
-def teach(worker: Any, folder: Path) -> None:
+def teach(worker: Any, folder: Path, **changes: Any) -> None:
     """Puts an artifact into the store, and makes it the teacher of the worker's job."""
-    files = {"weights": b"w" * 5000, "tokenizer/vocab.txt": b"a\nb\n"}
-    for path, content in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(content)
-    entries = [
-        {"path": path, "size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        for path, content in files.items()
-    ]
-    (folder / "manifest.json").write_text(json.dumps({"files": entries}))
+    make_artifact(folder, **changes)
     worker.service.teacher = publish(worker.store, folder, "0190-teacher")
 
 

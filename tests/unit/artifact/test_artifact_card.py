@@ -65,7 +65,8 @@ def test_a_folder_is_no_base_model_of_the_hub(result: ResultInfo) -> None:
 def test_a_delta_needs_its_base(result: ResultInfo) -> None:
     card = model_card(result, "BertModel", "delta")
     assert 'mvprune.load("path/of/this/folder", "path/of/the/base/model")' in card
-    assert "from_pretrained" not in card
+    assert "once the format is registered and the base model can be found by its name, under MVPRUNE_MODELS" in card
+    assert "import mvprune.hf" in card
 
 
 def test_a_plain_folder_needs_nothing_of_ours(result: ResultInfo) -> None:

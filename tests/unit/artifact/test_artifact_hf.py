@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 import mvprune.hf  # noqa: F401 (registers the format)
-from mvprune.artifact import Base, Values, load
+from mvprune.artifact import WEIGHTS_FILE, Base, Values, load
+from mvprune.artifact.weights import open_header
 
 INPUTS = torch.arange(24).reshape(2, 12)
 
@@ -87,11 +90,63 @@ def test_a_changed_artifact_is_refused(pruned_model: Callable[..., tuple[Any, Pa
         transformers.AutoModelForSequenceClassification.from_pretrained(folder)
 
 
-def test_a_delta_artifact_says_how_it_is_loaded(pruned_model: Callable[..., tuple[Any, Path]], tmp_path: Path) -> None:
-    model, _ = pruned_model("BertForSequenceClassification", folder="other")
-    model.save_pretrained(tmp_path / "base")
-    _, folder = pruned_model("BertForSequenceClassification", base=Base(tmp_path / "base"))
-    with pytest.raises(ValueError, match=r"a delta artifact: load it with mvprune.load\(folder, base\)"):
+@pytest.fixture
+def delta(
+    pruned_model: Callable[..., tuple[Any, Path]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[str], tuple[Any, Path]]:
+    """Makes a tiny pruned model and its delta artifact; its base, "tiny", is under MVPRUNE_MODELS."""
+    monkeypatch.setenv("MVPRUNE_MODELS", str(tmp_path / "models"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+
+    def make(kind: str) -> tuple[Any, Path]:
+        model, _ = pruned_model(kind, folder="other")
+        model.base_model.save_pretrained(tmp_path / "models" / "tiny")  # without its head, as a pretrained one has none
+        made, folder = pruned_model(kind, base=Base(tmp_path / "models" / "tiny"))
+        assert "bert.embeddings.word_embeddings.weight" in open_header(folder / WEIGHTS_FILE).base
+        return made, folder
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["BertForSequenceClassification", "BertForMaskedLM"])
+def test_a_delta_artifact_finds_its_base(delta: Callable[[str], tuple[Any, Path]], tmp_path: Path, kind: str) -> None:
+    model, folder = delta(kind)
+    auto = getattr(transformers, kind.replace("Bert", "AutoModel"))
+    loaded, report = auto.from_pretrained(folder, output_loading_info=True)
+    assert not any(report[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert same_state(loaded, model)
+    assert same_state(
+        transformers.BertModel.from_pretrained(folder, add_pooling_layer=kind != "BertForMaskedLM"), model.bert
+    )
+    assert same_state(auto.from_pretrained(folder, dtype=torch.bfloat16), model.bfloat16())
+    assert not list((tmp_path / "scratch").iterdir()), "nothing is left of what was read from the base"
+
+
+def test_a_delta_artifact_whose_base_is_not_there(
+    delta: Callable[[str], tuple[Any, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, folder = delta("BertForSequenceClassification")
+    monkeypatch.delenv("MVPRUNE_MODELS")
+    with pytest.raises(
+        ValueError, match=r"it needs its base model, 'tiny'.*set MVPRUNE_MODELS.*mvprune.load\(artifact"
+    ):
+        transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+
+
+def test_another_model_under_the_bases_name(delta: Callable[[str], tuple[Any, Path]], tmp_path: Path) -> None:
+    _, folder = delta("BertForSequenceClassification")
+    path = tmp_path / "models" / "tiny" / "model.safetensors"
+    tensors = load_file(path)
+    save_file({name: value + 1 for name, value in tensors.items()}, path)
+    with pytest.raises(ValueError, match="another digest: it is not the same model"):
+        transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+
+
+def test_a_delta_artifact_without_its_manifest(delta: Callable[[str], tuple[Any, Path]]) -> None:
+    _, folder = delta("BertForSequenceClassification")
+    (folder / "manifest.json").unlink()
+    with pytest.raises(ValueError, match=r"manifest\.json that names its base model is not beside it"):
         transformers.AutoModelForSequenceClassification.from_pretrained(folder)
 
 

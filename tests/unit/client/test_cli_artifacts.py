@@ -158,6 +158,18 @@ def test_export(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
     assert (quiet.out, quiet.err) == (f"{tmp_path / 'third'}\n", "")
 
 
+@pytest.mark.parametrize("given", ["nowhere/", "./nowhere", "no.where", "a/b", "train.jsonl"])
+@pytest.mark.parametrize("command", [("inspect",), ("compare", "j1"), ("push", "--to", "hub-folder", "OUT")])
+def test_what_is_neither_a_folder_nor_a_job(
+    mvpctl: Mvpctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], given: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.jsonl").touch()
+    outcome = mvpctl(command[0], given, *command[1:])
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"error: {Path(given)}: no artifact: manifest.json: ")
+
+
 def test_a_format_that_there_is_not(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
     outcome = mvpctl("export", str(folder), str(tmp_path / "x"), "--to", "gguf")
     assert outcome.code == 2

@@ -32,9 +32,10 @@ done
 """
 
 
-def press_tab(*lines: str, address: str = "127.0.0.1:1") -> list[list[str]]:
+def press_tab(*lines: str, address: str = "127.0.0.1:1", **environment: str) -> list[list[str]]:
     """What bash offers at the end of each line."""
-    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "MVPRUNE_ADDRESS": address}
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "MVPRUNE_ADDRESS": address, **environment}
     done = subprocess.run(
         ["bash", "--norc", "-c", _PRESS],
         input="".join(f"{line}\n" for line in lines),
@@ -50,7 +51,7 @@ def press_tab(*lines: str, address: str = "127.0.0.1:1") -> list[list[str]]:
 def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").touch()
     started = time.monotonic()
-    commands, one, options, methods, tasks, of_token, scopes, file, states, none, unknown, server, job = press_tab(
+    commands, one, options, methods, tasks, of_token, scopes, file, states, none, unknown, job = press_tab(
         "mvpctl ",
         "mvpctl subm",
         "mvpctl submit --me",
@@ -62,7 +63,6 @@ def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
         "mvpctl list --state R",
         "mvpctl submit --density ",
         "mvpctl nonsense ",
-        "mvpctl server start --",
         "mvpctl get ",
     )
     assert set(commands) == set(COMMANDS)
@@ -74,8 +74,34 @@ def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
     assert scopes == ["read", "submit", "admin"]
     assert file == [f"{tmp_path}/train.tsv"]
     assert states == ["RUNNING"]
-    assert none == unknown == server == job == []
-    assert time.monotonic() - started < 13 * 2.5, "nothing may take longer than two seconds"
+    assert none == unknown == job == []
+    assert time.monotonic() - started < 12 * 2.5, "nothing may take longer than two seconds"
+
+
+def test_options_of_the_server(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    options, executors, folder, none = press_tab(
+        "mvpctl server start --worker-c",
+        "mvpctl server start --no-migrate --executor ",
+        f"mvpctl server start --models {tmp_path}/m",
+        "mvpctl server start --address ",
+    )
+    assert options == ["--worker-ca", "--worker-client-ca", "--worker-cert"]
+    assert executors == ["ray", "local"]
+    assert folder == [f"{tmp_path}/models/"]
+    assert none == []
+
+
+def test_nothing_else_imports_the_service(tmp_path: Path) -> None:
+    """Nor is anything said where it is not installed."""
+    for package in ("pydantic", "pydantic_settings"):
+        (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError(name={package!r})")
+    commands, options, none = press_tab(
+        "mvpctl server st", "mvpctl server migrate --h", "mvpctl server start --", PYTHONPATH=str(tmp_path)
+    )
+    assert commands == ["start", "status"]
+    assert "--home" in options
+    assert none == []
 
 
 def test_jobs_and_models_of_the_server(fake: Fake) -> None:

@@ -5,16 +5,24 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import yaml
+from alembic import command as alembic
 from google.protobuf import json_format
 
-from mvprune.cli._app import COMMANDS
+from mvprune.cli import _complete, main
+from mvprune.cli._app import COMMANDS, COMPLETING
+from mvprune.cli._options import Parser
 from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2
+from mvprune_migrations import config_for
+from mvprune_service.db.database import Database
 
+from ...sparse_artifacts import make_artifact
 from .conftest import NAME, Fake, Mvpctl, always, job
 
 ROOT = Path(__file__).parents[3]
@@ -124,7 +132,8 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
     return fake.answers
 
 
-# Every command whose answer is data, and the example that shows it; [x] is a list of such.
+# Every command about the server whose answer is data, and the example that shows it; [x] is a list of such.
+# OUT is a new folder, OLD a server's home with a database of an older version.
 COMMANDS_ANSWER = {
     "submit --model m --density 0.1": "Job",
     "get j1": "Job",
@@ -147,6 +156,7 @@ COMMANDS_ANSWER = {
     "project list": ["Project"],
     "project set p": "Project",
     "server status": "Status",
+    "server migrate --home OLD": "Migration",
 }
 _FREE = {"labels", "metrics", "details", "method_options", "jobs", "problems", "contexts"}  # keys are data there
 
@@ -183,17 +193,26 @@ def test_answers_are_as_documented(
     settings = tmp_path / "config.toml"
     settings.write_text('[contexts.default]\nproject = "search"\n')
     monkeypatch.setenv("MVPRUNE_CONFIG", str(settings))
-    argv = [str(tmp_path / "out") if word == "OUT" else word for word in command.split()]
     expected = COMMANDS_ANSWER[command]
     known = examples()
     wanted = [known[expected[0]]] if isinstance(expected, list) else known[expected]
-    outcome = mvpctl(*argv, "-o", "json")
+    outcome = mvpctl(*_arguments(command, tmp_path / "json"), "-o", "json")
     found = shape(outcome.json)
     if command.split()[0] in ("submit", "cancel", "retry"):  # these do not look for the result
         assert outcome.json["result"] is None
         found["result"] = shape(known["Artifact"])
     assert found == shape(wanted)
-    assert shape(yaml.safe_load(mvpctl(*argv, "-o", "yaml").out)) == shape(outcome.json)
+    again = mvpctl(*_arguments(command, tmp_path / "yaml"), "-o", "yaml")
+    assert shape(yaml.safe_load(again.out)) == shape(outcome.json)
+
+
+def _arguments(command: str, folder: Path) -> list[str]:
+    """The words of a command, with its folders."""
+    if "OLD" in command:
+        folder.mkdir()
+        with closing(Database(f"sqlite:///{folder / 'mvprune.sqlite'}")) as database:
+            alembic.upgrade(config_for(database.engine), "0002")
+    return [str(folder) if word in ("OUT", "OLD") else word for word in command.split()]
 
 
 def test_a_failure_is_as_documented(answers: dict[str, Any], mvpctl: Mvpctl) -> None:
@@ -205,25 +224,66 @@ def test_every_command_is_documented() -> None:
     assert set(table) == set(COMMANDS)
 
 
-# What the commands for artifacts on this machine answer with: a class, or the dict in the command.
+# What the commands for artifacts on this machine answer with: by the table's row, a class, or the dict in the command.
 LOCAL = {
-    "`inspect`": "artifact/inspection.py:Inspection",
-    "each of its `matrices`": "artifact/inspection.py:Matrix",
-    "each of its `kinds`": "artifact/inspection.py:Kind",
-    "each of its `parts`": "artifact/inspection.py:Part",
-    "`compare`": "artifact/comparison.py:Comparison",
-    "each of its `artifacts`": "artifact/comparison.py:Compared",
-    "`export`": "export/__init__.py:Exported",
-    "`evaluate`": "cli/evaluate.py:",
-    "`benchmark`": "runtime/_measure.py:Latency",
-    "`push --to mlflow`": "publish/tracking.py:PushedRun",
+    "inspect": {
+        "`inspect`": "artifact/inspection.py:Inspection",
+        "each of its `matrices`": "artifact/inspection.py:Matrix",
+        "each of its `kinds`": "artifact/inspection.py:Kind",
+        "each of its `parts`": "artifact/inspection.py:Part",
+    },
+    "compare": {
+        "`compare`": "artifact/comparison.py:Comparison",
+        "each of its `artifacts`": "artifact/comparison.py:Compared",
+    },
+    "export": {"`export`": "export/__init__.py:Exported"},
+    "evaluate": {"`evaluate`": "cli/evaluate.py:"},
+    "benchmark": {"`benchmark`": "runtime/_measure.py:Latency"},
+    "push": {"`push --to mlflow`": "publish/tracking.py:PushedRun"},
+    "serve": {"what `GET /` says": "cli/serve.py:"},
 }
 
 
-@pytest.mark.parametrize("what", LOCAL)
-def test_answers_about_local_artifacts_are_as_documented(what: str) -> None:
+@pytest.fixture
+def parsers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Parser]:
+    """Every command's parser, by the command; found as a shell finds them that completes it."""
+    found: dict[str, Parser] = {}
+    pending = [[name] for name in COMMANDS]
+
+    def options(parser: Parser) -> NoReturn:
+        found[parser.prog.removeprefix("mvpctl ")] = parser
+        raise SystemExit
+
+    def words(group: str, known: Mapping[str, Any]) -> NoReturn:
+        pending.extend([*group.split()[1:], name] for name in known)
+        raise SystemExit
+
+    monkeypatch.setenv(COMPLETING, "1")
+    monkeypatch.setattr(_complete, "options", options)
+    monkeypatch.setattr(_complete, "words", words)
+    while pending:
+        command = pending.pop()
+        monkeypatch.setattr(_complete, "command_line", lambda command=command: [*command, "--help"])
+        assert main([]) == 0
+    return found
+
+
+def test_every_answer_is_documented(parsers: dict[str, Parser]) -> None:
+    assert {command.split()[0] for command in parsers} == set(COMMANDS)
+    answering = {command for command, parser in parsers.items() if "--output" in parser._option_string_actions}
+    checked = {
+        command for command in parsers if any(f"{known} ".startswith(f"{command} ") for known in COMMANDS_ANSWER)
+    }
+    assert answering == checked | set(LOCAL)
+    table = TEXT[TEXT.index("| command | answer |") : TEXT.index("### Job\n")]
+    rows = re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE)
+    assert {command for row in rows for command in row.replace("`", "").split(", ")} == answering
+
+
+@pytest.mark.parametrize(("what", "where"), [row for rows in LOCAL.values() for row in rows.items()])
+def test_answers_about_local_artifacts_are_as_documented(what: str, where: str) -> None:
     """By the source: what the commands need is heavy, and tested with them."""
-    file, _, name = LOCAL[what].partition(":")
+    file, _, name = where.partition(":")
     tree = ast.parse((ROOT / "client" / "mvprune" / file).read_text())
     if name:
         (found,) = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name)
@@ -237,3 +297,9 @@ def test_answers_about_local_artifacts_are_as_documented(what: str) -> None:
         fields = [key.value for key in literal.keys if isinstance(key, ast.Constant)]
     (row,) = re.findall(rf"^\| {re.escape(what)} \| (`.*) \|$", TEXT, flags=re.MULTILINE)
     assert row.replace("`", "").split(", ") == fields
+
+
+def test_a_folder_for_the_hub_is_as_documented(mvpctl: Mvpctl, tmp_path: Path) -> None:
+    make_artifact(tmp_path / "out")
+    answer = mvpctl("push", str(tmp_path / "out"), "--to", "hub-folder", str(tmp_path / "hub"), "-o", "json").json
+    assert f"| `push --to hub-folder` | `{'`, `'.join(answer)}` |" in TEXT

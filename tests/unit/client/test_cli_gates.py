@@ -223,5 +223,5 @@ def test_a_job_without_a_result_is_a_test_that_failed(
 def test_a_file_that_cannot_be_written(mvpctl: Mvpctl, misses: str, tmp_path: Path) -> None:
     outcome = mvpctl("wait", "j1", "--junit", str(tmp_path), "-o", "json")
     assert outcome.code == 2
-    assert outcome.err.splitlines()[-1] == f"error: --summary, --junit: {tmp_path} cannot be written: Is a directory"
+    assert outcome.err.splitlines()[-1] == f"error: --junit: {tmp_path} cannot be written: Is a directory"
     assert json.loads(outcome.out)["state"] == "SUCCEEDED"

@@ -225,6 +225,7 @@ def test_a_density_is_judged_by_the_server(fake: Fake, mvpctl: Mvpctl, density: 
         "job.policy.max_queue_time": "too long",
         "job.labels.x": "too long",
         "parent": "odd",
+        "job_id": "odd",
     }
     fake.answers["CreateJob"] = lambda request, context: refuse(
         context, grpc.StatusCode.INVALID_ARGUMENT, "bad", violations=violations
@@ -240,7 +241,8 @@ def test_a_density_is_judged_by_the_server(fake: Fake, mvpctl: Mvpctl, density: 
         "error: job.policy.resources.memory_bytes (--memory): too much",
         "error: job.policy.max_queue_time (--max-queue-time): too long",
         "error: job.labels.x (--label): too long",
-        "error: parent: odd",
+        "error: parent (--project): odd",
+        "error: job_id: odd",
     ]
 
 
@@ -352,3 +354,21 @@ def test_how_the_job_ended(fake: Fake, mvpctl: Mvpctl, command: str, state: str,
     assert as_json.code == code
     last = json.loads(as_json.out.splitlines()[-1])["job"] if command == "watch" else as_json.json
     assert last["state"] == state
+
+
+def test_a_folder_that_no_artifact_can_go_to_is_refused_first(
+    fake: Fake, mvpctl: Mvpctl, succeeds: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for folder, code, error in (
+        (tmp_path, 2, f"{tmp_path} exists and is not an artifact: remove it or choose another folder"),
+        (tmp_path / "file", 2, f"{tmp_path / 'file'} exists and is not an artifact"),
+        (tmp_path / "file" / "a" / "out", 1, f"{tmp_path / 'file'} is not a folder that can be written"),
+    ):
+        outcome = mvpctl(*SUBMIT, "--density", "0.1", "--download", str(folder))
+        assert outcome.code == code
+        assert error in outcome.err
+    assert "CreateJob" not in fake.requests
+    out = str(tmp_path / "a" / "out")
+    assert mvpctl(*SUBMIT, "--density", "0.1", "--download", out).code == 0
+    assert mvpctl(*SUBMIT, "--density", "0.1", "--download", out).code == 0, "the same artifact is there already"

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
 from mvprune.artifact import ArtifactError, Manifest
+from mvprune.cli import main
 from mvprune.data import Columns
 from mvprune_core import CompressionError, Reason, Training, compress, load_task
 from mvprune_core.evaluation import CannotEvaluate, evaluate
@@ -97,6 +99,28 @@ def test_the_same_data_has_the_same_metrics(
     assert found.recorded == found.metrics
     assert (found.rows, found.same_data) == (30, None)
     assert told[-1][0] == told[-1][1] >= 30
+
+
+def test_a_masked_language_model(made: Made, model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tokens that are hidden are always the same; progress counts blocks of tokens, rows are lines."""
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    tokenizer.mask_token = "word9"  # a word that the texts do not have
+    tokenizer.save_pretrained(model_folder)
+    folder, dev, manifest = made("masked-lm", passages, ".txt")
+    told: list[tuple[int, int]] = []
+    found = evaluate(folder, dev, progress=lambda done, total: told.append((done, total)))
+    assert {f"eval/{name}": value for name, value in found.metrics.items()} == manifest.metrics
+    assert set(found.recorded) == {"perplexity", "accuracy"}
+    assert (found.rows, found.same_data) == (30, None)
+    assert 1 < told[-1][0] == told[-1][1] < 30
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), "--data", str(dev), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] == found.metrics
+    sparse = evaluate(folder, dev, runtime="sparse").metrics
+    assert sparse["perplexity"] == pytest.approx(found.metrics["perplexity"], rel=1e-4)
+    dev.write_text("\n")
+    with pytest.raises(CannotEvaluate, match=r"dev\.txt: there is no text"):
+        evaluate(folder, dev)
 
 
 def test_the_sparse_runtime_has_them_too(made: Made) -> None:

@@ -70,7 +70,7 @@ def test_texts_are_joined_and_cut_into_blocks(masked: PreTrainedTokenizerFast) -
     assert (examples.masking.mask_token, examples.masking.vocabulary) == (masked.mask_token_id, len(masked))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(count=st.integers(1, 12), seed=st.integers(0, 99), length=st.integers(8, 40))
 def test_no_token_is_lost_and_evaluation_hides_always_the_same(
     tokenizer: PreTrainedTokenizerFast, count: int, seed: int, length: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,6 +29,8 @@ async def stub(tiny: Tiny, tmp_path: Path) -> AsyncIterator[Any]:
     shutil.copytree(tiny.model, models / "tiny-bert")
     shutil.copytree(tiny.model, models / "owner" / "name")
     shutil.copytree(tiny.model, models / ".cache" / "hidden")
+    shutil.copytree(tiny.model, models / os.fsdecode(b"not-utf-8-\xff"))
+    shutil.copytree(tiny.model, models / "new\nline")
     shutil.copytree(tiny.model, more / "mine")
     (models / "link").symlink_to(tiny.model)
     pickled = models / "pickled"
