@@ -11,6 +11,7 @@ from collections.abc import Sequence
 # Workers are started by exec from threads; gRPC's fork handlers have nothing to protect here.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+import uvloop
 from pydantic import ValidationError
 
 from mvprune import tracing
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs.configure(settings.log_level, settings.log_format)
     tracing.start("mvprune-server")
     try:
-        asyncio.run(_serve(settings))
+        uvloop.run(_serve(settings))
     except (StartError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return START_FAILED

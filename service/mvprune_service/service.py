@@ -13,7 +13,7 @@ from typing import Self
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 from mvprune.v1 import (
     admin_pb2,
@@ -32,7 +32,7 @@ from mvprune_service.api.admin import AdminServicer
 from mvprune_service.api.artifacts import ArtifactServicer
 from mvprune_service.api.catalog import CatalogServicer
 from mvprune_service.api.feeds import Feeds
-from mvprune_service.api.interceptor import Interceptor
+from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.jobs import JobServicer
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.status import StatusReporter
@@ -136,7 +136,11 @@ class Service:
         db.on_commit = changes.announce
         db.listen()
         store = open_store(settings.store_url)
-        clients, workers, authenticator = await self._listen(db)
+        authenticator, clients, workers = self._handlers(db)
+        servers = self._listen(clients, workers)
+        if ports.is_auth_required(settings):
+            await auth.ensure_operator(db, settings.home)
+            self._stack.push_async_callback(authenticator.close)
         executor = await self._executor()
 
         submissions = Submissions(
@@ -159,7 +163,9 @@ class Service:
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, workers)
         await self._add_health(db, clients, workers)
         if settings.reflection:
-            reflection.enable_server_reflection([service.full_name for service in (*_CONTRACT, _HEALTH)], clients)
+            names = [service.full_name for service in (*_CONTRACT, _HEALTH)]
+            servicer = reflection.aio.ReflectionServicer(names)
+            reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, clients)
 
         environment = {
             **ports.worker_environment(settings, self.worker_address),
@@ -183,9 +189,9 @@ class Service:
             request_days=settings.request_days,
             checkpoint_days=settings.checkpoint_days,
         )
-        for server in (workers, clients):
+        for server in servers:
             await server.start()
-        self._stack.push_async_callback(self._stop, workers, clients)
+        self._stack.push_async_callback(self._stop, *servers)
         self._stack.push_async_callback(self._loops.stop)
         for name, step in loops.items():
             self._loops.start(name, step, changes, 1.0)
@@ -217,33 +223,35 @@ class Service:
         self._stack.callback(executor.close)
         return executor
 
-    async def _listen(self, db: Database) -> tuple[grpc.aio.Server, grpc.aio.Server, auth.Authenticator]:
-        """The servers of both ports, and what knows the tokens of the first."""
+    def _handlers(self, db: Database) -> tuple[auth.Authenticator, Handlers, Handlers]:
+        """What the calls of clients and of workers go through, and what knows the tokens of the first."""
         settings = self.settings
         required = ports.is_auth_required(settings)
         authenticator = auth.Authenticator(db)
         rate = settings.rate_limit or (_RATE if required else None)
         limiter = RateLimiter(rate, settings.rate_burst or max(1.0, _BURST_SECONDS * rate)) if rate else None
-        for_clients = Interceptor(authenticator if required else None, limiter, self._streams, metrics.call_ended)
-        for_workers = Interceptor(streams=self._streams, observe=metrics.call_ended)
+        for_clients = Handlers(authenticator if required else None, limiter, self._streams, metrics.call_ended)
+        for_workers = Handlers(streams=self._streams, observe=metrics.call_ended)
+        return authenticator, for_clients, for_workers
+
+    def _listen(self, clients: Handlers, workers: Handlers) -> tuple[grpc.aio.Server, grpc.aio.Server]:
+        """The servers of both ports, the workers' first."""
+        settings = self.settings
         client_tls, worker_tls = ports.tls_files(settings) or (None, None)
         remote = settings.allow_remote
-        clients, self.address = ports.listen(settings.address, client_tls, for_clients, allow_remote=remote)
-        workers, self.worker_address = ports.listen(
-            settings.worker_address, worker_tls, for_workers, allow_remote=remote
+        for_clients, self.address = ports.listen(settings.address, client_tls, clients, allow_remote=remote)
+        for_workers, self.worker_address = ports.listen(
+            settings.worker_address, worker_tls, workers, allow_remote=remote
         )
-        if required:
-            await auth.ensure_operator(db, settings.home)
-            self._stack.push_async_callback(authenticator.close)
-        return clients, workers, authenticator
+        return for_workers, for_clients
 
-    async def _add_health(self, db: Database, *servers: grpc.aio.Server) -> None:
+    async def _add_health(self, db: Database, *handlers: Handlers) -> None:
         names = [service.full_name for service in (*_CONTRACT, *_WORKER_CONTRACT)]
         database = Probe("database", lambda: db.read(overview.ping), self._problems)
         self._health = Health(names, database, self._problems)
         await self._health.start()
-        for server in servers:
-            health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
+        for each in handlers:
+            health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, each)
 
     def _serve_metrics(self, db: Database) -> None:
         address, remote = self.settings.metrics_address, self.settings.allow_remote

@@ -218,6 +218,22 @@ def test_what_is_no_token_is_refused_without_being_told(token: str, environment:
     assert token not in str(caught.value)
 
 
-def test_addresses_of_other_kinds_are_refused(environment: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "address", ["https://host:1", "host", "host:", ":1", "host:x", "host:0", "host:65536", "::1:1", "a b:1", "h/x:1"]
+)
+def test_addresses_of_other_kinds_are_refused(environment: pytest.MonkeyPatch, address: str) -> None:
     with pytest.raises(InvalidArgument, match=r"allowed: HOST:PORT, or grpcs://HOST:PORT"):
-        find("https://host:1")
+        find(address)
+
+
+@pytest.mark.parametrize("address", ["host:1", "a.b-c.example:65535", "[::1]:7070", "10.0.0.1:7070"])
+def test_addresses_with_a_host_and_a_port(environment: pytest.MonkeyPatch, address: str) -> None:
+    assert find(address).address == find(f"grpcs://{address}").address == address
+
+
+def test_a_ca_is_for_tls(environment: pytest.MonkeyPatch) -> None:
+    """Who names one means TLS; where the environment names one, other servers may do without."""
+    with pytest.raises(InvalidArgument, match=r"ca_cert: given, but host:1 is spoken to without TLS; grpcs://host:1"):
+        find("host:1", ca_cert="ca.pem")
+    environment.setenv("MVPRUNE_CA_CERT", "ca.pem")
+    assert not find("host:1").tls

@@ -340,7 +340,6 @@ def answer(target: Target, method: MethodDescriptor, request: Any) -> grpc.Statu
 
 FUZZ = settings(
     max_examples=EXAMPLES,
-    deadline=None,
     derandomize=GIVEN is None,
     database=None,
     suppress_health_check=list(HealthCheck),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -24,7 +23,11 @@ def timestamp(microseconds: int) -> Timestamp:
 
 def model_size(size: ModelSize) -> job_pb2.ModelSize:
     """Counts of a model."""
-    return job_pb2.ModelSize(**asdict(size))
+    return job_pb2.ModelSize(
+        total_parameters=size.total_parameters,
+        encoder_parameters=size.encoder_parameters,
+        prunable_weights=size.prunable_weights,
+    )
 
 
 def job(row: Row[Any]) -> job_pb2.Job:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 
-from mvprune_service.api.interceptor import Interceptor
+from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.tls import TlsFiles
 from mvprune_service.config import Settings
 
@@ -59,7 +59,7 @@ def worker_environment(settings: Settings, address: str) -> dict[str, str]:
 
 
 def listen(
-    address: str, tls: TlsFiles | None, interceptor: Interceptor, *, allow_remote: bool
+    address: str, tls: TlsFiles | None, handlers: Handlers, *, allow_remote: bool
 ) -> tuple[grpc.aio.Server, str]:
     """A server that is not started yet, and its address with the port that it got.
 
@@ -72,7 +72,7 @@ def listen(
             f"{address} can be reached from elsewhere, without TLS: give --tls-cert and --tls-key, "
             "or --allow-remote if you mean it"
         )
-    server = grpc.aio.server(interceptors=(interceptor,), options=_OPTIONS)
+    server = grpc.aio.server(handlers=(handlers,), options=_OPTIONS)
     try:
         port = server.add_secure_port(address, tls.credentials()) if tls else server.add_insecure_port(address)
     except RuntimeError:

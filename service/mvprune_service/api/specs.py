@@ -82,6 +82,14 @@ class Checker:
                     f"job.policy.resources.{name}", getattr(asked, name), f"at most {largest:g}, the largest node's"
                 )
 
+    def check_teachers_base(self, field: str, teacher: job_pb2.CompressionSpec) -> None:
+        """Refuses a teacher's job whose artifact needs a base model that may not be read any more."""
+        try:
+            if teacher.delta and not bucket_path(teacher.model, self._roots):
+                resolve_model(teacher.model, self._roots)
+        except InvalidReference as error:
+            self._add(field, f"its artifact is a delta, which needs the model that it was made from: {error}")
+
     def _add(self, field: str, description: str) -> None:
         self.violations.append(Violation(field, description))
 

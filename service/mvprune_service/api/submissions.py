@@ -59,7 +59,7 @@ class Submissions:
         project, creator = parse_parent(request.parent), current_principal().id
         if len(request.request_id) > 64:
             raise invalid(Violation("request_id", f"got {request.request_id[:64]!r}…; allowed: at most 64 characters"))
-        body = _digest(request)
+        body = _digest(request) if request.request_id else ""
         try:
             size, teacher = await self._check(request, project)
         except ApiError:
@@ -69,19 +69,24 @@ class Submissions:
                 raise
             return mapping.job(known)
         spec = request.job.spec
-        new = NewJob(
-            project=project,
-            job_id=request.job_id or ids.new_job_id(spec.task),
-            spec=spec,
-            policy=with_defaults(request.job.policy, self._retention_seconds),
-            creator=creator,
-            display_name=request.job.display_name,
-            labels=request.job.labels,
-            model_size=size,
-        )
+        policy = with_defaults(request.job.policy, self._retention_seconds)
+
+        def new_job() -> NewJob:
+            return NewJob(
+                project=project,
+                job_id=request.job_id or ids.new_job_id(spec.task),  # another one each time: it may be taken
+                spec=spec,
+                policy=policy,
+                creator=creator,
+                display_name=request.job.display_name,
+                labels=request.job.labels,
+                model_size=size,
+            )
+
         if request.validate_only:
-            name, spec = str(ids.JobName(project, new.job_id)), new.spec if teacher is None else _named(spec, teacher)
-            return job_pb2.Job(name=name, spec=spec, policy=new.policy, model_size=size, creator=creator)
+            name = str(ids.JobName(project, new_job().job_id))
+            named = spec if teacher is None else _named(spec, teacher)
+            return job_pb2.Job(name=name, spec=named, policy=policy, model_size=size, creator=creator)
 
         details = {TRACEPARENT: traceparent} if traceparent else {}
 
@@ -90,12 +95,12 @@ class Submissions:
             if known is not None:
                 return known
             self._queue_quota.check(tx.conn, project)
-            job = lifecycle.create(tx, _taught(tx, new), actor=creator, details=details)
+            job = lifecycle.create(tx, _taught(tx, new_job()), actor=creator, details=details)
             if request.request_id:
                 lifecycle.remember_request(tx, job, request.request_id, body)
             return job
 
-        return mapping.job(await self._create(work, ids.JobName(project, new.job_id)))
+        return mapping.job(await self._create(work, ids.JobName(project, request.job_id)))
 
     async def _check(
         self, request: job_pb2.CreateJobRequest, project: str
@@ -113,6 +118,8 @@ class Submissions:
         if request.job.spec.teacher.WhichOneof("source") == "job":
             try:
                 teacher = await self._db.read(teachers.named, project, request.job.spec)
+                spec = job_pb2.CompressionSpec.FromString(teacher.spec)
+                await asyncio.to_thread(checker.check_teachers_base, _TEACHER_JOB, spec)
             except teachers.NoTeacher as error:
                 checker.violations.append(Violation(_TEACHER_JOB, str(error)))
         if checker.violations:

@@ -18,6 +18,7 @@ from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import ATTEMPTS, CHECKPOINTS, EVENTS, JOBS, LABELS, REQUESTS
+from mvprune_service.db.statements import Insert
 from mvprune_service.domain.machine import TERMINAL, Command, JobState, transition
 from mvprune_service.ids import JobName, new_uid
 from mvprune_service.observability import logs
@@ -28,10 +29,9 @@ PRIORITY_POINT = 600 * SECOND  # of waiting
 WAITING_FOR_TEACHER = "WAITING_FOR_TEACHER"
 _NO_DETAILS: Mapping[str, str] = {}
 
-# Statements of every submit are made once: that costs more than running them.
-_INSERT_JOB = insert(JOBS).returning(JOBS)
-_INSERT_EVENT = insert(EVENTS)
-_INSERT_REQUEST = insert(REQUESTS)
+_INSERT_JOB = Insert(JOBS)
+_INSERT_EVENT = Insert(EVENTS)
+_INSERT_REQUEST = Insert(REQUESTS)
 
 
 class StaleLease(Exception):
@@ -117,7 +117,7 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
         "version": 1,
         "last_sequence": 1,
     }
-    job = tx.conn.execute(_INSERT_JOB, row).one()
+    job = _INSERT_JOB(tx.conn, row)
     if new.labels:
         labels = [
             {"job_uid": uid, "key": key, "value": value, "project": new.project} for key, value in new.labels.items()
@@ -125,7 +125,7 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
         tx.conn.execute(insert(LABELS), labels)
     _event(tx, uid, 1, "JOB_CREATED", actor, None, JobState.QUEUED, details)
     tx.changed.add(uid)
-    tx.after.append(partial(log.info, "created by %s", actor, extra={"about": logs.about(job, 0)}))
+    tx.after.append(partial(log.info, "created by %s", actor, extra={"about": logs.About(job, 0)}))
     return job
 
 
@@ -138,7 +138,7 @@ def remember_request(tx: Tx, job: Row[Any], request_id: str, body_sha256: str) -
         "job_uid": job.uid,
         "create_us": tx.now,
     }
-    tx.conn.execute(_INSERT_REQUEST, row)
+    _INSERT_REQUEST(tx.conn, row)
 
 
 def cancel(tx: Tx, job: Row[Any], *, reason: str, grace_us: int, actor: str, etag: str = "") -> Row[Any]:
@@ -215,7 +215,7 @@ def move(tx: Tx, job: Row[Any], command: Command, actor: str, details: Mapping[s
     sequence = job.last_sequence + 1
     touch(tx, job, state=state, last_sequence=sequence, **values)
     _event(tx, job.uid, sequence, command.value, actor, JobState(job.state), state, details)
-    about = logs.about(job, values.get("attempt", job.attempt))
+    about = logs.About(job, values.get("attempt", job.attempt))
     tx.after.append(partial(log.info, "%s -> %s by %s", job.state, state, actor, extra={"about": about}))
     return state
 
@@ -280,7 +280,7 @@ def _event(
         "to_state": target,
         "details": dict(details),
     }
-    tx.conn.execute(_INSERT_EVENT, row)
+    _INSERT_EVENT(tx.conn, row)
 
 
 def _reload(tx: Tx, uid: str) -> Row[Any]:

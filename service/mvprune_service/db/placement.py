@@ -7,8 +7,9 @@ alike, so who waits is overtaken by nobody for ever.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, or_, select, text, tuple_
+from sqlalchemy import Connection, Row, bindparam, func, or_, select, text, tuple_
 
 from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
@@ -17,8 +18,10 @@ from mvprune_service.db.database import Tx
 from mvprune_service.db.leases import Reserved
 from mvprune_service.db.models import ATTEMPTS, JOBS
 from mvprune_service.db.quotas import GpuLimits
+from mvprune_service.db.records import IS_LIVE
+from mvprune_service.db.statements import Query
 from mvprune_service.domain.failures import RULES, FailureReason
-from mvprune_service.domain.machine import LIVE_ATTEMPTS, Command, JobState
+from mvprune_service.domain.machine import Command, JobState
 from mvprune_service.executors.base import Capacity
 
 ACTOR = "scheduler"
@@ -29,12 +32,34 @@ _CPUS_ALONE = 8.0
 _PAGE = 100
 _FIRST_PAGE = 8  # most rounds find no room for the first
 _LOCK = 0x6D767071  # of the whole queue, in PostgreSQL; any number that nothing else uses
+_READY = (
+    select(JOBS.c.uid, JOBS.c.project, JOBS.c.policy, JOBS.c.rank_us, JOBS.c.state_reason)
+    .where(
+        JOBS.c.state == JobState.QUEUED,
+        JOBS.c.not_before_us <= bindparam("now_us"),
+        or_(JOBS.c.teacher_uid.is_(None), JOBS.c.teacher_sha256.is_not(None)),
+    )
+    .order_by(JOBS.c.rank_us, JOBS.c.uid)
+)
+_FIRST_READY = Query(_READY.limit(1))
+_LATE = Query(select(JOBS.c.uid).where(JOBS.c.queue_deadline_us < bindparam("now_us")).limit(1))
+_RESERVED = Query(  # what each project holds
+    select(
+        JOBS.c.project,
+        func.sum(ATTEMPTS.c.cpus).label("cpus"),
+        func.sum(ATTEMPTS.c.gpus).label("gpus"),
+        func.sum(ATTEMPTS.c.memory_bytes).label("memory_bytes"),
+    )
+    .join(JOBS, ATTEMPTS.c.job_uid == JOBS.c.uid)
+    .where(IS_LIVE)
+    .group_by(JOBS.c.project)
+)
 
 
 class Room:
     """What is left of the cluster, and of each project's share of its GPUs."""
 
-    def __init__(self, capacity: Capacity, live: Sequence[Row[str, float, float, int]], gpu_limits: GpuLimits) -> None:
+    def __init__(self, capacity: Capacity, live: Sequence[Row[Any]], gpu_limits: GpuLimits) -> None:
         self._capacity = capacity
         self._limits = gpu_limits
         self._used = Reserved(0.0, 0.0, 0)
@@ -82,12 +107,13 @@ def resolve(asked: job_pb2.Resources, capacity: Capacity) -> Reserved:
 
 def first_ready(conn: Connection, now: int) -> str | None:
     """The uid of the job that would be started first, were there room."""
-    return conn.execute(_ready(now).order_by(JOBS.c.rank_us, JOBS.c.uid).limit(1)).scalar_one_or_none()
+    first = _FIRST_READY.first(conn, {"now_us": now})
+    return None if first is None else str(first.uid)
 
 
 def is_anyone_late(conn: Connection, now: int) -> bool:
     """Whether `expire_queue` has something to do."""
-    return conn.execute(select(JOBS.c.uid).where(JOBS.c.queue_deadline_us < now).limit(1)).first() is not None
+    return _LATE.first(conn, {"now_us": now}) is not None
 
 
 def place(tx: Tx, capacity: Capacity, gpu_limits: GpuLimits, *, executor: str) -> int:
@@ -98,7 +124,7 @@ def place(tx: Tx, capacity: Capacity, gpu_limits: GpuLimits, *, executor: str) -
     """
     if tx.conn.dialect.name == "postgresql":
         tx.conn.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-    room = Room(capacity, _reserved(tx.conn), gpu_limits)
+    room = Room(capacity, _RESERVED.all(tx.conn), gpu_limits)
     started, over_quota = 0, set[str]()
     for job in _queue(tx, over_quota):
         policy = job_pb2.ExecutionPolicy.FromString(job.policy)
@@ -151,39 +177,15 @@ def _queue(tx: Tx, over_quota: set[str]) -> Iterator[Row[str, str, bytes, int, s
     after: tuple[int, str] | None = None
     while True:
         size = _FIRST_PAGE if after is None else _PAGE
-        page = _ready(tx.now).order_by(JOBS.c.rank_us, JOBS.c.uid).limit(size)
+        page = _READY.limit(size)
         if after is not None:
             page = page.where(tuple_(JOBS.c.rank_us, JOBS.c.uid) > tuple_(*after))
         if over_quota:
             page = page.where(JOBS.c.project.not_in(over_quota))
-        rows = tx.conn.execute(page.with_for_update(skip_locked=True)).all()
+        rows = tx.conn.execute(page.with_for_update(skip_locked=True), {"now_us": tx.now}).all()
         for row in rows:
             if row.project not in over_quota:
                 yield row
         if len(rows) < size:
             return
         after = (rows[-1].rank_us, rows[-1].uid)
-
-
-def _ready(now: int) -> Select[str, str, bytes, int, str]:
-    return select(JOBS.c.uid, JOBS.c.project, JOBS.c.policy, JOBS.c.rank_us, JOBS.c.state_reason).where(
-        JOBS.c.state == JobState.QUEUED,
-        JOBS.c.not_before_us <= now,
-        or_(JOBS.c.teacher_uid.is_(None), JOBS.c.teacher_sha256.is_not(None)),
-    )
-
-
-def _reserved(conn: Connection) -> Sequence[Row[str, float, float, int]]:
-    """What each project holds."""
-    found = (
-        select(
-            JOBS.c.project,
-            func.sum(ATTEMPTS.c.cpus).label("cpus"),
-            func.sum(ATTEMPTS.c.gpus).label("gpus"),
-            func.sum(ATTEMPTS.c.memory_bytes).label("memory_bytes"),
-        )
-        .join(JOBS, ATTEMPTS.c.job_uid == JOBS.c.uid)
-        .where(ATTEMPTS.c.state.in_(LIVE_ATTEMPTS))
-        .group_by(JOBS.c.project)
-    )
-    return conn.execute(found).all()

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, bindparam, func, select
 
 from mvprune_service.db.models import JOBS, PROJECTS
+from mvprune_service.db.statements import Query
 from mvprune_service.domain.machine import JobState
 
-_OWN_LIMIT = select(PROJECTS.c.max_queued_jobs).where(PROJECTS.c.project == bindparam("in_project"))
+_OWN_LIMIT = Query(select(PROJECTS.c.max_queued_jobs).where(PROJECTS.c.project == bindparam("in_project")))
+_OWN_GPU_LIMITS = Query(
+    select(PROJECTS.c.project, PROJECTS.c.max_running_gpus).where(PROJECTS.c.max_running_gpus.is_not(None))
+)
 _PROJECTS = 10_000  # whose counts are remembered at most
 
 
@@ -37,8 +41,7 @@ class GpuLimits:
 
 def gpu_limits(conn: Connection, default: float | None) -> GpuLimits:
     """The limits of all projects."""
-    own = select(PROJECTS.c.project, PROJECTS.c.max_running_gpus).where(PROJECTS.c.max_running_gpus.is_not(None))
-    return GpuLimits({row.project: row.max_running_gpus for row in conn.execute(own)}, default)
+    return GpuLimits({row.project: row.max_running_gpus for row in _OWN_GPU_LIMITS.all(conn)}, default)
 
 
 class QueueQuota:
@@ -54,8 +57,8 @@ class QueueQuota:
 
     def check(self, conn: Connection, project: str) -> None:
         """Raises QueueFull where one more job would be too many."""
-        limit = conn.execute(_OWN_LIMIT, {"in_project": project}).scalar_one_or_none()
-        limit = self._default if limit is None else limit
+        own = _OWN_LIMIT.first(conn, {"in_project": project})
+        limit = self._default if own is None or own.max_queued_jobs is None else own.max_queued_jobs
         known, free = self._free.get(project, (limit, 0))
         if free == 0 or known != limit:
             free = -(-(limit - _queued(conn, project, limit)) // 4)

@@ -14,6 +14,7 @@ from sqlalchemy import (
     bindparam,
     func,
     insert,
+    literal,
     select,
     tuple_,
     update,
@@ -21,14 +22,17 @@ from sqlalchemy import (
 
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, LOGS, METRICS, REQUESTS
+from mvprune_service.db.statements import Query
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, AttemptState
 from mvprune_service.ids import ArtifactName, AttemptName, JobName
 
 _Rows = Sequence[Row[Any]]
-# Made once: that costs more than running it.
-_JOB_NAMED = select(JOBS).where(JOBS.c.project == bindparam("in_project"), JOBS.c.job_id == bindparam("named"))
-_JOB_BY_UID = select(JOBS).where(JOBS.c.uid == bindparam("by_uid"))
-_JOB_OF_REQUEST = (
+_JOB_NAMED = Query(select(JOBS).where(JOBS.c.project == bindparam("in_project"), JOBS.c.job_id == bindparam("named")))
+_JOB_BY_UID = Query(select(JOBS).where(JOBS.c.uid == bindparam("by_uid")))
+IS_LIVE = ATTEMPTS.c.state.in_([literal(state) for state in LIVE_ATTEMPTS])
+_LIVE_ATTEMPTS = Query(select(ATTEMPTS).where(IS_LIVE))
+_LIVE_JOBS = Query(select(JOBS).join(ATTEMPTS, ATTEMPTS.c.job_uid == JOBS.c.uid).where(IS_LIVE))
+_JOB_OF_REQUEST = Query(
     select(REQUESTS.c.body_sha256, JOBS)
     .join(JOBS, REQUESTS.c.job_uid == JOBS.c.uid)
     .where(REQUESTS.c.project == bindparam("in_project"), REQUESTS.c.request_id == bindparam("made_by"))
@@ -39,17 +43,17 @@ LOG_CAP = 64 << 20  # bytes an attempt may log; what comes after is dropped
 
 def job_named(conn: Connection, name: JobName) -> Row[Any] | None:
     """One job."""
-    return conn.execute(_JOB_NAMED, {"in_project": name.project, "named": name.job}).one_or_none()
+    return _JOB_NAMED.first(conn, {"in_project": name.project, "named": name.job})
 
 
 def job_of_request(conn: Connection, project: str, request_id: str) -> Row[Any] | None:
     """The job that a request id made, and the digest of that request's body."""
-    return conn.execute(_JOB_OF_REQUEST, {"in_project": project, "made_by": request_id}).one_or_none()
+    return _JOB_OF_REQUEST.first(conn, {"in_project": project, "made_by": request_id})
 
 
 def job_by_uid(conn: Connection, uid: str) -> Row[Any] | None:
     """One job."""
-    return conn.execute(_JOB_BY_UID, {"by_uid": uid}).one_or_none()
+    return _JOB_BY_UID.first(conn, {"by_uid": uid})
 
 
 @dataclass(frozen=True)
@@ -124,10 +128,8 @@ class Live:
 
 def live_attempts(conn: Connection) -> list[Live]:
     """All attempts that hold or may come to hold resources."""
-    rows = conn.execute(select(ATTEMPTS).where(ATTEMPTS.c.state.in_(LIVE_ATTEMPTS))).all()
-    jobs = conn.execute(select(JOBS).where(JOBS.c.uid.in_([row.job_uid for row in rows]))).all()
-    by_uid = {job.uid: job for job in jobs}
-    return [Live(by_uid[row.job_uid], row) for row in rows if row.job_uid in by_uid]
+    jobs = {job.uid: job for job in _LIVE_JOBS.all(conn)}
+    return [Live(jobs[row.job_uid], row) for row in _LIVE_ATTEMPTS.all(conn) if row.job_uid in jobs]
 
 
 def events_of(conn: Connection, job_uid: str, after: int, size: int) -> _Rows:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, exists, literal_column, select, update
+from sqlalchemy import Connection, Row, Select, exists, literal, literal_column, select, update
 
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
@@ -19,10 +19,30 @@ from mvprune_service.db import lifecycle
 from mvprune_service.db.database import Tx
 from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.models import JOBS, JobColumns
+from mvprune_service.db.statements import Query
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import TERMINAL, Command, JobState
 
 _LOST = (JobState.FAILED, JobState.CANCELLED, JobState.CANCELLING)  # nothing to learn from comes of these
+_AT_ONCE = 1000  # students that are told
+
+
+def _waiting() -> Select[str]:
+    student, teacher = JOBS.alias().with_cols(JobColumns), JOBS.alias().with_cols(JobColumns)
+    ended = [literal(state) for state in TERMINAL]
+    live = exists().where(teacher.c.uid == student.c.teacher_uid, teacher.c.state.not_in(ended))
+    return (
+        select(student.c.uid)
+        .where(
+            student.c.state_reason == literal_column(f"'{lifecycle.WAITING_FOR_TEACHER}'"),  # has an index
+            student.c.state == JobState.QUEUED,
+            ~live,
+        )
+        .limit(_AT_ONCE)
+    )
+
+
+_WAITING = Query(_waiting())
 
 
 class NoTeacher(Exception):
@@ -93,23 +113,9 @@ def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
     return spec
 
 
-def waiting(conn: Connection, limit: int = 1000) -> Sequence[str]:
+def waiting(conn: Connection) -> Sequence[str]:
     """Uids of students in the queue whose teacher has ended or is gone: they are to be told."""
-    student, teacher = JOBS.alias().with_cols(JobColumns), JOBS.alias().with_cols(JobColumns)
-    live = exists().where(teacher.c.uid == student.c.teacher_uid, teacher.c.state.not_in(TERMINAL))
-    return (
-        conn.execute(
-            select(student.c.uid)
-            .where(
-                student.c.state_reason == literal_column(f"'{lifecycle.WAITING_FOR_TEACHER}'"),  # has an index
-                student.c.state == JobState.QUEUED,
-                ~live,
-            )
-            .limit(limit)
-        )
-        .scalars()
-        .all()
-    )
+    return [student.uid for student in _WAITING.all(conn)]
 
 
 def learn(tx: Tx, uid: str, *, actor: str) -> None:

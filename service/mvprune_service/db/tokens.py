@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, Row, and_, bindparam, insert, or_, select, tuple_, update
 
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import TOKENS
+from mvprune_service.db.statements import Query
 from mvprune_service.ids import TokenName
+
+_WITH_SECRET = Query(select(TOKENS).where(TOKENS.c.secret_sha256 == bindparam("sha256")))
 
 
 def create(
@@ -38,7 +41,7 @@ def create(
 
 def with_secret(conn: Connection, secret_sha256: str) -> Row[Any] | None:
     """The token whose secret hashes to this."""
-    return conn.execute(select(TOKENS).where(TOKENS.c.secret_sha256 == secret_sha256)).one_or_none()
+    return _WITH_SECRET.first(conn, {"sha256": secret_sha256})
 
 
 def page(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> Sequence[Row[Any]]:

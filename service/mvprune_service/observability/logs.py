@@ -8,7 +8,7 @@ import re
 import sys
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from google.protobuf.message import Message
 from sqlalchemy import Row
@@ -44,20 +44,28 @@ def redact(text: str) -> str:
     return _PASSWORD.sub(rf"\1{_REDACTED}@", _SECRETS.sub(_REDACTED, text))
 
 
-def about(job: Row[Any], attempt: int) -> dict[str, str]:
-    """The fields of lines about a job; `attempt` is 0 where the line is about none."""
-    fields = {"job": str(ids.JobName(job.project, job.job_id)), "uid": job.uid}
-    if attempt:
-        fields["attempt"] = str(ids.AttemptName(job.project, job.job_id, attempt))
-    return fields
+class About(NamedTuple):
+    """What a line is about; `attempt` is 0 where it is about none."""
+
+    job: Row[Any]
+    attempt: int
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """job, attempt and uid."""
+        job = self.job
+        fields = {"job": str(ids.JobName(job.project, job.job_id)), "uid": job.uid}
+        if self.attempt:
+            fields["attempt"] = str(ids.AttemptName(job.project, job.job_id, self.attempt))
+        return fields
 
 
 def _fields(subject: Any) -> dict[str, str]:
     """job, attempt and uid of what a line is about, as far as they are known."""
-    if isinstance(subject, dict):
-        return subject
+    if isinstance(subject, About):
+        return subject.fields
     if not isinstance(subject, Message):
-        return about(subject.job, subject.attempt.number)
+        return About(subject.job, subject.attempt.number).fields
     given = subject.lease.attempt if hasattr(subject, "lease") else ""
     for field in ("attempt", "name", "parent"):
         given = given or getattr(subject, field, "")

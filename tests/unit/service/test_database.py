@@ -18,6 +18,7 @@ from mvprune_service.db import sqlite
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.models import PROJECTS
 from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.statements import Query
 
 ADD = text("INSERT INTO projects (project, max_queued_jobs) VALUES (:project, 0)")
 
@@ -46,10 +47,11 @@ async def test_writes_that_come_together_lose_nothing(db: Database) -> None:
 
 async def test_a_read_is_of_one_moment(db: Database) -> None:
     await db.write(add, "a")
+    own = Query(select(PROJECTS.c.project).order_by(PROJECTS.c.project))  # on SQLite it goes past SQLAlchemy
     first, second = threading.Event(), threading.Event()
 
     def twice(conn: Connection) -> tuple[list[str], list[str]]:
-        before = projects(conn)
+        before = [row.project for row in own.all(conn)]
         first.set()
         assert second.wait(10)
         return before, projects(conn)
@@ -149,6 +151,35 @@ async def test_a_full_disk_is_an_outage_and_whoever_was_answered_is_kept(file_db
     kept = [name for name, answer in answers if answer is None]
     assert {type(answer) for _, answer in answers} == {type(None), DatabaseUnavailable}
     assert [project[:2] for project in await file_db.read(projects)] == kept
+
+
+async def test_a_group_waits_for_as_many_as_the_last_one_had(
+    file_db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_PATIENCE", 60.0)
+    held: list[tuple[threading.Event, threading.Event]] = [(threading.Event(), threading.Event()) for _ in range(2)]
+
+    def hold(tx: Tx, turn: int) -> None:
+        started, go = held[turn]
+        started.set()
+        assert go.wait(10)
+
+    first = asyncio.create_task(file_db.write(hold, 0))
+    await asyncio.to_thread(held[0][0].wait)  # what comes now shares the next commit
+    second = asyncio.gather(file_db.write(hold, 1), file_db.write(add, "a"))
+    await asyncio.sleep(0)
+    held[0][1].set()
+    await asyncio.to_thread(held[1][0].wait)
+    asyncio.get_running_loop().call_later(1.0, held[1][1].set)  # so long the next one may wait for two
+    await asyncio.gather(first, second)
+    third = asyncio.create_task(file_db.write(add, "b"))
+    for _ in range(5):
+        await file_db.read(projects)
+    assert not third.done()
+    await asyncio.gather(third, file_db.write(add, "c"))
+    alone = asyncio.create_task(file_db.write(add, "d"))
+    await asyncio.wait_for(alone, 10)  # nobody else comes: it takes what is there
+    assert await file_db.read(projects) == ["a", "b", "c", "d"]
 
 
 async def test_a_transaction_that_sqlite_gives_up_takes_the_whole_group_with_it(file_db: Database) -> None:

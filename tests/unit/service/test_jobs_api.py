@@ -12,6 +12,7 @@ from sqlalchemy import insert
 
 from mvprune.references import Roots
 from mvprune.v1 import job_pb2
+from mvprune_service import ids
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
@@ -145,6 +146,13 @@ async def test_a_request_that_is_repeated_returns_its_job_though_it_would_be_ref
     for other in ({"job_id": "b"}, {"display_name": "x"}):
         with pytest.raises(ApiError, match="'r1' was used for another job"):
             await api.create("r1", **other)
+
+
+async def test_an_id_that_the_server_chooses_is_a_free_one(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = iter(("taken", "taken", "free"))
+    monkeypatch.setattr(ids, "new_job_id", lambda task: next(chosen))
+    names = [(await api.create(job_id="")).name for _ in range(2)]
+    assert names == ["projects/p/jobs/taken", "projects/p/jobs/free"]
 
 
 async def test_requests_that_race_make_one_job(api: Api, db: Database, jobs: Jobs) -> None:

@@ -193,7 +193,7 @@ async def test_the_schema_refuses_impossible_rows(db: Database, jobs: Jobs) -> N
     uid = await jobs.create()
     fence = await start(db, jobs)
     live = await jobs.live()
-    copy = {**live.attempt._mapping, "uid": "another", "number": 2}
+    copy = {**live.attempt._asdict(), "uid": "another", "number": 2}
     with pytest.raises(IntegrityError):  # two live attempts of one job
         await db.write(lambda tx: tx.conn.execute(insert(ATTEMPTS).values(copy)))
     with pytest.raises(IntegrityError):  # a terminal job without an end

@@ -105,7 +105,6 @@ def test_no_job_is_lost_whatever_happens(new_database: Callable[..., str], reque
         max_examples=int(EXAMPLES or _DEFAULT_EXAMPLES[kind]),
         derandomize=not EXAMPLES,
         database=None,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
     @given(st.lists(jobs(), min_size=2, max_size=5), st.lists(happenings, min_size=_STEPS, max_size=_STEPS))

@@ -110,7 +110,7 @@ async def test_changes_of_a_job_are_logged_with_its_names(
     caplog.set_level(logging.INFO)
     uid = await jobs.create("a")
     await db.write(leases.schedule, uid, Reserved(1, 0, 0), executor="x", start_timeout_us=1)
-    told = [(line.getMessage(), line.about) for line in caplog.records if hasattr(line, "about")]
+    told = [(line.getMessage(), line.about.fields) for line in caplog.records if hasattr(line, "about")]
     job = {"job": "projects/p/jobs/a", "uid": uid}
     assert told == [
         ("created by test", job),

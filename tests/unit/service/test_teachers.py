@@ -38,12 +38,17 @@ class School:
 
     def __init__(self, db: Database, jobs: Jobs, executor: ScriptedExecutor, clock: TestClock, tiny: Tiny) -> None:
         self.db, self.jobs, self.tiny = db, jobs, tiny
-        roots = Roots(models=tiny.models, allowed=(tiny.train.parent,))
-        changes = Changes()
-        submissions = Submissions(db, roots, executor, max_queued_jobs=100)
-        self.servicer = JobServicer(db, changes, Feeds(db, changes), submissions)
+        self.executor = executor
+        self.allow()
         self.worker = WorkerServicer(db, KEY, lease_seconds=15, heartbeat_seconds=1)
         self.scheduler = Scheduler(db, executor, clock=clock)
+
+    def allow(self, *buckets: str) -> None:
+        """Jobs may name models in these buckets, and in no others."""
+        roots = Roots(models=self.tiny.models, allowed=(self.tiny.train.parent,), buckets=buckets)
+        changes = Changes()
+        submissions = Submissions(self.db, roots, self.executor, max_queued_jobs=100)
+        self.servicer = JobServicer(self.db, changes, Feeds(self.db, changes), submissions)
 
     async def submit(self, job_id: str = "student", *, parent: str = "projects/p", **spec: Any) -> job_pb2.Job:
         request = {name: spec.pop(name) for name in ("request_id", "validate_only") if name in spec}
@@ -307,3 +312,14 @@ async def test_jobs_that_cannot_teach(school: School) -> None:
     )
     await school.servicer.CancelJob(job_pb2.CancelJobRequest(name="projects/p/jobs/a"), None)
     assert "projects/p/jobs/a is CANCELLED" in await school.refused(teacher={"job": "a"})
+
+
+async def test_a_delta_teaches_while_its_base_may_be_read(school: School) -> None:
+    school.allow("s3://models")
+    await school.submit("delta", model="s3://models/bert", delta=True, teacher=None)
+    await school.submit("whole", model="s3://models/bert", teacher=None)
+    assert (await school.submit("a", teacher={"job": "delta"})).spec.model == "tiny-bert"
+    school.allow()
+    await school.submit("b", teacher={"job": "whole"})
+    said = await school.refused(job_id="c", teacher={"job": "delta"})
+    assert said.startswith("its artifact is a delta, which needs the model that it was made from: 's3://models/bert'")

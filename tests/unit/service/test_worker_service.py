@@ -10,7 +10,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
-from mvprune_service.api.interceptor import Interceptor
+from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, records
@@ -66,9 +66,10 @@ class Workers:
 
 @pytest.fixture
 async def workers(db: Database, jobs: Jobs, clock: TestClock) -> AsyncIterator[Workers]:
-    server = grpc.aio.server(interceptors=(Interceptor(),))
+    handlers = Handlers()
     servicer = WorkerServicer(db, KEY, lease_seconds=15, heartbeat_seconds=1, clock=clock)
-    worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
+    worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, handlers)
+    server = grpc.aio.server(handlers=(handlers,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

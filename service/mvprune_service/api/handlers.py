@@ -1,15 +1,15 @@
-"""The one interceptor: each costs a tenth of a small call, so one does it all.
+"""What every RPC of a port goes through. It finds out who calls and whether they may, checks what they sent, and turns
+what servicers raise into statuses.
 
-It finds out who calls and whether they may, checks what they sent, and turns what servicers raise into statuses.
+Not a grpc.aio.ServerInterceptor: one of those costs each small call a tenth of its time.
 """
 
 from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from types import TracebackType
 from typing import Any
 
 import grpc
@@ -35,8 +35,9 @@ def _ignore(method: str, code: grpc.StatusCode, seconds: float | None) -> None:
     pass
 
 
-class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Admits calls, and answers for those that fail.
+class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """The RPCs of a port: servicers are added to it as they would be to a server. It admits calls, and answers for
+    those that fail.
 
     Args:
         authenticator: knows the API tokens; None: callers need none and may do everything.
@@ -55,20 +56,27 @@ class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._authenticator = authenticator
         self._limiter = limiter
         self._streams = streams or Streams()
-        self.observe = observe
-        self._handlers: dict[str, Any] = {}  # by method
+        self._observe = observe
+        self._added: list[grpc.GenericRpcHandler] = []
+        self._by_method: dict[str, Any] = {}
 
-    async def intercept_service(
-        self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
-    ) -> Any:
+    def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """Adds a service: generated code calls this."""
+        self._added += handlers
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Generated code adds each service in this way too."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """What gRPC asks for at each call: the method's handler, None if there is none."""
         method = handler_call_details.method
-        handler = self._handlers.get(method)
-        if handler is None:
-            inner = await continuation(handler_call_details)
-            if inner is None:
+        if method not in self._by_method:
+            found = (inner.service(handler_call_details) for inner in self._added)
+            handler = next(filter(None, found), None)
+            if handler is None:
                 return None
-            handler = self._handlers[method] = self._wrap(method, inner)
-        return handler
+            self._by_method[method] = self._wrap(method, handler)
+        return self._by_method[method]
 
     def _wrap(self, method: str, handler: Any) -> Any:
         kind = next(kind for kind in _KINDS if getattr(handler, kind) is not None)
@@ -76,23 +84,38 @@ class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         asks = method in RULES and RULES[method].caller in _WITH_TOKEN
 
         async def answer(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            async with _Call(self, method, request, context, timed=kind == "unary_unary"):
-                return await inner(request, context)
+            started = time.perf_counter() if kind == "unary_unary" else None
+            try:
+                await self._admit(method, request, context)
+                response = await inner(request, context)
+            except BaseException as error:
+                await self._fail(method, context, error, started)
+                raise
+            self._ended(method, grpc.StatusCode.OK, started)
+            return response
 
         async def stream(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
             responses = self._streams.relay(method, inner(request, context))
-            async with _Call(self, method, request, context, timed=False), aclosing(responses):
-                async for response in responses:
-                    if asks and self._authenticator:
-                        await self._authenticator.principal(context)  # a revoked token sees no more
-                    yield response
+            try:
+                await self._admit(method, request, context)
+                async with aclosing(responses):
+                    async for response in responses:
+                        if asks and self._authenticator:
+                            await self._authenticator.principal(context)  # a revoked token sees no more
+                        yield response
+            except BaseException as error:
+                await self._fail(method, context, error, None)
+                raise
+            self._ended(method, grpc.StatusCode.OK, None)
 
         wrapped = stream if inspect.isasyncgenfunction(inner) else answer
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(wrapped, _careful(handler.request_deserializer), handler.response_serializer)
 
-    async def admit(self, method: str, request: Any, context: grpc.aio.ServicerContext) -> None:
+    async def _admit(self, method: str, request: Any, context: grpc.aio.ServicerContext) -> None:
         """Raises ApiError unless the caller may make this call."""
+        readable = isinstance(request, Message)
+        SUBJECT.set(request if readable else None)
         rule = RULES.get(method)
         if rule is None:
             raise ApiError(grpc.StatusCode.PERMISSION_DENIED, "NO_RULE", f"nobody may call {method}")
@@ -104,53 +127,26 @@ class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 raise _unreadable()
             authorise(rule, principal, request)
             set_principal(principal)
-        if isinstance(request, Message):
+        if readable:
             check_request(request)
         elif request is _UNREADABLE:
             raise _unreadable()
 
-
-class _Call:
-    """`async with`: a call that is admitted, answered for if it fails, and observed. (A generator-based context costs
-    small calls a twentieth of their time.)"""
-
-    def __init__(
-        self, interceptor: Interceptor, method: str, request: Any, context: grpc.aio.ServicerContext, *, timed: bool
+    async def _fail(
+        self, method: str, context: grpc.aio.ServicerContext, error: BaseException, started: float | None
     ) -> None:
-        self._interceptor = interceptor
-        self._method = method
-        self._request = request
-        self._context = context
-        self._timed = timed
-
-    async def __aenter__(self) -> None:
-        self._started = time.perf_counter()
-        SUBJECT.set(self._request if isinstance(self._request, Message) else None)
-        try:
-            await self._interceptor.admit(self._method, self._request, self._context)
-        except Exception as error:
-            await self._end(error)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._end(error)
-
-    async def _end(self, error: BaseException | None) -> None:
-        seconds = time.perf_counter() - self._started if self._timed else None
-        failure = None
-        if error is None:
-            code = grpc.StatusCode.OK
-        elif isinstance(error, grpc.aio.AbortError):  # a servicer of the library's ended it itself
-            code = self._context.code()
+        """Tells of a call that raised, and ends it with a status."""
+        if isinstance(error, grpc.aio.AbortError):  # a servicer of the library's ended it itself
+            self._ended(method, context.code(), started)
         elif isinstance(error, Exception):
             failure = as_api_error(error)
-            code = failure.code
+            self._ended(method, failure.code, started)
+            await abort(context, failure)
         else:
-            code = grpc.StatusCode.CANCELLED
-        self._interceptor.observe(self._method, code, seconds)
-        if failure is not None:
-            await abort(self._context, failure)
+            self._ended(method, grpc.StatusCode.CANCELLED, started)
+
+    def _ended(self, method: str, code: grpc.StatusCode, started: float | None) -> None:
+        self._observe(method, code, None if started is None else time.perf_counter() - started)
 
 
 def _careful(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
