@@ -18,7 +18,11 @@ def listen(host: str, port: int) -> socket.socket:
         OSError: the address is taken, or not one of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=512)
+    listening = socket.create_server((host, port), family=family, backlog=512)
+    # Accepted connections inherit it; asyncio would set it only on sockets of its own. An answer is sent in two parts, of
+    # which the second would wait 40 ms for the client to acknowledge the first.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def http_server(application: ASGIApp) -> uvicorn.Server:
