@@ -30,7 +30,7 @@ from mvprune._submit_options import (
 )
 from mvprune.v1 import job_pb2
 
-DEFAULT_METHOD = "movement"
+DEFAULT_METHOD = "soft_movement"
 DEFAULT_OWN_DATA_TASK = "text-classification"
 _JOB_PREFIX, _TRAIN = "job:", "train"  # what a teacher may be besides a model
 

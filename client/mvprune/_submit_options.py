@@ -17,7 +17,7 @@ class SpecOptions(TypedDict, total=False):
 
     Attributes:
         task: sst2, mrpc, squad, …; text-classification if data of your own is given and no task.
-        method: how weights are chosen: movement (default), soft_movement, l0, magnitude, one_shot_magnitude or random.
+        method: how weights are chosen: soft_movement (default), movement, l0, magnitude, one_shot_magnitude or random.
         model_revision: on the hub; default: its default branch.
         include, exclude: patterns over names of modules, such as "*.attention.*": what is pruned, and what is not.
         allow_density_miss: a result that misses its density by more than 10 % is a result all the same.

@@ -87,7 +87,7 @@ _TYPES: dict[Kind, dict[str, Any]] = {
 }
 
 
-_METHOD = "how weights are chosen; default: movement"
+_METHOD = "how weights are chosen; default: soft_movement"
 _TEACHER = (
     "distil from this: a fine-tuned model, as for model; job:ID, the model of a job; "
     "or train: a dense model is trained first, once for all jobs that can share it"

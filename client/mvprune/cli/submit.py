@@ -31,8 +31,8 @@ _EXAMPLE = """mvpctl submit --model bert-base-uncased --task sst2 --density 0.03
 
 _PRIORITY = "-100 to 100, default 0: jobs start in the order of their waiting time; each point counts as ten minutes"
 _USAGE = "mvpctl submit [-f FILE] --model MODEL (--density D | --sparsity D) [--task TASK] [OPTION ...]"
-_METHODS = """  movement            the largest of scores that are learned (default)
-  soft_movement       the same, matrices end with densities of their own
+_METHODS = """  soft_movement       scores that are learned, above one threshold: matrices end with densities of their own (default)
+  movement            the largest of such scores in each matrix
   l0                  learned gates, hard concrete
   magnitude           the largest weights, step by step
   one_shot_magnitude  the largest weights, at once
@@ -132,7 +132,7 @@ def _parser() -> Parser:
     data.add_argument("--label-column", default="", metavar="NAME", help="column of the label")
 
     method = parser.add_argument_group("method", _METHODS)
-    method.add_argument("--method", default="movement", metavar="METHOD", help="one of these")
+    method.add_argument("--method", default="soft_movement", metavar="METHOD", help="one of these")
     method.add_argument("--warmup", type=number, metavar="F", help="fraction of the steps before pruning begins")
     method.add_argument("--cooldown", type=number, metavar="F", help="fraction of the steps at the final density")
     method.add_argument("--shape", metavar="S", help="of the way between: cubic (default), linear, one_shot")

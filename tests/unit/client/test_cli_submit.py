@@ -22,7 +22,7 @@ def test_submit_answers_in_words_and_counts(fake: Fake, mvpctl: Mvpctl, option: 
     assert outcome == Outcome(0, "job j1 submitted: keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)\n", "")
     request = fake.asked("CreateJob")
     assert request.job.spec.target_density == 0.03
-    assert request.job.spec.WhichOneof("method") == "movement"
+    assert request.job.spec.WhichOneof("method") == "soft_movement"
 
 
 def test_submit_where_the_model_cannot_be_counted(fake: Fake, mvpctl: Mvpctl) -> None:
@@ -119,7 +119,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
 def test_options_that_are_not_given_stay_unset(fake: Fake, mvpctl: Mvpctl) -> None:
     fake.answers["CreateJob"] = always(job("QUEUED"))
     mvpctl(*SUBMIT, "--density", "0.1")
-    expected = job_pb2.CompressionSpec(model="bert-base-uncased", task="sst2", movement={}, target_density=0.1)
+    expected = job_pb2.CompressionSpec(model="bert-base-uncased", task="sst2", soft_movement={}, target_density=0.1)
     assert fake.asked("CreateJob").job.spec == expected
     assert fake.asked("CreateJob").job.policy == job_pb2.ExecutionPolicy()
 
