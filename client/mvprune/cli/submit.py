@@ -31,8 +31,8 @@ _EXAMPLE = """mvpctl submit --model bert-base-uncased --task sst2 --density 0.03
 
 _PRIORITY = "-100 to 100, default 0: jobs start in the order of their waiting time; each point counts as ten minutes"
 _USAGE = "mvpctl submit [-f FILE] --model MODEL (--density D | --sparsity D) [--task TASK] [OPTION ...]"
-_METHODS = """  soft_movement       scores that are learned, above one threshold: matrices end with densities of their own (default)
-  movement            the largest of such scores in each matrix
+_METHODS = """  soft_movement       learned scores above one threshold, each matrix with its own density (default)
+  movement            the largest of learned scores in each matrix
   l0                  learned gates, hard concrete
   magnitude           the largest weights, step by step
   one_shot_magnitude  the largest weights, at once

@@ -19,8 +19,8 @@ def listen(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host, port), family=family, backlog=512)
-    # Accepted connections inherit it; asyncio would set it only on sockets of its own. An answer is sent in two parts, of
-    # which the second would wait 40 ms for the client to acknowledge the first.
+    # Accepted connections inherit it; asyncio would set it only on sockets of its own. An answer is sent in two parts,
+    # and the second would wait 40 ms for the client to acknowledge the first.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 

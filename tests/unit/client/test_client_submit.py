@@ -242,7 +242,11 @@ def test_paths_are_made_absolute_and_hub_ids_are_not(
             "job.spec.magnitude.score_learning_rate",
             "got '0.1'; allowed: warmup, cooldown, shape, selection (the options of magnitude)",
         ),
-        ({"shape": "square"}, "job.spec.soft_movement.schedule.shape", "got 'square'; allowed: cubic, linear, one_shot"),
+        (
+            {"shape": "square"},
+            "job.spec.soft_movement.schedule.shape",
+            "got 'square'; allowed: cubic, linear, one_shot",
+        ),
         (
             {"shape": "shape_unspecified"},
             "job.spec.soft_movement.schedule.shape",
