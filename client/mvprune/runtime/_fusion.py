@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mvprune.runtime._layer import ACTIVATIONS, layer_forward
+from mvprune.runtime._layer import ACTIVATIONS, class_name, layer_forward
 from mvprune.runtime._linear import KernelLinear, address
 from mvprune.runtime.kernel import Activation
 
@@ -73,11 +73,11 @@ def fuse(model: nn.Module) -> None:
     """Joins, in place, what the kernel can compute at once; blocks of unknown architectures are left as they are."""
     forwards = [(module, layer_forward(module)) for module in model.modules()]
     for module in list(model.modules()):
-        name = type(module).__name__
+        name = class_name(module)
         if name in _FEED_FORWARD:
             _fuse_feed_forward(module, _FEED_FORWARD[name])
     for path, module in list(model.named_modules()):
-        if type(module).__name__ in _RESIDUAL:
+        if class_name(module) in _RESIDUAL:
             dense, norm = module.get_submodule("dense"), module.get_submodule("LayerNorm")
             if isinstance(dense, KernelLinear | FeedForward):
                 model.set_submodule(path, ResidualNorm(dense, norm))

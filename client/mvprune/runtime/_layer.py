@@ -130,9 +130,15 @@ class LayerForward:
         )
 
 
+def class_name(module: nn.Module) -> str:
+    """Of a class that transformers defines; "" for others, which may have the same names and other parts."""
+    kind = type(module)
+    return kind.__name__ if kind.__module__.startswith("transformers.") else ""
+
+
 def layer_forward(block: nn.Module) -> LayerForward | None:
     """What computes the block at once, or None where it has to go part by part."""
-    names = _BLOCKS.get(type(block).__name__)
+    names = _BLOCKS.get(class_name(block))
     if names is None or kernel.isa() not in _ISAS:
         return None
     parts = {part: block.get_submodule(path) for part, path in names._asdict().items()}

@@ -126,6 +126,18 @@ def test_any_mask_is_obeyed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == (2 if kind in ("hidden", "one for all") else 0)
 
 
+@pytest.mark.parametrize("name", ["FFN", "BertLayer", "BertOutput", "TransformerBlock"])
+def test_a_class_of_the_same_name_is_another_one(name: str) -> None:
+    kind = type(name, (torch.nn.Sequential,), {})
+    dense = kind(torch.nn.Linear(32, 32), torch.nn.ReLU())
+    prune(torch.nn.ModuleList([dense]))
+    x = torch.randn(3, 32)
+    with torch.inference_mode():
+        wanted = dense(x)
+        assert off(optimize(copy.deepcopy(dense), backend="csr")(x), wanted) < TOLERANCE
+        assert off(optimize(dense)(x), wanted) < TOLERANCE
+
+
 @needs_kernel
 def test_hidden_states_are_recorded() -> None:
     dense = pruned("Bert")
