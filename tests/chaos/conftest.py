@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # read when gRPC is loaded
-
 from .counts import COUNTS, summary
 
 ROUNDS = float(os.environ.get("MVPRUNE_CHAOS_ROUNDS", "1"))

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -129,5 +129,7 @@ def test_values_that_are_not_numbers_do_not_break_selection() -> None:
 
 
 @given(size=st.integers(1, 10**8), thousandths=st.integers(1, 1000))
+@example(size=34_575_723, thousandths=213)  # a thousandth below a whole number
+@example(size=30, thousandths=100)
 def test_kept_count_is_the_exact_floor(size: int, thousandths: int) -> None:
     assert kept_count(size, thousandths / 1000) == int(Fraction(thousandths, 1000) * size)
