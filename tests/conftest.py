@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from mvprune.cli._ci import RUN_VARIABLES
 
-# Read when gRPC is loaded. Its handlers crash now and then where a database is started under another user, by a real fork.
+# Read when gRPC is loaded. Its handlers crash now and then where a database is started as another user, by a real fork.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["MVPRUNE_CONFIG"] = os.devnull  # the settings of whoever runs the tests are not for them
