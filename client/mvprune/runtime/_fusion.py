@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 
-from mvprune.runtime._layer import ACTIVATIONS, class_name, layer_forward
+from mvprune.runtime._layer import ACTIVATIONS, BERT, BLOCKS, BlockNames, class_name, layer_forward
 from mvprune.runtime._linear import KernelLinear, address
 from mvprune.runtime.kernel import Activation
 
-
-class _FeedForwardNames(NamedTuple):
-    """Where a block keeps the two layers of its feed-forward part and what lies between them."""
-
-    up: str
-    activation: str
-    down: str
-
-
-_BERT = _FeedForwardNames("intermediate.dense", "intermediate.intermediate_act_fn", "output.dense")
 _COPIES_OF_BERT = ("Bert", "Camembert", "Deberta", "DebertaV2", "Electra", "MPNet", "Roberta", "XLMRoberta")
-_FEED_FORWARD = {
-    **{f"{name}Layer": _BERT for name in _COPIES_OF_BERT},
-    "AlbertLayer": _FeedForwardNames("ffn", "activation", "ffn_output"),
-    "FFN": _FeedForwardNames("lin1", "activation", "lin2"),  # DistilBERT
-}
+_FEED_FORWARD = BLOCKS | {f"{name}Layer": BERT for name in _COPIES_OF_BERT}
 _RESIDUAL = {f"{name}{part}" for name in _COPIES_OF_BERT for part in ("SelfOutput", "Output")}
 
 
@@ -86,9 +70,9 @@ def fuse(model: nn.Module) -> None:
             module.forward = forward
 
 
-def _fuse_feed_forward(block: nn.Module, names: _FeedForwardNames) -> None:
+def _fuse_feed_forward(block: nn.Module, names: BlockNames) -> None:
     """The first two parts hand their input on, the last one computes all."""
-    up, between, down = (block.get_submodule(name) for name in names)
+    up, between, down = (block.get_submodule(name) for name in (names.up, names.activation, names.down))
     activation = ACTIVATIONS.get(type(between))
     if isinstance(up, KernelLinear) and isinstance(down, KernelLinear) and activation is not None:
         block.set_submodule(names.up, nn.Identity())

@@ -20,7 +20,7 @@ ACTIVATIONS: dict[type[nn.Module], Activation] = {
 }
 
 
-class _Names(NamedTuple):
+class BlockNames(NamedTuple):
     """Where a block that normalizes after each sum keeps its parts."""
 
     attention: str
@@ -35,7 +35,7 @@ class _Names(NamedTuple):
     output_norm: str
 
 
-_BERT = _Names(
+BERT = BlockNames(
     attention="attention.self",
     query="attention.self.query",
     key="attention.self.key",
@@ -47,9 +47,9 @@ _BERT = _Names(
     down="output.dense",
     output_norm="output.LayerNorm",
 )
-_BLOCKS = {
-    **{f"{name}Layer": _BERT for name in ("Bert", "Camembert", "Electra", "Roberta", "XLMRoberta")},
-    "AlbertLayer": _Names(
+BLOCKS = {
+    **{f"{name}Layer": BERT for name in ("Bert", "Camembert", "Electra", "Roberta", "XLMRoberta")},
+    "AlbertLayer": BlockNames(
         attention="attention",
         query="attention.query",
         key="attention.key",
@@ -61,7 +61,7 @@ _BLOCKS = {
         down="ffn_output",
         output_norm="full_layer_layer_norm",
     ),
-    "TransformerBlock": _Names(  # DistilBERT
+    "TransformerBlock": BlockNames(  # DistilBERT
         attention="attention",
         query="attention.q_lin",
         key="attention.k_lin",
@@ -138,7 +138,7 @@ def class_name(module: nn.Module) -> str:
 
 def layer_forward(block: nn.Module) -> LayerForward | None:
     """What computes the block at once, or None where it has to go part by part."""
-    names = _BLOCKS.get(class_name(block))
+    names = BLOCKS.get(class_name(block))
     if names is None or kernel.isa() not in _ISAS:
         return None
     parts = {part: block.get_submodule(path) for part, path in names._asdict().items()}

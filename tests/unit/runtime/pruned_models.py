@@ -33,6 +33,8 @@ _ARCHITECTURES: dict[str, dict[str, Any]] = {
     "Deberta": SIZES | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
     "DebertaV2": SIZES | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "hidden_act": "gelu_new"},
     "DistilBert": {"vocab_size": WORDS, "n_layers": 2, "n_heads": 4, "dim": 48, "hidden_dim": 100},
+    "ModernBert": SIZES
+    | dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 0),
     "GPT2": {"vocab_size": WORDS, "n_layer": 2, "n_head": 4, "n_embd": 48, "pad_token_id": 0},
 }
 ARCHITECTURES = tuple(_ARCHITECTURES)

@@ -47,6 +47,31 @@ def test_outputs_agree(architecture: str, backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("architecture", ["Bart", "T5"])
+def test_encoders_with_decoders_agree(architecture: str, backend: Any) -> None:
+    sizes: dict[str, dict[str, Any]] = {
+        "Bart": {
+            "d_model": 48,
+            "max_position_embeddings": 60,
+            **{f"{part}_layers": 2 for part in ("encoder", "decoder")},
+            **{f"{part}_attention_heads": 4 for part in ("encoder", "decoder")},
+            **{f"{part}_ffn_dim": 100 for part in ("encoder", "decoder")},
+        },
+        "T5": {"d_model": 48, "d_kv": 12, "d_ff": 100, "num_layers": 2, "num_heads": 4},
+    }
+    config = getattr(transformers, f"{architecture}Config")(vocab_size=SIZES["vocab_size"], **sizes[architecture])
+    torch.manual_seed(0)
+    dense = getattr(transformers, f"{architecture}Model")(config).eval()
+    prune(dense)
+    sparse = optimize(copy.deepcopy(dense), backend=backend)
+    assert backends(sparse)[backend] >= 6
+    given = inputs() | {"decoder_input_ids": inputs(tokens=9)["input_ids"]}
+    with torch.inference_mode():
+        found, wanted = (model(**given).last_hidden_state for model in (sparse, dense))
+    assert off(found, wanted) < TOLERANCE
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_with_random_masks(backend: Any) -> None:
     dense = pruned("Bert", uneven=False)
     assert off(logits(optimize(copy.deepcopy(dense), backend=backend)), logits(dense)) < TOLERANCE
