@@ -109,7 +109,7 @@ class Database:
 
     async def write(self, work: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs `work(tx, …)` in a write transaction of its own; returns after the commit. `work` must do no other
-        I/O, and on PostgreSQL may run more than once. An exception rolls its changes back, and is raised here.
+        I/O, and may run more than once. An exception rolls its changes back, and is raised here.
         Raises DatabaseUnavailable, after which the write may have happened."""
 
         name = _name(work)

@@ -62,9 +62,13 @@ class Sqlite:
         self.engine.dispose()
 
 
+class _Spoilt(Exception):
+    """What a transaction has done so far cannot be kept."""
+
+
 class _GroupWriter:
-    """One thread that owns the writing connection. Writes that wait together are committed together, each in its
-    own savepoint, so that one failing leaves the others alone."""
+    """One thread that owns the writing connection. Writes that wait together are committed together. Where one of them
+    fails after it has changed something, all are done again, each in a transaction of its own."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -115,44 +119,42 @@ class _GroupWriter:
         self._wanted = wanted
         self._enough.wait_for(lambda: self._closing or len(self._waiting) >= wanted, seconds)
 
-    def _commit(self, batch: list[_Item]) -> None:
+    def _commit(self, group: list[_Item]) -> None:
+        try:
+            self._transact(group)
+        except _Spoilt:
+            for item in group:
+                self._transact([item])
+
+    def _transact(self, group: list[_Item]) -> None:
+        """Does these writes in one transaction, and tells who waits for them. Raises _Spoilt where nothing of it was
+        kept, because one of several failed after it had changed something."""
         results: dict[Future[Any], Any] = {}
         failures: dict[Future[Any], Exception] = {}
         try:
             with self._engine.begin() as conn:
-                for work, future in batch:
+                driver: Any = conn.connection.dbapi_connection
+                for work, future in group:
+                    changes = driver.total_changes
                     try:
-                        results[future] = _in_savepoint(conn, work)
+                        results[future] = work(conn)
                     except Exception as error:
                         failures[future] = error
-                        if not _is_open(conn):  # SQLite gave up the whole group: a full disk, a failing one
+                        if not driver.in_transaction:  # SQLite gave all of it up: a full disk, a failing one
                             raise
+                        if driver.total_changes != changes:
+                            raise _Spoilt from error
+        except _Spoilt:
+            if len(group) > 1:
+                raise
         except Exception as error:  # nobody's write happened
             results.clear()
-            for _, future in batch:
+            for _, future in group:
                 failures.setdefault(future, error)
         for future, result in results.items():
             future.set_result(result)
         for future, failure in failures.items():
             future.set_exception(failure)
-
-
-def _in_savepoint(conn: Connection, work: Callable[[Connection], T]) -> T:
-    on_driver(conn, "SAVEPOINT work")  # SQLAlchemy's begin_nested takes as long as the work itself
-    try:
-        result = work(conn)
-    except Exception:
-        if _is_open(conn):
-            on_driver(conn, "ROLLBACK TO work")
-            on_driver(conn, "RELEASE work")
-        raise
-    on_driver(conn, "RELEASE work")
-    return result
-
-
-def _is_open(conn: Connection) -> bool:
-    connection: Any = conn.connection.dbapi_connection
-    return bool(connection.in_transaction)
 
 
 def _engine(url: URL, size: int, begin: str, busy_milliseconds: int = 30_000) -> Engine:

@@ -182,6 +182,44 @@ async def test_a_group_waits_for_as_many_as_the_last_one_had(
     assert await file_db.read(projects) == ["a", "b", "c", "d"]
 
 
+async def test_a_write_that_fails_leaves_those_it_shared_a_transaction_with_alone(file_db: Database) -> None:
+    started, go = threading.Event(), threading.Event()
+    tried: list[str] = []
+
+    def hold(tx: Tx) -> None:
+        started.set()
+        assert go.wait(10)
+
+    def note(tx: Tx, project: str) -> None:
+        tried.append(project)
+        add(tx, project)
+
+    def refuse(tx: Tx) -> None:
+        raise ZeroDivisionError
+
+    def fail(tx: Tx) -> None:
+        add(tx, "failed")
+        raise ZeroDivisionError
+
+    async def write_together(*works: Any) -> list[Any]:
+        started.clear()
+        go.clear()
+        holding = asyncio.create_task(file_db.write(hold))
+        await asyncio.to_thread(started.wait)  # what comes now shares the next commit
+        group = asyncio.gather(*(file_db.write(*work) for work in works), return_exceptions=True)
+        await asyncio.sleep(0)
+        go.set()
+        await holding
+        return [type(answer) for answer in await group]
+
+    refused = await write_together((note, "a"), (refuse,), (add, "a"), (note, "b"))
+    assert refused == [type(None), ZeroDivisionError, IntegrityError, type(None)]
+    assert tried == ["a", "b"]  # once each: what failed had changed nothing
+    failed = await write_together((note, "c"), (fail,), (note, "d"))
+    assert failed == [type(None), ZeroDivisionError, type(None)]
+    assert await file_db.read(projects) == ["a", "b", "c", "d"]
+
+
 async def test_a_transaction_that_sqlite_gives_up_takes_the_whole_group_with_it(file_db: Database) -> None:
     """As on a failing disk: the rollback is SQLite's own, in the middle of the group."""
     started, go = threading.Event(), threading.Event()
