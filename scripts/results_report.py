@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 
-from results_log import Key, Row, Run
+from results_log import METRICS, Key, Row, Run
 from results_plan import DENSE, LABELS, SELF, TEACHERS
 from results_plots import Line, plot
 
@@ -60,20 +60,25 @@ class Group:
         return tuple((run, row) for run, row in self.runs if not row["error"])
 
     @property
-    def cells(self) -> Mapping[tuple[str, str, float], Cell]:
+    def metrics(self) -> list[str]:
+        """What was measured: the task's primary metric first."""
+        rows = [row for _, row in self.finished]
+        primary = rows[0]["primary_metric"]
+        return [primary, *(name for name in METRICS if name != primary and all(row[f"eval_{name}"] for row in rows))]
+
+    def cells(self, metric: str) -> Mapping[tuple[str, str, float], Cell]:
         """By label, teacher and density."""
-        pairs: dict[tuple[str, str, float], list[Row]] = {}
+        pairs: dict[tuple[str, str, float], list[tuple[float, float]]] = {}
         for run, row in self.finished:
-            pairs.setdefault((run.label, run.teacher, run.density), []).append(row)
+            pairs.setdefault((run.label, run.teacher, run.density), []).append(_measured(row, metric))
         return {
-            place: Cell(tuple(float(row["metric"]) for row in rows), tuple(float(row["delta"]) for row in rows))
-            for place, rows in pairs.items()
+            place: Cell(tuple(here for here, _ in found), tuple(here - dense for here, dense in found))
+            for place, found in pairs.items()
         }
 
-    @property
-    def dense(self) -> Cell:
+    def dense(self, metric: str) -> Cell:
         """The dense model: one value a seed, however many runs have measured it."""
-        return Cell(tuple({run.seed: float(row["dense"]) for run, row in self.finished}.values()))
+        return Cell(tuple({run.seed: _measured(row, metric)[1] for run, row in self.finished}.values()))
 
 
 def write_report(page: Path, folder: Path, plan: Sequence[Run], rows: Mapping[Key, Row]) -> None:
@@ -110,38 +115,57 @@ def section(group: Group, picture: str) -> str:
     run = group.runs[0][0]
     lines = [f"### {run.model} on {run.data}", ""]
     if group.finished:
-        lines += [_caption(group), "", *_table(group), "", f"![{run.model} on {run.data}]({picture})", ""]
+        primary, *others = group.metrics
+        lines += [_caption(group, primary), "", *_table(group, primary), *_counts(group), ""]
+        for metric in others:
+            lines += [f"The same in {metric}:", "", *_table(group, metric), ""]
+        lines += [f"![{run.model} on {run.data}]({picture})", ""]
     failures = [f"- failed: {run.name}: {row['error']}" for run, row in group.runs if row["error"]]
     return "\n".join([*lines, *failures, *([""] if failures else [])])
 
 
-def _caption(group: Group) -> str:
-    run, row = group.finished[0]
+def _measured(row: Row, metric: str) -> tuple[float, float]:
+    """The pruned model's metric, and the dense one's beside it."""
+    if metric == row["primary_metric"]:
+        return float(row["metric"]), float(row["dense"])
+    return float(row[f"eval_{metric}"]), float(row[f"dense_{metric}"])
+
+
+def _caption(group: Group, metric: str) -> str:
+    run, _ = group.finished[0]
     rates = sorted({float(row["used_learning_rate"]) for _, row in group.finished})
     return (
-        f"{row['primary_metric']} in %: mean ± standard deviation (number of seeds), difference from the dense model "
+        f"{metric} in %: mean ± standard deviation (number of seeds), difference from the dense model "
         f"of the same run. {run.steps:,} steps of {run.batch_size}, learning rate "
         f"{', '.join(f'{rate:g}' for rate in rates)}."
     )
 
 
-def _table(group: Group) -> list[str]:
-    densities = sorted({1.0, *(run.density for run, _ in group.finished)}, reverse=True)
-    cells = {**group.cells, (DENSE, "", 1.0): group.dense}
+def _densities(group: Group) -> list[float]:
+    return sorted({1.0, *(run.density for run, _ in group.finished)}, reverse=True)
+
+
+def _table(group: Group, metric: str) -> list[str]:
+    densities = _densities(group)
+    cells = {**group.cells(metric), (DENSE, "", 1.0): group.dense(metric)}
     body = []
     for teacher, label in product(TEACHERS, LABELS):
         found = [cells.get((label, teacher, density)) for density in densities]
         if any(found):
             body.append(_line(label, teacher, ["" if cell is None else str(cell) for cell in found]))
-    counts = [
-        _line(title, "", [_count(group, density, left, of) for density in densities])
+    head = ["method", "distilled from", *(f"{density:.0%}".replace("%", " %") for density in densities)]
+    return [f"| {' | '.join(head)} |", "|---" * 2 + "|--:" * len(densities) + "|", *body]
+
+
+def _counts(group: Group) -> list[str]:
+    """Lines at the end of the first table."""
+    return [
+        _line(title, "", [_count(group, density, left, of) for density in _densities(group)])
         for title, left, of in (
             ("weights left", "kept_weights", "prunable_weights"),
             ("non-zero in the encoder", "encoder_nonzero", "encoder_parameters"),
         )
     ]
-    head = ["method", "distilled from", *(f"{density:.0%}".replace("%", " %") for density in densities)]
-    return [f"| {' | '.join(head)} |", "|---" * 2 + "|--:" * len(densities) + "|", *body, *counts]
 
 
 def _line(label: str, teacher: str, cells: Iterable[str]) -> str:
@@ -166,8 +190,9 @@ def _groups(ended: Iterable[tuple[Run, Row]]) -> list[Group]:
 
 
 def _draw(group: Group, path: Path) -> None:
+    metric, *_ = group.metrics
     lines: dict[str, dict[str, Line]] = {teacher: {} for teacher in TEACHERS}
-    for (label, teacher, density), cell in group.cells.items():
+    for (label, teacher, density), cell in group.cells(metric).items():
         if label != DENSE:
             lines[teacher].setdefault(label, []).append((density, cell.mean, cell.std))
     panels = {
@@ -175,9 +200,9 @@ def _draw(group: Group, path: Path) -> None:
         for teacher, drawn in lines.items()
         if drawn
     }
-    run, row = group.finished[0]
+    run, _ = group.finished[0]
     path.parent.mkdir(parents=True, exist_ok=True)
-    plot(path, f"{run.model} on {run.data}", row["primary_metric"], panels, group.dense.mean)
+    plot(path, f"{run.model} on {run.data}", metric, panels, group.dense(metric).mean)
 
 
 def _write(page: Path, text: str) -> None:
