@@ -47,14 +47,17 @@ def config_for(engine: Engine) -> Config:
 
 
 def state(engine: Engine) -> State:
-    """Where the database is. Raises SchemaMismatch for a revision that this version does not know, and for a database
-    that has such tables but no revision."""
+    """Where the database is. Raises SchemaMismatch for a revision that this version does not know, for a database that
+    has such tables but no revision, and for an SQLite file of another program. (In PostgreSQL extensions have tables.)
+    """
     with engine.connect() as connection:
         tables = inspect(connection).get_table_names()
         read = text("SELECT version_num FROM alembic_version")
         found: str | None = connection.execute(read).scalar() if "alembic_version" in tables else None
-    if found is None and (ours := METADATA.tables.keys() & tables):
-        raise SchemaMismatch(f"the database has no revision, but tables: {', '.join(sorted(ours))}")
+    foreign = {*tables} - {"alembic_version"} if engine.dialect.name == "sqlite" else METADATA.tables.keys() & tables
+    if found is None and foreign:
+        names = ", ".join(sorted(foreign))[:200]
+        raise SchemaMismatch(f"the database has no revision, but tables: {names}; it seems to be another program's")
     if found not in (None, HEAD) and found not in revisions(engine):
         raise SchemaMismatch(
             f"the database is at revision {found}, made by a newer version; this one works with {HEAD}: "

@@ -5,21 +5,29 @@ Flag > environment (MVPRUNE_…) > file (mvprune.toml in the home folder) > defa
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
+    CliSettingsSource,
+    InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
 from mvprune.buckets import parse_bucket
 from mvprune.references import Roots
+
+_NO_VALUE = re.compile(r" \(default(?:: None|: | factory: \w+)\)$")
 
 
 def default_home() -> Path:
@@ -31,16 +39,26 @@ def _working_folder() -> tuple[Path, ...]:
     return (Path.cwd(),)
 
 
+class _HomeFile(InitSettingsSource):
+    """mvprune.toml in the home folder, which the sources before this one may name."""
+
+    def __call__(self) -> dict[str, Any]:
+        file = Path(self.current_state.get("home") or default_home()).expanduser() / "mvprune.toml"
+        try:
+            return TomlConfigSettingsSource(self.settings_cls, file)()
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"{file} cannot be read: {error}") from None
+
+
 class Settings(BaseSettings):
     """Start the control plane with its workers, on this machine unless told otherwise.
 
-    Example: mvprune-server --models ./models --data ./glue
+    Example: %(prog)s --models ./models --data ./glue
     """
 
     model_config = SettingsConfigDict(
         env_prefix="MVPRUNE_",
         env_ignore_empty=True,
-        cli_prog_name="mvprune-server",
         cli_kebab_case=True,
         cli_implicit_flags=True,
         cli_hide_none_type=True,
@@ -147,8 +165,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        file = TomlConfigSettingsSource(settings_cls, default_home() / "mvprune.toml")
-        return init_settings, env_settings, file
+        return init_settings, env_settings, _HomeFile(settings_cls, {})
 
     @property
     def key(self) -> Path:
@@ -176,11 +193,35 @@ class Settings(BaseSettings):
         return Roots(models=self.models, data=self.data, allowed=self.roots, buckets=self.buckets)
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Leaves out what pydantic adds about a default that the text tells in words."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        return _NO_VALUE.sub("", action.help or "")
+
+
+def from_command_line(argv: Sequence[str], prog: str) -> Settings:
+    """The settings, with those that a command line gives.
+
+    Args:
+        prog: the program's name, for its help.
+
+    Raises:
+        SettingsError: an option that there is not, or one without its value; a file that cannot be read.
+        ValidationError: a value that is not right; `usage_errors` says which.
+        SystemExit: the help was asked for, and printed.
+    """
+    source: Any = CliSettingsSource(
+        Settings, cli_prog_name=prog, cli_parse_args=list(argv), cli_exit_on_error=False, formatter_class=_Help
+    )
+    return Settings(_cli_settings_source=source)  # type: ignore[call-arg]
+
+
 def usage_errors(error: ValidationError) -> list[str]:
     """What is wrong with the settings: a line for each that is."""
     return [
         f"--{'-'.join(map(str, problem['loc'][:1])).replace('_', '-')}: got {problem['input']!r}; "
-        + problem["msg"].removeprefix("Value error, ")
+        + problem["msg"].removeprefix("Value error, ").replace("Input should be", "allowed:", 1)
         for problem in error.errors()
     ]
 

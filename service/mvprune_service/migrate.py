@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from mvprune_service.config import Settings, usage_errors
 from mvprune_service.db import opening
@@ -20,5 +21,5 @@ def migrate(**given: str) -> Migration:
         return opening.migrate(Settings(**given).database)  # type: ignore[arg-type]
     except ValidationError as error:
         raise CannotMigrate("; ".join(usage_errors(error))) from None
-    except opening.CannotOpen as error:
+    except (SettingsError, opening.CannotOpen) as error:
         raise CannotMigrate(str(error)) from None

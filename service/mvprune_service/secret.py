@@ -29,11 +29,13 @@ def load_key(path: Path) -> bytes:
 def _make_key(path: Path) -> None:
     # Replicas that share the file may start together: it appears whole, and once.
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secrets.token_bytes(_KEY_BYTES))
-    with suppress(FileExistsError):
-        os.link(draft, path)
-    draft.unlink()
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def server_id(key: bytes) -> str:

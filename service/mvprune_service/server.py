@@ -13,9 +13,10 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import uvloop
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from mvprune import tracing
-from mvprune_service.config import Settings, usage_errors
+from mvprune_service.config import Settings, from_command_line, usage_errors
 from mvprune_service.observability import logs
 from mvprune_service.service import Service, StartError
 
@@ -23,16 +24,23 @@ START_FAILED = 1
 USAGE_ERROR = 2
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the server with the settings in `argv` (default: the command line's); returns the exit code."""
+def main(argv: Sequence[str] | None = None, prog: str = "mvprune-server") -> int:
+    """Runs the server with the settings in `argv` (default: the command line's); returns the exit code.
+
+    Args:
+        prog: what the program was called as.
+    """
     try:
-        settings = Settings(_cli_parse_args=list(sys.argv[1:] if argv is None else argv))  # type: ignore[call-arg]
+        settings = from_command_line(sys.argv[1:] if argv is None else argv, prog)
     except ValidationError as error:
         for line in usage_errors(error):
             print(f"error: {line}", file=sys.stderr)
         return USAGE_ERROR
-    except SystemExit as end:  # argparse, after --help or an error
-        return end.code if isinstance(end.code, int) else USAGE_ERROR
+    except SettingsError as error:
+        print(f"error: {str(error).removeprefix('error parsing CLI: ')}\nsee: {prog} --help", file=sys.stderr)
+        return USAGE_ERROR
+    except SystemExit:  # argparse, after --help
+        return 0
     logs.configure(settings.log_level, settings.log_format)
     tracing.start("mvprune-server")
     try:
@@ -87,4 +95,7 @@ class Signals:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    try:
+        print(text, flush=True)
+    except OSError:  # a closed pipe, a full disk: the server is there for others than who reads this
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

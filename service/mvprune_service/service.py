@@ -60,6 +60,7 @@ from mvprune_service.observability.health import Health
 from mvprune_service.observability.probes import Probe, Problems
 from mvprune_service.secret import BadKey, load_key, server_id
 from mvprune_service.stores import open_store
+from mvprune_service.stores.base import BlobStore, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -125,9 +126,7 @@ class Service:
     async def _start(self) -> None:
         settings = self.settings
         access.check_complete((*_CONTRACT, *_WORKER_CONTRACT, _HEALTH, *_REFLECTION))
-        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        in_use = f"another server uses {settings.home} (--home FOLDER for a second one)"
-        self._stack.enter_context(lock(settings.home / "lock", in_use))
+        self._take_home()
         key = load_key(settings.key)
 
         db = self._stack.enter_context(opening.opened(settings.database))
@@ -135,7 +134,7 @@ class Service:
         changes = Changes()
         db.on_commit = changes.announce
         db.listen()
-        store = open_store(settings.store_url)
+        store = self._store()
         authenticator, clients, workers = self._handlers(db)
         servers = self._listen(clients, workers)
         if ports.is_auth_required(settings):
@@ -202,6 +201,24 @@ class Service:
         self._serve_metrics(db)
         self._write_status()
 
+    def _take_home(self) -> None:
+        """The home folder, this process's alone until it ends."""
+        home = self.settings.home
+        in_use = f"another server uses {home} (--home FOLDER for a second one)"
+        try:
+            home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._stack.enter_context(lock(home / "lock", in_use))
+        except OSError as error:
+            raise StartError(
+                f"cannot use the home folder {home}: {error.strerror} (--home FOLDER for another)"
+            ) from None
+
+    def _store(self) -> BlobStore:
+        try:
+            return open_store(self.settings.store_url)
+        except (ValueError, StoreUnavailable) as error:
+            raise StartError(f"{error} (--store URL)") from None
+
     async def _executor(self) -> Executor:
         settings = self.settings
         executor: Executor
@@ -209,7 +226,10 @@ class Service:
             executor = LocalExecutor(settings.home / "processes")
             self.executor_text = "local processes"
         elif settings.ray_address:
-            executor = RayExecutor(settings.ray_address, token=os.environ.get("RAY_AUTH_TOKEN"))
+            try:
+                executor = RayExecutor(settings.ray_address, token=os.environ.get("RAY_AUTH_TOKEN"))
+            except ValueError as error:
+                raise StartError(f"{error} (--ray-address URL)") from None
             self.executor_text = f"Ray at {settings.ray_address}"
         else:
             ray = EmbeddedRay(settings.home)

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from mvprune._gates import gates_of
-from mvprune.cli.submit import _parser
+from mvprune.cli._submit_parser import submit_parser
 
 from .servers import Data, Server
 
@@ -40,7 +40,7 @@ def test_the_commands_of_the_pipelines_are_ours(name: str) -> None:
     [command] = [step for step in steps if step.startswith("mvpctl")]
     program, verb, *options = words_of(command)
     assert (program, verb) == ("mvpctl", "submit")
-    args = _parser().parse_args(options)
+    args = submit_parser().parse_args(options)
     assert [gate.metric for gate in gates_of(args.gates)] == ["eval/f1", "delta/f1", "bytes", "latency_ratio"]
     assert all((args.download, args.junit, args.summary))
 

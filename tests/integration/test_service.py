@@ -26,6 +26,7 @@ from mvprune.v1 import (
     worker_pb2_grpc,
 )
 from mvprune_service.config import Settings
+from mvprune_service.executors.processes import kill_marked
 from mvprune_service.service import Service, StartError
 
 from ..conftest import Tiny
@@ -92,6 +93,7 @@ async def plane(tmp_path: Path, tiny: Tiny) -> AsyncIterator[Plane]:
         yield plane
         await plane.channel.close()
         await plane.worker_channel.close()
+    kill_marked("MVPRUNE_SCRATCH", str(settings.home / "scratch"))  # workers outlive their server
 
 
 async def refused(call: Any) -> tuple[grpc.StatusCode, str, dict[str, str]]:

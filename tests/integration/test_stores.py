@@ -78,6 +78,7 @@ def test_ranges(store: BlobStore) -> None:
     assert store.read("blob", len(data) - 3, 100) == data[-3:]
     assert store.read("blob", len(data), 100) == b""
     assert store.read("blob", 1 << 40, 100) == b""
+    assert store.read("blob", (1 << 63) - 1, 100) == b""
     store.put("empty", b"")
     assert store.read("empty", 0, 10) == b""
     for offset, limit in ((-1, 1), (0, 0)):

@@ -92,7 +92,8 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         asked = request.project
         project = ids.parse_project(asked.name)
         if project is None:
-            raise invalid(Violation("project.name", f"got {asked.name[:200]!r}; allowed: projects/PROJECT"))
+            allowed = f"projects/PROJECT ({ids.ID_RULE})"
+            raise invalid(Violation("project.name", f"got {asked.name[:200]!r}; allowed: {allowed}"))
         queued = asked.max_queued_jobs if asked.HasField("max_queued_jobs") else None
         gpus = asked.max_running_gpus if asked.HasField("max_running_gpus") else None
         for field, value, most in (("max_queued_jobs", queued, _MOST_QUEUED), ("max_running_gpus", gpus, _MOST_GPUS)):

@@ -18,6 +18,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from mvprune_service.db.lifecycle import StaleLease
 from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.observability.probes import words
 from mvprune_service.stores.base import StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, StaleLease):
         return ApiError(grpc.StatusCode.ABORTED, "LEASE_LOST", f"the lease is lost: {error}")
     if isinstance(error, DatabaseUnavailable):
-        log.warning("database unavailable: %s", error)
+        log.warning("database unavailable: %s", words(error))
         return ApiError(
             grpc.StatusCode.UNAVAILABLE, "DATABASE_UNAVAILABLE", "the database is away", retry_seconds=_RETRY_SECONDS
         )

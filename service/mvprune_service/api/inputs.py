@@ -37,6 +37,8 @@ _LIMITS = {
     "mvprune.v1.Job.display_name": Limit(name=True),
     "mvprune.v1.Job.labels": Limit(name=True, entries=100),
     "mvprune.v1.Token.display_name": Limit(characters=200, name=True),
+    "mvprune.v1.ListJobsRequest.page_token": Limit(characters=10_000),  # these may hold the path of a model
+    "mvprune.v1.ListModelsRequest.page_token": Limit(characters=10_000),
     "mvprune.v1.CompressionSpec.include": Limit(characters=256, entries=64),
     "mvprune.v1.CompressionSpec.exclude": Limit(characters=256, entries=64),
     "mvprune.v1.Failure.message": Limit(characters=100_000, free=True),

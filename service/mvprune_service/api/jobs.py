@@ -24,10 +24,10 @@ from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, records
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.domain.machine import TERMINAL, IllegalTransition, JobState
+from mvprune_service.domain.machine import TERMINAL, Command, IllegalTransition, JobState, transition
 from mvprune_service.observability import traces
 
-_DEFAULT_GRACE = 10
+_DEFAULT_GRACE_US, _LONGEST_GRACE_US = 10 * SECOND, 3600 * SECOND
 _RECHECK_SECONDS = 10.0  # streams look again even if no change was announced
 _LOG_CHUNK = 64 << 10
 _EVENTS = 200
@@ -66,8 +66,10 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         name, after = parse_job(request.name), request.after_sequence
         if after < 0:
             raise invalid(Violation("after_sequence", f"got {after}; allowed: 0 and up"))
-        uid = (await self._job(name)).uid
-        async with self._feeds.of(uid) as feed:
+        job = await self._job(name)
+        if after > job.last_sequence:  # what was seen was another job of this name
+            raise invalid(Violation("after_sequence", f"got {after}; allowed: 0 to {job.last_sequence}, the newest"))
+        async with self._feeds.of(job.uid) as feed:
             version: int | None = None
             while True:
                 await feed.change(version)
@@ -89,14 +91,14 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         return feed.page([mapping.event(row) for row in rows], after)
 
     async def CancelJob(self, request: job_pb2.CancelJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
-        grace = request.grace.seconds if request.HasField("grace") else _DEFAULT_GRACE
-        if not 0 <= grace <= 3600:
-            raise invalid(Violation("grace", f"got {grace}s; allowed: 0 s to 1 h"))
+        grace_us = request.grace.ToMicroseconds() if request.HasField("grace") else _DEFAULT_GRACE_US
+        if not 0 <= grace_us <= _LONGEST_GRACE_US:
+            raise invalid(Violation("grace", f"got {grace_us / SECOND:g} s; allowed: 0 s to 1 h"))
         actor = current_principal().id
         return await self._change(
             request.name,
             lambda tx, job: lifecycle.cancel(
-                tx, job, reason=request.reason, grace_us=grace * SECOND, actor=actor, etag=request.etag
+                tx, job, reason=request.reason, grace_us=grace_us, actor=actor, etag=request.etag
             ),
         )
 
@@ -104,6 +106,8 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         actor = current_principal().id
 
         def work(tx: Tx, job: Row[Any]) -> Row[Any]:
+            transition(JobState(job.state), Command.RETRY)  # the wrong state is told before the lack of room
+            self._submissions.check_room(tx, job.project)
             return lifecycle.retry(tx, job, actor=actor, from_scratch=request.from_scratch, etag=request.etag)
 
         return await self._change(request.name, work)

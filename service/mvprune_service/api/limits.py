@@ -24,6 +24,7 @@ class RateLimiter:
         """Spends. Raises ApiError (RESOURCE_EXHAUSTED, with the time until there is enough) and spends nothing."""
         now = self._clock()
         left = self._left(key, now)
+        self._buckets[key] = (left, now)  # a clock that was set back must not hold up the refill
         # What is more than a whole bucket waits for a full one.
         missing = min(units, self._burst) - left
         if missing > 1e-9:

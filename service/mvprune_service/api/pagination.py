@@ -47,7 +47,7 @@ def make_page(
 
 def make_token(*key: int | str) -> str:
     """A token that names the row with this key."""
-    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
+    return base64.urlsafe_b64encode(json.dumps(key, ensure_ascii=False).encode()).decode()
 
 
 def read_token(token: str, *types: type, query: str = "") -> list[Any] | None:

@@ -79,7 +79,7 @@ class Checker:
         ):
             if asked.HasField(name) and getattr(asked, name) > largest:
                 self._bad(
-                    f"job.policy.resources.{name}", getattr(asked, name), f"at most {largest:g}, the largest node's"
+                    f"job.policy.resources.{name}", getattr(asked, name), f"at most {largest:,.15g}, the largest node's"
                 )
 
     def check_teachers_base(self, field: str, teacher: job_pb2.CompressionSpec) -> None:

@@ -29,6 +29,7 @@ from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.executors.base import Executor, ExecutorUnavailable
 
 _TEACHER_JOB = "job.spec.teacher.job"
+_READ_AT_ONCE = 4  # jobs whose files are looked into: each takes memory, and a thread that others wait for
 
 
 class Submissions:
@@ -53,6 +54,7 @@ class Submissions:
         self._executor = executor
         self._queue_quota = quotas.QueueQuota(max_queued_jobs)
         self._retention_seconds = retention_seconds
+        self._reading = asyncio.Semaphore(_READ_AT_ONCE)
 
     async def create(self, request: job_pb2.CreateJobRequest, traceparent: str = "") -> job_pb2.Job:
         """The new job, or the one that the same request made before. Raises ApiError."""
@@ -84,9 +86,14 @@ class Submissions:
             )
 
         if request.validate_only:
-            name = str(ids.JobName(project, new_job().job_id))
+            name = ids.JobName(project, new_job().job_id)
+            known = await self._db.read(_known, project, request.request_id, body)
+            if known is not None:
+                return mapping.job(known)
+            if await self._db.look_up(records.job_named, name) is not None:
+                raise _exists(name)
             named = spec if teacher is None else _named(spec, teacher)
-            return job_pb2.Job(name=name, spec=named, policy=policy, model_size=size, creator=creator)
+            return job_pb2.Job(name=str(name), spec=named, policy=policy, model_size=size, creator=creator)
 
         details = {TRACEPARENT: traceparent} if traceparent else {}
 
@@ -94,13 +101,21 @@ class Submissions:
             known = _known(tx.conn, project, request.request_id, body)
             if known is not None:
                 return known
-            self._queue_quota.check(tx.conn, project)
+            self.check_room(tx, project)
             job = lifecycle.create(tx, _taught(tx, new_job()), actor=creator, details=details)
             if request.request_id:
                 lifecycle.remember_request(tx, job, request.request_id, body)
             return job
 
         return mapping.job(await self._create(work, ids.JobName(project, request.job_id)))
+
+    def check_room(self, tx: Tx, project: str) -> None:
+        """Raises ApiError (RESOURCE_EXHAUSTED) where the project has as many jobs in the queue as it may."""
+        try:
+            self._queue_quota.check(tx.conn, project)
+        except quotas.QueueFull as error:
+            message = f"{error.limit} jobs of projects/{error.project} are in the queue, as many as may be"
+            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", message) from None
 
     async def _check(
         self, request: job_pb2.CreateJobRequest, project: str
@@ -109,7 +124,8 @@ class Submissions:
         with every violation there is."""
         teacher, checker = None, Checker(request.job, request.job_id, self._roots)
         if checker.reads_files:
-            await asyncio.to_thread(checker.check)
+            async with self._reading:
+                await asyncio.to_thread(checker.check)
         else:
             checker.check()
         if request.job.policy.HasField("resources"):
@@ -134,13 +150,9 @@ class Submissions:
             except IntegrityError:
                 return await self._db.write(work)
         except IntegrityError:
-            message = f"a job {name} exists already"
-            raise ApiError(grpc.StatusCode.ALREADY_EXISTS, "ALREADY_EXISTS", message) from None
+            raise _exists(name) from None
         except teachers.NoTeacher as error:
             raise invalid(Violation(_TEACHER_JOB, str(error))) from None
-        except quotas.QueueFull as error:
-            message = f"{error.limit} jobs of projects/{error.project} are in the queue, as many as may be"
-            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", message) from None
 
 
 def _taught(tx: Tx, new: NewJob) -> NewJob:
@@ -167,7 +179,12 @@ def _digest(request: job_pb2.CreateJobRequest) -> str:
     body = job_pb2.CreateJobRequest()
     body.CopyFrom(request)
     body.ClearField("request_id")
+    body.ClearField("validate_only")
     return hashlib.sha256(lifecycle.canonical(body)).hexdigest()
+
+
+def _exists(name: ids.JobName) -> ApiError:
+    return ApiError(grpc.StatusCode.ALREADY_EXISTS, "ALREADY_EXISTS", f"a job {name} exists already")
 
 
 def _known(conn: Connection, project: str, request_id: str, body: str) -> Row[Any] | None:

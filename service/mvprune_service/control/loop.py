@@ -11,7 +11,7 @@ from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.observability import metrics
 from mvprune_service.observability.logs import SUBJECT
-from mvprune_service.observability.probes import Problems
+from mvprune_service.observability.probes import Problems, words
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ async def _try(name: str, step: Callable[[], Awaitable[None]], interval: float) 
     try:
         await step()
     except DatabaseUnavailable as error:
-        log.warning("%s: the database is away (%s); trying again in %g s", name, error, interval)
+        log.warning("%s: the database is away (%s); trying again in %g s", name, words(error), interval)
         return error
     except Exception as error:
         log.exception("%s failed; trying again in %g s", name, interval)

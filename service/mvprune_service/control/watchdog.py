@@ -86,7 +86,7 @@ class Watchdog:
             await self._fail(live, FailureReason.MAX_RUNTIME, "")
             await self._stop(live)
             return
-        if now <= max(live.attempt.lease_expire_us or 0, self._amnesty_until):
+        if self._lasts(live.attempt.lease_expire_us or 0, now) or self._lasts(self._amnesty_until, now):
             return
         if await self._adopt(live):
             return
@@ -121,12 +121,17 @@ class Watchdog:
     async def _stop(self, live: Live) -> None:
         await asyncio.to_thread(self._executor.stop, live.attempt.executor_ref)
 
+    def _lasts(self, until: int, now: int) -> bool:
+        """Whether a lease goes on. One of far more than its length is of a clock that was set back since."""
+        return now <= until <= now + 2 * self._lease_us
+
     def _over(self, live: Live, seen: Observation, now: int) -> bool:
         """EXITED or GONE, for long enough that a report under way would have arrived."""
         if seen.phase not in _OVER:
             self._ended.pop(live.attempt.uid, None)
             return False
-        return now - self._ended.setdefault(live.attempt.uid, now) >= _REPORT_US
+        since = self._ended[live.attempt.uid] = min(now, self._ended.get(live.attempt.uid, now))
+        return now - since >= _REPORT_US
 
     async def _lost(self, live: Live, seen: Observation) -> None:
         how = f"exit code {seen.exit_code}" if seen.exit_code is not None else seen.phase.value.lower()

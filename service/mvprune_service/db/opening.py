@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -78,3 +79,5 @@ def _explained() -> Iterator[None]:
             raise
         reason = str(getattr(error, "orig", error)).strip().partition("\n")[0]
         raise CannotOpen(f"the database cannot be used: {reason}") from None
+    except sqlite3.Error as error:  # of the copy
+        raise CannotOpen(f"the database cannot be copied, so it is not migrated: {error}") from None

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from sqlalchemy.exc import DBAPIError
 
 from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.observability.logs import redact
 
 _T = TypeVar("_T")
@@ -26,8 +27,9 @@ class Problems:
 
     def report(self, part: str, error: BaseException) -> None:
         """Something is wrong with a part. `since` stays what it was if it was wrong before."""
-        since = self._known[part][0] if part in self._known else self._clock()
-        self._known[part] = since, _words(error)
+        now = self._clock()
+        since = min(self._known[part][0], now) if part in self._known else now  # a clock may have been set back
+        self._known[part] = since, words(error)
 
     def clear(self, part: str) -> None:
         """All is well with a part."""
@@ -87,8 +89,10 @@ class Probe(Generic[_T]):
         return asking.result()
 
 
-def _words(error: BaseException) -> str:
-    """One line, without secrets."""
+def words(error: BaseException) -> str:
+    """What went wrong, in one line, without secrets."""
+    if isinstance(error, DatabaseUnavailable) and error.__cause__ is not None:
+        error = error.__cause__
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     first = next(iter(str(cause).splitlines()), "")
     return redact(f"{type(cause).__name__}: {first}" if first else type(cause).__name__)[:_TEXT]

@@ -13,6 +13,7 @@ from mvprune_service.api.auth import Authenticator
 from mvprune_service.api.errors import ApiError
 from mvprune_service.clock import SECOND
 from mvprune_service.db.database import Database
+from mvprune_service.ids import ID_RULE
 
 from .conftest import Jobs, TestClock
 
@@ -137,6 +138,12 @@ async def test_projects_are_those_ever_used_with_what_they_have(admin: AdminServ
 async def test_quotas_that_cannot_be_set(project: dict[str, Any], field: str, admin: AdminServicer) -> None:
     error = await refused(admin.UpdateProject(admin_pb2.UpdateProjectRequest(project=project), CONTEXT))
     assert [violation.field for violation in error.violations] == [field]
+
+
+async def test_the_rule_for_a_project_s_name_is_told(admin: AdminServicer) -> None:
+    request = admin_pb2.UpdateProjectRequest(project={"name": "projects/A"})
+    (violation,) = (await refused(admin.UpdateProject(request, CONTEXT))).violations
+    assert violation.description == f"got 'projects/A'; allowed: projects/PROJECT ({ID_RULE})"
 
 
 async def test_the_status_comes_from_whoever_knows(admin: AdminServicer) -> None:

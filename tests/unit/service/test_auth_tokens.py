@@ -245,6 +245,16 @@ def test_large_takes_wait_for_a_full_bucket_and_leave_a_debt(clock: TestClock) -
     assert caught.value.retry_seconds == pytest.approx(3.1, abs=1e-3)
 
 
+def test_a_clock_that_is_set_back_locks_nobody_out(clock: TestClock) -> None:
+    limiter = RateLimiter(10, 1, clock)
+    limiter.take("a")
+    clock.pass_seconds(-3600)
+    with pytest.raises(ApiError) as caught:
+        limiter.take("a")
+    clock.pass_seconds(caught.value.retry_seconds or 0)
+    limiter.take("a")
+
+
 def test_callers_that_are_gone_are_forgotten(clock: TestClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mvprune_service.api.limits._CALLERS", 3)
     limiter = RateLimiter(1, 2, clock)

@@ -116,6 +116,14 @@ async def test_a_watcher_that_comes_late_or_back_is_told_all_that_it_lacks(
     assert await watched.follow(after=200) == list(range(201, 243))  # it has ended already
 
 
+async def test_a_cursor_after_the_newest_event_is_of_another_job(db: Database, jobs: Jobs, watched: Watched) -> None:
+    await jobs.create()
+    await jobs.cancel()
+    assert await watched.follow(after=2) == []
+    with pytest.raises(ApiError, match="after_sequence: got 3; allowed: 0 to 2, the newest"):
+        await watched.follow(after=3)
+
+
 async def test_streams_end_when_the_job_is_deleted_or_was_never_there(
     db: Database, jobs: Jobs, watched: Watched
 ) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from mvprune.references import MAX_LENGTH
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.filters import ORDERS, parse_filter
+from mvprune_service.api.inputs import check_request
 from mvprune_service.api.jobs import JobServicer
 from mvprune_service.changes import Changes
 from mvprune_service.db import lifecycle
@@ -170,3 +172,14 @@ async def test_bad_orders_and_tokens(servicer: JobServicer) -> None:
         call = job_pb2.ListJobsRequest(parent="projects/p", page_token=first.next_page_token, **other)
         with pytest.raises(ApiError, match="page_token: is not a token from an earlier page of this list"):
             await servicer.ListJobs(call, None)
+
+
+async def test_pages_by_the_longest_name_of_a_model_go_on(servicer: JobServicer, db: Database) -> None:
+    def rename(tx: Tx) -> None:
+        tx.conn.execute(update(JOBS).values(model="\U0001f600" * MAX_LENGTH))
+
+    await db.write(rename)
+    call = job_pb2.ListJobsRequest(parent="projects/p", page_size=50, order_by="model")
+    call.page_token = (await servicer.ListJobs(call, None)).next_page_token
+    check_request(call)  # as every request is, before the servicer sees it
+    assert len((await servicer.ListJobs(call, None)).jobs) == 4

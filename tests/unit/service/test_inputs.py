@@ -9,9 +9,10 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from mvprune.v1 import admin_pb2, job_pb2, worker_pb2
+from mvprune.v1 import admin_pb2, catalog_pb2, job_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.inputs import check_request, clean
+from mvprune_service.api.pagination import make_token
 
 
 def violations(message: Message) -> dict[str, str]:
@@ -39,6 +40,7 @@ def create(**job: Any) -> job_pb2.CreateJobRequest:
         ),
         create(policy={"start_timeout": {"seconds": 60, "nanos": 5}}, create_time={"seconds": 1, "nanos": 1}),
         job_pb2.CancelJobRequest(name="x" * 1000),
+        catalog_pb2.ListModelsRequest(page_token=make_token(0, "é" * 2047)),  # a path may have 4,095 bytes
         worker_pb2.ReportMetricsRequest(points=[{"metric": "loss", "value": math.nan}] * 1000),
         worker_pb2.CompleteAttemptRequest(failure={"message": "Traceback:\n\t\x1b[31mno\x00"}),
         worker_pb2.AppendLogsRequest(data=b"\x00" * 100_000),

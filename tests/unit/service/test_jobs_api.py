@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import grpc
@@ -16,6 +17,7 @@ from mvprune_service import ids
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
+from mvprune_service.api.specs import Checker
 from mvprune_service.api.submissions import Submissions
 from mvprune_service.changes import Changes
 from mvprune_service.clock import SECOND
@@ -38,9 +40,17 @@ class Api:
         )
         self.servicer = JobServicer(db, changes, Feeds(db, changes), submissions)
 
-    async def create(self, request_id: str = "", job_id: str = "a", **job: Any) -> job_pb2.Job:
+    async def create(
+        self, request_id: str = "", job_id: str = "a", validate_only: bool = False, **job: Any
+    ) -> job_pb2.Job:
         full = {"spec": {"model": "bert-base-uncased", "task": "sst2", "movement": {}, "targetDensity": 0.1}} | job
-        request = {"parent": "projects/p", "jobId": job_id, "requestId": request_id, "job": full}
+        request = {
+            "parent": "projects/p",
+            "jobId": job_id,
+            "requestId": request_id,
+            "job": full,
+            "validateOnly": validate_only,
+        }
         return await self.servicer.CreateJob(ParseDict(request, job_pb2.CreateJobRequest()), Call())  # type: ignore[arg-type]
 
     async def call(self, method: str, **request: Any) -> Any:
@@ -148,6 +158,24 @@ async def test_a_request_that_is_repeated_returns_its_job_though_it_would_be_ref
             await api.create("r1", **other)
 
 
+async def test_a_check_answers_as_the_request_would(api: Api, jobs: Jobs) -> None:
+    made = await api.create("r1")
+    assert await api.create("r1", validate_only=True) == made
+    with pytest.raises(ApiError, match="'r1' was used for another job"):
+        await api.create("r1", validate_only=True, display_name="x")
+    with pytest.raises(ApiError, match="a job projects/p/jobs/a exists already"):
+        await api.create("r2", validate_only=True)
+    assert (await api.create("r2", "b", validate_only=True)).name == "projects/p/jobs/b"
+    assert await jobs.get("b") is None
+
+
+async def test_what_no_node_has_is_refused_in_full_numbers(api: Api) -> None:
+    with pytest.raises(
+        ApiError, match="memory_bytes: got '1099511627776'; allowed: at most 8,589,934,592, the largest"
+    ):
+        await api.create(policy={"resources": {"memoryBytes": 1 << 40}})
+
+
 async def test_an_id_that_the_server_chooses_is_a_free_one(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = iter(("taken", "taken", "free"))
     monkeypatch.setattr(ids, "new_job_id", lambda task: next(chosen))
@@ -181,6 +209,33 @@ async def test_a_full_queue_takes_no_more_until_there_is_room(api: Api, db: Data
         await api.create(job_id="f")
 
 
+async def test_a_retry_needs_room_in_the_queue_too(api: Api) -> None:
+    await api.create()
+    await api.call("CancelJob")
+    for job_id in "bcd":
+        await api.create(job_id=job_id)
+    with pytest.raises(ApiError) as refused:
+        await api.call("RetryJob")
+    assert (refused.value.code, refused.value.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED")
+    with pytest.raises(ApiError, match="is QUEUED: retry does not apply"):
+        await api.call("RetryJob", name="projects/p/jobs/b")
+    await api.call("CancelJob", name="projects/p/jobs/b")
+    assert (await api.call("RetryJob")).state == job_pb2.Job.QUEUED
+
+
+@pytest.mark.parametrize(("grace", "given"), [("-0.500s", "-0.5"), ("3600.500s", "3600.5"), ("-1s", "-1")])
+async def test_a_grace_that_is_none(api: Api, grace: str, given: str) -> None:
+    await api.create()
+    with pytest.raises(ApiError, match=rf"grace: got {given} s; allowed: 0 s to 1 h"):
+        await api.call("CancelJob", grace=grace)
+
+
+async def test_a_grace_may_be_a_part_of_a_second(api: Api, jobs: Jobs) -> None:
+    await api.create()
+    await api.call("CancelJob", grace="0.500s")
+    assert (await jobs.get()).cancel_grace_us == SECOND // 2
+
+
 async def test_a_job_that_failed_says_why_and_may_be_retried_from_scratch(api: Api, db: Database, jobs: Jobs) -> None:
     uid = (await api.create(policy={"maxAttempts": 1})).uid
     reserved = leases.Reserved(1, 0, 0)
@@ -195,3 +250,20 @@ async def test_a_job_that_failed_says_why_and_may_be_retried_from_scratch(api: A
     again = await api.call("RetryJob", fromScratch=True)
     assert (again.state, again.HasField("failure"), again.attempt) == (job_pb2.Job.QUEUED, False, 1)
     assert await db.read(leases.checkpoints_of, uid) == []
+
+
+async def test_large_files_leave_threads_to_others(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, go_on = threading.Semaphore(0), threading.Event()
+
+    def check(checker: Checker) -> None:
+        started.release()
+        go_on.wait(60)
+
+    monkeypatch.setattr(Checker, "check", check)
+    spec = {"model": "s3://ours/bert", "task": "sst2", "movement": {}, "targetDensity": 0.1}
+    coming = [asyncio.create_task(api.create(job_id=f"j{n}", validate_only=True, spec=spec)) for n in range(8)]
+    for _ in range(4):
+        await asyncio.to_thread(started.acquire)
+    assert not started.acquire(blocking=False)
+    go_on.set()
+    assert len(await asyncio.gather(*coming)) == 8

@@ -297,3 +297,20 @@ async def test_finalizing_waits_while_the_store_is_away(
     assert store.size(marker_key((await jobs.live()).attempt.uid))
     await plane.finalizer.step()
     assert (await jobs.get()).state == "SUCCEEDED"
+
+
+async def test_a_clock_that_is_set_back_hides_no_dead_worker(
+    plane: Plane, jobs: Jobs, executor: ScriptedExecutor, clock: TestClock
+) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    await claim(plane, jobs)
+    live = await jobs.live()
+    clock.pass_seconds(-3600)
+    await plane.watch_until_reported()
+    assert (await jobs.get()).state == "RUNNING", "its process is there"
+    executor.seen[live.attempt.executor_ref] = Observation(Phase.GONE)
+    await plane.watchdog.step()
+    clock.pass_seconds(-3600)
+    await plane.watch_until_reported()
+    assert ((await jobs.get()).state, (await jobs.get()).state_reason) == ("QUEUED", "WORKER_LOST")

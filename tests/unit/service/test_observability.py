@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sqlite3
 import subprocess
 import sys
 from typing import Any
@@ -12,19 +13,22 @@ from typing import Any
 import pytest
 from grpc_health.v1 import health_pb2
 from prometheus_client import REGISTRY
+from sqlalchemy.exc import OperationalError
 
 from mvprune import tracing
 from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, worker_pb2
+from mvprune_service.api.errors import as_api_error
 from mvprune_service.changes import Changes
 from mvprune_service.control.loop import Loops
 from mvprune_service.db import leases, lifecycle, overview
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence, Reserved
+from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 from mvprune_service.observability import logs, traces
 from mvprune_service.observability.health import PATIENCE_SECONDS, Health
-from mvprune_service.observability.probes import Probe, Problems
+from mvprune_service.observability.probes import Probe, Problems, words
 
 from .conftest import Jobs, TestClock
 
@@ -292,3 +296,23 @@ def test_tracing_costs_nothing_unless_it_is_asked_for(module: str) -> None:
         "assert 'opentelemetry' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+async def test_why_the_database_is_away_is_told(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    def full(tx: Tx) -> None:
+        raise OperationalError("INSERT", None, sqlite3.OperationalError("database or disk is full"))
+
+    with pytest.raises(DatabaseUnavailable) as caught:
+        await db.write(full)
+    assert words(caught.value) == "OperationalError: database or disk is full"
+    as_api_error(caught.value)
+    assert caplog.messages == ["database unavailable: OperationalError: database or disk is full"]
+
+
+def test_a_clock_that_is_set_back_hides_no_outage(clock: TestClock) -> None:
+    problems = Problems(clock)
+    problems.report("database", OSError("away"))
+    for seconds in (-3600, PATIENCE_SECONDS):
+        clock.pass_seconds(seconds)
+        problems.report("database", OSError("away"))
+    assert problems.seconds("database") >= PATIENCE_SECONDS

@@ -1,0 +1,122 @@
+"""What keeps a server from starting is said in one line, and settings come from where the documentation says."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic import command
+from pydantic_settings import SettingsError
+
+import mvprune_migrations
+from mvprune_migrations import config_for
+from mvprune_service.api.ports import PortError, is_loopback
+from mvprune_service.config import Settings
+from mvprune_service.db import opening
+from mvprune_service.db.database import Database
+from mvprune_service.db.opening import CannotOpen, opened, prepare
+from mvprune_service.migrate import CannotMigrate, migrate
+from mvprune_service.secret import load_key
+from mvprune_service.service import Service, StartError
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"store": "ftp://x"}, r"^store url 'ftp://x'; allowed: file:///absolute/folder, .* \(--store URL\)$"),
+        ({"store": "file:///proc/x"}, r"^file:///proc/x: No such file or directory: /proc/x \(--store URL\)$"),
+        ({"executor": "ray", "ray_address": "ftp://x"}, r"^Ray address 'ftp://x'; allowed: .* \(--ray-address URL\)$"),
+        ({"address": "127.0.0.1:99999"}, r"^got the address '127\.0\.0\.1:99999'; allowed: HOST:PORT, .*65535$"),
+        ({"metrics_address": "127.0.0.1:65536"}, r"^got the address '127\.0\.0\.1:65536'; allowed: HOST:PORT"),
+        ({"home": "/proc/x"}, r"^cannot use the home folder /proc/x: No such file or directory \(--home FOLDER"),
+    ],
+)
+async def test_settings_that_cannot_be_followed(tmp_path: Path, given: dict[str, str], words: str) -> None:
+    local = {"home": tmp_path / "home", "executor": "local", "address": "127.0.0.1:0", "worker_address": "127.0.0.1:0"}
+    settings = Settings(**(local | given), roots=(tmp_path,))  # type: ignore[arg-type]
+    with pytest.raises(StartError, match=words):
+        async with Service(settings):
+            pass
+
+
+@pytest.mark.parametrize("port", ["", "x", "-1", "65536", "099999", "²"])
+def test_ports_that_are_none(port: str) -> None:
+    with pytest.raises(PortError, match="allowed: HOST:PORT"):
+        is_loopback(f"127.0.0.1:{port}")
+
+
+def test_the_settings_file_lies_in_the_home_folder_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, other = tmp_path / "home", tmp_path / "other"
+    for folder, seconds in ((home, 7), (other, 8)):
+        folder.mkdir()
+        (folder / "mvprune.toml").write_text(f"lease_seconds = {seconds}\n")
+    monkeypatch.setenv("MVPRUNE_HOME", str(other))
+    assert Settings().lease_seconds == 8
+    assert Settings(home=home).lease_seconds == 7
+    assert Settings(home=tmp_path).lease_seconds == 15
+    assert Settings(home=home, lease_seconds=9).lease_seconds == 9
+    monkeypatch.setenv("MVPRUNE_LEASE_SECONDS", "10")
+    assert Settings(home=home).lease_seconds == 10
+
+
+@pytest.mark.parametrize("content", [b"lease_seconds = \n", b"\xff\xfe"])
+def test_a_settings_file_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "mvprune.toml").write_bytes(content)
+    with pytest.raises(SettingsError, match=rf"^{tmp_path}/mvprune\.toml cannot be read: "):
+        Settings(home=tmp_path)
+    with pytest.raises(CannotMigrate, match=r"mvprune\.toml cannot be read: "):
+        migrate(home=str(tmp_path))
+
+
+def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "x.sqlite"
+    with closing(sqlite3.connect(file)) as theirs:
+        theirs.execute("CREATE TABLE customers (id INTEGER)")
+    before = file.read_bytes()
+    for migrating in (False, True):
+        with (
+            opened(f"sqlite:///{file}") as db,
+            pytest.raises(CannotOpen, match="no revision, but tables: customers; it seems to be another program's"),
+        ):
+            prepare(db, migrate=migrating)
+    with closing(sqlite3.connect(file)) as theirs:
+        assert theirs.execute("SELECT name FROM sqlite_master").fetchall() == [("customers",)]
+    assert len(file.read_bytes()) == len(before)
+
+
+def test_a_database_that_cannot_be_copied_is_not_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path / 'x.sqlite'}"
+    with closing(Database(url)) as db:
+        command.upgrade(config_for(db.engine), "0002")
+
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(mvprune_migrations, "backup", full)
+    with pytest.raises(CannotOpen, match="cannot be copied, so it is not migrated: database or disk is full"):
+        opening.migrate(url)
+    with closing(Database(url)) as db:
+        assert mvprune_migrations.state(db.engine).found == "0002"
+
+
+def test_a_key_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mvprune_service.secret.secrets.token_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        load_key(tmp_path / "key")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_nobody_reads_goes_on() -> None:
+    code = "from mvprune_service.server import _say; _say('it serves'); _say('it stops')"
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
