@@ -9,7 +9,7 @@ from typing import Any
 
 from mvprune import _server
 from mvprune._convert import time_of
-from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune._exceptions import bad_field
 from mvprune._pages import pages
 from mvprune._server import ServerStatus
 from mvprune._transport import Transport
@@ -70,8 +70,7 @@ class AsyncAdmin:
             ttl: seconds until it expires; None: never.
         """
         if scope.upper() not in ("READ", "SUBMIT", "ADMIN"):
-            description = f"got {scope!r}; allowed: read, submit, admin"
-            raise InvalidArgument(violations=[FieldViolation("scope", description)])
+            raise bad_field("scope", f"got {scope!r}; allowed: read, submit, admin")
         request = admin_pb2.CreateTokenRequest(parent=f"projects/{project}")
         request.token.scope = admin_pb2.Token.Scope.Value(scope.upper())  # type: ignore[assignment]
         request.token.display_name = display_name

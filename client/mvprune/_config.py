@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune._exceptions import bad_field
+from mvprune._files import replace_text
 
 SETTINGS = ("address", "project", "token_file", "token", "ca_cert", "output")
 FORMS = ("text", "json", "yaml")
@@ -62,13 +63,18 @@ def path() -> Path:
 
 
 def load() -> Config:
-    """The file, with the context that MVPRUNE_CONTEXT names; empty where there is none. Raises InvalidArgument."""
-    chosen = os.environ.get("MVPRUNE_CONTEXT", "")
+    """The file, with the context that MVPRUNE_CONTEXT names; empty where there is none.
+
+    Raises:
+        InvalidArgument: as for `read`, or there is no such context.
+    """
     config = read()
-    if chosen and chosen not in config.contexts:
+    chosen = os.environ.get("MVPRUNE_CONTEXT") or config.context
+    if chosen not in config.contexts and chosen != DEFAULT_CONTEXT:
         known = ", ".join(sorted(config.contexts)) or "none: `mvpctl config set` makes one"
-        raise _bad("MVPRUNE_CONTEXT", f"got {chosen!r}; allowed: {known}")
-    return replace(config, context=chosen) if chosen else config
+        field, where = ("context", f"{path()}: ") if chosen == config.context else ("MVPRUNE_CONTEXT", "")
+        raise bad_field(field, f"{where}got {chosen!r}; allowed: {known}")
+    return replace(config, context=chosen)
 
 
 def read() -> Config:
@@ -81,37 +87,33 @@ def read() -> Config:
     except (FileNotFoundError, NotADirectoryError):
         return Config()
     except OSError as error:
-        raise _bad("config", f"{file} cannot be read ({error.strerror})") from None
+        raise bad_field("config", f"{file} cannot be read ({error.strerror})") from None
     if not content:
         return Config()
     config = _parsed(file, content)
     if any("token" in settings for settings in config.contexts.values()) and mode & 0o077:
-        raise _bad("config", f"{file} holds a token and others can read it: chmod 600 {file}")
+        raise bad_field("config", f"{file} holds a token and others can read it: chmod 600 {file}")
     return config
 
 
 def save(config: Config) -> None:
     """Writes the file, for its owner's eyes alone. Raises InvalidArgument."""
-    import tempfile  # slow to import
-
     lines = [f"context = {json.dumps(config.context, ensure_ascii=False)}"]
     for name, settings in sorted(config.contexts.items()):
         lines += ["", f"[contexts.{json.dumps(name)}]"]
         lines += [f"{key} = {json.dumps(settings[key], ensure_ascii=False)}" for key in SETTINGS if key in settings]
     file = path()
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".config-", delete=False) as draft:  # mode 0600
-            draft.write("\n".join(lines) + "\n")
-        Path(draft.name).replace(file)
+        replace_text(file, "\n".join(lines) + "\n")
     except OSError as error:
-        raise _bad("config", f"{file} cannot be written ({error.strerror})") from None
+        raise bad_field("config", f"{file} cannot be written ({error.strerror})") from None
 
 
 def check_name(context: str) -> str:
     """The name of a context. Raises InvalidArgument."""
     if not _NAME.fullmatch(context):
-        raise _bad("context", f"got {context!r}; allowed: 1 to 63 letters, digits and . _ -, a letter or digit first")
+        allowed = "1 to 63 letters, digits and . _ -, a letter or digit first"
+        raise bad_field("context", f"got {context!r}; allowed: {allowed}")
     return context
 
 
@@ -121,25 +123,21 @@ def _parsed(file: Path, content: bytes) -> Config:
     try:
         found = tomllib.loads(content[:_MAX_BYTES].decode())
     except (ValueError, RecursionError) as error:
-        raise _bad("config", f"{file} is not TOML: {error}") from None
+        raise bad_field("config", f"{file} is not TOML: {error}") from None
     if unknown := sorted(found.keys() - {"context", "contexts"}):
-        raise _bad("config", f"{file}: got {unknown[0]!r}; allowed: context, contexts")
+        raise bad_field("config", f"{file}: got {unknown[0]!r}; allowed: context, contexts")
     context, contexts = found.get("context", DEFAULT_CONTEXT), found.get("contexts", {})
     if not isinstance(context, str) or not isinstance(contexts, dict):
-        raise _bad("config", f"{file}: context must be text, contexts must be tables")
+        raise bad_field("config", f"{file}: context must be text, contexts must be tables")
     for name, settings in contexts.items():
         if not isinstance(settings, dict):
-            raise _bad("config", f"{file}: contexts.{name} must be a table")
+            raise bad_field("config", f"{file}: contexts.{name} must be a table")
         for key, value in settings.items():
             if key not in SETTINGS:
-                raise _bad("config", f"{file}: contexts.{name}: got {key!r}; allowed: {', '.join(SETTINGS)}")
+                raise bad_field("config", f"{file}: contexts.{name}: got {key!r}; allowed: {', '.join(SETTINGS)}")
             if not isinstance(value, str) or not value:
-                raise _bad("config", f"{file}: contexts.{name}.{key} must be text")
+                raise bad_field("config", f"{file}: contexts.{name}.{key} must be text")
         if settings.get("output", "text") not in FORMS:
             allowed = ", ".join(FORMS)
-            raise _bad("config", f"{file}: contexts.{name}.output: got {settings['output']!r}; allowed: {allowed}")
+            raise bad_field("config", f"{file}: contexts.{name}.output: got {settings['output']!r}; allowed: {allowed}")
     return Config(context, contexts)
-
-
-def _bad(field: str, description: str) -> InvalidArgument:
-    return InvalidArgument(violations=[FieldViolation(field, description)])

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from mvprune import _config
-from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune._exceptions import bad_field
 
 DEFAULT_ADDRESS = "127.0.0.1:7070"
 DEFAULT_PROJECT = "default"
 _TLS, _PLAIN = "grpcs://", "grpc://"
 _HOST_PORT = re.compile(r"(\[[\w:.%]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})")
+_PROJECT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _YES = ("1", "true", "yes", "on")
 
 
@@ -67,11 +68,11 @@ def find(
     secret = _token(token, token_file, file, _home() if is_local else None)
     tls = given.startswith(_TLS) or (is_local and bool(local.get("ca")))
     if ca_cert and not tls:
-        raise _bad("ca_cert", f"given, but {target} is spoken to without TLS; grpcs://{target} is for it")
+        raise bad_field("ca_cert", f"given, but {target} is spoken to without TLS; grpcs://{target} is for it")
     insecure = insecure or os.environ.get("MVPRUNE_INSECURE", "").lower() in _YES
     if secret and not (tls or insecure or is_loopback(target.rpartition(":")[0])):
         text = f"the token would go to {target} for all to read; give grpcs://{target}, or --insecure if you mean it"
-        raise _bad("address", text)
+        raise bad_field("address", text)
     return Endpoint(target, tls, _path(ca), _variable("MVPRUNE_CLIENT_CERT"), _variable("MVPRUNE_CLIENT_KEY"), secret)
 
 
@@ -79,7 +80,19 @@ def check_address(address: str) -> None:
     """Raises InvalidArgument for anything else than HOST:PORT, with or without grpcs://."""
     found = _HOST_PORT.fullmatch(_target(address))
     if not found or not 0 < int(found["port"]) < 1 << 16:
-        raise _bad("address", f"got {address!r}; allowed: HOST:PORT, or grpcs://HOST:PORT for TLS")
+        raise bad_field("address", f"got {address!r}; allowed: HOST:PORT, or grpcs://HOST:PORT for TLS")
+
+
+def check_project(project: str) -> None:
+    """Raises InvalidArgument for what no server takes as a project's id."""
+    if not _PROJECT.fullmatch(project):
+        raise bad_field("project", f"got {project!r}; allowed: 1 to 63 characters: a-z, 0-9 and '-', not at either end")
+
+
+def check_token(token: str) -> None:
+    """Raises InvalidArgument, which does not show it, for what no server gives out as an API token."""
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise bad_field("token", "is not an API token; those are plain letters, digits, '-' and '_'")
 
 
 def default_address() -> str:
@@ -105,7 +118,7 @@ def read(path: Path, field: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise _bad(field, f"{path} cannot be read ({error.strerror})") from None
+        raise bad_field(field, f"{path} cannot be read ({error.strerror})") from None
 
 
 def _target(address: str) -> str:
@@ -139,15 +152,14 @@ def _token(
             found = (home / "operator-token").read_text().strip()
         except (OSError, ValueError):
             found = ""
-    if not (found.isascii() and found.isprintable()) or " " in found:
-        raise _bad("token", "is not an API token; those are plain letters, digits, '-' and '_'")  # not what it is
+    check_token(found)
     return found
 
 
 def _token_in(file: str | os.PathLike[str]) -> str:
     found = read(Path(file).expanduser(), "token_file").decode(errors="replace").strip()
     if not found:
-        raise _bad("token_file", f"{file} is empty")
+        raise bad_field("token_file", f"{file} is empty")
     return found
 
 
@@ -157,7 +169,3 @@ def _variable(name: str) -> Path | None:
 
 def _path(given: str | os.PathLike[str] | None) -> Path | None:
     return Path(given).expanduser() if given else None
-
-
-def _bad(field: str, description: str) -> InvalidArgument:
-    return InvalidArgument(violations=[FieldViolation(field, description)])

@@ -75,6 +75,11 @@ class InvalidArgument(RequestRefused):
         self.violations = tuple(violations)
 
 
+def bad_field(field: str, description: str) -> InvalidArgument:
+    """The refusal of one field, by this side: its path, and what was given and is allowed."""
+    return InvalidArgument(violations=[FieldViolation(field, description)])
+
+
 class NotFound(RequestRefused):
     """There is no such resource."""
 

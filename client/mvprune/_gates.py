@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 
-from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune._exceptions import FieldViolation, InvalidArgument, bad_field
 from mvprune._models import Gate, GateResult
 from mvprune._units import exact_size, parse_size
 from mvprune.tasks import IN_OWN_UNIT
@@ -33,7 +33,7 @@ def gates_of(given: Sequence[str | Gate], *, strict: bool = False) -> list[Gate]
         InvalidArgument: with a violation for each that cannot be read, and where `strict` is about none.
     """
     if isinstance(given, str):
-        raise InvalidArgument(violations=[FieldViolation("job.policy.gates", f"got {given!r}; allowed: a list")])
+        raise bad_field("job.policy.gates", f"got {given!r}; allowed: a list")
     gates, violations = [], []
     for index, one in enumerate(given):
         try:

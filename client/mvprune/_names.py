@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune._exceptions import bad_field
 from mvprune._models import JobRecord
 
 _ARTIFACT = re.compile(r"projects/[^/]+/artifacts/[0-9a-f]{64}")
@@ -18,8 +18,7 @@ def job_name(job: str | JobRecord, project: str) -> str:
     if _JOB.fullmatch(job):
         return job
     if not job or "/" in job:
-        description = f"got {job!r}; allowed: a job's id or its name, projects/PROJECT/jobs/JOB"
-        raise InvalidArgument(violations=[FieldViolation("job", description)])
+        raise bad_field("job", f"got {job!r}; allowed: a job's id or its name, projects/PROJECT/jobs/JOB")
     return f"projects/{project}/jobs/{job}"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune._exceptions import InvalidArgument, bad_field
 from mvprune._gates import gates_of
 from mvprune._models import JobRecord
 from mvprune._submit_options import (
@@ -216,4 +216,4 @@ _ALLOWED = {
 
 
 def _invalid(field: str, given: object, allowed: str) -> InvalidArgument:
-    return InvalidArgument(violations=[FieldViolation(field, f"got {str(given)[:200]!r}; allowed: {allowed}")])
+    return bad_field(field, f"got {str(given)[:200]!r}; allowed: {allowed}")

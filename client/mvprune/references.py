@@ -289,7 +289,7 @@ def _is_folder(path: Path) -> bool:
 
 def _outside(ref: str, roots: Roots) -> InvalidReference:
     allowed = ", ".join(str(root) for root in roots.allowed) or "none"
-    how = "`mvpctl server start --root FOLDER` or MVPRUNE_ROOTS allows another"
+    how = "`mvpctl server start --roots FOLDER` or MVPRUNE_ROOTS allows another"
     return InvalidReference(f"{ref!r} is outside the allowed folders; allowed: {allowed}; {how}")
 
 

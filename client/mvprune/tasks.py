@@ -337,7 +337,8 @@ def get_task(name: str) -> Task:
     try:
         return TASKS[name]
     except KeyError:
-        raise UnknownTask(f"unknown task {name[:80]!r}; allowed: {', '.join(TASKS)}") from None
+        what = f"unknown task {name[:80]!r}" if name else "the task is missing"
+        raise UnknownTask(f"{what}; allowed: {', '.join(TASKS)}") from None
 
 
 def plain_label(name: str) -> str:

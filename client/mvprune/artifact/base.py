@@ -40,7 +40,7 @@ class Base:
                 with open_file(path) as file:
                     start, entries, _ = read_entries(file, path.name)
             except OSError as error:
-                raise ArtifactError(f"{path}: cannot be read: {error.strerror or error}") from error
+                raise ArtifactError(f"{path}: cannot be read ({error.strerror or error})") from error
             self._entries |= {name: (path, start, entry) for name, entry in entries.items()}
         if not self._entries:
             raise ArtifactError(f"{self._folder}: no base model: it holds no *.safetensors")

@@ -107,7 +107,7 @@ def inspect(directory: str | Path, *, outline: bool = False) -> Inspection:
         with open_file(directory / WEIGHTS_FILE) as file:
             header = read_header(file, WEIGHTS_FILE)
     except OSError as error:
-        raise ArtifactError(f"{WEIGHTS_FILE}: cannot be read: {error.strerror or error}") from error
+        raise ArtifactError(f"{WEIGHTS_FILE}: cannot be read ({error.strerror or error})") from error
     tensors = {tensor.name: tensor for tensor in stored_tensors(header)}
     matrices = tuple(_matrices(manifest, header, tensors))
     parts = tuple(_part(part, [tensor for tensor in tensors.values() if tensor.part == part]) for part in PARTS)

@@ -201,7 +201,10 @@ def read_manifest(directory: str | Path) -> Manifest:
             content = file.read(_MAX_MANIFEST + 1)
     except OSError as error:
         raise ArtifactError(f"{directory}: no artifact: {MANIFEST_FILE}: {error.strerror or error}") from error
-    return Manifest.from_json(content)
+    try:
+        return Manifest.from_json(content)
+    except ArtifactError as error:
+        raise ArtifactError(f"{directory}: {error}") from error
 
 
 def verify(directory: str | Path) -> Manifest:
@@ -217,7 +220,7 @@ def verify(directory: str | Path) -> Manifest:
         try:
             _verify_file(Path(directory) / file.path, file)
         except OSError as error:
-            raise ArtifactError(f"{file.path}: cannot be read: {error.strerror or error}") from error
+            raise ArtifactError(f"{file.path}: cannot be read ({error.strerror or error})") from error
     return manifest
 
 

@@ -119,7 +119,7 @@ def open_header(path: Path) -> Header:
         with open_file(path) as file:
             return read_header(file, path.name)
     except OSError as error:
-        raise ArtifactError(f"{path.name}: cannot be read: {error.strerror or error}") from error
+        raise ArtifactError(f"{path.name}: cannot be read ({error.strerror or error})") from error
 
 
 def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, Array]]:
@@ -141,7 +141,7 @@ def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, 
             header = read_header(file, path.name)
             yield from _read_tensors(file, header, base, path.name)
     except OSError as error:
-        raise ArtifactError(f"{path.name}: cannot be read: {error.strerror or error}") from error
+        raise ArtifactError(f"{path.name}: cannot be read ({error.strerror or error})") from error
     except MemoryError as error:
         raise ArtifactError(f"{path.name}: unpacked, it does not fit into memory") from error
 

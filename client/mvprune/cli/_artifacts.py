@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import hashlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mvprune._exceptions import IntegrityError
+from mvprune._exceptions import IntegrityError, NotFound, ServerUnreachable
 from mvprune.cli._local import refusals
 
 if TYPE_CHECKING:
@@ -17,12 +20,34 @@ if TYPE_CHECKING:
     from mvprune.artifact import Manifest
 
 _NAME = re.compile(r"(?:projects/[^/]+/(?:jobs|artifacts)/)?[A-Za-z0-9][A-Za-z0-9-]*")
+ARTIFACT_OR_JOB = "an artifact's folder, or a job's id or name"
 _MAX_HEADER = 20 << 20  # more than a reader takes
 
 
 def is_folder(given: str) -> bool:
     """Whether a folder is meant, not a job: it is there, or nothing of a server has such a name."""
     return Path(given).is_dir() or not _NAME.fullmatch(given)
+
+
+def artifact_or_job(text: str) -> str:
+    """The type of an argument that `is_folder` is asked about."""
+    if not text:
+        raise argparse.ArgumentTypeError(f"got ''; allowed: {ARTIFACT_OR_JOB}")
+    return text
+
+
+@contextlib.contextmanager
+def as_job(given: str) -> Iterator[None]:
+    """Around the question about a job: errors say why it was asked, as who mistypes a folder does not know it.
+
+    Raises:
+        NotFound, ServerUnreachable: with a note.
+    """
+    try:
+        yield
+    except (NotFound, ServerUnreachable) as error:
+        error.add_note(f"{given} is no folder here, so the server was asked for a job")
+        raise
 
 
 def manifest_of(given: str, client: Client | None) -> Manifest:
@@ -40,7 +65,8 @@ def manifest_of(given: str, client: Client | None) -> Manifest:
 
         if client is None or is_folder(given):
             return read_manifest(Path(given).expanduser())
-        artifact = client.artifact(given)
+        with as_job(given):
+            artifact = client.artifact(given)
         return Manifest.from_json(_manifest(_source(client, artifact), artifact))
 
 

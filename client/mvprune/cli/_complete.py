@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from argcomplete.completers import ChoicesCompleter, FilesCompleter
@@ -21,7 +20,7 @@ from argcomplete.lexers import split_line
 from mvprune import _config
 from mvprune._exceptions import MvpruneError
 from mvprune.cli._app import COMPLETING
-from mvprune.cli._options import CONNECTION, one_of
+from mvprune.cli._options import CONNECTION, one_of, path
 
 if TYPE_CHECKING:
     from mvprune._client import Client
@@ -57,7 +56,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         completer: Any = None
         if isinstance(action.type, one_of):
             completer = ChoicesCompleter(action.type.words)  # type: ignore[arg-type]
-        elif action.type is Path or action.metavar in _PATHS:
+        elif action.type is path or action.metavar in _PATHS:
             completer = FilesCompleter()
         elif action.dest in _VALUES:
             completer = _completer(_VALUES[action.dest])
@@ -78,7 +77,7 @@ def server_options() -> None:
     for action in parser._actions:  # pydantic tells what an option takes in its metavar alone
         takes = str(action.metavar)
         if "Path" in takes:
-            action.type = Path
+            action.type = path
         elif takes.startswith("{"):
             action.type = one_of(*takes.strip("{}").split(","))
     options(parser)

@@ -134,6 +134,8 @@ def report(error: MvpruneError) -> ExitCode:
             _line(f"error: {field}{f' ({option})' if option else ''}: {description}")
     else:
         _line(f"error: {error}")
+    for note in getattr(error, "__notes__", ()):
+        _line(f"hint: {note}")
     if isinstance(error, JobFailed) and advice(error.job):
         _line(f"hint: {advice(error.job)}")
     if isinstance(error, WaitTimeout):

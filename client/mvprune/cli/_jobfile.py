@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune._exceptions import FieldViolation, InvalidArgument, bad_field
 from mvprune._units import parse_size
 from mvprune.cli._jobschema import SIZE_PATTERN, TIME_PATTERN, Key, Kind, keys
 from mvprune.cli._options import duration
@@ -77,7 +77,7 @@ def read(file: str) -> list[JobDocument]:
     if problems:
         raise _refused(name, problems)
     if not jobs:
-        raise InvalidArgument(violations=[FieldViolation(name, "holds no job")])
+        raise bad_field(name, "holds no job")
     return jobs
 
 
@@ -103,9 +103,9 @@ def _text(file: str) -> str:
             with Path(file).open("rb") as stream:
                 content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InvalidArgument(violations=[FieldViolation(file, f"cannot be read ({error.strerror})")]) from None
+        raise bad_field(file, f"cannot be read ({error.strerror})") from None
     if len(content) > MAX_BYTES:
-        raise InvalidArgument(violations=[FieldViolation(file, f"is larger than {MAX_BYTES >> 10} KiB")])
+        raise bad_field(file, f"is larger than {MAX_BYTES >> 10} KiB")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

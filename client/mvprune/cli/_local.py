@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
-from mvprune.cli._app import COMMANDS
 from mvprune.cli._errors import LocalRefusal
-from mvprune.cli._options import Parser, add_form
+from mvprune.cli._options import Parser, path, plain_parser
 
 
 def artifact_parser(name: str, example: str, details: str = "") -> Parser:
     """A parser with the artifact's folder, its base, and the form of the answer."""
-    parser = Parser(
-        prog=f"mvpctl {name}",
-        description="\n\n".join(filter(None, (COMMANDS[name].help, details))),
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("artifact", type=Path, metavar="ARTIFACT", help="an artifact's folder")
-    parser.add_argument("--base", type=Path, metavar="DIR", help="the base model's folder, for a delta artifact")
-    add_form(parser)
+    parser = plain_parser(name, example, details)
+    parser.add_argument("artifact", type=path, metavar="ARTIFACT", help="an artifact's folder")
+    parser.add_argument("--base", type=path, metavar="DIR", help="the base model's folder, for a delta artifact")
     return parser
 
 

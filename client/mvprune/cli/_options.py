@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mvprune import _config
@@ -26,7 +28,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are exceptions; what it parses has `form`, how to answer."""
+    """A parser whose errors are exceptions; what it parses has `form`, how to answer, where answers have one."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses; when a shell asks for completions, prints those instead and ends the program."""
@@ -35,8 +37,9 @@ class Parser(argparse.ArgumentParser):
 
             _complete.options(self)
         found = super().parse_args(args, namespace)
-        output, quiet = (found.__dict__.pop(name, None) for name in ("output", "quiet"))
-        found.form = Form(output or _default_output(), bool(quiet))
+        values = vars(found)
+        if "output" in values:
+            found.form = Form(values.pop("output") or _default_output(), values.pop("quiet"))
         return found
 
     def error(self, message: str) -> NoReturn:
@@ -134,11 +137,22 @@ def _default_output() -> str:
 
 
 def number(text: str) -> float:
-    """The type of an option that takes a number."""
+    """The type of an option that takes a number, NaN and infinity not among them."""
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise _refused(text, "a number") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise _refused(text, "a number")
+    return value
+
+
+def seconds(text: str) -> float:
+    """The type of an option that takes a number of seconds."""
+    value = number(text)
+    if value < 0:
+        raise _refused(text, "0 and up")
+    return value
 
 
 def whole_number(text: str) -> int:
@@ -179,6 +193,13 @@ def label(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise _refused(text, "KEY=VALUE")
     return key, value
+
+
+def path(text: str) -> Path:
+    """The type of an option that takes a file or a folder; "" is a variable of the shell that is not set."""
+    if not text:
+        raise _refused(text, "a file or a folder")
+    return Path(text)
 
 
 class one_of:  # named as the other types of options

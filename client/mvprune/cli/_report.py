@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from collections.abc import Sequence
@@ -22,6 +23,17 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 _MARKS = {True: "✓", False: "✗", None: "not evaluated"}
 
 
+def check_reports(summary: Path | None, junit: Path | None) -> None:
+    """Refuses files that cannot be written, before there is what to write.
+
+    Raises:
+        LocalRefusal: names the first that cannot.
+    """
+    for option, path in (("--summary", summary), ("--junit", junit)):
+        if path and not _can_be_written(path.absolute()):
+            raise LocalRefusal(f"{option}: {path} cannot be written")
+
+
 def write_reports(job: JobRecord, artifact: Artifact | None, summary: Path | None, junit: Path | None) -> None:
     """Writes the files that were asked for.
 
@@ -34,13 +46,19 @@ def write_reports(job: JobRecord, artifact: Artifact | None, summary: Path | Non
         _write("--junit", junit, "wb", junit_xml(job))
 
 
+def _can_be_written(path: Path) -> bool:
+    """Whether it is a file, or the first of its folders that is there can take it."""
+    there = next(one for one in (path, *path.parents) if one.exists())
+    return there.is_dir() == (there != path) and os.access(there, os.W_OK)
+
+
 def _write(option: str, path: Path, mode: str, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open(mode) as file:
             file.write(content)
     except OSError as error:
-        raise LocalRefusal(f"{option}: {path} cannot be written: {error.strerror}") from None
+        raise LocalRefusal(f"{option}: {path} cannot be written ({error.strerror})") from None
 
 
 def markdown(job: JobRecord, artifact: Artifact | None) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mvprune._exceptions import FieldViolation, InvalidArgument
 from mvprune.cli._ci import run_id
 from mvprune.cli._errors import UsageError
-from mvprune.cli._options import CONNECTION, Parser
+from mvprune.cli._options import CONNECTION
+from mvprune.cli._submit_parser import submit_parser
 from mvprune.cli._text import percent
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 COMMAND_ONLY = ("file", "print_schema", "wait", "timeout", "download", "summary", "junit", "form")
 """Options of the command that are none of a job."""
+_PROG = "mvpctl submit"
 _REPLACES = {"sparsity": "density", "max_steps": "epochs", "epochs": "max_steps"}  # in the file, by the option given
 
 
@@ -43,7 +45,7 @@ class Submission(NamedTuple):
             raise self.document.located(refusal) if self.document else refusal from None
 
 
-def submissions(make_parser: Callable[[], Parser], argv: Sequence[str], args: argparse.Namespace) -> list[Submission]:
+def submissions(argv: Sequence[str], args: argparse.Namespace) -> list[Submission]:
     """The jobs of a command line: those of its file, where options outweigh what is there, or the one of its options.
 
     Raises:
@@ -51,7 +53,7 @@ def submissions(make_parser: Callable[[], Parser], argv: Sequence[str], args: ar
         UsageError: the options are not.
     """
     if args.file is None:
-        return [Submission(_options(make_parser(), args), None)]
+        return [Submission(_options(args), None)]
     from mvprune.cli._jobfile import read  # few have one
 
     found = []
@@ -60,9 +62,9 @@ def submissions(make_parser: Callable[[], Parser], argv: Sequence[str], args: ar
         for option, replaced in _REPLACES.items():
             if getattr(args, option) is not None:
                 values.pop(replaced, None)
-        parser = make_parser()
+        parser = submit_parser()
         parser.set_defaults(**{**values, "labels": list(values.get("labels", {}).items())})
-        options = _options(parser, parser.parse_args(argv))
+        options = _options(parser.parse_args(argv))
         found.append(Submission(options, replace(document, values=_that_count(values, options))))
     return found
 
@@ -72,23 +74,23 @@ def _that_count(values: dict[str, Any], options: dict[str, Any]) -> dict[str, An
     return {name: value for name, value in values.items() if isinstance(value, list | dict) or options[name] == value}
 
 
-def _options(parser: Parser, args: argparse.Namespace) -> dict[str, Any]:
+def _options(args: argparse.Namespace) -> dict[str, Any]:
     options = {name: value for name, value in vars(args).items() if name not in (*CONNECTION, *COMMAND_ONLY)}
     if options["model"] is None:
-        raise UsageError("the following arguments are required: --model", parser.prog)
-    options["density"] = _kept(parser, options.pop("density"), options.pop("sparsity"))
+        raise UsageError("the following arguments are required: --model", _PROG)
+    options["density"] = _kept(options.pop("density"), options.pop("sparsity"))
     options["labels"] = dict(options["labels"])
     options["run_id"] = "" if options["request_id"] else run_id()
     return options
 
 
-def _kept(parser: Parser, density: float | None, sparsity: float | None) -> float:
+def _kept(density: float | None, sparsity: float | None) -> float:
     """The fraction to keep, under either name."""
     if density is not None and sparsity is None:
         return density
     if sparsity is None or density is not None:
         given = "neither" if sparsity is None else "both"
-        raise UsageError(f"--density, --sparsity: got {given}; allowed: one, they are the same number", parser.prog)
+        raise UsageError(f"--density, --sparsity: got {given}; allowed: one, they are the same number", _PROG)
     if 0.5 < sparsity < 1:
         rest = f"{1 - sparsity:.4g}"
         print(

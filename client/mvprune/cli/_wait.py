@@ -10,7 +10,7 @@ from mvprune._exceptions import JobError, WaitTimeout
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._gates import gate_code, print_outcome
 from mvprune.cli._live import live
-from mvprune.cli._options import job_goes_on, number
+from mvprune.cli._options import job_goes_on, path, seconds
 from mvprune.cli._output import Form, answer, job_with_result
 from mvprune.cli._text import clean
 
@@ -33,17 +33,32 @@ class Waiting(NamedTuple):
     summary: Path | None = None
     junit: Path | None = None
 
+    def check(self) -> None:
+        """Refuses what cannot be written, which nobody wants to learn when the job is done.
+
+        Raises:
+            DownloadError, LocalRefusal: the folder cannot be made, a file cannot.
+        """
+        if self.download:
+            from mvprune._download import check_destination  # few need it
+
+            check_destination(self.download)
+        if self.summary or self.junit:
+            from mvprune.cli._report import check_reports  # few need it
+
+            check_reports(self.summary, self.junit)
+
 
 def add_waiting(group: argparse._ArgumentGroup) -> None:
     """Adds the options of `Waiting` but for the folder."""
-    group.add_argument("--timeout", type=number, metavar="SECONDS", help="stop waiting after this; exit code 6")
+    group.add_argument("--timeout", type=seconds, metavar="SECONDS", help="stop waiting after this; exit code 6")
     group.add_argument(
         "--summary",
-        type=_file,
+        type=path,
         metavar="FILE",
         help='append what became of the job, as Markdown, e.g. to "$GITHUB_STEP_SUMMARY"',
     )
-    group.add_argument("--junit", type=_file, metavar="FILE", help="write the job and its gates as tests, in JUnit XML")
+    group.add_argument("--junit", type=path, metavar="FILE", help="write the job and its gates as tests, in JUnit XML")
 
 
 def finish(client: Client, job: str | JobRecord, waiting: Waiting, form: Form) -> ExitCode:
@@ -74,12 +89,6 @@ def _report(job: JobRecord, artifact: Artifact | None, waiting: Waiting, form: F
         from mvprune.cli._report import write_reports  # few need it
 
         write_reports(job, artifact, waiting.summary, waiting.junit)
-
-
-def _file(text: str) -> Path:
-    if not text:  # an environment variable that is not set
-        raise argparse.ArgumentTypeError("got ''; allowed: a file")
-    return Path(text)
 
 
 def fetch(client: Client, artifact: Artifact, directory: Path, form: Form) -> Path:

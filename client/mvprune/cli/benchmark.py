@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._local import artifact_parser, refusals
-from mvprune.cli._options import number, positive_number
+from mvprune.cli._options import positive_number, seconds
 from mvprune.cli._output import answer, print_fields, print_table
 from mvprune.cli._text import size
 
@@ -24,7 +24,7 @@ def benchmark_command(argv: Sequence[str]) -> None:
     parser.add_argument("--batch", type=positive_number, default=1, metavar="N", help="examples a call; default 1")
     parser.add_argument("--tokens", type=positive_number, default=128, metavar="N", help="of an example; default 128")
     parser.add_argument("--threads", type=positive_number, default=1, metavar="N", help="of a call; default 1")
-    parser.add_argument("--seconds", type=number, default=3.0, metavar="S", help="for how long, at least; default 3")
+    parser.add_argument("--seconds", type=seconds, default=3.0, metavar="S", help="for how long, at least; default 3")
     args = parser.parse_args(argv)
     with refusals("runtime"):
         from mvprune.runtime import measure

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune.cli._artifacts import is_folder, manifest_of
+from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, is_folder, manifest_of
 from mvprune.cli._errors import UsageError
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_table
@@ -23,7 +23,9 @@ def compare_command(argv: Sequence[str]) -> None:
     """Shows artifacts side by side."""
     example = "mvpctl compare out/ other/\n  mvpctl compare sst2-k3x9 sst2-m4p2 out/ -o json"
     parser = command_parser("compare", example, _DETAILS, job=False)
-    parser.add_argument("artifacts", nargs="+", metavar="ARTIFACT|JOB", help="artifacts' folders, jobs' ids or names")
+    parser.add_argument(
+        "artifacts", nargs="+", type=artifact_or_job, metavar="ARTIFACT|JOB", help=f"each {ARTIFACT_OR_JOB}"
+    )
     args = parser.parse_args(argv)
     if len(args.artifacts) < 2:
         raise UsageError(f"ARTIFACT|JOB: got {len(args.artifacts)}; allowed: two and more", parser.prog)

@@ -38,6 +38,7 @@ _VARIABLES = {
     "ca_cert": "MVPRUNE_CA_CERT",
     "output": "MVPRUNE_OUTPUT",
 }
+_CHECKS = {"address": _endpoint.check_address, "project": _endpoint.check_project, "token": _endpoint.check_token}
 _SECRET = "(not shown)"  # noqa: S105 (stands for one)
 
 
@@ -123,8 +124,8 @@ def _checked(setting: str, value: str | None, parser: Parser) -> str:
         )
     if setting == "output" and value not in _config.FORMS:
         raise UsageError(f"output: got {value!r}; allowed: {', '.join(_config.FORMS)}", parser.prog)
-    if setting == "address":
-        _endpoint.check_address(value)
+    if check := _CHECKS.get(setting):
+        check(value)
     if setting in ("token_file", "ca_cert"):
         return str(Path(value).expanduser().absolute())
     return value

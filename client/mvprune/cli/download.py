@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from mvprune.cli._options import command_parser, connect
+from mvprune.cli._options import command_parser, connect, path
 from mvprune.cli._output import answer
 from mvprune.cli._wait import fetch
 
@@ -14,7 +13,7 @@ def download_command(argv: Sequence[str]) -> None:
     """Downloads the artifact of a job."""
     details = "Every byte is verified. Run again, it goes on where it broke off, or verifies what is there."
     parser = command_parser("download", "mvpctl download sst2-k3x9 out/", details)
-    parser.add_argument("directory", type=Path, metavar="DIR", help="a folder, which appears when all is there")
+    parser.add_argument("directory", type=path, metavar="DIR", help="a folder, which appears when all is there")
     args = parser.parse_args(argv)
     with connect(args) as client:
         artifact = client.artifact(args.job)

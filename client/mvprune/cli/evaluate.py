@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._live import live
 from mvprune.cli._local import artifact_parser, refusals
-from mvprune.cli._options import one_of, positive_number
+from mvprune.cli._options import Parser, one_of, path, positive_number
 from mvprune.cli._output import answer, print_fields, print_table
 
 if TYPE_CHECKING:
@@ -22,17 +21,7 @@ that has data of its own takes its validation set: from the folder MVPRUNE_DATA,
 
 def evaluate_command(argv: Sequence[str]) -> None:
     """Evaluates an artifact on data."""
-    parser = artifact_parser("evaluate", "mvpctl evaluate out/ --data dev.tsv", _DETAILS)
-    parser.add_argument("--data", type=Path, metavar="FILE", help="csv, tsv, jsonl or parquet; SQuAD's JSON, CoNLL")
-    parser.add_argument("--task", metavar="TASK", help="another task of the same kind; default: the artifact's")
-    parser.add_argument("--text-column", metavar="NAME", help="column of the text; default: found by name")
-    parser.add_argument("--text-pair-column", metavar="NAME", help="column of the second text")
-    parser.add_argument("--label-column", metavar="NAME", help="column of the label")
-    parser.add_argument(
-        "--runtime", type=one_of("dense", "sparse"), default="dense", metavar="R", help="dense (default) or sparse"
-    )
-    parser.add_argument("--threads", type=positive_number, metavar="N", help="default: as many as torch takes")
-    args = parser.parse_args(argv)
+    args = _parser().parse_args(argv)
     with refusals("worker"), live(None if args.form.quiet else sys.stderr) as progress:
         # What a metric is, is the core's to say, in the one place where the training asks too. The command hands over
         # to it as `mvpctl server` does to the service: nothing else of the client knows the core.
@@ -55,7 +44,27 @@ def evaluate_command(argv: Sequence[str]) -> None:
             )
         except CannotEvaluate as error:
             raise LocalRefusal(str(error)) from error
-    value = {
+    primary = found.metrics.get(found.manifest.primary_metric)
+    answer(args.form, _value(found), [] if primary is None else [f"{primary:.6g}"], lambda: _print(found))
+
+
+def _parser() -> Parser:
+    parser = artifact_parser("evaluate", "mvpctl evaluate out/ --data dev.tsv", _DETAILS)
+    parser.add_argument("--data", type=path, metavar="FILE", help="csv, tsv, jsonl or parquet; SQuAD's JSON, CoNLL")
+    parser.add_argument("--task", metavar="TASK", help="another task of the same kind; default: the artifact's")
+    parser.add_argument("--text-column", metavar="NAME", help="column of the text; default: found by name")
+    parser.add_argument("--text-pair-column", metavar="NAME", help="column of the second text")
+    parser.add_argument("--label-column", metavar="NAME", help="column of the label")
+    parser.add_argument(
+        "--runtime", type=one_of("dense", "sparse"), default="dense", metavar="R", help="dense (default) or sparse"
+    )
+    parser.add_argument("--threads", type=positive_number, metavar="N", help="default: as many as torch takes")
+    return parser
+
+
+def _value(found: Evaluated) -> dict[str, Any]:
+    """The answer for programs."""
+    return {
         "artifact": found.manifest.digest,
         "task": found.task,
         "runtime": found.runtime,
@@ -64,8 +73,6 @@ def evaluate_command(argv: Sequence[str]) -> None:
         "recorded": found.recorded,
         "same_data": found.same_data,
     }
-    primary = found.metrics.get(found.manifest.primary_metric)
-    answer(args.form, value, [] if primary is None else [f"{primary:.6g}"], lambda: _print(found))
 
 
 def _print(found: Evaluated) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mvprune.cli._live import live
 from mvprune.cli._local import artifact_parser, refusals
-from mvprune.cli._options import one_of
+from mvprune.cli._options import one_of, path
 from mvprune.cli._output import answer
 from mvprune.cli._text import clean, size
 
@@ -23,7 +22,7 @@ csr    scipy's compressed sparse rows, one .npz for every pruned matrix"""
 def export_command(argv: Sequence[str]) -> None:
     """Writes an artifact in another format."""
     parser = artifact_parser("export", "mvpctl export out/ --to onnx onnx/", _DETAILS)
-    parser.add_argument("directory", type=Path, metavar="OUT", help="a new or empty folder")
+    parser.add_argument("directory", type=path, metavar="OUT", help="a new or empty folder")
     parser.add_argument("--to", required=True, type=one_of("dense", "onnx", "csr"), metavar="F", help="one of these")
     args = parser.parse_args(argv)
     with refusals("export"), live(args.form.progress) as progress:

@@ -53,6 +53,7 @@ def wait_command(argv: Sequence[str]) -> ExitCode:
     add_waiting(parser.add_argument_group("waiting"))
     args = parser.parse_args(argv)
     waiting = Waiting(args.timeout, summary=args.summary, junit=args.junit)
+    waiting.check()
     with connect(args) as client:
         return finish(client, args.job, waiting, args.form)
 

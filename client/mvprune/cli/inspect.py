@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mvprune.cli._artifacts import fetch_outline, is_folder
+from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, fetch_outline, is_folder
 from mvprune.cli._local import refusals
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_fields, print_table
@@ -23,7 +23,7 @@ names and shapes of the weights; the weights are not."""
 def inspect_command(argv: Sequence[str]) -> None:
     """Shows what an artifact holds."""
     parser = command_parser("inspect", "mvpctl inspect out/\n  mvpctl inspect sst2-k3x9 -o json", _DETAILS, job=False)
-    parser.add_argument("artifact", metavar="ARTIFACT|JOB", help="an artifact's folder, or a job's id or name")
+    parser.add_argument("artifact", type=artifact_or_job, metavar="ARTIFACT|JOB", help=ARTIFACT_OR_JOB)
     args = parser.parse_args(argv)
     with refusals("runtime"):
         from mvprune.artifact.inspection import inspect
@@ -32,7 +32,9 @@ def inspect_command(argv: Sequence[str]) -> None:
             found = inspect(Path(args.artifact).expanduser())
         else:
             with connect(args) as client, tempfile.TemporaryDirectory() as folder:
-                fetch_outline(client, client.artifact(args.artifact), Path(folder))
+                with as_job(args.artifact):
+                    artifact = client.artifact(args.artifact)
+                fetch_outline(client, artifact, Path(folder))
                 found = inspect(folder, outline=True)
     answer(args.form, found, [found.digest], lambda: _print(found))
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mvprune.cli._artifacts import is_folder
+from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, is_folder
 from mvprune.cli._errors import UsageError
 from mvprune.cli._live import live
 from mvprune.cli._local import refusals
-from mvprune.cli._options import command_parser, connect
+from mvprune.cli._options import command_parser, connect, path
 from mvprune.cli._output import answer
 
 _DETAILS = """--to mlflow makes it a run: parameters, metrics, curves, files. Pushed twice, it is one run.
@@ -36,7 +36,7 @@ def push_command(argv: Sequence[str]) -> None:
     parser = command_parser(
         "push", "mvpctl push out/ --to mlflow --tracking-uri http://127.0.0.1:5000", _DETAILS, job=False
     )
-    parser.add_argument("source", metavar="JOB|ARTIFACT", help="a job's id, or an artifact's folder")
+    parser.add_argument("artifact", type=artifact_or_job, metavar="ARTIFACT|JOB", help=ARTIFACT_OR_JOB)
     parser.add_argument(
         "--to", nargs="+", required=True, metavar=("TARGET", "OUT"), help="mlflow, or hub-folder and a new folder"
     )
@@ -45,7 +45,7 @@ def push_command(argv: Sequence[str]) -> None:
     mlflow.add_argument("--experiment", metavar="NAME", help="default: mvprune")
     hub = parser.add_argument_group("to hub-folder")
     hub.add_argument("--dense", action="store_true", help="plain weights, which open with no package of ours")
-    hub.add_argument("--base", type=Path, metavar="DIR", help="the base model's folder, for a delta artifact")
+    hub.add_argument("--base", type=path, metavar="DIR", help="the base model's folder, for a delta artifact")
     args = parser.parse_args(argv)
     target, out = _target(args)
     if target == "mlflow":
@@ -59,7 +59,7 @@ def _target(args: argparse.Namespace) -> tuple[str, str]:
     target, *rest = args.to
     if target not in _ONLY_FOR:
         raise UsageError(f"--to: got {target!r}; allowed: mlflow, hub-folder OUT", "mvpctl push")
-    if len(rest) != (target == "hub-folder"):
+    if len(rest) != (target == "hub-folder") or "" in rest:
         raise UsageError(f"--to: got {' '.join(args.to)!r}; allowed: mlflow, hub-folder OUT", "mvpctl push")
     for other, options in _ONLY_FOR.items():
         for option in options:
@@ -100,11 +100,12 @@ def _write_hub_folder(args: argparse.Namespace, out: Path) -> None:
 @contextlib.contextmanager
 def _source(args: argparse.Namespace) -> Iterator[_Source]:
     """The folder that was named, or the artifact of the job, fetched for the time being."""
-    if is_folder(args.source):
-        yield _Source(Path(args.source).expanduser())
+    if is_folder(args.artifact):
+        yield _Source(Path(args.artifact).expanduser())
         return
     with connect(args) as client, tempfile.TemporaryDirectory(prefix="mvpctl-push-") as scratch:
-        job = client.get(args.source)
+        with as_job(args.artifact):
+            job = client.get(args.artifact)
         with live(args.form.progress) as progress:
             folder = client.download(job, Path(scratch) / "artifact", progress.bytes)
         yield _Source(folder, job.name, job.labels)

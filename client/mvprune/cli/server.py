@@ -45,7 +45,7 @@ def _start(argv: Sequence[str]) -> int:
 
     from mvprune_service.server import main
 
-    return main(list(argv))
+    return main(argv, prog="mvpctl server start")
 
 
 def _migrate(argv: Sequence[str]) -> int:

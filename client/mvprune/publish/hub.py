@@ -55,7 +55,7 @@ def write_hub_folder(
                 folder.rmdir()
             staged.rename(folder)
     except OSError as error:
-        raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}") from error
+        raise ArtifactError(f"{folder} cannot be written ({error.strerror or error})") from error
 
 
 def _copy(artifact: Path, manifest: Manifest, staged: Path) -> None:

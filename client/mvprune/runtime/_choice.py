@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from mvprune._files import replace_text
 from mvprune.runtime import kernel
 from mvprune.runtime._linear import CsrLinear, KernelLinear, Matrix, SparseLinear
 from mvprune.runtime.kernel import Stored
@@ -96,12 +97,9 @@ class Choices:
     def _keep(self) -> None:
         """Adds what is known now to the file; of two processes that write at once the last one wins."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             content = _read(self._path)
             content[self._machine] = content.get(self._machine, {}) | self._times
-            with tempfile.NamedTemporaryFile("w", dir=self._path.parent, prefix=".runtime-", delete=False) as file:
-                json.dump(content, file, indent=1, sort_keys=True)
-            Path(file.name).replace(self._path)
+            replace_text(self._path, json.dumps(content, indent=1, sort_keys=True))
         except OSError:
             return  # measured again next time
 

@@ -272,7 +272,7 @@ def test_positions_are_bytes(craft: Callable[..., Path]) -> None:
 
 def test_not_a_file(tmp_path: Path) -> None:
     refused(tmp_path, "cannot be read")
-    refused(tmp_path / "missing", "cannot be read: No such file")
+    refused(tmp_path / "missing", "cannot be read (No such file")
 
 
 def test_no_memory_is_told(craft: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,7 +231,7 @@ def test_verify(folder: Path, manifest: Manifest) -> None:
 @pytest.mark.parametrize("path", CONTENT)
 def test_a_missing_file_is_told(folder: Path, path: str) -> None:
     (folder / path).unlink()
-    with pytest.raises(ArtifactError, match=f"^{path}: cannot be read: No such file"):
+    with pytest.raises(ArtifactError, match=f"^{path}: cannot be read \\(No such file"):
         verify(folder)
 
 

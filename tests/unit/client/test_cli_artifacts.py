@@ -16,7 +16,7 @@ from mvprune.artifact.inspection import inspect
 from mvprune.v1 import artifact_pb2
 
 from ...sparse_artifacts import OUTPUT, make_artifact
-from .conftest import Fake, Mvpctl, always, job
+from .conftest import SUBMIT, Fake, Mvpctl, always, job, refuse
 
 Serve = Callable[[Path, Manifest], None]
 
@@ -143,6 +143,14 @@ def test_compare_needs_two(mvpctl: Mvpctl, folder: Path) -> None:
     assert "error: ARTIFACT|JOB: got 1; allowed: two and more" in outcome.err
 
 
+def test_compare_says_which_manifest_is_wrong(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
+    make_artifact(tmp_path / "other")
+    (tmp_path / "other" / MANIFEST_FILE).write_text("{")
+    outcome = mvpctl("compare", str(folder), str(tmp_path / "other"))
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"error: {tmp_path / 'other'}: manifest.json: invalid JSON: ")
+
+
 def test_export(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
     outcome = mvpctl("export", str(folder), str(tmp_path / "csr"), "--to", "csr")
     assert outcome.code == 0
@@ -168,6 +176,44 @@ def test_what_is_neither_a_folder_nor_a_job(
     outcome = mvpctl(command[0], given, *command[1:])
     assert outcome.code == 2
     assert outcome.err.startswith(f"error: {Path(given)}: no artifact: manifest.json: ")
+
+
+@pytest.mark.parametrize(
+    "command", [("inspect", "typo"), ("compare", "typo", "typo"), ("push", "typo", "--to", "hub-folder", "OUT")]
+)
+def test_a_name_that_is_neither_tells_what_it_was_taken_for(
+    fake: Fake, mvpctl: Mvpctl, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hint = "hint: typo is no folder here, so the server was asked for a job\n"
+    fake.answers["GetJob"] = lambda request, context: refuse(context, grpc.StatusCode.NOT_FOUND, "there is no such job")
+    outcome = mvpctl(*command)
+    assert (outcome.code, outcome.err) == (8, f"error: there is no such job\n{hint}")
+    monkeypatch.setenv("MVPRUNE_ADDRESS", "127.0.0.1:1")
+    outcome = mvpctl(*command)
+    assert outcome.code == 7
+    assert hint in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("inspect", ""), "ARTIFACT|JOB"),
+        (("compare", "j1", ""), "ARTIFACT|JOB"),
+        (("push", "", "--to", "hub-folder", "OUT"), "ARTIFACT|JOB"),
+        (("export", "", "OUT", "--to", "csr"), "ARTIFACT"),
+        (("export", "out", "", "--to", "csr"), "OUT"),
+        (("evaluate", "out", "--data", ""), "--data"),
+        (("serve", "out", "--base", ""), "--base"),
+        (("download", "j1", ""), "DIR"),
+        ((*SUBMIT, "--density", "0.1", "--download", ""), "--download"),
+    ],
+)
+def test_a_variable_that_is_not_set_is_not_the_working_folder(
+    mvpctl: Mvpctl, command: tuple[str, ...], name: str
+) -> None:
+    outcome = mvpctl(*command)
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"error: {name}: got ''; allowed: ")
 
 
 def test_a_format_that_there_is_not(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:

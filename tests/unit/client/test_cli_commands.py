@@ -184,6 +184,21 @@ def test_what_to_do_about_a_limit_is_said(fake: Fake, mvpctl: Mvpctl, reason: st
     assert mvpctl("wait", "j1").err.splitlines()[-1].startswith("hint: mvpctl retry j1 ")
 
 
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (("wait", "j1", "--timeout", "nan"), "--timeout: got 'nan'; allowed: a number"),
+        (("wait", "j1", "--timeout", "-1"), "--timeout: got '-1'; allowed: 0 and up"),
+        (("benchmark", "out", "--seconds", "-1"), "--seconds: got '-1'; allowed: 0 and up"),
+        ((*SUBMIT, "--density", "0.1", "--alpha", "inf"), "--alpha: got 'inf'; allowed: a number"),
+    ],
+)
+def test_numbers_that_nothing_can_be_done_with(mvpctl: Mvpctl, argv: tuple[str, ...], error: str) -> None:
+    outcome = mvpctl(*argv)
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"error: {error}\n")
+
+
 def test_json_has_no_nan(fake: Fake, mvpctl: Mvpctl) -> None:
     progress = job_pb2.Progress(phase="pruning", loss=float("nan"), density=float("inf"))
     fake.answers["GetJob"] = always(job(progress=progress))

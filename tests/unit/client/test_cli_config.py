@@ -72,7 +72,7 @@ def test_option_then_environment_then_file_then_default(
     run: Mvpctl, fake: Fake, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answers["ListJobs"] = always(job_pb2.ListJobsResponse(jobs=[job()]))
-    assert "127.0.0.1:7070" in run("list").err
+    assert "address     127.0.0.1:7070  default\n" in run("config", "view").out
     run("config", "set", "address", fake.address)
     run("config", "set", "project", "of-the-file")
     run("config", "set", "output", "yaml")
@@ -178,6 +178,7 @@ def test_a_file_that_is_not_right(run: Mvpctl, file: Path, text: str, error: str
             "address: got 'http://x:1'; allowed: HOST:PORT, or grpcs://HOST:PORT for TLS",
         ),
         (["set", "project"], "project: got nothing; allowed: text"),
+        (["set", "project", "A B"], "project: got 'A B'; allowed: 1 to 63 characters: a-z, 0-9 and '-', not at either"),
         (["set", "project", "x", "--context", "a b"], "context: got 'a b'; allowed: 1 to 63 letters"),
         (["use", "nowhere"], "CONTEXT: got 'nowhere'; allowed: none yet"),
         (["show"], "command: got 'show'; allowed: view, set, unset, use, path"),
@@ -188,6 +189,38 @@ def test_mistakes(run: Mvpctl, file: Path, argv: list[str], error: str) -> None:
     assert outcome.code == 2
     assert outcome.err.startswith(f"error: {error}")
     assert not file.exists()
+
+
+def test_what_is_no_token_is_not_kept(run: Mvpctl, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("two words\n"))
+    outcome = run("config", "set", "token")
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: token: is not an API token; ")
+    assert not file.exists()
+
+
+def test_what_cannot_be_written_leaves_nothing(run: Mvpctl, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.mkdir(parents=True)
+    outcome = run("config", "set", "project", "search")
+    assert outcome.code == 2
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_file_whose_context_is_not_there(run: Mvpctl, file: Path) -> None:
+    """Typed by hand: the default's server is not asked in its place. What `config` does can mend it."""
+    file.parent.mkdir(parents=True)
+    file.write_text('context = "wrok"\n[contexts.work]\naddress = "h:1"\n')
+    for command in (["list"], ["config", "view"]):
+        outcome = run(*command)
+        assert (outcome.code, outcome.err) == (2, f"error: context: {file}: got 'wrok'; allowed: work\n")
+    assert run("config", "use", "work").code == 0
+    assert run("config", "view").code == 0
+
+
+def test_the_environment_can_name_a_context_to_make(run: Mvpctl, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MVPRUNE_CONTEXT", "new")
+    assert run("config", "set", "project", "search").code == 0
+    assert _endpoint.project(None) == "search"
 
 
 def test_what_is_written_is_read_again(file: Path) -> None:

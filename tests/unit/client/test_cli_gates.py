@@ -157,6 +157,18 @@ def test_the_files_are_there_though_the_download_fails(fake: Fake, mvpctl: Mvpct
     assert junit(tmp_path / "j.xml").attrib["failures"] == "2"
 
 
+@pytest.mark.parametrize("option", ["--summary", "--junit"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_job(
+    fake: Fake, mvpctl: Mvpctl, option: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "report"):
+        for command in ((*SUBMIT, "--density", "0.1", "--wait"), ("wait", "j1")):
+            outcome = mvpctl(*command, option, str(path))
+            assert (outcome.code, outcome.err) == (2, f"error: {option}: {path} cannot be written\n")
+    assert not fake.requests
+
+
 def test_a_summary_of_what_failed(fake: Fake, mvpctl: Mvpctl, tmp_path: Path) -> None:
     failure = job_pb2.Failure(reason="INVALID_DATASET", message="a|b `c`\n<script>")
     fake.answers["GetJob"] = always(gated("FAILED", [], failure=failure, display_name="*mine*"))
@@ -220,8 +232,8 @@ def test_a_job_without_a_result_is_a_test_that_failed(
     assert suite.find("testcase").attrib["classname"] == "mine"  # type: ignore[union-attr]
 
 
-def test_a_file_that_cannot_be_written(mvpctl: Mvpctl, misses: str, tmp_path: Path) -> None:
-    outcome = mvpctl("wait", "j1", "--junit", str(tmp_path), "-o", "json")
+def test_a_full_disk(mvpctl: Mvpctl, misses: str) -> None:
+    outcome = mvpctl("wait", "j1", "--junit", "/dev/full", "-o", "json")
     assert outcome.code == 2
-    assert outcome.err.splitlines()[-1] == f"error: --junit: {tmp_path} cannot be written: Is a directory"
+    assert outcome.err.splitlines()[-1] == "error: --junit: /dev/full cannot be written (No space left on device)"
     assert json.loads(outcome.out)["state"] == "SUCCEEDED"

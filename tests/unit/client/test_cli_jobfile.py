@@ -277,9 +277,15 @@ def test_a_full_file_is_read_in_time(tmp_path: Path) -> None:
 def test_the_keys_are_the_parameters_of_submit_and_the_options_of_the_command() -> None:
     of_the_call = {"request_id", "run_id", "validate_only"}
     assert set(keys()) == {"model", "density", *get_type_hints(SubmitOptions)} - of_the_call
-    from mvprune.cli.submit import _parser
+    from mvprune.cli._submit_parser import submit_parser
 
-    options = {action.dest for action in _parser()._actions} - {"help", "sparsity", "output", "quiet", *COMMAND_ONLY}
+    options = {action.dest for action in submit_parser()._actions} - {
+        "help",
+        "sparsity",
+        "output",
+        "quiet",
+        *COMMAND_ONLY,
+    }
     connection = {"address", "project", "token_file", "ca_cert", "insecure"}
     assert options - connection - of_the_call == set(keys())
 

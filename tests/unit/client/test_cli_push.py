@@ -216,6 +216,7 @@ def test_a_job_becomes_a_folder(fake: Any, artifact: Path, mvpctl: Callable[...,
     [
         (["--to", "s3"], "--to: got 's3'; allowed: mlflow, hub-folder OUT"),
         (["--to", "hub-folder"], "--to: got 'hub-folder'; allowed"),
+        (["--to", "hub-folder", ""], "--to: got 'hub-folder '; allowed"),
         (["--to", "mlflow", "out"], "--to: got 'mlflow out'; allowed"),
         (["--to", "mlflow"], "--tracking-uri: not given, nor MLFLOW_TRACKING_URI"),
         (["--to", "mlflow", "--dense"], "--dense: given, but it is for --to hub-folder"),

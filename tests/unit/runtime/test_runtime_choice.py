@@ -83,6 +83,12 @@ def test_without_a_cache_it_still_works(tmp_path: Path, monkeypatch: pytest.Monk
     assert Choices(128, 1, "fp32").backend(SHAPE, 0.05) == "csr"
 
 
+def test_what_cannot_be_kept_leaves_nothing(cache: Path, fake: list[set[str]]) -> None:
+    (cache / "runtime.json").mkdir(parents=True)
+    assert Choices(128, 1, "fp32").backend(SHAPE, 0.05) == "csr"
+    assert list(cache.iterdir()) == [cache / "runtime.json"]
+
+
 def test_a_backend_that_does_not_work_is_left_out(monkeypatch: pytest.MonkeyPatch, fake: list[set[str]]) -> None:
     monkeypatch.setattr(_choice.kernel, "load", lambda: "no native kernel: switched off")
     monkeypatch.setattr(_choice.CsrLinear, "forward", _no_csr)
