@@ -15,6 +15,8 @@ from types import MappingProxyType
 GLUE = "nyu-mll/glue"
 IN_OWN_UNIT = frozenset({"perplexity"})
 """Metrics that are no fractions or correlations, as all others are."""
+SHORTEST_WINDOW = 24
+"""Tokens that an input of question answering must have room for: a question's end and some of its context."""
 
 
 class TaskKind(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, fields
@@ -79,6 +80,27 @@ def test_what_a_job_cannot_run_with(
     assert caught.value.reason == reason
     assert words in caught.value.message
     assert not folders(tmp_path).output.exists()
+
+
+@pytest.mark.parametrize(("max_length", "enough"), [(4, True), (64, False)])
+def test_the_length_of_a_run_is_that_of_the_examples_not_of_the_lines(
+    spec: job_pb2.CompressionSpec, tiny: Any, tmp_path: Path, max_length: int, enough: bool
+) -> None:
+    words = json.loads((tiny.models / "tiny-bert" / "tokenizer.json").read_text())["model"]["vocab"]
+    word = next(word for word in words if word.isalpha())
+    for name, text in (("train", f"{word} " * 60), ("validation", word)):
+        path = tiny.train.with_name(f"{name}.txt")
+        path.write_text(text)
+        setattr(spec.dataset, name, str(path))
+    spec.task, spec.model = "masked-lm", "tiny-bert"
+    spec.training.ClearField("max_steps")
+    spec.training.epochs, spec.training.batch_size, spec.training.max_length = 1, 4, max_length
+    if enough:
+        run(spec, tmp_path)
+        return
+    with pytest.raises(CompressionError, match="of 1 steps") as caught:
+        run(spec, tmp_path)
+    assert caught.value.reason == Reason.DENSITY_NOT_REACHED
 
 
 def test_a_gpu_that_torch_cannot_use(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:

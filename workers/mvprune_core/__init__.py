@@ -18,7 +18,7 @@ from mvprune_core.interruption import Stopped, request_stop
 from mvprune_core.methods import L0, METHODS, Magnitude, Method, Movement, OneShotMagnitude, Random, SoftMovement, TopV
 from mvprune_core.models import find_model
 from mvprune_core.result import Result
-from mvprune_core.schedule import Schedule
+from mvprune_core.schedule import RunTooShort, Schedule
 from mvprune_core.settings import Training
 from mvprune_core.sources import load_task
 
@@ -35,6 +35,7 @@ __all__ = [
     "Random",
     "Reason",
     "Result",
+    "RunTooShort",
     "Schedule",
     "SoftMovement",
     "Stopped",

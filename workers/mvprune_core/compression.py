@@ -15,6 +15,7 @@ from mvprune_core.accounting import account
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.interruption import forgotten_when_stopped
 from mvprune_core.methods import Method, get_method
 from mvprune_core.metrics import check_packages
 from mvprune_core.models import Source, find_model
@@ -25,6 +26,7 @@ from mvprune_core.tasks import TaskData, objective_for
 
 _DENSITY_TOLERANCE = 0.1  # relative
 _CHECKPOINT_SECONDS = 300.0
+_MAX_SEED = 2**32 - 1
 
 
 def compress(
@@ -81,12 +83,15 @@ def compress(
         checkpoint_seconds: between two checkpoints.
 
     Raises:
-        ValueError: an argument out of its range, or a run too short for the schedule.
+        ValueError: an argument out of its range.
+        RunTooShort: a ValueError too; the data and the settings give too few steps for the schedule.
         CompressionError: everything that is wrong with the model or the run; `reason` says what.
         Stopped: `request_stop` was called.
     """
     if not 0 < density <= 1:
         raise ValueError(f"density: {density} given; a fraction in (0, 1] is allowed: the part of the weights to keep")
+    if not 0 <= seed <= _MAX_SEED:
+        raise ValueError(f"seed: {seed} given; a whole number from 0 to {_MAX_SEED} is allowed")
     check_packages()
     objective = objective_for(data)
     if teacher is not None and not objective.outputs:
@@ -106,7 +111,7 @@ def compress(
         trim_vocabulary=trim_vocabulary,
         delta=delta,
     )
-    with _memory_errors():
+    with _memory_errors(), forgotten_when_stopped():
         phases = Phases(plan, training, callback or Callback(), cache, checkpoint, checkpoint_seconds)
         dense = phases.dense_metrics() if dense_baseline else {}
         loaded, pruned = phases.prune()

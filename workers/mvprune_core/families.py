@@ -22,8 +22,8 @@ def prunable_layers(
     """The layers whose weights are pruned, by name: `nn.Linear` and GPT-2's `Conv1D`.
 
     By default every one inside a numbered block: attention and feed-forward matrices of encoder and decoder, never
-    embeddings, norms, biases, pooler and task head. A weight that several layers share (ALBERT's blocks are one block
-    applied many times, tied matrices) counts once, under its first name.
+    norms, biases, pooler and task head. Embeddings are never pruned, nor what is tied to them. A weight that several
+    layers share (ALBERT's blocks are one block applied many times, tied matrices) counts once, under its first name.
 
     Args:
         model: the model.
@@ -42,7 +42,8 @@ def prunable_layers(
                     Reason.UNSUPPORTED_ARCHITECTURE,
                     f"{field}: no layer matches {pattern!r}; the layers are named like {', '.join(blocks[:6])}",
                 )
-    layers, seen = {}, set()
+    layers = {}
+    seen = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     for name, module in linear.items():
         wanted = _matches(name, include) if include else in_block(name)
         if wanted and not _matches(name, exclude) and id(module.weight) not in seen:

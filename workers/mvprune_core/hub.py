@@ -19,7 +19,7 @@ _REQUEST_SECONDS = 8.0
 _GIVE_UP_SECONDS = 12.0
 
 _WEIGHTS = ("model.safetensors", "model-*.safetensors")
-_CONFIG_AND_TOKENIZER = ("*.json", "*.txt", "*.model")
+CONFIG_AND_TOKENIZER = ("*.json", "*.txt", "*.model")
 
 _T = TypeVar("_T")
 
@@ -113,7 +113,7 @@ def _snapshot(model_id: str, revision: str | None, *, local_files_only: bool = F
     folder = snapshot_download(
         model_id,
         revision=revision,
-        allow_patterns=[*_WEIGHTS, *_CONFIG_AND_TOKENIZER],
+        allow_patterns=[*_WEIGHTS, *CONFIG_AND_TOKENIZER],
         ignore_patterns="*/*",
         local_files_only=local_files_only,
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _requested = threading.Event()
 
@@ -19,6 +21,16 @@ def request_stop() -> None:
 def stop_requested() -> bool:
     """Whether `request_stop` was called."""
     return _requested.is_set()
+
+
+@contextmanager
+def forgotten_when_stopped() -> Iterator[None]:
+    """What runs inside may be stopped; the request ends with it and does not stop the next one."""
+    try:
+        yield
+    except Stopped:
+        _requested.clear()
+        raise
 
 
 def check_stop() -> None:

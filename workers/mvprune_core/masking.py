@@ -139,10 +139,12 @@ class Masks:
         noisy = [matrix.mask.clone() for matrix in self.matrices]
         self._gated.settle(self.matrices, self._control)
         self._write()
-        yield
-        for matrix, mask in zip(self.matrices, noisy, strict=True):
-            matrix.mask.copy_(mask)
-        self._write()
+        try:
+            yield
+        finally:
+            for matrix, mask in zip(self.matrices, noisy, strict=True):
+                matrix.mask.copy_(mask)
+            self._write()
 
     def finish(self) -> None:
         """Writes the final W'. Nothing else is left to do: the model is plain, with zeros."""

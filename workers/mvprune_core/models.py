@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 from torch import nn
 
 from mvprune.references import HubModel, InvalidReference, Roots, inspect_model, resolve_model
+from mvprune_core.batching import pad_token
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.families import in_block
-from mvprune_core.hub import fetch_model, first_line
+from mvprune_core.hub import CONFIG_AND_TOKENIZER, fetch_model, first_line
 from mvprune_core.tasks import Objective
 
 _T = TypeVar("_T")
@@ -109,13 +111,26 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
         )
     check_tokenizer(source.name, tokenizer, model)
     if getattr(model.config, "pad_token_id", None) is None:
-        model.config.pad_token_id = tokenizer.eos_token_id
+        model.config.pad_token_id = pad_token(tokenizer)
     return Loaded(model, tokenizer, fine_tuned=same_question and not new)
+
+
+def description_digest(source: Source) -> str:
+    """SHA-256 of all that a model's folder says beside its weights: its config, its tokenizer."""
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in CONFIG_AND_TOKENIZER for path in source.folder.glob(pattern)}):
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)} ".encode() + content)
+    return digest.hexdigest()
 
 
 def longest_input(loaded: Loaded, max_length: int) -> int:
     """`max_length`, or less where the model takes less."""
     positions = getattr(loaded.config, "max_position_embeddings", None) or max_length
+    for name, module in loaded.model.named_modules():
+        # RoBERTa and its like count positions from behind that of padding.
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            positions = module.num_embeddings - module.padding_idx - 1
     return int(min(max_length, loaded.tokenizer.model_max_length, positions))
 
 

@@ -22,7 +22,7 @@ from mvprune_core.families import prunable_layers
 from mvprune_core.interruption import check_stop
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Method
-from mvprune_core.models import Loaded, Source, find_model, load_model, longest_input
+from mvprune_core.models import Loaded, Source, description_digest, find_model, load_model, longest_input
 from mvprune_core.result import model_source, versions
 from mvprune_core.settings import BASE_WIDTH, Training
 from mvprune_core.storage import Cache, Checkpoints, identity
@@ -92,7 +92,7 @@ class Phases:
         self.model_source: ModelSource = model_source(plan.source)
         self.base = Base(plan.source.folder) if plan.delta else None
         self._teacher_model = self._find_teacher()
-        taught_by = "" if self._teacher_model is None else model_source(self._teacher_model).sha256
+        taught_by = None if self._teacher_model is None else _teacher_identity(self._teacher_model)
         run = [
             [self.model_source.sha256, _options(student.config), self._tokens],
             [plan.data.task.name, plan.data.fingerprint],
@@ -100,7 +100,8 @@ class Phases:
         ]
         self._dense_run = identity(run, asdict(self.settings))
         self._logits_key = taught_by and identity(
-            [taught_by, plan.data.task.name, plan.data.fingerprint, self.max_length, self._tokens, self._labels]
+            [taught_by, plan.data.task.name, plan.data.fingerprint],
+            [self.settings.max_length, self.max_length, self._tokens, self._labels],
         )
         self._checkpoints = None
         if checkpoint is not None:
@@ -110,6 +111,8 @@ class Phases:
             settings = {name: value for name, value in asdict(self.settings).items() if name != "accumulation_steps"}
             self._checkpoints = Checkpoints(checkpoint, identity(run, settings, options), checkpoint_seconds)
         self._dense: Loaded | None = None
+        # A teacher that cannot teach is found out before anything is trained.
+        self._taught = None if self._teacher_model is None else self._lessons()
 
     def dense_metrics(self) -> dict[str, float]:
         """Metrics of the dense model; it is trained where the cache does not know them."""
@@ -131,7 +134,7 @@ class Phases:
 
     def prune(self) -> tuple[Loaded, tuple[str, ...]]:
         """The pruned model, its values as the artifact stores them, and the names of its pruned weights."""
-        plan, taught = self.plan, self._lessons()
+        plan, taught = self.plan, self._taught or self._lessons()
         self._dense = None
         loaded = self._take_student()
         loaded.model.to(plan.device)
@@ -257,9 +260,13 @@ class Phases:
         make = objective.training_examples if split == "train" else objective.validation_examples
         key = identity(
             [data.task.name, data.fingerprint, split, max_length],
-            [tokenizer_digest(loaded.tokenizer), _labels(loaded.config)],
+            [tokenizer_digest(loaded.tokenizer), loaded.tokenizer.special_tokens_map, _labels(loaded.config)],
         )
         return cached_examples(self._cache, key, lambda: make(loaded.tokenizer, loaded.config, max_length))
+
+
+def _teacher_identity(teacher: Source) -> list[str]:
+    return [model_source(teacher).sha256, description_digest(teacher)]
 
 
 def _options(config: Any) -> dict[str, Any]:

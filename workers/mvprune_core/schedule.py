@@ -11,6 +11,10 @@ from mvprune_core.options import check_choice
 Shape = Literal["cubic", "linear", "one_shot"]
 
 
+class RunTooShort(ValueError):
+    """A run has too few steps for its schedule."""
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Density over the steps of a run.
@@ -62,18 +66,18 @@ class Schedule:
         """Refuses a run too short to prune step by step and to train at the target density.
 
         Raises:
-            ValueError: the cooldown, or what lies between warm-up and cooldown, rounds to no step at all.
+            RunTooShort: the cooldown, or what lies between warm-up and cooldown, rounds to no step at all.
         """
         if self.shape == "one_shot":
             return
         warm, cool = self._boundaries(total_steps)
         if cool < 1:
-            raise ValueError(
+            raise RunTooShort(
                 f"schedule.cooldown: {self.cooldown} of {total_steps} steps is less than one step, so the target "
                 f"density would never be trained; take at least {math.ceil(1 / self.cooldown)} steps or more cooldown"
             )
         if warm + cool >= total_steps:
-            raise ValueError(
+            raise RunTooShort(
                 f"schedule: warmup {self.warmup} and cooldown {self.cooldown} leave none of {total_steps} steps to "
                 "prune in; take more steps or shorten them"
             )

@@ -16,6 +16,7 @@ BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
 # at 1e-4.
 _NARROW_LEARNING_RATES = {255: 3e-4, BASE_WIDTH - 1: 1e-4}
 _MAY_BE_ZERO = "weight_decay"
+_WHOLE = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every", "patience")
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Training:
             if not (0 < value < math.inf or (zero_allowed and value == 0)):
                 allowed = "a number of 0 or more" if zero_allowed else "a positive number"
                 raise ValueError(f"training.{field.name}: {value} given; {allowed} is allowed")
+            if field.name in _WHOLE and not isinstance(value, int):
+                raise ValueError(f"training.{field.name}: {value} given; a whole number is allowed")
         check_choice("training.precision", self.precision, Precision)
         if self.max_steps is not None and self.epochs is not None:
             raise ValueError("training: max_steps and epochs are both given; one of them decides the length of the run")

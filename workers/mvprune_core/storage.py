@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 _FACTS = "mvprune"
-_FORMAT = 2  # of checkpoints: one that an older version left is as good as none
+_FORMAT = 3  # of checkpoints: one that an older version left is as good as none
 
 _Content = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -84,9 +84,11 @@ class Checkpoints:
         return time.monotonic() >= self._next
 
     def save(self, phase: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Replaces the checkpoint of `phase`."""
-        _write(self._path(phase), tensors, {"run": self._run, **facts})
-        self._next = time.monotonic() + self._seconds
+        """Replaces the checkpoint of `phase`. Raises OSError where it cannot be written; the last one stays."""
+        try:
+            _write(self._path(phase), tensors, {"run": self._run, **facts})
+        finally:
+            self._next = time.monotonic() + self._seconds
 
     def load(self, phase: str) -> _Content | None:
         """The newest checkpoint of `phase`: its tensors and facts; None where this run has left none."""
@@ -105,6 +107,8 @@ def _write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) 
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         aside.replace(path)
+    except SafetensorError as error:  # such as a full disk
+        raise OSError(f"{path}: {error}") from error
     finally:
         aside.unlink(missing_ok=True)
 

@@ -61,6 +61,8 @@ def tokenizer_digest(tokenizer: Any) -> str:
     else:
         rules = sorted(tokenizer.get_vocab().items())
     parts = [type(tokenizer).__name__, tokenizer.model_input_names, rules]
+    if tokenizer.truncation_side != "right":  # which the rules do not say
+        parts.append(tokenizer.truncation_side)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

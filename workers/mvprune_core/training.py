@@ -6,8 +6,9 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from mvprune_core.batching import Examples, Indices, training_batches
+from mvprune_core.batching import IGNORED, Examples, Indices, training_batches
 from mvprune_core.callbacks import Callback, Progress
 from mvprune_core.curves import Curve
 from mvprune_core.distillation import Lessons
@@ -107,6 +108,7 @@ class FineTuning:
         self._best: float | None = None
         self._best_model: dict[str, Tensor] = {}
         self._evaluations_since_best = 0
+        self._evaluated = 0  # the step of the last evaluation
 
     def run(self) -> int:
         """Trains to the end, from the newest checkpoint if there is one. Returns the number of steps done.
@@ -131,6 +133,7 @@ class FineTuning:
         batches = training_batches(self.examples.lengths, self.settings.batch_size, self.seed)
         syncs = 1 if self.device.type == "cpu" else _STEPS_BETWEEN_SYNCS
         began, first = time.monotonic(), self.step
+        self._evaluate_if_due()  # a stop may have cut it short
         for indices in itertools.islice(batches, self.step, self.total_steps):
             if self._gave_up:
                 return
@@ -142,8 +145,8 @@ class FineTuning:
                 self._curve.add(self.step, self._loss, self._density)
             eta = (time.monotonic() - began) / (self.step - first) * (self.total_steps - self.step)
             self.callback.on_step(Progress(self.phase, self.step, self.total_steps, self._density, self._loss, eta))
-            if self.settings.evaluate_every and self._is_due(self.settings.evaluate_every):
-                self._evaluate()
+            with suppress(Stopped):  # not before there is a checkpoint
+                self._evaluate_if_due()
             if self.checkpoints is not None and (stop_requested() or self.checkpoints.due):
                 self._save(self.checkpoints)
             if stop_requested():
@@ -161,13 +164,16 @@ class FineTuning:
     def _backward(self, indices: Indices) -> Tensor:
         """Gradients of one batch; returns its loss."""
         total = torch.zeros((), device=self.device)
-        for part, some in enumerate(np.array_split(indices, min(self.settings.accumulation_steps, len(indices)))):
-            random = np.random.default_rng((self.seed, self.step, part))
-            batch = self.examples.batch(some, self.device, random)
+        parts = np.array_split(indices, min(self.settings.accumulation_steps, len(indices)))
+        batches = [
+            self.examples.batch(some, self.device, np.random.default_rng((self.seed, self.step, part)))
+            for part, some in enumerate(parts)
+        ]
+        for some, batch, share in zip(parts, batches, _shares(batches), strict=True):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
                 output = self._forward(**batch)
             loss = output.loss if self.lessons is None else self.lessons.loss(output, batch, some)
-            loss = loss * (len(some) / len(indices))
+            loss = loss * share
             loss.backward()
             total += loss.detach()
         return total
@@ -183,8 +189,11 @@ class FineTuning:
         self._optimizer.step()
         self._optimizer.zero_grad()
 
-    def _is_due(self, every: int) -> bool:
-        return self.step % every == 0 or self.step == self.total_steps
+    def _evaluate_if_due(self) -> None:
+        every = self.settings.evaluate_every
+        if every and self.step > self._evaluated and (self.step % every == 0 or self.step == self.total_steps):
+            self._evaluate()
+            self._evaluated = self.step
 
     def _evaluate(self) -> None:
         if self.evaluation is None:
@@ -224,10 +233,15 @@ class FineTuning:
             "loss": self._loss,
             "best": self._best,
             "since_best": self._evaluations_since_best,
+            "evaluated": self._evaluated,
             "curve": self._curve.state(),
         }
-        checkpoints.save(self.phase, tensors, facts)
-        self.callback.on_checkpoint(self.steps_before + self.step)
+        try:
+            checkpoints.save(self.phase, tensors, facts)
+        except OSError as error:  # a full disk is no reason to lose what is done
+            warnings.warn(f"step {self.step}: the checkpoint cannot be written ({error})", RuntimeWarning, stacklevel=2)
+        else:
+            self.callback.on_checkpoint(self.steps_before + self.step)
 
     def _resume(self) -> None:
         found = None if self.checkpoints is None else self.checkpoints.load(self.phase)
@@ -248,6 +262,7 @@ class FineTuning:
         self._optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.step, self._loss = facts["step"], facts["loss"]
         self._best, self._evaluations_since_best = facts["best"], facts["since_best"]
+        self._evaluated = facts["evaluated"]
         self._curve.restore(facts["curve"])
         if self.masks is not None:
             self.masks.restore(parts["masks"], self.step, facts["density"])
@@ -310,6 +325,15 @@ def rate_factor(step: int, total_steps: int) -> float:
     """Factor of the learning rates in update `step` (from 0): linear warm-up to 1, then linear decay towards 0."""
     warmup = max(1, round(LEARNING_RATE_WARMUP * total_steps))
     return min((step + 1) / warmup, (total_steps - step) / (total_steps - warmup + 1))
+
+
+def _shares(batches: Sequence[Mapping[str, Tensor]]) -> Sequence[float | Tensor]:
+    """What part of a step's loss, a mean over examples or over tokens with labels, each of its batches makes up."""
+    if all("labels" in batch and batch["labels"].dim() == 2 for batch in batches):
+        tokens = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches])
+        return list(tokens / tokens.sum())
+    sizes = [len(batch["input_ids"]) for batch in batches]
+    return [size / sum(sizes) for size in sizes]
 
 
 def _clip(parameters: list[nn.Parameter]) -> Tensor:

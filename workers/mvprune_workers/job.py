@@ -37,6 +37,7 @@ from mvprune_core import (
     Method,
     Progress,
     Reason,
+    RunTooShort,
     Schedule,
     Teacher,
     Training,
@@ -91,29 +92,29 @@ def run_job(
         data = _load_data(spec, roots, folders)
     with _invalid(Reason.DENSITY_NOT_REACHED, ValueError):
         method, training = _method(spec), _training(spec.training, data.task, accumulation_factor)
-        method.schedule.check(training.settings(data.task).total_steps(len(data.train)))
     log.info("%s examples to train on, %s to evaluate on", f"{len(data.train):,}", f"{len(data.validation):,}")
-    result = compress_model(
-        source,
-        data,
-        method=method,
-        density=spec.target_density,
-        training=training,
-        teacher=teacher,
-        include=tuple(spec.include),
-        exclude=tuple(spec.exclude),
-        allow_density_miss=spec.allow_density_miss,
-        **{option: given for option, given in _given(spec).items() if option in _CODING},
-        trim_vocabulary=spec.trim_vocabulary,
-        delta=spec.delta,
-        seed=spec.seed,
-        device=device,
-        callback=Reports(emit),
-        dense_baseline=spec.target_density < 1,  # else it is the dense model itself
-        cache=folders.cache,
-        checkpoint=folders.checkpoint,
-        checkpoint_seconds=checkpoint_seconds,
-    )
+    with _invalid(Reason.DENSITY_NOT_REACHED, RunTooShort):
+        result = compress_model(
+            source,
+            data,
+            method=method,
+            density=spec.target_density,
+            training=training,
+            teacher=teacher,
+            include=tuple(spec.include),
+            exclude=tuple(spec.exclude),
+            allow_density_miss=spec.allow_density_miss,
+            **{option: given for option, given in _given(spec).items() if option in _CODING},
+            trim_vocabulary=spec.trim_vocabulary,
+            delta=spec.delta,
+            seed=spec.seed,
+            device=device,
+            callback=Reports(emit),
+            dense_baseline=spec.target_density < 1,  # else it is the dense model itself
+            cache=folders.cache,
+            checkpoint=folders.checkpoint,
+            checkpoint_seconds=checkpoint_seconds,
+        )
     result.info = replace(result.info, model=replace(result.info.model, name=spec.model))
     if measure_latency:
         add_latency(result, source.folder)

@@ -19,7 +19,7 @@ from mvprune.references import (
     resolve_model,
     resolve_path,
 )
-from mvprune.tasks import Task, TaskKind, UnknownTask, get_task
+from mvprune.tasks import SHORTEST_WINDOW, Task, TaskKind, UnknownTask, get_task
 from mvprune.v1 import job_pb2
 from mvprune_service.api import mapping
 from mvprune_service.api.errors import Violation
@@ -65,6 +65,7 @@ class Checker:
         self._check_revision("job.spec.model_revision", spec.model_revision)
         task = self._check_task(spec)
         self.violations += check_gates(self._job, task)
+        self._check_windows(task, spec.training)
         if spec.HasField("teacher"):
             self._check_teacher(task, spec.teacher)
         self._check_data(task, spec)
@@ -147,6 +148,12 @@ class Checker:
         except UnknownTask as error:
             self._add("job.spec.task", str(error))
             return None
+
+    def _check_windows(self, task: Task | None, training: job_pb2.Training) -> None:
+        asks = task is not None and task.kind is TaskKind.QUESTION_ANSWERING
+        if asks and training.HasField("max_length") and training.max_length < SHORTEST_WINDOW:
+            allowed = f"{SHORTEST_WINDOW} or more, for a question and some of its context"
+            self._bad("job.spec.training.max_length", training.max_length, allowed)
 
     def _check_data(self, task: Task | None, spec: job_pb2.CompressionSpec) -> None:
         dataset, field = spec.dataset, "job.spec.dataset"

@@ -25,10 +25,9 @@ def bert_config() -> Callable[..., BertConfig]:
 
     def make(**changes: Any) -> BertConfig:
         sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+        sizes["max_position_embeddings"] = 64
         dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        return BertConfig(
-            vocab_size=40, max_position_embeddings=64, initializer_range=0.2, **(sizes | dropout | changes)
-        )
+        return BertConfig(vocab_size=40, initializer_range=0.2, **(sizes | dropout | changes))
 
     return make
 

@@ -155,6 +155,12 @@ def test_density_out_of_range_is_refused(model_folder: Path, data: Classificatio
         compress(model_folder, data, density=density)
 
 
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_out_of_range_is_refused(model_folder: Path, data: ClassificationData, seed: int) -> None:
+    with pytest.raises(ValueError, match=rf"^seed: {seed} given; a whole number from 0 to 4294967295"):
+        compress(model_folder, data, density=0.5, seed=seed)
+
+
 def test_unknown_methods_and_short_runs_are_refused(model_folder: Path, data: ClassificationData) -> None:
     with pytest.raises(ValueError, match="l0, magnitude, one_shot_magnitude, movement"):
         compress(model_folder, data, method="moovement", density=0.5)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
+from transformers import BertForSequenceClassification, BertModel
 
 from mvprune.data import ClassificationData, Split
 from mvprune_core import Callback, CompressionError, Magnitude, Reason, Teacher, Training, compress
@@ -101,6 +104,13 @@ def test_classes_are_put_into_the_students_order() -> None:
     teacher, student = np.array([2, 0, 1]), np.array([0, 1, 2])  # class 0 of the data is the teacher's 2
     assert reorder_classes(found, teacher, student)["logits"].tolist() == [[3.0, 1.0, 2.0]]
     assert reorder_classes(found, None, None) is found
+
+
+@pytest.fixture
+def fine_tuned(save: Callable[..., Path], bert_config: Callable[..., Any]) -> Path:
+    """A teacher that knows the task's classes, and nothing more."""
+    torch.manual_seed(2)
+    return save(BertForSequenceClassification(bert_config()), "fine-tuned")
 
 
 class Phases(Callback):
@@ -199,6 +209,67 @@ def test_a_teacher_without_a_head_for_the_task_is_refused(model_folder: Path, da
     with pytest.raises(CompressionError, match=r"teacher .* is not fine-tuned for sst2") as raised:
         compress(model_folder, data, density=0.3, training=QUICK, teacher=Teacher(model_folder), dense_baseline=False)
     assert raised.value.reason is Reason.INVALID_MODEL
+
+
+def _other_activation(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}))
+
+
+def _other_words(folder: Path) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    words = tokenizer["model"]["vocab"]
+    words["good"], words["bad"] = words["bad"], words["good"]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+@pytest.mark.parametrize("change", [_other_activation, _other_words])
+def test_a_teacher_that_changes_in_its_folder_is_asked_again(
+    fine_tuned: Path, model_folder: Path, data: ClassificationData, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    options: dict[str, Any] = {"density": 0.3, "training": replace(QUICK, max_steps=6), "dense_baseline": False}
+    options |= {"teacher": Teacher(fine_tuned), "cache": tmp_path / "cache"}
+    phases = []
+    for again in (False, False, True):
+        if again:
+            change(fine_tuned)
+        phases.append(Phases())
+        compress(model_folder, data, callback=phases[-1], **options)
+    assert ["teaching" in one.phases for one in phases] == [True, False, True]
+
+
+def test_a_teacher_is_asked_again_where_it_reads_more_of_a_text_than_the_student_can(
+    fine_tuned: Path,
+    bert_config: Callable[..., Any],
+    save: Callable[..., Path],
+    data: ClassificationData,
+    tmp_path: Path,
+) -> None:
+    short = save(BertModel(bert_config(max_position_embeddings=6)), "short")
+    for length, asked in ((6, True), (12, True), (12, False)):
+        phases = Phases()
+        compress(
+            short,
+            data,
+            density=0.3,
+            training=replace(QUICK, max_steps=6, max_length=length),
+            teacher=Teacher(fine_tuned),
+            dense_baseline=False,
+            cache=tmp_path / "cache",
+            callback=phases,
+        )
+        assert ("teaching" in phases.phases) is asked
+
+
+def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_trained(
+    fine_tuned: Path, model_folder: Path, data: ClassificationData
+) -> None:
+    phases = Phases()
+    config = json.loads((fine_tuned / "config.json").read_text())
+    (fine_tuned / "config.json").write_text(json.dumps(config | {"id2label": {"0": "cat", "1": "dog"}}))
+    with pytest.raises(CompressionError, match="not fine-tuned"):
+        compress(model_folder, data, density=0.3, training=QUICK, teacher=Teacher(fine_tuned), callback=phases)
+    assert "dense" not in phases.phases
 
 
 @pytest.mark.parametrize(

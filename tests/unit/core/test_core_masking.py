@@ -10,6 +10,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     BartConfig,
     BertConfig,
+    BertForMaskedLM,
     BertForSequenceClassification,
     DebertaV2Config,
     DistilBertConfig,
@@ -216,6 +217,13 @@ def test_a_model_without_blocks_is_refused() -> None:
     assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
     with pytest.raises(CompressionError):
         prunable_layers(nn.ModuleDict({"pooler": nn.Linear(3, 3)}))
+
+
+def test_what_is_tied_to_the_embeddings_is_never_pruned() -> None:
+    model = BertForMaskedLM(BertConfig(**SMALL))
+    everything = prunable_layers(model, include=["*"])
+    assert "cls.predictions.transform.dense" in everything
+    assert "cls.predictions.decoder" not in everything
 
 
 def test_tied_weights_count_once() -> None:

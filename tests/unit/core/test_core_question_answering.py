@@ -96,6 +96,19 @@ def test_long_passages_become_overlapping_windows_that_hold_every_token(
     assert min(answered.values()) > 0
 
 
+@pytest.mark.parametrize(("answer", "begin"), [(" good bad", 5), ("good bad ", 6), (" good bad ", 5)])
+def test_white_space_around_an_answer_has_no_token(
+    model_folder: Path, squad: QuestionAnsweringData, answer: str, begin: int
+) -> None:
+    question = Question("1", "word1", "word2 good bad word3", ((answer, begin),))
+    objective = objective_for(QuestionAnsweringData(squad.task, (question,), (question,)))
+    loaded = load_model(find_model(model_folder, None), objective, seed=0)
+    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
+    (ids,) = examples.inputs["input_ids"]
+    (start,), (end,) = examples.targets["start_positions"], examples.targets["end_positions"]
+    assert loaded.tokenizer.decode(ids[start : end + 1]) == "good bad"
+
+
 def test_best_spans_are_in_the_passage_in_order_and_short() -> None:
     begins = np.array([-1, -1, 0, 4, 8, -1], dtype=np.int32)
     ends = np.array([-1, -1, 3, 7, 11, -1], dtype=np.int32)

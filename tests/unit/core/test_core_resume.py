@@ -71,6 +71,15 @@ def test_stops_in_every_phase_change_nothing(model_folder: Path, data: Classific
     assert last.seen == ["loading", "pruning", "evaluating"], "nothing that was done is done again"
 
 
+def test_a_stop_ends_one_compression_alone(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"density": 0.2, "training": QUICK, "dense_baseline": False, "checkpoint": tmp_path / "c"}
+    with pytest.raises(Stopped):
+        compress(model_folder, data, callback=StopIn("pruning", 10), **options)
+    steps = Steps()
+    compress(model_folder, data, callback=steps, **options)
+    assert steps.seen == list(range(11, 21))
+
+
 def test_another_run_does_not_take_the_checkpoint_for_its_own(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:

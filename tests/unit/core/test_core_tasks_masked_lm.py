@@ -53,6 +53,11 @@ def blocks(examples: Examples) -> list[list[int]]:
     return [ids.tolist() for ids in examples.inputs["input_ids"]]
 
 
+def test_an_input_has_room_for_more_than_special_tokens(masked: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(ValueError, match=r"^training\.max_length: 2 given; masked-lm needs 3 or more"):
+        of("good bad").training_examples(masked, None, 2)
+
+
 def test_texts_are_joined_and_cut_into_blocks(masked: PreTrainedTokenizerFast) -> None:
     objective = of("good bad", "great unseen fine", "<unk> poor [SEP] good")
     assert objective.outputs == ()

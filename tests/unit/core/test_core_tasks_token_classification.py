@@ -18,11 +18,12 @@ from transformers import BertForTokenClassification, BertModel, PreTrainedTokeni
 
 from mvprune.data import TaggedSplit, TokenClassificationData
 from mvprune.tasks import get_task
-from mvprune_core import CompressionError, Reason, Training, compress
+from mvprune_core import Callback, CompressionError, Reason, Training, compress
 from mvprune_core.batching import IGNORED
 from mvprune_core.metrics import entities, entity_metrics
 from mvprune_core.models import find_model, load_model
 from mvprune_core.tasks import objective_for
+from mvprune_core.training import FineTuning
 
 CPU = torch.device("cpu")
 LABELS = ("O", "B-GOOD", "I-GOOD")
@@ -232,3 +233,22 @@ class _Reader(torch.nn.Module):
     def forward(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
         begins = torch.isin(input_ids, torch.tensor(sorted(self.praise)))
         return SimpleNamespace(logits=torch.stack([begins & False, ~begins, begins], dim=-1).bfloat16())
+
+
+def test_accumulated_gradients_count_every_tag_alike(model_folder: Path, data: TokenClassificationData) -> None:
+    long, short = ["good"] * 20, ["word1"]
+    uneven = TaggedSplit([long, short, short], [[1] * 20, [0], [0]])
+    objective = objective_for(TokenClassificationData(data.task, LABELS, uneven, uneven))
+    weights = []
+    for parts in (1, 2):
+        loaded = load_model(find_model(model_folder, None), objective, seed=0)
+        FineTuning(
+            loaded.model,
+            objective.training_examples(loaded.tokenizer, loaded.config, 32),
+            Training(max_steps=3, batch_size=3, learning_rate=1e-2, accumulation_steps=parts).settings(data.task),
+            phase="dense",
+            seed=0,
+            callback=Callback(),
+        ).run()
+        weights.append(loaded.model.get_submodule("classifier").weight.detach().clone())
+    torch.testing.assert_close(weights[1], weights[0], rtol=1e-3, atol=1e-5)

@@ -27,6 +27,7 @@ from mvprune_core import (
     request_stop,
 )
 from mvprune_core.batching import evaluation_batches, training_batches
+from mvprune_core.interruption import check_stop
 from mvprune_core.masking import Masks
 from mvprune_core.models import Loaded, find_model, load_model
 from mvprune_core.settings import Settings
@@ -35,10 +36,6 @@ from mvprune_core.tasks import Objective, objective_for
 from mvprune_core.training import Evaluation, FineTuning, rate_factor
 
 CPU = torch.device("cpu")
-NUMBERS = (
-    *("max_steps", "epochs", "batch_size", "learning_rate", "weight_decay", "max_length"),
-    *("accumulation_steps", "evaluate_every", "patience"),
-)
 
 
 def settings(**changes: Any) -> Settings:
@@ -180,6 +177,36 @@ def test_a_run_that_was_stopped_twice_ends_as_one_that_was_not(
 
     run(last, objective, chosen, method, callback=Listener(), checkpoints=checkpoints, evaluation=judged(last))
     assert seen == [12]
+    assert same(whole.model.state_dict(), last.model.state_dict())
+
+
+@pytest.mark.parametrize("name", [None, *METHODS])
+def test_a_stop_in_an_evaluation_leaves_a_checkpoint(
+    model_folder: Path, objective: Objective, name: str | None, tmp_path: Path
+) -> None:
+    method = METHODS[name]() if name else None
+    chosen = settings(evaluate_every=4, keep_best=True)
+
+    def judged(loaded: Loaded, stop_at: int = 0) -> Evaluation:
+        def measure(step: int) -> dict[str, float]:
+            if step == stop_at:
+                request_stop()
+            check_stop()
+            return {"size": float(loaded.model.get_submodule("classifier").weight.sum())}
+
+        return Evaluation(measure, "size", True)
+
+    whole = with_dropout(model_folder, objective)
+    run(whole, objective, chosen, method, evaluation=judged(whole))
+    checkpoints = Checkpoints(tmp_path, "this run", seconds=1e9)
+    for step in (4, 12):
+        loaded = with_dropout(model_folder, objective)
+        with pytest.raises(Stopped):
+            run(loaded, objective, chosen, method, checkpoints=checkpoints, evaluation=judged(loaded, step))
+        interruption._requested.clear()
+        assert checkpoints.load("pruning")[1]["step"] == step
+    last = with_dropout(model_folder, objective)
+    run(last, objective, chosen, method, checkpoints=checkpoints, evaluation=judged(last))
     assert same(whole.model.state_dict(), last.model.state_dict())
 
 
@@ -367,46 +394,3 @@ def test_learning_rate_rises_and_falls_linearly() -> None:
     assert factors[:10] == pytest.approx([step / 10 for step in range(1, 11)])
     assert factors[9:] == pytest.approx([1 - step / 91 for step in range(91)])
     assert rate_factor(0, 1) == 1.0
-
-
-def test_tasks_fill_in_what_is_not_given() -> None:
-    task = get_task("sst2")
-    chosen = Training(batch_size=7, weight_decay=0.0).settings(task)
-    assert (chosen.batch_size, chosen.weight_decay, chosen.max_length) == (7, 0.0, task.max_length)
-    assert chosen.total_steps(70) == round(task.epochs * 10)
-    assert Training().settings(task, hidden_size=768).learning_rate == task.learning_rate
-    assert Training().settings(task, hidden_size=384).learning_rate == 1e-4
-    assert Training().settings(task, hidden_size=128).learning_rate == 3e-4
-    assert Training(learning_rate=1e-5).settings(task, hidden_size=384).learning_rate == 1e-5
-    assert Training(epochs=0.5, batch_size=8).settings(task).total_steps(80) == 5
-    assert Training(max_steps=3).settings(task).total_steps(80) == 3
-
-
-@pytest.mark.parametrize(
-    "field",
-    [
-        "max_steps",
-        "epochs",
-        "batch_size",
-        "learning_rate",
-        "weight_decay",
-        "max_length",
-        "accumulation_steps",
-        "evaluate_every",
-        "patience",
-    ],
-)
-@pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
-def test_settings_out_of_range_are_refused(field: str, value: float) -> None:
-    with pytest.raises(ValueError, match=rf"^training\.{field}: {value} given"):
-        Training(**({"evaluate_every": 5} | {field: value}))
-
-
-def test_contradicting_options_are_refused() -> None:
-    with pytest.raises(ValueError, match="max_steps and epochs"):
-        Training(max_steps=5, epochs=1)
-    for options in ({"patience": 3}, {"keep_best": True}):
-        with pytest.raises(ValueError, match="without evaluate_every"):
-            Training(**options)
-    with pytest.raises(ValueError, match=r"training\.precision: 'fp8' given; one of fp32, bf16"):
-        Training(precision="fp8")

@@ -80,6 +80,16 @@ async def test_models_and_data_may_lie_in_an_allowed_bucket(api: Api) -> None:
     }
 
 
+async def test_questions_need_room_beside_their_context(api: Api) -> None:
+    spec = {"model": "bert-base-uncased", "task": "squad", "movement": {}, "targetDensity": 0.1}
+    with pytest.raises(ApiError) as refused:
+        await api.create(spec=spec | {"training": {"maxLength": 23}})
+    assert [(found.field, "24 or more" in found.description) for found in refused.value.violations] == [
+        ("job.spec.training.max_length", True)
+    ]
+    assert (await api.create(spec=spec | {"training": {"maxLength": 24}})).spec.training.max_length == 24
+
+
 async def test_a_policy_is_stored_with_its_defaults(api: Api) -> None:
     job = await api.create(policy={"priority": 7, "maxRuntime": "3600s"})
     assert job.policy == ParseDict(

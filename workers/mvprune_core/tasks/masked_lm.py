@@ -96,6 +96,10 @@ def _blocks(texts: Sequence[str], tokenizer: Any, max_length: int) -> Examples:
     )
     before, after = _frame(tokenizer)
     size = max_length - len(before) - len(after)
+    if size < 1:
+        raise ValueError(
+            f"training.max_length: {max_length} given; masked-lm needs {len(before) + len(after) + 1} or more"
+        )
     special = np.array(tokenizer.all_special_ids, dtype=np.int32)
     inputs: dict[str, list[NDArray[np.int32]]] = {"input_ids": [], "labels": []}
     for start in range(0, len(ids), size):

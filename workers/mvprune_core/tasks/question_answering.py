@@ -18,12 +18,12 @@ from torch import nn
 from transformers import AutoModelForQuestionAnswering
 
 from mvprune.data import Question, QuestionAnsweringData
+from mvprune.tasks import SHORTEST_WINDOW
 from mvprune_core.answers import Characters, Span, best_of_windows, best_spans
 from mvprune_core.batching import Examples, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.metrics import answer_metrics
 from mvprune_core.tasks.base import forward_passes
 
-SHORTEST_WINDOW = 24
 QUESTION_TOKENS = 64
 _NOTES = ("question", "begin", "end")
 
@@ -132,7 +132,8 @@ def _target(question: Question, begins: Characters, ends: Characters) -> tuple[i
     if not question.answers:
         return 0, 0
     text, begin = question.answers[0]
-    end = begin + len(text)
+    begin += len(text) - len(text.lstrip())  # no token stands for white space
+    end = begin + len(text.strip())
     inside = begins >= 0
     first = np.flatnonzero(inside & (begins <= begin) & (ends > begin))
     last = np.flatnonzero(inside & (begins < end) & (ends >= end))

@@ -1,0 +1,56 @@
+"""What a model's folder says of its inputs: positions, padding, tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, GPT2Config, GPT2Model, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+
+from mvprune.data import ClassificationData, Split
+from mvprune_core import Training, compress
+from mvprune_core.models import find_model, load_model
+from mvprune_core.tasks import objective_for
+from mvprune_core.tokens import tokenizer_digest
+
+
+def test_positions_that_stand_for_padding_are_not_counted(save: Callable[..., Path], data: ClassificationData) -> None:
+    config = RobertaConfig(
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        vocab_size=40,
+        max_position_embeddings=18,
+        pad_token_id=1,
+    )
+    long = Split(["good " * 30, *data.train.texts], None, [1, *data.train.labels])
+    result = compress(
+        save(RobertaModel(config)),
+        ClassificationData(data.task, data.labels, long, data.validation),
+        density=0.5,
+        training=Training(max_steps=5, batch_size=200, max_length=128),
+        dense_baseline=False,
+    )
+    assert result.accounting.kept_weights > 0
+
+
+def test_a_decoder_pads_with_its_tokenizers_padding(save: Callable[..., Path], data: ClassificationData) -> None:
+    config = GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=40, bos_token_id=3, eos_token_id=3)
+    loaded = load_model(find_model(save(GPT2Model(config)), None), objective_for(data), seed=0)
+    assert loaded.config.pad_token_id == loaded.tokenizer.pad_token_id == 0
+
+
+def test_from_which_side_texts_are_cut_decides_the_tokens(
+    model_folder: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    file = model_folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"truncation_side": "left"}))
+    other: Any = AutoTokenizer.from_pretrained(model_folder)
+    assert tokenizer_digest(other) != tokenizer_digest(tokenizer)
+    assert (
+        other("good bad word1", truncation=True, max_length=3)["input_ids"]
+        != (tokenizer("good bad word1", truncation=True, max_length=3)["input_ids"])
+    )

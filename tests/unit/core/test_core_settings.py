@@ -1,0 +1,47 @@
+"""Fine-tuning settings: what is refused, and what a task fills in."""
+
+from __future__ import annotations
+
+import pytest
+
+from mvprune.tasks import get_task
+from mvprune_core import Training
+
+COUNTS = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every")
+NUMBERS = (*COUNTS, "patience", "epochs", "learning_rate", "weight_decay")
+
+
+def test_tasks_fill_in_what_is_not_given() -> None:
+    task = get_task("sst2")
+    chosen = Training(batch_size=7, weight_decay=0.0).settings(task)
+    assert (chosen.batch_size, chosen.weight_decay, chosen.max_length) == (7, 0.0, task.max_length)
+    assert chosen.total_steps(70) == round(task.epochs * 10)
+    assert Training().settings(task, hidden_size=768).learning_rate == task.learning_rate
+    assert Training().settings(task, hidden_size=384).learning_rate == 1e-4
+    assert Training().settings(task, hidden_size=128).learning_rate == 3e-4
+    assert Training(learning_rate=1e-5).settings(task, hidden_size=384).learning_rate == 1e-5
+    assert Training(epochs=0.5, batch_size=8).settings(task).total_steps(80) == 5
+    assert Training(max_steps=3).settings(task).total_steps(80) == 3
+
+
+@pytest.mark.parametrize("field", NUMBERS)
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
+def test_settings_out_of_range_are_refused(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"^training\.{field}: {value} given"):
+        Training(**({"evaluate_every": 5} | {field: value}))
+
+
+@pytest.mark.parametrize("field", COUNTS)
+def test_numbers_that_count_are_whole(field: str) -> None:
+    with pytest.raises(ValueError, match=rf"^training\.{field}: 1.5 given; a whole number"):
+        Training(**{field: 1.5})
+
+
+def test_contradicting_options_are_refused() -> None:
+    with pytest.raises(ValueError, match="max_steps and epochs"):
+        Training(max_steps=5, epochs=1)
+    for options in ({"patience": 3}, {"keep_best": True}):
+        with pytest.raises(ValueError, match="without evaluate_every"):
+            Training(**options)
+    with pytest.raises(ValueError, match=r"training\.precision: 'fp8' given; one of fp32, bf16"):
+        Training(precision="fp8")

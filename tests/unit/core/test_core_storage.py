@@ -1,0 +1,67 @@
+"""Caches and checkpoints on a disk that is full, as a limit on the size of files makes one."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mvprune.data import ClassificationData
+from mvprune_core import Callback, Training, compress
+from mvprune_core.storage import Cache, Checkpoints
+
+QUICK = Training(max_steps=6, batch_size=32)
+
+
+@contextmanager
+def full_disk(room: int) -> Iterator[None]:
+    """No file can grow beyond `room` bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_cache_on_a_full_disk_keeps_nothing(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    with full_disk(1000):
+        found = cache.tensors("logits", "key", lambda: {"logits": torch.ones(1000)})
+    assert found["logits"].sum() == 1000
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert cache.tensors("logits", "key", lambda: {"logits": torch.zeros(2)})["logits"].tolist() == [0, 0]
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "run", seconds=0)
+    checkpoints.save("dense", {"weight": torch.ones(10)}, {"step": 1})
+    with full_disk(1000), pytest.raises(OSError, match=r"dense\.safetensors"):
+        checkpoints.save("dense", {"weight": torch.ones(1000)}, {"step": 2})
+    found = checkpoints.load("dense")
+    assert found is not None
+    assert found[1]["step"] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["dense.safetensors"]
+
+
+class Kept(Callback):
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_checkpoint(self, steps: int) -> None:
+        self.steps.append(steps)
+
+
+def test_a_run_outlives_a_full_disk(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"density": 0.3, "dense_baseline": False}
+    whole = compress(model_folder, data, training=QUICK, **options)
+    options |= {"checkpoint": tmp_path / "checkpoint", "checkpoint_seconds": 0.0, "callback": (kept := Kept())}
+    with full_disk(1000), pytest.warns(RuntimeWarning, match="step 6: the checkpoint cannot be written"):
+        survived = compress(model_folder, data, training=QUICK, **options)
+    assert survived.metrics == whole.metrics
+    assert kept.steps == []
