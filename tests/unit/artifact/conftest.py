@@ -80,16 +80,6 @@ def rounded_tensors(tensors: dict[str, np.ndarray]) -> Callable[[Values], dict[s
     return make
 
 
-TINY_BERT = {
-    "vocab_size": 40,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "max_position_embeddings": 24,
-}
-
-
 class NoTokenizer:
     def save_pretrained(self, folder: Path) -> None:
         (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n")
@@ -99,22 +89,16 @@ class NoTokenizer:
 def pruned_model(tmp_path: Path, result: ResultInfo) -> Callable[..., tuple[Any, Path]]:
     """Makes a tiny pruned BERT and its artifact."""
     import torch
-    import transformers
+    from tests.unit.artifact.saved_models import bert, prune
 
-    from mvprune.artifact import round_values, save_model
+    from mvprune.artifact import save_model
 
     def make(
         kind: str, values: Values = Values.FP16, base: Base | None = None, folder: str = "out"
     ) -> tuple[Any, Path]:
-        torch.manual_seed(0)
-        model: Any = getattr(transformers, kind)(transformers.BertConfig(**TINY_BERT)).eval()
-        names = [name for name, value in model.named_parameters() if ".layer." in name and value.ndim == 2]
-        with torch.no_grad():
-            for name in names:
-                weight = model.get_parameter(name)
-                weight.mul_((torch.rand_like(weight) < 0.1).float())
         coding = Coding(values, values)
-        round_values(model, names, coding, base)
+        model = bert(kind)
+        names = prune(model, coding=coding, base=base)
         counts = {name: int(torch.count_nonzero(model.get_parameter(name))) for name in names}
         layers = []
         for name, count in counts.items():
@@ -149,3 +133,32 @@ def craft(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def save(tmp_path: Path, result: ResultInfo) -> Callable[..., Path]:
+    """Makes an artifact of a model, with the counts that are true of it."""
+    from tests.unit.artifact.saved_models import Tokenizer, kept
+
+    from mvprune.artifact import save_model
+
+    def write(model: Any, names: list[str], **coding: Any) -> Path:
+        accounting = dataclasses.replace(
+            result.accounting,
+            prunable_weights=sum(model.get_parameter(name).numel() for name in names),
+            kept_weights=kept(model, names),
+        )
+        info = dataclasses.replace(result, accounting=accounting)
+        save_model(tmp_path / "out", model, Tokenizer(), pruned=names, result=info, **coding)
+        return tmp_path / "out"
+
+    return write
+
+
+@pytest.fixture
+def saved(save: Callable[..., Path]) -> Path:
+    """The artifact of a pruned BERT."""
+    from tests.unit.artifact.saved_models import bert, prune
+
+    model = bert()
+    return save(model, prune(model))

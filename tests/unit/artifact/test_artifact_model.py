@@ -6,7 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 import torch
 import transformers
 from safetensors.numpy import load_file
+from tests.unit.artifact.saved_models import TINY_BERT, Tokenizer, bert, identical, kept, prune
 from torch import nn
 
 import mvprune
@@ -23,99 +24,16 @@ from mvprune.artifact import (
     MANIFEST_FILE,
     WEIGHTS_FILE,
     ArtifactError,
-    ArtifactFile,
     Base,
     Coding,
     ResultInfo,
     Values,
     load,
-    read_manifest,
     read_weights,
     round_values,
     save_model,
     verify,
 )
-from mvprune.artifact.manifest import measure
-
-BERT = {
-    "vocab_size": 40,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "max_position_embeddings": 24,
-}
-
-
-class Tokenizer:
-    """Writes what a tokenizer writes, a folder included."""
-
-    def save_pretrained(self, folder: Path) -> None:
-        (folder / "templates").mkdir()
-        (folder / "templates" / "chat.jinja").write_text("{{ text }}")
-        (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n")
-
-
-def bert(kind: str = "BertForSequenceClassification") -> transformers.PreTrainedModel:
-    torch.manual_seed(0)
-    return getattr(transformers, kind)(transformers.BertConfig(**BERT)).eval()
-
-
-def prune(model: nn.Module, density: float = 0.1, **rounding: Any) -> list[str]:
-    """Zeros, some of them negative, in the weights of the blocks; the values rounded."""
-    names = [name for name, value in model.named_parameters() if ".layer." in name and value.ndim == 2]
-    with torch.no_grad():
-        for name in names:
-            weight = model.get_parameter(name)
-            weight.mul_((torch.rand_like(weight) < density).float())
-    round_values(model, names, **rounding)
-    return names
-
-
-def kept(model: nn.Module, names: Iterable[str]) -> int:
-    return sum(int(torch.count_nonzero(model.get_parameter(name))) for name in names)
-
-
-@pytest.fixture
-def save(tmp_path: Path, result: ResultInfo) -> Callable[..., Path]:
-    def write(model: Any, names: list[str], **coding: Any) -> Path:
-        accounting = dataclasses.replace(
-            result.accounting,
-            prunable_weights=sum(model.get_parameter(name).numel() for name in names),
-            kept_weights=kept(model, names),
-        )
-        info = dataclasses.replace(result, accounting=accounting)
-        save_model(tmp_path / "out", model, Tokenizer(), pruned=names, result=info, **coding)
-        return tmp_path / "out"
-
-    return write
-
-
-@pytest.fixture
-def saved(save: Callable[..., Path]) -> Path:
-    model = bert()
-    return save(model, prune(model))
-
-
-def reseal(folder: Path, drop: str = "") -> None:
-    """Gives a changed folder a manifest that vouches for it."""
-    manifest = read_manifest(folder)
-    files = tuple(
-        ArtifactFile(file.path, *measure(folder / file.path), file.media_type)
-        for file in manifest.files
-        if file.path != drop
-    )
-    (folder / MANIFEST_FILE).write_bytes(dataclasses.replace(manifest, files=files).to_json())
-
-
-def identical(found: nn.Module, expected: nn.Module) -> bool:
-    left, right = found.state_dict(), expected.state_dict()
-    return left.keys() == right.keys() and all(
-        left[name].dtype == right[name].dtype
-        and left[name].shape == right[name].shape
-        and left[name].numpy().tobytes() == right[name].numpy().tobytes()
-        for name in right
-    )
 
 
 @pytest.mark.parametrize("density", [0.0, 0.1, 0.5, 1.0])
@@ -189,7 +107,7 @@ def test_a_delta_artifact_takes_no_other_base(save: Callable[..., Path], base: P
     other.save_pretrained(base)
     with pytest.raises(ArtifactError, match=r"word_embeddings.*another digest: it is not the same model"):
         load(folder, base)
-    transformers.BertModel(transformers.BertConfig(**BERT | {"hidden_size": 16})).save_pretrained(base)
+    transformers.BertModel(transformers.BertConfig(**TINY_BERT | {"hidden_size": 16})).save_pretrained(base)
     with pytest.raises(ArtifactError, match=r"the base model has no '.*' of F32 \[.*32\]"):
         load(folder, base)
     with pytest.raises(ArtifactError, match="no base model"):
@@ -242,6 +160,29 @@ def test_other_architectures(save: Callable[..., Path], config: Any) -> None:
         inputs["decoder_input_ids"] = inputs["input_ids"]
     with torch.no_grad():
         assert torch.equal(loaded(**inputs).logits, model(**inputs).logits)
+
+
+def _dirty(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+        found = make(*args, **kwargs)
+        return found.fill_(1e9) if found.is_floating_point() else found
+
+    return made
+
+
+@pytest.mark.timeout(60)
+def test_what_lies_in_memory_does_not_matter(save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """ModernBERT draws from a normal distribution until all is within its bounds."""
+    special = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 0)
+    config = transformers.ModernBertConfig(
+        vocab_size=40, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, **special
+    )
+    model = transformers.AutoModelForSequenceClassification.from_config(config)
+    round_values(model)
+    folder = save(model, [])
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(torch, name, _dirty(getattr(torch, name)))
+    assert identical(load(folder), model)
 
 
 def test_what_is_written(saved: Path) -> None:
@@ -321,108 +262,6 @@ def test_round_values() -> None:
     before = model.weight.clone()
     round_values(model)
     assert torch.equal(model.weight, before)
-
-
-@pytest.mark.parametrize("value", [65520.0, -1e30, float("inf"), float("nan")])
-def test_what_fp16_cannot_hold_is_refused(value: float) -> None:
-    model = nn.Linear(4, 1)
-    with torch.no_grad():
-        model.weight[0, 2] = value
-    with pytest.raises(ArtifactError, match=r"^tensor 'weight' holds a value that is not finite, or too large"):
-        round_values(model)
-
-
-def test_save_refuses_what_load_could_not_give_back(tmp_path: Path, save: Callable[..., Path]) -> None:
-    with pytest.raises(ArtifactError, match="Linear is not a transformers model"):
-        save(nn.Linear(2, 2), [])
-    with pytest.raises(ArtifactError, match=r"tensor '.*': holds a value that fp16 cannot represent"):
-        save(bert(), [])
-    model = bert()
-    round_values(model)
-    model.classifier = nn.Linear(32, 5)
-    with pytest.raises(ArtifactError, match=r"config.json: the .* differ in classifier.bias, classifier.weight"):
-        save(model, [])
-    model = bert()
-    torch.nn.utils.parametrizations.weight_norm(model.classifier)
-    with pytest.raises(ArtifactError, match=r"differ in classifier.parametrizations"):
-        save(model, [])
-    model = bert()
-    model.config.auto_map = {"AutoModel": "code.Model"}
-    with pytest.raises(ArtifactError, match="auto_map is refused"):
-        save(model, [])
-
-    class Mine(transformers.BertForSequenceClassification):
-        pass
-
-    with pytest.raises(ArtifactError, match="architectures names 'Mine', which is not a transformers model class"):
-        save(Mine(transformers.BertConfig(**BERT)), [])
-    assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_save_refuses_a_wrong_count(tmp_path: Path, result: ResultInfo) -> None:
-    model = bert()
-    names = prune(model)
-    with pytest.raises(ArtifactError, match=r"kept_weights is 8, but the pruned weights have \d+ non-zeros"):
-        save_model(tmp_path / "out", model, Tokenizer(), pruned=names, result=result)
-    with pytest.raises(ArtifactError, match="pruned weight 'x' is not in the model's state dict"):
-        save_model(tmp_path / "out", model, Tokenizer(), pruned=["x"], result=result)
-
-
-def test_save_refuses_a_folder_with_files(saved: Path, save: Callable[..., Path]) -> None:
-    before = (saved / MANIFEST_FILE).read_bytes()
-    with pytest.raises(ArtifactError, match="new or empty folder"):
-        save(bert(), [])
-    assert (saved / MANIFEST_FILE).read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"auto_map": {"AutoModel": "code.Model"}}, "auto_map is refused"),
-        ({"attn_implementation": "someone/kernel"}, "attn_implementation is refused"),
-        ({"_attn_implementation_internal": "someone/kernel"}, "_attn_implementation_internal is refused"),
-        ({"sub": [{"experts_implementation": "x"}]}, "experts_implementation is refused"),
-        ({"architectures": None}, "expected a list of one class name"),
-        ({"architectures": ["BertModel", "BertModel"]}, "expected a list of one class name"),
-        ({"architectures": ["BertNothing"]}, "not a transformers model class"),
-        ({"architectures": ["pipeline"]}, "not a transformers model class"),
-        ({"architectures": ["PreTrainedModel"]}, "not a transformers model class"),
-        ({"architectures": ["GPT2LMHeadModel"]}, "for model_type 'bert'"),
-        ({"architectures": ["__class__"]}, "not a transformers model class"),
-        ({"model_type": "nothing"}, "model_type 'nothing' is not known"),
-        ({"model_type": ["bert"]}, "is not known"),
-        ({"hidden_size": "large"}, "cannot be built from it"),
-        ({"num_attention_heads": 5}, "cannot be built from it"),
-        ({"num_hidden_layers": 3}, "differ in bert.encoder.layer.2"),
-        ({"hidden_size": 64}, "differ in bert.embeddings"),
-        ({"architectures": ["BertForTokenClassification"]}, "differ in bert.pooler"),
-    ],
-)
-def test_load_refuses_a_configuration_with_code_or_of_another_model(
-    saved: Path, change: dict[str, Any], reason: str
-) -> None:
-    path = saved / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    reseal(saved)
-    with pytest.raises(ArtifactError) as caught:
-        load(saved)
-    assert str(caught.value).startswith("config.json: ")
-    assert reason in str(caught.value)
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1, "a": 2}', b"\xff"])
-def test_load_refuses_what_is_no_configuration(saved: Path, content: bytes) -> None:
-    (saved / "config.json").write_bytes(content)
-    reseal(saved)
-    with pytest.raises(ArtifactError, match=r"^config.json: "):
-        load(saved)
-
-
-@pytest.mark.parametrize("name", ["config.json", WEIGHTS_FILE])
-def test_load_takes_no_file_that_the_manifest_does_not_name(saved: Path, name: str) -> None:
-    reseal(saved, drop=name)
-    with pytest.raises(ArtifactError, match=f"^manifest.json: {name} is not among its files"):
-        load(saved)
 
 
 @pytest.mark.parametrize("package", ["torch", "numpy"])

@@ -1,0 +1,126 @@
+"""What is refused as a model, on its way into an artifact and out of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from tests.unit.artifact.saved_models import TINY_BERT, Tokenizer, bert, prune, reseal
+from torch import nn
+
+from mvprune.artifact import (
+    MANIFEST_FILE,
+    WEIGHTS_FILE,
+    ArtifactError,
+    ResultInfo,
+    load,
+    round_values,
+    save_model,
+)
+
+
+@pytest.mark.parametrize("value", [65520.0, -1e30, float("inf"), float("nan")])
+def test_what_fp16_cannot_hold_is_refused(value: float) -> None:
+    model = nn.Linear(4, 1)
+    with torch.no_grad():
+        model.weight[0, 2] = value
+    with pytest.raises(ArtifactError, match=r"^tensor 'weight' holds a value that is not finite, or too large"):
+        round_values(model)
+
+
+def test_save_refuses_what_load_could_not_give_back(tmp_path: Path, save: Callable[..., Path]) -> None:
+    with pytest.raises(ArtifactError, match="Linear is not a transformers model"):
+        save(nn.Linear(2, 2), [])
+    with pytest.raises(ArtifactError, match=r"tensor '.*': holds a value that fp16 cannot represent"):
+        save(bert(), [])
+    model = bert()
+    round_values(model)
+    model.classifier = nn.Linear(32, 5)
+    with pytest.raises(ArtifactError, match=r"config.json: the .* differ in classifier.bias, classifier.weight"):
+        save(model, [])
+    model = bert()
+    torch.nn.utils.parametrizations.weight_norm(model.classifier)
+    with pytest.raises(ArtifactError, match=r"differ in classifier.parametrizations"):
+        save(model, [])
+    model = bert()
+    model.config.auto_map = {"AutoModel": "code.Model"}
+    with pytest.raises(ArtifactError, match="auto_map is refused"):
+        save(model, [])
+
+    class Mine(transformers.BertForSequenceClassification):
+        pass
+
+    with pytest.raises(ArtifactError, match="architectures names 'Mine', which is not a transformers model class"):
+        save(Mine(transformers.BertConfig(**TINY_BERT)), [])
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_save_refuses_a_wrong_count(tmp_path: Path, result: ResultInfo) -> None:
+    model = bert()
+    names = prune(model)
+    with pytest.raises(ArtifactError, match=r"kept_weights is 8, but the pruned weights have \d+ non-zeros"):
+        save_model(tmp_path / "out", model, Tokenizer(), pruned=names, result=result)
+    with pytest.raises(ArtifactError, match="pruned weight 'x' is not in the model's state dict"):
+        save_model(tmp_path / "out", model, Tokenizer(), pruned=["x"], result=result)
+
+
+def test_save_refuses_a_folder_with_files(saved: Path, save: Callable[..., Path]) -> None:
+    before = (saved / MANIFEST_FILE).read_bytes()
+    with pytest.raises(ArtifactError, match="new or empty folder"):
+        save(bert(), [])
+    assert (saved / MANIFEST_FILE).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"auto_map": {"AutoModel": "code.Model"}}, "auto_map is refused"),
+        ({"attn_implementation": "someone/kernel"}, "attn_implementation is refused"),
+        ({"_attn_implementation_internal": "someone/kernel"}, "_attn_implementation_internal is refused"),
+        ({"sub": [{"experts_implementation": "x"}]}, "experts_implementation is refused"),
+        ({"architectures": None}, "expected a list of one class name"),
+        ({"architectures": ["BertModel", "BertModel"]}, "expected a list of one class name"),
+        ({"architectures": ["BertNothing"]}, "not a transformers model class"),
+        ({"architectures": ["pipeline"]}, "not a transformers model class"),
+        ({"architectures": ["PreTrainedModel"]}, "not a transformers model class"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "for model_type 'bert'"),
+        ({"architectures": ["__class__"]}, "not a transformers model class"),
+        ({"model_type": "nothing"}, "model_type 'nothing' is not known"),
+        ({"model_type": ["bert"]}, "is not known"),
+        ({"hidden_size": "large"}, "cannot be built from it"),
+        ({"num_attention_heads": 5}, "cannot be built from it"),
+        ({"num_hidden_layers": 3}, "differ in bert.encoder.layer.2"),
+        ({"hidden_size": 64}, "differ in bert.embeddings"),
+        ({"architectures": ["BertForTokenClassification"]}, "differ in bert.pooler"),
+    ],
+)
+def test_load_refuses_a_configuration_with_code_or_of_another_model(
+    saved: Path, change: dict[str, Any], reason: str
+) -> None:
+    path = saved / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    reseal(saved)
+    with pytest.raises(ArtifactError) as caught:
+        load(saved)
+    assert str(caught.value).startswith("config.json: ")
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1, "a": 2}', b"\xff"])
+def test_load_refuses_what_is_no_configuration(saved: Path, content: bytes) -> None:
+    (saved / "config.json").write_bytes(content)
+    reseal(saved)
+    with pytest.raises(ArtifactError, match=r"^config.json: "):
+        load(saved)
+
+
+@pytest.mark.parametrize("name", ["config.json", WEIGHTS_FILE])
+def test_load_takes_no_file_that_the_manifest_does_not_name(saved: Path, name: str) -> None:
+    reseal(saved, drop=name)
+    with pytest.raises(ArtifactError, match=f"^manifest.json: {name} is not among its files"):
+        load(saved)
