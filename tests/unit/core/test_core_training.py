@@ -148,7 +148,7 @@ def test_a_run_that_was_stopped_twice_ends_as_one_that_was_not(
     def judged(loaded: Loaded) -> Evaluation:
         # any value will do that depends on the model
         return Evaluation(
-            lambda step: {"size": float(loaded.model.get_submodule("classifier").weight.sum())}, "size", True
+            lambda step: {"size": loaded.model.get_submodule("classifier").weight.sum().item()}, "size", True
         )
 
     whole = with_dropout(model_folder, objective)
@@ -192,7 +192,7 @@ def test_a_stop_in_an_evaluation_leaves_a_checkpoint(
             if step == stop_at:
                 request_stop()
             check_stop()
-            return {"size": float(loaded.model.get_submodule("classifier").weight.sum())}
+            return {"size": loaded.model.get_submodule("classifier").weight.sum().item()}
 
         return Evaluation(measure, "size", True)
 
