@@ -31,6 +31,7 @@ from mvprune_service.secret import attempt_secret, load_key
 SPEC = job_pb2.CompressionSpec(model="bert-base-uncased", task="sst2", target_density=0.1, movement={}, seed=1)
 CARRIED = AttemptName("carried", "carried", 1)
 _PAGE = 5000  # rows a transaction
+_LEASE_SECONDS = 3600
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -86,7 +87,7 @@ def _carry(tx: Tx) -> Fence:
     job = lifecycle.create(tx, new_job(CARRIED.project, CARRIED.job), actor="bench")
     leases.schedule(tx, job.uid, Reserved(1e6, 0, 0), executor="bench", start_timeout_us=SECOND)
     fence = Fence(CARRIED, job.fencing_token + 1)
-    leases.claim(tx, fence, runner_id="bench", node="bench", lease_us=86_400 * SECOND)
+    leases.claim(tx, fence, runner_id="bench", node="bench", lease_us=_LEASE_SECONDS * SECOND)
     return fence
 
 
@@ -128,6 +129,7 @@ def service(home: Path, counter: Path | None = None) -> Iterator[Running]:
     command = counted if counter else [str(Path(sys.executable).with_name("mvprune-server"))]
     flags = ["--home", str(home), "--executor", "local", "--address", "127.0.0.1:0", "--worker-address", "127.0.0.1:0"]
     flags += ["--max-queued-jobs", "1000000", "--drain-seconds", "0", "--log-level", "warning"]
+    flags += ["--lease-seconds", str(_LEASE_SECONDS)]
     started = time.perf_counter()
     with _process([*command, *flags], stdout=subprocess.DEVNULL) as process:
         status = _status(home / "server.json", process)
