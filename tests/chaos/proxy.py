@@ -41,8 +41,10 @@ class Proxy:
     ) -> None:
         self.refusing = True
         self.reset()
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
 
     def reset(self) -> None:
         """Cuts all connections as a crash does: with a reset."""
@@ -57,6 +59,13 @@ class Proxy:
     def _reset(self) -> None:
         for writer in self._open:
             writer.transport.abort()
+
+    async def _end(self) -> None:
+        self._server.close()
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
