@@ -18,12 +18,12 @@ from typing import Any
 
 from mvprune import _config
 from mvprune._exceptions import bad_field
+from mvprune.identifiers import ID_PATTERN, ID_RULE
 
 DEFAULT_ADDRESS = "127.0.0.1:7070"
 DEFAULT_PROJECT = "default"
 _TLS, _PLAIN = "grpcs://", "grpc://"
 _HOST_PORT = re.compile(r"(\[[\w:.%]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})")
-_PROJECT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _YES = ("1", "true", "yes", "on")
 
 
@@ -85,8 +85,8 @@ def check_address(address: str) -> None:
 
 def check_project(project: str) -> None:
     """Raises InvalidArgument for what no server takes as a project's id."""
-    if not _PROJECT.fullmatch(project):
-        raise bad_field("project", f"got {project!r}; allowed: 1 to 63 characters: a-z, 0-9 and '-', not at either end")
+    if not ID_PATTERN.fullmatch(project):
+        raise bad_field("project", f"got {project!r}; allowed: {ID_RULE}")
 
 
 def check_token(token: str) -> None:

@@ -47,7 +47,7 @@ class _HomeFile(InitSettingsSource):
         try:
             return TomlConfigSettingsSource(self.settings_cls, file)()
         except (OSError, ValueError) as error:
-            raise SettingsError(f"{file} cannot be read: {error}") from None
+            raise SettingsError(f"{file} cannot be read ({error})") from None
 
 
 class Settings(BaseSettings):

@@ -7,15 +7,13 @@ import secrets
 import uuid
 from typing import NamedTuple
 
-_SEGMENT = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-ID_PATTERN = re.compile(_SEGMENT)
-ID_RULE = "1 to 63 characters: a-z, 0-9 and '-', not at either end"
+from mvprune.identifiers import ID
 
-_PROJECT = re.compile(rf"projects/({_SEGMENT})")
-_JOB = re.compile(rf"projects/({_SEGMENT})/jobs/({_SEGMENT})")
-_ATTEMPT = re.compile(rf"projects/({_SEGMENT})/jobs/({_SEGMENT})/attempts/([1-9][0-9]{{0,8}}|-)")
-_ARTIFACT = re.compile(rf"projects/({_SEGMENT})/artifacts/([0-9a-f]{{64}})")
-_TOKEN = re.compile(rf"projects/({_SEGMENT}|-)/tokens/({_SEGMENT})")
+_PROJECT = re.compile(rf"projects/({ID})")
+_JOB = re.compile(rf"projects/({ID})/jobs/({ID})")
+_ATTEMPT = re.compile(rf"projects/({ID})/jobs/({ID})/attempts/([1-9][0-9]{{0,8}}|-)")
+_ARTIFACT = re.compile(rf"projects/({ID})/artifacts/([0-9a-f]{{64}})")
+_TOKEN = re.compile(rf"projects/({ID}|-)/tokens/({ID})")
 _ALPHABET = "abcdefghjkmnpqrstvwxyz23456789"
 
 

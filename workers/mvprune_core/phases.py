@@ -260,7 +260,7 @@ class Phases:
         make = objective.training_examples if split == "train" else objective.validation_examples
         key = identity(
             [data.task.name, data.fingerprint, split, max_length],
-            [tokenizer_digest(loaded.tokenizer), loaded.tokenizer.special_tokens_map, _labels(loaded.config)],
+            [tokenizer_digest(loaded.tokenizer), _labels(loaded.config)],
         )
         return cached_examples(self._cache, key, lambda: make(loaded.tokenizer, loaded.config, max_length))
 

@@ -60,9 +60,8 @@ def tokenizer_digest(tokenizer: Any) -> str:
         del rules["truncation"], rules["padding"]  # left over from the last call
     else:
         rules = sorted(tokenizer.get_vocab().items())
-    parts = [type(tokenizer).__name__, tokenizer.model_input_names, rules]
-    if tokenizer.truncation_side != "right":  # which the rules do not say
-        parts.append(tokenizer.truncation_side)
+    beside = [tokenizer.model_input_names, tokenizer.special_tokens_map, tokenizer.truncation_side]
+    parts = [type(tokenizer).__name__, rules, *beside]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -10,6 +10,7 @@ import grpc
 from sqlalchemy import Row
 from sqlalchemy.exc import IntegrityError
 
+from mvprune.identifiers import ID_RULE
 from mvprune.v1 import admin_pb2, admin_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api import mapping
@@ -92,7 +93,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         asked = request.project
         project = ids.parse_project(asked.name)
         if project is None:
-            allowed = f"projects/PROJECT ({ids.ID_RULE})"
+            allowed = f"projects/PROJECT ({ID_RULE})"
             raise invalid(Violation("project.name", f"got {asked.name[:200]!r}; allowed: {allowed}"))
         queued = asked.max_queued_jobs if asked.HasField("max_queued_jobs") else None
         gpus = asked.max_running_gpus if asked.HasField("max_running_gpus") else None
@@ -125,7 +126,7 @@ def _owner(parent: str) -> str:
     """The project that tokens are of, "-" for operators'. Raises ApiError."""
     project = EVERY_PROJECT if parent == f"projects/{EVERY_PROJECT}" else ids.parse_project(parent)
     if project is None:
-        allowed = f"projects/PROJECT ({ids.ID_RULE}), or projects/- for an operator's"
+        allowed = f"projects/PROJECT ({ID_RULE}), or projects/- for an operator's"
         raise invalid(Violation("parent", f"got {parent[:200]!r}; allowed: {allowed}"))
     return project
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mvprune.identifiers import ID_RULE
 from mvprune_service import ids
 from mvprune_service.api.errors import Violation, invalid
 
@@ -10,7 +11,7 @@ def parse_parent(parent: str) -> str:
     """The project of projects/{project}. Raises ApiError."""
     project = ids.parse_project(parent)
     if project is None:
-        raise invalid(Violation("parent", f"got {parent[:200]!r}; allowed: projects/PROJECT ({ids.ID_RULE})"))
+        raise invalid(Violation("parent", f"got {parent[:200]!r}; allowed: projects/PROJECT ({ID_RULE})"))
     return project
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mvprune.buckets import bucket_path
 from mvprune.data import Columns, DataError, TaskFiles, find_task_files, load_files
+from mvprune.identifiers import ID_PATTERN, ID_RULE
 from mvprune.references import (
     KNOWN_SIZES,
     HubModel,
@@ -26,7 +27,6 @@ from mvprune_service.api.errors import Violation
 from mvprune_service.api.options import Bound, bad, check_method, check_numbers, check_teacher, check_training
 from mvprune_service.api.policies import check_gates, check_policy
 from mvprune_service.executors.base import Capacity
-from mvprune_service.ids import ID_PATTERN, ID_RULE
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 

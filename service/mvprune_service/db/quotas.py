@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Transaction, bindparam, func, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from mvprune_service.db.models import JOBS, PROJECTS
 from mvprune_service.db.statements import Query
@@ -48,18 +48,17 @@ class QueueQuota:
     """How many jobs of a project may be in the queue, where it has no quota of its own: `default`.
 
     Counting a long queue takes longer than writing a job. So a count is good for a quarter of the room that it found:
-    several replicas do not overshoot by more than they take in between. Writes that share a transaction share what it
-    has read of limits.
+    several replicas do not overshoot by more than they take in between.
     """
 
     def __init__(self, default: int) -> None:
         self._default = default
         self._free: dict[str, tuple[int, int]] = {}  # by project: the limit, and what may come before the next count
-        self._read: tuple[Transaction | None, dict[str, int]] = None, {}
 
     def check(self, conn: Connection, project: str) -> None:
         """Raises QueueFull where one more job would be too many."""
-        limit = self._limit(conn, project)
+        own = _OWN_LIMIT.first(conn, {"in_project": project})
+        limit = self._default if own is None or own.max_queued_jobs is None else own.max_queued_jobs
         known, free = self._free.get(project, (limit, 0))
         if free == 0 or known != limit:
             free = -(-(limit - _queued(conn, project, limit)) // 4)
@@ -68,16 +67,6 @@ class QueueQuota:
             if len(self._free) >= _PROJECTS:
                 self._free.clear()
         self._free[project] = (limit, free - 1)
-
-    def _limit(self, conn: Connection, project: str) -> int:
-        transaction = conn.get_transaction()
-        known, limits = self._read
-        if transaction is None or transaction is not known:
-            _, limits = self._read = transaction, {}
-        if project not in limits:
-            own = _OWN_LIMIT.first(conn, {"in_project": project})
-            limits[project] = self._default if own is None or own.max_queued_jobs is None else own.max_queued_jobs
-        return limits[project]
 
 
 def _queued(conn: Connection, project: str, limit: int) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, exists, literal, literal_column, select, update
 
+from mvprune.identifiers import ID_PATTERN
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
 from mvprune_service.db import lifecycle
@@ -53,7 +54,7 @@ def named(conn: Connection, project: str, spec: job_pb2.CompressionSpec, *, lock
     """The job that `spec.teacher.job` names, by id or in full. With `lock` it stays as it is until the transaction
     ends. Raises NoTeacher."""
     given = spec.teacher.job
-    name = ids.JobName(project, given) if ids.ID_PATTERN.fullmatch(given) else ids.parse_job(given)
+    name = ids.JobName(project, given) if ID_PATTERN.fullmatch(given) else ids.parse_job(given)
     if name is None or name.project != project:
         raise NoTeacher(f"got {given[:200]!r}; allowed: the id of a job, or its name, projects/{project}/jobs/JOB")
     found = select(JOBS).where(JOBS.c.project == project, JOBS.c.job_id == name.job)

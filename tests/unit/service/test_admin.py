@@ -7,13 +7,13 @@ from typing import Any
 import grpc
 import pytest
 
+from mvprune.identifiers import ID_RULE
 from mvprune.v1 import admin_pb2
 from mvprune_service.api.admin import AdminServicer
 from mvprune_service.api.auth import Authenticator
 from mvprune_service.api.errors import ApiError
 from mvprune_service.clock import SECOND
 from mvprune_service.db.database import Database
-from mvprune_service.ids import ID_RULE
 
 from .conftest import Jobs, TestClock
 
