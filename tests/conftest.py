@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from mvprune.cli._ci import RUN_VARIABLES
 
@@ -20,7 +20,8 @@ os.environ["MVPRUNE_CONFIG"] = os.devnull  # the settings of whoever runs the te
 for _name in RUN_VARIABLES:  # a submit of a test is a job of its own, in CI too
     os.environ.pop(_name, None)
 
-settings.register_profile("mvprune", deadline=None)  # an example may wait for a busy machine
+# The same examples each time, however busy the machine is. `pytest --hypothesis-profile=default` looks for others.
+settings.register_profile("mvprune", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mvprune")
 
 pytest_plugins = ["tests.neighbours"]

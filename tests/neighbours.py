@@ -10,10 +10,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,10 @@ from sqlalchemy import make_url
 from mvprune_migrations import upgrade
 from mvprune_service.db.database import Database
 from mvprune_service.executors.embedded_ray import EmbeddedRay
+
+from .waiting import until
+
+_HELD: list[socket.socket] = []
 
 
 @dataclass(frozen=True)
@@ -185,12 +188,14 @@ def closed_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nothing listens on now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Ports of 127.0.0.1 for servers of the caller's: the kernel gives them to nobody else as long as this process
+    lives, as each is bound here. Whoever sets SO_REUSEADDR, as servers do, can listen there all the same."""
+    for _ in range(count):
+        held = socket.socket()
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        _HELD.append(held)
+    return [held.getsockname()[1] for held in _HELD[-count:]]
 
 
 def _wait_for_put(server: subprocess.Popen[bytes], env: dict[str, str], log: Path) -> None:
@@ -203,13 +208,14 @@ def _wait_for_put(server: subprocess.Popen[bytes], env: dict[str, str], log: Pat
         region_name="us-east-1",
         config=Config(retries={"total_max_attempts": 1}, request_checksum_calculation="when_required"),
     )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and server.poll() is None:
+
+    def puts() -> bool:
+        assert server.poll() is None, f"SeaweedFS ended:\n{log.read_text()[-2000:]}"
         try:
             client.put_object(Bucket="artifacts", Key="ready", Body=b"yes")
             client.delete_object(Bucket="artifacts", Key="ready")
         except (BotoCoreError, ClientError):
-            time.sleep(0.1)
-        else:
-            return
-    pytest.fail(f"SeaweedFS did not start:\n{log.read_text()[-2000:]}")
+            return False
+        return True
+
+    until(puts, lambda: f"SeaweedFS did not start:\n{log.read_text()[-2000:]}")

@@ -7,10 +7,8 @@ in its home folder > default.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +16,12 @@ from typing import Any
 
 from mvprune import _config
 from mvprune._exceptions import bad_field
+from mvprune.addresses import is_loopback, split_address
 from mvprune.identifiers import ID_PATTERN, ID_RULE
 
 DEFAULT_ADDRESS = "127.0.0.1:7070"
 DEFAULT_PROJECT = "default"
 _TLS, _PLAIN = "grpcs://", "grpc://"
-_HOST_PORT = re.compile(r"(\[[\w:.%]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})")
 _YES = ("1", "true", "yes", "on")
 
 
@@ -78,8 +76,11 @@ def find(
 
 def check_address(address: str) -> None:
     """Raises InvalidArgument for anything else than HOST:PORT, with or without grpcs://."""
-    found = _HOST_PORT.fullmatch(_target(address))
-    if not found or not 0 < int(found["port"]) < 1 << 16:
+    try:
+        _, port = split_address(_target(address))
+    except ValueError:
+        port = 0
+    if not port:
         raise bad_field("address", f"got {address!r}; allowed: HOST:PORT, or grpcs://HOST:PORT for TLS")
 
 
@@ -103,14 +104,6 @@ def default_address() -> str:
 def project(given: str | None) -> str:
     """The project that is meant. Raises InvalidArgument."""
     return given or os.environ.get("MVPRUNE_PROJECT") or _config.load().current.get("project") or DEFAULT_PROJECT
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def read(path: Path, field: str) -> bytes:

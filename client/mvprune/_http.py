@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
-from mvprune._endpoint import is_loopback
 from mvprune._exceptions import DownloadError
+from mvprune.addresses import is_loopback
 
 _BLOCK = 1 << 18
 

@@ -18,7 +18,7 @@ import grpc
 from mvprune._endpoint import Endpoint
 from mvprune._exceptions import MvpruneError, ServerUnreachable
 from mvprune._status import refusal
-from mvprune._wire import CONNECT_SECONDS, FIRST_DELAY, ClientClosed, Wire
+from mvprune._wire import ATTEMPT_SECONDS, CONNECT_SECONDS, FIRST_DELAY, ClientClosed, Wire
 from mvprune.v1 import artifact_pb2_grpc, job_pb2_grpc
 
 RECONNECT_SECONDS = 60.0  # how long a server that did answer is tried: time enough for its restart
@@ -191,7 +191,7 @@ class Transport:
                 call.cancel()
             if deadline is not None and time.monotonic() >= deadline:
                 raise DeadlinePassed
-            if time.monotonic() - opened > 2 * CONNECT_SECONDS:
+            if time.monotonic() - opened > 2 * ATTEMPT_SECONDS:
                 patience.renew()  # it was connected, only silent
             await self.wire.sleep(patience.delay_or_raise(failure))
 

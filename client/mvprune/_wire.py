@@ -18,9 +18,11 @@ import grpc
 import grpc.aio
 import grpc.experimental
 
-from mvprune._endpoint import Endpoint, is_loopback, read
+from mvprune._endpoint import Endpoint, read
+from mvprune.addresses import is_loopback
 
 CONNECT_SECONDS = 2.0  # how long a server that never answered is tried
+ATTEMPT_SECONDS = 10.0  # that one try may take: a busy server accepts at once, and says its first word late
 FIRST_DELAY = 0.1
 _T = TypeVar("_T")
 
@@ -185,7 +187,7 @@ def _channel(module: Any, endpoint: Endpoint, credentials: grpc.ChannelCredentia
     options = [
         ("grpc.enable_retries", 0),
         # The connect timeout: without it a host that drops packets is waited for 20 s.
-        ("grpc.min_reconnect_backoff_ms", int(1000 * CONNECT_SECONDS)),
+        ("grpc.min_reconnect_backoff_ms", int(1000 * ATTEMPT_SECONDS)),
         ("grpc.initial_reconnect_backoff_ms", int(1000 * FIRST_DELAY)),
         ("grpc.max_reconnect_backoff_ms", int(500 * CONNECT_SECONDS)),  # below the patience of a call
         # Finds a dead connection under a silent stream. More often than every 300 s, servers take for abuse.

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 MAX_BYTES = 2 * 2**30
+MAX_CELL = 16 * 2**20
+"""Characters of a csv cell: one whose quote is never closed would take all of the file into memory."""
 
 
 class DataError(ValueError):
@@ -188,6 +190,7 @@ def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL))  # of the process; at first 128 KiB
     reader = csv.reader(_lines(path), strict=True)
     while True:
         first_line = reader.line_num + 1

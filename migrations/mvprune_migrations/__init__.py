@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # a server that has nothing to migrate starts without it
 
 HEAD = "0004"
 LOCK = 0x6D767072  # of migrations, in PostgreSQL; any number that nothing else uses
+_ALWAYS = {"jobs", "attempts", "events"}  # tables of every revision
 
 
 class SchemaMismatch(Exception):
@@ -47,9 +48,9 @@ def config_for(engine: Engine) -> Config:
 
 
 def state(engine: Engine) -> State:
-    """Where the database is. Raises SchemaMismatch for a revision that this version does not know, for a database that
-    has such tables but no revision, and for an SQLite file of another program. (In PostgreSQL extensions have tables.)
-    """
+    """Where the database is. Raises SchemaMismatch for a revision that this version does not know or that is another
+    program's, for a database that has such tables but no revision, and for an SQLite file of another program. (In
+    PostgreSQL extensions have tables.)"""
     with engine.connect() as connection:
         tables = inspect(connection).get_table_names()
         read = text("SELECT version_num FROM alembic_version")
@@ -58,6 +59,11 @@ def state(engine: Engine) -> State:
     if found is None and foreign:
         names = ", ".join(sorted(foreign))[:200]
         raise SchemaMismatch(f"the database has no revision, but tables: {names}; it seems to be another program's")
+    if found is not None and _ALWAYS - {*tables}:
+        raise SchemaMismatch(
+            f"the database is at revision {found} of another program, which uses Alembic too: "
+            "give mvprune a database of its own"
+        )
     if found not in (None, HEAD) and found not in revisions(engine):
         raise SchemaMismatch(
             f"the database is at revision {found}, made by a newer version; this one works with {HEAD}: "

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import sys
 from collections.abc import Sequence
 
-# Workers are started by exec from threads; gRPC's fork handlers have nothing to protect here.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-
-import uvloop
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
-
-from mvprune import tracing
-from mvprune_service.config import Settings, from_command_line, usage_errors
-from mvprune_service.observability import logs
-from mvprune_service.service import Service, StartError
-
-START_FAILED = 1
-USAGE_ERROR = 2
+_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "mvprune-server") -> int:
@@ -31,71 +15,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "mvprune-server") -> int
         prog: what the program was called as.
     """
     try:
-        settings = from_command_line(sys.argv[1:] if argv is None else argv, prog)
-    except ValidationError as error:
-        for line in usage_errors(error):
-            print(f"error: {line}", file=sys.stderr)
-        return USAGE_ERROR
-    except SettingsError as error:
-        print(f"error: {str(error).removeprefix('error parsing CLI: ')}\nsee: {prog} --help", file=sys.stderr)
-        return USAGE_ERROR
-    except SystemExit:  # argparse, after --help
-        return 0
-    logs.configure(settings.log_level, settings.log_format)
-    tracing.start("mvprune-server")
-    try:
-        uvloop.run(_serve(settings))
-    except (StartError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return START_FAILED
-    finally:
-        tracing.stop()
-    return 0
+        from mvprune_service.running import run  # here: a Ctrl-C within the second that it takes is no stack trace
 
-
-async def _serve(settings: Settings) -> None:
-    signals = Signals()
-    _say("starting …")
-    async with Service(settings) as service:
-        roots = settings.allowed_roots
-        _say(f"mvprune serves clients on {service.address}, workers on {service.worker_address}")
-        _say(f"  runs jobs on   {service.executor_text}")
-        _say(f"  keeps state in {settings.home}, artifacts in {settings.store_url}")
-        _say(f"  may read       {', '.join(str(path) for path in roots.allowed)}")
-        if service.metrics_address:
-            _say(f"  shows metrics  at http://{service.metrics_address}/metrics")
-        _say("Ctrl-C stops it.")
-        await signals.stop.wait()
-        seconds = settings.drain_seconds if signals.is_planned else 0.0
-        _say(f"stopping{f', in {seconds:g} s' if seconds else ''} … (a second signal: at once)")
-        await service.drain(seconds, signals.hurry)
-
-
-class Signals:
-    """SIGTERM and SIGINT: the first sets `stop`, the second `hurry`, the third ends the process.
-
-    `is_planned`: the first was SIGTERM, as from a service manager. Who presses Ctrl-C waits for no load balancer.
-    """
-
-    def __init__(self) -> None:
-        self.stop, self.hurry = asyncio.Event(), asyncio.Event()
-        self.is_planned = False
-        self._loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._take, number)
-
-    def _take(self, number: signal.Signals) -> None:
-        if self.stop.is_set():
-            self.hurry.set()
-            for each in (signal.SIGTERM, signal.SIGINT):
-                self._loop.remove_signal_handler(each)
-        else:
-            self.is_planned = number is signal.SIGTERM
-            self.stop.set()
-
-
-def _say(text: str) -> None:
-    try:
-        print(text, flush=True)
-    except OSError:  # a closed pipe, a full disk: the server is there for others than who reads this
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return run(sys.argv[1:] if argv is None else argv, prog)
+    except KeyboardInterrupt:
+        return _INTERRUPTED

@@ -76,6 +76,7 @@ _WORKER_CONTRACT = tuple(worker_pb2.DESCRIPTOR.services_by_name.values())
 _HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 _REFLECTION = tuple(reflection_pb2.DESCRIPTOR.services_by_name.values())
 _RATE, _BURST_SECONDS = 100.0, 2.0  # of a token's calls
+_WRITE_SECONDS = 10.0  # between looks whether the database takes writes: each makes the disk work
 
 
 class StartError(Exception):
@@ -267,8 +268,9 @@ class Service:
 
     async def _add_health(self, db: Database, *handlers: Handlers) -> None:
         names = [service.full_name for service in (*_CONTRACT, *_WORKER_CONTRACT)]
-        database = Probe("database", lambda: db.read(overview.ping), self._problems)
-        self._health = Health(names, database, self._problems)
+        reads = Probe("database", lambda: db.read(overview.ping), self._problems)
+        writes = Probe("database writes", lambda: db.write(overview.write), self._problems, fresh=_WRITE_SECONDS)
+        self._health = Health(names, (reads, writes), self._problems)
         await self._health.start()
         for each in handlers:
             health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, each)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..waiting import PATIENCE
 from .harness import Load, Server
 from .invariants import check
 
 
 def test_a_server_that_is_killed_on_both_sides_of_a_commit(tmp_path: Path) -> None:
-    server = Server(tmp_path)
+    server = Server(tmp_path, lease_seconds="60")
     try:
         server.start("create.before_commit=kill:2")
         with Load(server, live=1, churn=False) as load:
@@ -18,6 +19,6 @@ def test_a_server_that_is_killed_on_both_sides_of_a_commit(tmp_path: Path) -> No
             assert server.wait_killed(), server.tail()
             server.start()
             load.stop()
-        assert check(server, load.records)["SUCCEEDED"] >= 1
+        assert check(server, load.records, timeout=PATIENCE)["SUCCEEDED"] >= 1
     finally:
         server.kill()

@@ -6,8 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from mvprune_service.executors.processes import kill_marked
 
 from ..neighbours import free_ports
+from ..waiting import until
 
 SERVER = Path(sys.executable).with_name("mvprune-server")
 
@@ -37,7 +37,7 @@ class Server:
             "worker-address": f"127.0.0.1:{self._ports[1]}",
             "executor": "local",
             "roots": self.home.parent,
-            "lease-seconds": 30,
+            "lease-seconds": 300,  # a busy machine takes nobody's job away
             "heartbeat-seconds": 0.2,
             **{name.replace("_", "-"): value for name, value in more.items()},
         }
@@ -80,10 +80,3 @@ class Data:
         for file in (data.train, data.validation):
             file.write_text("text\tlabel\ngood\t1\nbad\t0\n")
         return data
-
-
-def until(true: Callable[[], Any], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"waited for {seconds:g} s: {what}"
-        time.sleep(0.02)

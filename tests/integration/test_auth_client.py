@@ -150,7 +150,7 @@ async def test_a_client_that_is_too_fast_waits_as_long_as_it_is_told(
 
     async with Service(settings(tmp_path, rate_limit=10, rate_burst=5)):
         # Five at once, ten more at ten a second.
-        assert 0.9 <= await asyncio.to_thread(hurry) < 20
+        assert await asyncio.to_thread(hurry) >= 0.9
 
 
 @pytest.mark.parametrize(

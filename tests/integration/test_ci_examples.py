@@ -68,7 +68,7 @@ class Pipeline:
             "TRAIN": str(data.train),
             "VALIDATION": str(data.validation),
             "OUT": str(self.out),
-            "TIMEOUT": "120",
+            "TIMEOUT": "240",
         }
 
     def run(self, run: str, *options: str) -> subprocess.CompletedProcess[str]:

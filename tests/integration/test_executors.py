@@ -21,6 +21,8 @@ from mvprune_service.executors.embedded_ray import MARK, EmbeddedRay, EmbeddedRa
 from mvprune_service.executors.local import LocalExecutor
 from mvprune_service.executors.ray import RayExecutor
 
+from ..waiting import until
+
 
 @pytest.fixture(params=["local", "ray"])
 def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Executor:
@@ -40,35 +42,32 @@ def python(ref: str, script: str, *args: str, env: dict[str, str] | None = None,
 
 
 def wait_for(executor: Executor, ref: str, phase: Phase) -> Observation:
-    """Polls: a process that ends elsewhere sends no signal."""
-    deadline = time.monotonic() + 120
-    while (seen := executor.observe(ref)).phase is not phase:
-        assert time.monotonic() < deadline, f"{ref} is {seen}, not {phase}"
-        time.sleep(0.02)
-    return seen
+    """What is seen of it once it is in a phase."""
+    seen: list[Observation] = []
+
+    def is_there() -> bool:
+        seen.append(executor.observe(ref))
+        return seen[-1].phase is phase
+
+    until(is_there, lambda: f"{ref} is {seen[-1]}, not {phase}")
+    return seen[-1]
 
 
 def wait_for_lines(path: Path, count: int) -> list[str]:
-    deadline = time.monotonic() + 120
-    while not path.exists() or path.read_text().count("\n") < count:
-        assert time.monotonic() < deadline, f"{path} has not {count} lines"
-        time.sleep(0.02)
+    until(lambda: path.exists() and path.read_text().count("\n") >= count, f"{path} has {count} lines")
     return path.read_text().splitlines()
 
 
 def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
-def wait_for_end(pids: list[int]) -> None:
-    """Of processes that have been killed: on a busy machine they take a moment to die."""
-    deadline = time.monotonic() + 10
-    while any(map(is_alive, pids)):
-        assert time.monotonic() < deadline, f"{pids} are still there"
-        time.sleep(0.02)
+def wait_for_end(*pids: int) -> None:
+    """Of processes that have been killed: they let go of their files a moment before they are dead."""
+    until(lambda: not any(map(is_alive, pids)), f"{pids} are dead")
 
 
 # --- every executor
@@ -126,9 +125,19 @@ time.sleep(1000)
 """
 
 
+def test_stop_does_not_wait(executor: Executor, prefix: str, tmp_path: Path) -> None:
+    stubborn = python(f"{prefix}stubborn", STUBBORN, str(tmp_path / "pid"), grace=3600)
+    executor.submit(stubborn)
+    (pid,) = (int(line) for line in wait_for_lines(tmp_path / "pid", 1))
+    executor.stop(stubborn.ref)
+    assert executor.observe(stubborn.ref).phase is Phase.RUNNING
+    os.kill(pid, signal.SIGKILL)
+    wait_for(executor, stubborn.ref, Phase.EXITED)
+
+
 def test_stop_gives_grace_then_kills_with_all_descendants(executor: Executor, prefix: str, tmp_path: Path) -> None:
     stubborn = python(f"{prefix}stubborn", STUBBORN, str(tmp_path / "pids"), "parent", grace=1)
-    obedient = python(f"{prefix}obedient", OBEDIENT, str(tmp_path / "saved"))
+    obedient = python(f"{prefix}obedient", OBEDIENT, str(tmp_path / "saved"), grace=3600)
     executor.submit(stubborn)
     executor.submit(obedient)
     pids = [int(line) for line in wait_for_lines(tmp_path / "pids", 2)]
@@ -140,10 +149,9 @@ def test_stop_gives_grace_then_kills_with_all_descendants(executor: Executor, pr
     started = time.monotonic()
     executor.stop(stubborn.ref)
     executor.stop(obedient.ref)
-    assert executor.observe(stubborn.ref).phase is Phase.RUNNING  # stop did not wait
     assert wait_for(executor, stubborn.ref, Phase.EXITED).exit_code in (-signal.SIGKILL, None)
     assert time.monotonic() - started >= 1
-    wait_for_end(pids)
+    wait_for_end(*pids)
     assert wait_for(executor, obedient.ref, Phase.EXITED).exit_code in (0, None)
     assert (tmp_path / "saved").read_text() == "ready\nsaved\n"
     assert executor.list(prefix) == []
@@ -205,12 +213,11 @@ def test_a_local_process_whose_keeper_is_killed(tmp_path: Path) -> None:
     child = int(wait_for_lines(tmp_path / "pids", 1)[0])
     keeper = int((tmp_path / "executor/refs/a").read_text().split()[1])
     os.kill(keeper, signal.SIGKILL)
-    while is_alive(keeper):
-        time.sleep(0.01)
+    wait_for_end(keeper)
     assert executor.observe("a").phase is Phase.RUNNING
     executor.stop("a")  # there is nobody left who would wait for the grace
     wait_for(executor, "a", Phase.GONE)
-    assert not is_alive(child)
+    wait_for_end(child)
     executor.submit(python("a", "pass"))
     assert executor.observe("a").phase is Phase.GONE
 
@@ -227,7 +234,7 @@ def test_what_a_local_process_leaves_behind_is_killed(tmp_path: Path) -> None:
     executor = LocalExecutor(tmp_path / "executor")
     executor.submit(python("a", LEAVES, STUBBORN, str(tmp_path / "pids")))
     assert wait_for(executor, "a", Phase.EXITED).exit_code == 0
-    assert not is_alive(int((tmp_path / "pids").read_text()))
+    wait_for_end(int((tmp_path / "pids").read_text()))
 
 
 def test_local_processes_leave_no_zombies_and_a_log(tmp_path: Path) -> None:
@@ -235,9 +242,26 @@ def test_local_processes_leave_no_zombies_and_a_log(tmp_path: Path) -> None:
     executor.submit(python("a", "import sys; print('out'); print('err', file=sys.stderr)"))
     wait_for(executor, "a", Phase.EXITED)
     keeper = Path("/proc", (tmp_path / "executor/refs/a").read_text().split()[1])
-    while keeper.exists():
-        time.sleep(0.01)
+    until(lambda: not keeper.exists(), "the keeper is gone")
     assert sorted((tmp_path / "executor/logs/a.log").read_text().split()) == ["err", "out"]
+
+
+def test_what_is_known_of_local_processes_is_forgotten_long_after_their_end(tmp_path: Path) -> None:
+    """A log may have hundreds of megabytes."""
+    executor, folder = LocalExecutor(tmp_path / "executor"), tmp_path / "executor"
+    executor.submit(python("runs", "import time; time.sleep(60)"))
+    for ref in ("old", "new"):
+        executor.submit(python(ref, "print('hello')"))
+        wait_for(executor, ref, Phase.EXITED)
+    week_ago = time.time() - 7 * 86_400 - 1
+    for ref in ("runs", "old"):
+        os.utime(folder / "refs" / ref, (week_ago, week_ago))
+    executor.submit(python("next", ""))
+    assert {path.name for path in (folder / "refs").iterdir()} == {"runs", "new", "next"}
+    assert {path.stem for path in (folder / "logs").iterdir()} == {"runs", "new", "next"}
+    assert executor.observe("old").phase is Phase.GONE
+    executor.stop("runs")
+    wait_for(executor, "runs", Phase.EXITED)
 
 
 def test_a_local_executor_without_room(tmp_path: Path) -> None:
@@ -317,7 +341,7 @@ def test_an_embedded_ray_is_taken_over_and_leaves_nothing(tmp_path: Path, ray_cl
     assert Path(state["temporary"]).stat().st_mode & 0o077 == 0
     after_a_crash.stop()
     after_a_crash.stop()
-    assert not any(map(is_alive, pids))
+    wait_for_end(*pids)
     assert not processes.marked(MARK, state["mark"])
     assert not Path(state["temporary"]).exists()
     assert [path.name for path in (tmp_path / "ray").iterdir()] == ["ray.log"]

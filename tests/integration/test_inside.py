@@ -18,7 +18,8 @@ from mvprune import Client
 from mvprune_service.secret import attempt_secret, load_key
 
 from ..conftest import Tiny
-from .servers import Server, until
+from ..waiting import PATIENCE, until
+from .servers import Server
 
 SPANS = {"submit", "schedule", "attempt", "claim", "train", "upload", "report", "finalize", "fetch"}
 
@@ -83,7 +84,7 @@ def test_a_job_seen_from_inside(tmp_path: Path, tiny: Tiny) -> None:
                 traceparent = next(client.events(job)).details["traceparent"]
                 logged_by_worker = b"".join(client.logs(job))
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(PATIENCE) == 0
             until(lambda: {span.name for _, span in collector.spans} >= SPANS, "all spans came")
         finally:
             server.close()

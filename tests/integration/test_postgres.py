@@ -18,6 +18,7 @@ from mvprune_service.db.models import PROJECTS
 from mvprune_service.db.outages import DatabaseUnavailable
 
 from ..neighbours import PostgresServer
+from ..waiting import PATIENCE
 
 PID = text("SELECT pg_backend_pid()")
 
@@ -52,7 +53,7 @@ class Ears:
         db.on_commit = self.heard.put_nowait
 
     async def next(self) -> set[str] | None:
-        return await asyncio.wait_for(self.heard.get(), 20)
+        return await asyncio.wait_for(self.heard.get(), PATIENCE)
 
 
 def add(tx: Tx, project: str) -> None:
@@ -132,11 +133,12 @@ async def test_a_deadlock_is_resolved_and_both_are_done(db: Database) -> None:
 
     def both_rows(tx: Tx, first: str, second: str) -> None:
         runs.append(1)
+        tx.conn.exec_driver_sql("SET LOCAL lock_timeout = 0")  # a deadlock is found, however slow the other one is
         for project in (first, second):
             row = update(PROJECTS).where(PROJECTS.c.project == project)
             tx.conn.execute(row.values(max_queued_jobs=PROJECTS.c.max_queued_jobs + 1))
             if project == first and len(runs) <= 2:
-                both.wait(10)
+                both.wait(PATIENCE)
 
     await asyncio.gather(db.write(both_rows, "a", "b"), db.write(both_rows, "b", "a"))
     assert len(runs) == 3
@@ -193,7 +195,7 @@ async def test_a_lock_that_another_holds_for_long_is_an_outage(db: Database, rep
     def hold(tx: Tx) -> None:
         tx.conn.execute(select(PROJECTS).with_for_update())
         held.set()
-        assert go.wait(20)
+        assert go.wait(PATIENCE)
 
     def want(tx: Tx) -> None:
         tx.conn.exec_driver_sql("SET LOCAL lock_timeout = '50ms'")
@@ -241,9 +243,10 @@ async def test_a_server_that_goes_away_and_comes_back(
             await db.write(add, "b")
     finally:
         postgres.start()
+    assert await ears.next() is None, "it listens again, and says that it may have missed something"
     await db.write(add, "c")
     assert await db.read(projects) == ["a", "c"]
-    assert await ears.next() is None, "it listens again, and says that it may have missed something"
+    assert await ears.next() == {"c"}
     await db.write(add, "d")
     assert await ears.next() == {"d"}
 

@@ -1,9 +1,7 @@
-"""One suite for every BlobStore, and the artifact layout on each."""
+"""One suite for every BlobStore."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,32 +15,11 @@ import pytest
 from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreDenied, StoreUnavailable
-from mvprune_service.stores.layout import (
-    SWEEP_KEY,
-    ArtifactCorrupt,
-    blob_key,
-    manifest_key,
-    marker_key,
-    publish,
-    read_marker,
-    verify,
-)
+from mvprune_workers.transfer import transfer
+
+from .conftest import keys_in
 
 MEGABYTE = 1 << 20
-
-
-@pytest.fixture(params=["local", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
-    if request.param == "local":
-        return open_store((tmp_path / "a store").as_uri())
-    server = request.getfixturevalue("seaweedfs")
-    for name, value in server.env.items():
-        monkeypatch.setenv(name, value)
-    return open_store(f"{server.url}/{tmp_path.name}")
-
-
-def keys_in(store: BlobStore, prefix: str) -> list[str]:
-    return sorted(entry.key for entry in store.list(prefix))
 
 
 # --- objects
@@ -199,7 +176,7 @@ def test_malformed_keys_are_refused(store: BlobStore, key: str) -> None:
 
 def test_presigned_urls(store: BlobStore) -> None:
     store.put("a/file", b"0123456789")
-    url = store.presign("a/file", 60)
+    url = store.presign("a/file", 3600)
     if store.url.startswith("file:"):
         assert url is None
         return
@@ -239,6 +216,25 @@ def test_a_folder_that_is_away(tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable, match="mount"):
             call()
     assert not root.exists()
+
+
+def test_a_worker_makes_no_store_where_a_disk_is_not_mounted(tmp_path: Path) -> None:
+    """What it published there would be hidden as soon as the disk is back."""
+    root = tmp_path / "mount"
+    root.mkdir()
+    calls: list[Callable[[BlobStore], object]] = [
+        lambda store: store.put("a", b"1"),
+        lambda store: store.put_file("a", Path(__file__)),
+        lambda store: store.get("a"),
+        lambda store: store.size("a"),
+        lambda store: list(store.list("")),
+    ]
+    for call in calls:
+        with pytest.raises(StoreUnavailable, match="mount"):
+            transfer(root.as_uri(), call, print, 0, threading.Event())
+    assert list(root.iterdir()) == []
+    open_store(root.as_uri())
+    transfer(root.as_uri(), calls[0], print, 0, threading.Event())
 
 
 def test_a_bucket_server_that_is_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, closed_port: int) -> None:
@@ -298,138 +294,3 @@ def test_credentials_in_a_store_url_are_refused_and_not_repeated() -> None:
     with pytest.raises(ValueError, match="no credentials") as caught:
         open_store("s3://key:very-secret@bucket/x?token=very-secret")
     assert "very-secret" not in str(caught.value)
-
-
-# --- artifacts
-
-
-@pytest.fixture
-def artifact(tmp_path: Path) -> Path:
-    folder = tmp_path / "artifact"
-    (folder / "sub").mkdir(parents=True)
-    contents = {"weights.safetensors": b"w" * 100_000, "config.json": b"{}", "sub/vocab.txt": b"a\nb\n", "empty": b""}
-    for path, data in contents.items():
-        (folder / path).write_bytes(data)
-    write_manifest(folder, [entry(path, data) for path, data in contents.items()])
-    return folder
-
-
-def entry(path: str, data: bytes) -> dict[str, object]:
-    return {"path": path, "size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "media_type": "x/y"}
-
-
-def write_manifest(folder: Path, files: object) -> str:
-    data = json.dumps({"files": files, "metrics": {"eval/accuracy": 0.9}}).encode()
-    (folder / "manifest.json").write_bytes(data)
-    return hashlib.sha256(data).hexdigest()
-
-
-def test_a_published_artifact_is_found_and_verified(store: BlobStore, artifact: Path) -> None:
-    assert read_marker(store, "uid-1") is None
-    digest = publish(store, artifact, "uid-1")
-    assert digest == hashlib.sha256((artifact / "manifest.json").read_bytes()).hexdigest()
-    assert read_marker(store, "uid-1") == digest
-    assert verify(store, digest) == json.loads((artifact / "manifest.json").read_bytes())
-    assert len(keys_in(store, "blobs/sha256/")) == 4
-    assert publish(store, artifact, "uid-1") == digest
-
-
-def test_the_first_result_of_an_attempt_stays(store: BlobStore, artifact: Path) -> None:
-    first = publish(store, artifact, "uid-1")
-    second = write_manifest(artifact, [entry("config.json", b"{}")])
-    assert publish(store, artifact, "uid-1") == first
-    assert read_marker(store, "uid-1") == first
-    assert publish(store, artifact, "uid-2") == second
-
-
-def test_damage_in_the_store_is_found(store: BlobStore, artifact: Path) -> None:
-    digest = publish(store, artifact, "uid-1")
-    weights = hashlib.sha256(b"w" * 100_000).hexdigest()
-    store.put(blob_key(weights), b"w" * 99_999 + b"v")
-    with pytest.raises(ArtifactCorrupt, match=r"weights\.safetensors: SHA-256"):
-        verify(store, digest)
-    store.put(blob_key(weights), b"w" * 99_999)
-    with pytest.raises(ArtifactCorrupt, match=r"weights\.safetensors: 99999 bytes"):
-        verify(store, digest)
-    store.delete(blob_key(weights))
-    with pytest.raises(ArtifactCorrupt, match=r"weights\.safetensors: blob .* missing"):
-        verify(store, digest)
-    store.put(manifest_key(digest), b"{}")
-    with pytest.raises(ArtifactCorrupt, match="other content"):
-        verify(store, digest)
-    store.delete(manifest_key(digest))
-    with pytest.raises(ArtifactCorrupt, match="missing"):
-        verify(store, digest)
-    store.put(marker_key("uid-1"), b"half a mar")
-    with pytest.raises(ArtifactCorrupt, match="JSON"):
-        read_marker(store, "uid-1")
-
-
-class Cut:
-    """A store whose connection breaks before the call with this number."""
-
-    def __init__(self, store: BlobStore, calls: int) -> None:
-        self._store = store
-        self._left = calls
-
-    def __getattr__(self, name: str):
-        found = getattr(self._store, name)
-        if name not in ("put", "put_file"):
-            return found
-
-        def call(*args: object, **kwargs: object) -> object:
-            if self._left == 0:
-                raise StoreUnavailable("cut")
-            self._left -= 1
-            return found(*args, **kwargs)
-
-        return call
-
-
-def test_an_upload_cut_anywhere_leaves_no_marker_and_can_be_repeated(tmp_path: Path, artifact: Path) -> None:
-    calls = 10  # the four files and a second look at each, the manifest, the marker
-    for cut in range(calls):
-        store = open_store((tmp_path / f"store-{cut}").as_uri())
-        with pytest.raises(StoreUnavailable, match="cut"):
-            publish(Cut(store, cut), artifact, "uid")
-        assert read_marker(store, "uid") is None
-        assert len(keys_in(store, "")) == min(cut, 4) + (cut == 9)
-        assert verify(store, publish(store, artifact, "uid"))
-
-
-def test_nothing_is_committed_while_the_store_is_swept(store: BlobStore, artifact: Path) -> None:
-    store.put(SWEEP_KEY, b"")
-    with pytest.raises(StoreUnavailable, match="swept"):
-        publish(store, artifact, "uid")
-    assert read_marker(store, "uid") is None
-    store.delete(blob_key(hashlib.sha256(b"w" * 100_000).hexdigest()))
-    store.delete(SWEEP_KEY)
-    assert verify(store, publish(store, artifact, "uid"))
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ([], "no files"),
-        ({"a": 1}, "no files"),
-        ([{"path": "config.json", "size_bytes": 2}], "needs path"),
-        ([{"path": "config.json", "size_bytes": 2, "sha256": "../../x"}], "needs path"),
-        ([entry("config.json", b"[]")], "config.json: SHA-256"),
-        ([entry("config.json", b"{ }")], "config.json: 2 bytes"),
-        ([entry("missing", b"")], "not in the folder"),
-        ([entry("../secret", b"secret")], "leaves"),
-        ([entry("/etc/passwd", b"")], "leaves"),
-        ([entry("sub//vocab.txt", b"a\nb\n")], "leaves"),
-        ([entry("sub\\vocab.txt", b"a\nb\n")], "leaves"),
-        ([entry("config.json", b"{}"), entry("CONFIG.json", b"{}")], "collides"),
-        ([entry("manifest.json", b"")], "collides"),
-    ],
-)
-def test_manifests_that_are_refused(tmp_path: Path, artifact: Path, files: object, message: str) -> None:
-    (tmp_path / "secret").write_bytes(b"secret")
-    write_manifest(artifact, files)
-    store = open_store((tmp_path / "store").as_uri())
-    with pytest.raises(ArtifactCorrupt, match=message):
-        publish(store, artifact, "uid")
-    assert keys_in(store, "") == []
-    assert read_marker(store, "uid") is None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,9 @@ from mvprune_service.config import Settings
 from mvprune_service.service import Service, StartError
 
 from ..conftest import Tiny
-from .test_service import local_settings
+from ..waiting import PATIENCE
+from .plane import local_settings
+from .servers import Server
 
 
 class Certificates:
@@ -124,7 +128,7 @@ async def test_mtls_on_both_ports_and_a_job_through_it(
         with Client(address, ca_cert=certificates.ca_file) as client:
             options = {"model": "tiny-bert", "train": tiny.train, "validation": tiny.validation, "density": 0.1}
             job = await ask(lambda: client.submit(**options, max_steps=10, batch_size=16, cpus=1.0))
-            done = await ask(lambda: client.wait(job, timeout=120))
+            done = await ask(lambda: client.wait(job, timeout=PATIENCE))
             assert done.artifact
 
 
@@ -134,7 +138,7 @@ async def is_served_as(address: str, credentials: grpc.ChannelCredentials, host:
     async with grpc.aio.secure_channel(address, credentials, options) as channel:
         try:
             stub = job_pb2_grpc.JobServiceStub(channel)
-            await stub.ListJobs(job_pb2.ListJobsRequest(parent="projects/p"), timeout=10)
+            await stub.ListJobs(job_pb2.ListJobsRequest(parent="projects/p"), timeout=PATIENCE)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE:
                 raise
@@ -238,3 +242,22 @@ def test_a_token_is_not_sent_for_all_to_read(monkeypatch: pytest.MonkeyPatch) ->
     Client("127.0.0.1:1").close()
     monkeypatch.setenv("MVPRUNE_INSECURE", "1")
     Client("far.example:1").close()
+
+
+def test_who_speaks_no_tls_leaves_no_line_of_another_form(tmp_path: Path, certificates: Certificates) -> None:
+    """As a load balancer does that tries the port: the log is JSON, and stays so."""
+    certificate, key = certificates.issue("server")
+    server = Server(tmp_path / "home")
+    try:
+        process = server.start(tls_cert=certificate, tls_key=key, log_format="json", drain_seconds=0)
+        host, _, port = server.address.rpartition(":")
+        for said in (b"GET / HTTP/1.0\r\n\r\n", bytes(5000)):
+            with socket.create_connection((host, int(port))) as caller:
+                caller.sendall(said)
+                with suppress(ConnectionError):
+                    assert caller.recv(1) == b"", "the server hangs up"
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+    finally:
+        server.close()
+    assert "Handshake failed" not in server.log()

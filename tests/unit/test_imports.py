@@ -69,7 +69,7 @@ def test_imports_run_one_way(package: str) -> None:
     [
         ("mvprune", HEAVY | {"grpc", "numpy", "google.protobuf", "rich", "typer"}),
         ("mvprune.cli", HEAVY | {"grpc", "numpy", "sqlalchemy"}),
-        ("mvprune_service.server", HEAVY),
+        ("mvprune_service.running", HEAVY),
         ("mvprune_workers.__main__", HEAVY | {"sqlalchemy"}),
     ],
 )

@@ -29,6 +29,8 @@ from mvprune_workers.report import TrainerReport
 from mvprune_workers.scratch import Scratch
 from mvprune_workers.settings import Settings, SettingsError
 
+from ..waiting import PATIENCE
+
 ENVIRONMENT = {
     "MVPRUNE_WORKER_TARGET": "127.0.0.1:7071",
     "MVPRUNE_ATTEMPT": "projects/p/jobs/j/attempts/2",
@@ -103,6 +105,12 @@ class TestEvents:
         assert report.failure.reason == job_pb2.Failure.TRAINER_CRASHED
         assert len(report.failure.message) == 1000
 
+    def test_a_message_may_hold_what_is_no_character(self) -> None:
+        report = TrainerReport()
+        report.take(FailureEvent("INVALID_DATASET", "no file train\udcff.csv"))
+        assert report.failure is not None
+        assert report.failure.message == "no file train?.csv"
+
 
 class TestInbox:
     def test_the_most_urgent_fact_decides_and_stays(self) -> None:
@@ -116,7 +124,7 @@ class TestInbox:
     def test_waits_for_a_thread(self) -> None:
         inbox = Inbox()
         threading.Timer(0.01, inbox.post, [Fact.CANCELLED]).start()
-        assert inbox.wait((Fact.CANCELLED,), 10) is Fact.CANCELLED
+        assert inbox.wait((Fact.CANCELLED,), PATIENCE) is Fact.CANCELLED
 
 
 class TestLogFile:
@@ -128,7 +136,7 @@ class TestLogFile:
         log.append(b"half a line")
         log.say("hello")
         log.finish()
-        copying.join(10)
+        copying.join(PATIENCE)
         os.close(write_end)
         with os.fdopen(read_end, "rb") as pipe:
             text = pipe.read()

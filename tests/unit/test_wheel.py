@@ -16,7 +16,7 @@ UV = Path(sys.executable).with_name("uv")
 
 
 def _run(*command: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **env})
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **env})
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,8 @@ def compress(
         dense_baseline: whether to evaluate the dense model too; False saves its training.
         revision: of a model of the hub.
         cache: folder for tokenised data, teachers' logits and dense baselines, shared by all runs; None keeps nothing.
-        checkpoint: folder to resume from and to save to; the result is the same as without interruption.
+        checkpoint: folder to resume from and to save to; the result is the same as without interruption. What another
+            run left there, as one with other settings or another number of threads, is not used, with a warning.
         checkpoint_seconds: between two checkpoints.
 
     Raises:

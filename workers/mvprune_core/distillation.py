@@ -66,16 +66,17 @@ class Lessons:
     temperature: float
     alpha: float
 
-    def loss(self, output: Any, batch: Mapping[str, Tensor], indices: Indices) -> Tensor:
+    def loss(self, output: Any, batch: Mapping[str, Tensor], indices: Indices, share: float | Tensor = 1.0) -> Tensor:
         """The loss to train with, in place of `output.loss`.
 
         Args:
             output: the student's, with its loss.
             batch: what it was computed from.
             indices: of the batch's examples, shape (batch,).
+            share: what part of a larger batch this one is, for the teacher's part; `output.loss` is weighted already.
         """
         taught = [self._taught(name, output[name].float(), batch["attention_mask"], indices) for name in self.logits]
-        loss: Tensor = (1 - self.alpha) * output.loss + self.alpha * torch.stack(taught).mean()
+        loss: Tensor = (1 - self.alpha) * output.loss + self.alpha * torch.stack(taught).mean() * share
         return loss
 
     def _taught(self, name: str, student: Tensor, attended: Tensor, indices: Indices) -> Tensor:

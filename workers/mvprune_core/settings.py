@@ -15,6 +15,9 @@ BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
 # Of narrower models, by their greatest width. A pruned MiniLM (384) collapses at 3e-4; BERT-tiny (128) hardly learns
 # at 1e-4.
 _NARROW_LEARNING_RATES = {255: 3e-4, BASE_WIDTH - 1: 1e-4}
+# Of 100 sentences of SST-2, BERT-tiny pruned to 10 % in 12 or 40 steps learns to answer always the same; in 200 it is
+# right about 61 %, in 600 no more often.
+_FEWEST_STEPS = 200
 _MAY_BE_ZERO = "weight_decay"
 _WHOLE = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every", "patience")
 
@@ -25,7 +28,8 @@ class Training:
 
     Args:
         max_steps: optimizer steps; given in place of `epochs`.
-        epochs: passes over the training data, may be a fraction.
+        epochs: passes over the training data, may be a fraction; by default the task's, and more over data of so few
+            examples that these were less than 200 steps.
         batch_size: examples a step.
         learning_rate: of the weights (AdamW), reached after a linear warm-up over 10 % of the steps, then falling
             linearly to 0. Models narrower than BERT-base take 1e-4 by default, and 3e-4 below a width of 256, not the
@@ -80,14 +84,17 @@ class Training:
             name = "patience" if self.patience is not None else "keep_best"
             raise ValueError(f"training.{name}: given without evaluate_every, which says how often to evaluate")
 
-    def settings(self, task: Task, hidden_size: int = BASE_WIDTH) -> Settings:
-        """These settings with the defaults of the task, and of the model's width, filled in."""
+    def settings(self, task: Task, hidden_size: int = BASE_WIDTH, examples: int | None = None) -> Settings:
+        """These settings with the defaults of the task, of the model's width and the number of examples, filled in."""
         narrow = (rate for width, rate in _NARROW_LEARNING_RATES.items() if hidden_size <= width)
         usual_rate = next(narrow, task.learning_rate)
+        batch_size, usual_epochs = self.batch_size or task.batch_size, task.epochs
+        if examples is not None and self.max_steps is None:
+            usual_epochs = max(usual_epochs, math.ceil(_FEWEST_STEPS / math.ceil(examples / batch_size)))
         given = asdict(self)
         given |= {
-            "epochs": self.epochs or task.epochs,
-            "batch_size": self.batch_size or task.batch_size,
+            "epochs": self.epochs or usual_epochs,
+            "batch_size": batch_size,
             "learning_rate": self.learning_rate or usual_rate,
             "weight_decay": task.weight_decay if self.weight_decay is None else self.weight_decay,
             "max_length": self.max_length or task.max_length,

@@ -1,6 +1,7 @@
 """Files of tensors on this machine: what is computed once and used again, and what a run resumes from.
 
-Both are safetensors files, written aside and renamed, so that a reader sees a whole file or none.
+Both are safetensors files, written aside and renamed, so that a reader sees a whole file or none. What a killed process
+was writing is removed by one that writes beside it, a day later.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import hashlib
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,7 @@ from torch import Tensor
 
 _FACTS = "mvprune"
 _FORMAT = 3  # of checkpoints: one that an older version left is as good as none
+_ABANDONED_SECONDS = 24 * 3600.0  # the folder may be that of many machines: only its age tells that a file is dead
 
 _Content = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -91,9 +94,20 @@ class Checkpoints:
             self._next = time.monotonic() + self._seconds
 
     def load(self, phase: str) -> _Content | None:
-        """The newest checkpoint of `phase`: its tensors and facts; None where this run has left none."""
+        """The newest checkpoint of `phase`: its tensors and facts; None where this run has left none.
+
+        Warns where another run has left one, which the next `save` replaces.
+        """
         found = _read(self._path(phase))
-        return found if found is not None and found[1].get("run") == self._run else None
+        if found is None or found[1].get("run") == self._run:
+            return found
+        warnings.warn(
+            f"{self._path(phase)} is of another run (other settings, data, versions or number of threads): "
+            "this one starts anew",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
 
     def _path(self, phase: str) -> Path:
         return self._folder / f"{phase}.safetensors"
@@ -101,6 +115,7 @@ class Checkpoints:
 
 def _write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(path.parent)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, aside, {_FACTS: json.dumps(facts)})
@@ -111,6 +126,13 @@ def _write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) 
         raise OSError(f"{path}: {error}") from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    for aside in folder.glob(".*.safetensors.*"):
+        with suppress(OSError):  # another process was faster
+            if time.time() - aside.stat().st_mtime > _ABANDONED_SECONDS:
+                aside.unlink()
 
 
 def _read(path: Path) -> _Content | None:

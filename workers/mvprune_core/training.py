@@ -169,11 +169,11 @@ class FineTuning:
             self.examples.batch(some, self.device, np.random.default_rng((self.seed, self.step, part)))
             for part, some in enumerate(parts)
         ]
-        for some, batch, share in zip(parts, batches, _shares(batches), strict=True):
+        for some, batch, labelled, taught in zip(parts, batches, *_shares(batches), strict=True):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
                 output = self._forward(**batch)
-            loss = output.loss if self.lessons is None else self.lessons.loss(output, batch, some)
-            loss = loss * share
+            output.loss = output.loss * labelled
+            loss = output.loss if self.lessons is None else self.lessons.loss(output, batch, some, taught)
             loss.backward()
             total += loss.detach()
         return total
@@ -327,13 +327,18 @@ def rate_factor(step: int, total_steps: int) -> float:
     return min((step + 1) / warmup, (total_steps - step) / (total_steps - warmup + 1))
 
 
-def _shares(batches: Sequence[Mapping[str, Tensor]]) -> Sequence[float | Tensor]:
-    """What part of a step's loss, a mean over examples or over tokens with labels, each of its batches makes up."""
+def _shares(batches: Sequence[Mapping[str, Tensor]]) -> tuple[Sequence[float | Tensor], Sequence[float | Tensor]]:
+    """What part of a step's loss each of its batches makes up: of that over labels, of that over a teacher's logits.
+
+    Both are means over examples; where tokens have labels, over the tokens with one, and over all tokens.
+    """
     if all("labels" in batch and batch["labels"].dim() == 2 for batch in batches):
-        tokens = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches])
-        return list(tokens / tokens.sum())
+        labelled = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches])
+        attended = torch.stack([batch["attention_mask"].sum() for batch in batches])
+        return list(labelled / labelled.sum()), list(attended / attended.sum())
     sizes = [len(batch["input_ids"]) for batch in batches]
-    return [size / sum(sizes) for size in sizes]
+    shares = [size / sum(sizes) for size in sizes]
+    return shares, shares
 
 
 def _clip(parameters: list[nn.Parameter]) -> Tensor:

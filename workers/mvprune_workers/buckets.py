@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -21,6 +20,7 @@ from mvprune.v1 import job_pb2
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, Entry, ObjectNotFound, StoreDenied
 from mvprune_workers.folders import Folders
+from mvprune_workers.scratch import Scratch
 
 _MODEL_FILES = {".json", ".safetensors", ".txt", ".model", ".jinja"}  # weights, configuration, tokenizer: no pickles
 _CHUNK = 8 << 20
@@ -116,17 +116,16 @@ def _fetch(path: BucketPath, cache: Path, wanted: Callable[[str], bool], prefix:
 
 def _copy(store: BlobStore, entries: list[Entry], folder: Path) -> None:
     """Written aside and renamed, so that `folder` is whole wherever it is there."""
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}")
-    aside.mkdir(parents=True, exist_ok=True)
-    try:
+    with Scratch(folder.parent / ".fetching", f"{folder.name}.{os.getpid()}") as scratch:
+        aside = scratch / folder.name
+        aside.mkdir()
         for entry in entries:
             _copy_object(store, entry, aside / entry.key)
-        aside.rename(folder)
-    except OSError:
-        if not folder.is_dir():  # else another job was faster
-            raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            aside.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another job was faster
+                raise
 
 
 def _copy_object(store: BlobStore, entry: Entry, target: Path) -> None:

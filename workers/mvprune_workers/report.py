@@ -69,7 +69,6 @@ def _point(event: MetricEvent) -> job_pb2.MetricPoint:
 
 def _failure(event: FailureEvent) -> job_pb2.Failure:
     known = event.reason in job_pb2.Failure.Reason.keys()  # noqa: SIM118 - an enum wrapper, not a dict
-    return job_pb2.Failure(
-        reason=event.reason if known else job_pb2.Failure.TRAINER_CRASHED,
-        message=event.message[:_MESSAGE_CHARACTERS],
-    )
+    # A file's name in it may hold what is no character.
+    message = event.message[:_MESSAGE_CHARACTERS].encode(errors="replace").decode()
+    return job_pb2.Failure(reason=event.reason if known else job_pb2.Failure.TRAINER_CRASHED, message=message)

@@ -1,4 +1,4 @@
-"""The folder of one attempt for everything temporary, removed at the end and, after a kill, by the next worker."""
+"""A folder for what is temporary, as of one attempt, removed at the end and, after a kill, by the next worker."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def transfer(
     deadline = time.monotonic() + limit
     for delay in backoff.delays(first=1.0, cap=30.0):
         try:
-            return work(open_store(store_url))
+            return work(open_store(store_url, create=False))
         except StoreUnavailable as error:
             if time.monotonic() + delay > deadline or stopped.is_set():
                 raise

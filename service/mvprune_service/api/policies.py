@@ -17,7 +17,8 @@ CHECKPOINT_SECONDS = 600
 PRIORITY = 100  # at most, either way
 GATES = 32  # at most
 _MINUTE, _DAY = 60, 86_400
-_RESOURCES = {"gpus": Bound(0, 1024), "cpus": Bound(0, 4096, open_low=True), "memory_bytes": Bound(1, 1 << 50)}
+_LEAST_SHARE, _MOST_GPUS, _MOST_CPUS = 1e-4, 1024, 4096  # Ray divides nothing further
+_LEAST_MEMORY, _MOST_MEMORY = 64 << 20, 1 << 50  # bytes; less than the least was meant in another unit
 _DURATIONS = {
     "start_timeout": (1, _DAY, "1 s to 1 day"),
     "max_runtime": (1, 365 * _DAY, "1 s to 365 days"),
@@ -29,7 +30,7 @@ _DURATIONS = {
 
 def check_policy(policy: job_pb2.ExecutionPolicy) -> Iterator[Violation]:
     """What is wrong with a job's policy."""
-    yield from check_numbers("job.policy.resources", policy.resources, _RESOURCES)
+    yield from _check_resources(policy.resources)
     if not 0 <= policy.max_attempts <= 100:
         yield bad("job.policy.max_attempts", policy.max_attempts, f"1 to 100, or 0 for {MAX_ATTEMPTS}")
     if not -PRIORITY <= policy.priority <= PRIORITY:
@@ -38,6 +39,16 @@ def check_policy(policy: job_pb2.ExecutionPolicy) -> Iterator[Violation]:
         given = getattr(policy, name)
         if policy.HasField(name) and not low <= given.seconds + given.nanos / 1e9 <= high:
             yield bad(f"job.policy.{name}", f"{given.seconds}s", allowed)
+
+
+def _check_resources(asked: job_pb2.Resources) -> Iterator[Violation]:
+    field, gpus, memory = "job.policy.resources", asked.gpus, asked.memory_bytes
+    yield from check_numbers(field, asked, {"cpus": Bound(_LEAST_SHARE, _MOST_CPUS)})
+    if not (gpus == 0 or _LEAST_SHARE <= gpus <= 1 or (1 < gpus <= _MOST_GPUS and gpus.is_integer())):
+        yield bad(f"{field}.gpus", gpus, f"0, a share of one from {_LEAST_SHARE}, or a whole number up to {_MOST_GPUS}")
+    if asked.HasField("memory_bytes") and not _LEAST_MEMORY <= memory <= _MOST_MEMORY:
+        allowed = f"{_LEAST_MEMORY} to {_MOST_MEMORY} bytes, which is 64 MiB to 1 PiB"
+        yield bad(f"{field}.memory_bytes", memory, allowed)
 
 
 def check_gates(job: job_pb2.Job, task: Task | None) -> Iterator[Violation]:

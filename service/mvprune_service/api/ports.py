@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import grpc
 
+from mvprune import addresses
 from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.tls import TlsFiles
 from mvprune_service.config import Settings
 
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-_PORT, _LAST_PORT = re.compile(r"[0-9]{1,5}"), 65535
 _MESSAGE_BYTES = 1 << 20
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MESSAGE_BYTES),
@@ -25,11 +22,12 @@ class PortError(Exception):
 
 def is_loopback(address: str) -> bool:
     """Whether HOST:PORT can be reached from this machine alone. Raises PortError for anything else than HOST:PORT."""
-    host, _, port = address.rpartition(":")
-    if not host or not _PORT.fullmatch(port) or int(port) > _LAST_PORT:
-        allowed = f"HOST:PORT, e.g. 127.0.0.1:7070, ports from 0 to {_LAST_PORT}"
-        raise PortError(f"got the address {address!r}; allowed: {allowed}")
-    return host in _LOOPBACK
+    try:
+        host, _ = addresses.split_address(address)
+    except ValueError:
+        allowed = f"HOST:PORT, e.g. 127.0.0.1:7070 or [::1]:7070, ports from 0 to {addresses.LAST_PORT}"
+        raise PortError(f"got the address {address!r}; allowed: {allowed}") from None
+    return addresses.is_loopback(host)
 
 
 def is_auth_required(settings: Settings) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -18,7 +19,7 @@ from mvprune_service.domain.machine import JobState
 from mvprune_service.executors.base import Capacity, Executor
 from mvprune_service.observability.logs import redact
 from mvprune_service.observability.probes import Probe, Problems
-from mvprune_service.stores.base import BlobStore
+from mvprune_service.stores.base import BlobStore, ObjectNotFound
 
 _NOTHING = "probe"  # a key that no store has
 
@@ -46,7 +47,7 @@ class StatusReporter:
         self._overview = Probe("database", lambda: db.read(overview.overview, list(JobState)), problems)
         self._revision = Probe("schema", lambda: db.read(overview.schema_revision), problems)
         self._capacity = Probe("executor", lambda: asyncio.to_thread(executor.capacity), problems)
-        self._reach_store = Probe("store", lambda: asyncio.to_thread(store.size, _NOTHING), problems)
+        self._reach_store = Probe("store", lambda: asyncio.to_thread(_reach, store), problems)
 
     async def status(self) -> admin_pb2.ServerStatus:
         """The status now. Never raises: what cannot be reached is among the problems, and its fields are unset."""
@@ -77,6 +78,12 @@ class StatusReporter:
                 if since is not None:
                     _set(age, max(0, now - since))
         return status
+
+
+def _reach(store: BlobStore) -> None:
+    """Raises StoreUnavailable. By `size` a bucket that is not there looks like an empty one."""
+    with suppress(ObjectNotFound):
+        store.get(_NOTHING)
 
 
 def _capacity(capacity: Capacity, seen: Overview | None) -> admin_pb2.ServerStatus.Capacity:

@@ -101,8 +101,9 @@ class Submissions:
             known = _known(tx.conn, project, request.request_id, body)
             if known is not None:
                 return known
-            self.check_room(tx, project)
-            job = lifecycle.create(tx, _taught(tx, new_job()), actor=creator, details=details)
+            new = _taught(tx, new_job())
+            self.check_room(tx, project)  # after its teacher, which takes room too
+            job = lifecycle.create(tx, new, actor=creator, details=details)
             if request.request_id:
                 lifecycle.remember_request(tx, job, request.request_id, body)
             return job
@@ -114,7 +115,7 @@ class Submissions:
         try:
             self._queue_quota.check(tx.conn, project)
         except quotas.QueueFull as error:
-            message = f"{error.limit} jobs of projects/{error.project} are in the queue, as many as may be"
+            message = f"{error.limit} jobs of projects/{error.project} may be in the queue: there is no room"
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", message) from None
 
     async def _check(

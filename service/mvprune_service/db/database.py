@@ -170,7 +170,7 @@ class Database:
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter for a port that is no number
         raise BadDatabase(f"the database's URL is none; {_ALLOWED}") from None
     if parsed.drivername in ("postgresql", "postgresql+psycopg"):
         return parsed.set(drivername="postgresql+psycopg")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, func, or_, select, text
+from sqlalchemy import Connection, column, func, or_, select, table, text, update
 
+from mvprune_service.db.database import Tx
 from mvprune_service.db.lifecycle import PRIORITY_POINT
 from mvprune_service.db.models import ATTEMPTS, JOBS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
 
+_SCHEMA = table("alembic_version", column("version_num"))
 LIVE_JOBS = tuple(state for state in JobState if state not in TERMINAL)
 
 
@@ -60,6 +62,15 @@ def ping(conn: Connection) -> bool:
     return bool(conn.execute(text("SELECT 1")).scalar_one())
 
 
+def write(tx: Tx) -> bool:
+    """Whether the database takes writes: it does, or this raises. Changes nothing."""
+    # Of the replicas that write at once, one is enough, and none waits for one that hangs.
+    unlocked = select(_SCHEMA.c.version_num).with_for_update(skip_locked=True)
+    same = update(_SCHEMA).where(_SCHEMA.c.version_num.in_(unlocked)).values(version_num=_SCHEMA.c.version_num)
+    tx.conn.execute(same)
+    return True
+
+
 def schema_revision(conn: Connection) -> str:
     """The newest Alembic revision applied."""
-    return str(conn.execute(text("SELECT version_num FROM alembic_version")).scalar_one())
+    return str(conn.execute(select(_SCHEMA.c.version_num)).scalar_one())

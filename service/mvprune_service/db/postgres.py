@@ -67,6 +67,7 @@ class Postgres:
             isolation_level="READ COMMITTED",
         )
         event.listen(self.engine, "connect", _configure)
+        event.listen(self.engine, "checkin", _forget_read_only)
         self._reading = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="db-write")
         self._origin = uuid.uuid4().hex  # of notifications: a process announces its own changes without them
@@ -198,3 +199,9 @@ def _again_if_transient(run: Callable[[], T]) -> T:
 def _configure(connection: psycopg.Connection[Any], _record: Any) -> None:
     connection.execute(_SESSION)
     connection.commit()
+
+
+def _forget_read_only(connection: psycopg.Connection[Any] | None, _record: Any) -> None:
+    """After a read SQLAlchemy asks for READ WRITE, which would overrule default_transaction_read_only."""
+    if connection is not None and not connection.closed:
+        connection.read_only = None

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from mvprune_service.executors.base import (
 )
 from mvprune_service.executors.keeper import MARK
 
+_KEPT_SECONDS = 7 * 86_400.0
 _LINE = re.compile(rb"^(pid|exit) (-?\d+)$", re.MULTILINE)
 
 
@@ -35,8 +37,9 @@ class LocalExecutor:
         refs/REF        locked (flock) while the process runs; its lines: `pid N` (the keeper), then `exit CODE`
         logs/REF.log    stdout and stderr
 
-    The lock is taken before the file appears, so there is no moment at which a started process looks like a dead one,
-    and the kernel releases it however the process ends, so a reused process id misleads nobody.
+    Both are kept for a week after its end. The lock is taken before the file appears, so there is no moment at which a
+    started process looks like a dead one, and the kernel releases it however the process ends, so a reused process id
+    misleads nobody.
 
     It hands out no GPUs (capacity says 0) and reserves nothing: who submits keeps within the capacity.
     """
@@ -59,6 +62,7 @@ class LocalExecutor:
     def submit(self, launch: Launch) -> None:
         """See Executor.submit."""
         try:
+            self._forget_old()
             self._start(launch)
         except OSError as error:
             raise ExecutorUnavailable(f"{self._folder}: cannot start a process: {error.strerror}") from error
@@ -120,6 +124,14 @@ class LocalExecutor:
         finally:
             os.close(lock)
         threading.Thread(target=process.wait, daemon=True).start()  # leaves no zombie
+
+    def _forget_old(self) -> None:
+        for state in self._refs.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # forgotten meanwhile
+                is_old = state.stat().st_mtime < time.time() - _KEPT_SECONDS
+                if is_old and self.observe(state.name).phase is not Phase.RUNNING:
+                    (self._logs / f"{state.name}.log").unlink(missing_ok=True)
+                    state.unlink()
 
     def _claim(self, state: Path) -> int | None:
         """A descriptor that holds the lock of the new file `state`, None if there is one already."""

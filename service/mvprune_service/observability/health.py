@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from grpc_health.v1 import health, health_pb2
 
@@ -17,10 +19,10 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class Health:
-    """NOT_SERVING until the first step; SERVING while the database answers, a few seconds aside; NOT_SERVING for good
-    once the server drains. `servicer` is for every port."""
+    """NOT_SERVING until the first step; SERVING while the `database` answers all that it is asked, a few seconds aside;
+    NOT_SERVING for good once the server drains. `servicer` is for every port."""
 
-    def __init__(self, services: Iterable[str], database: Probe[bool], problems: Problems) -> None:
+    def __init__(self, services: Iterable[str], database: Sequence[Probe[Any]], problems: Problems) -> None:
         self.servicer = health.aio.HealthServicer()
         self._services = ("", *services)
         self._database = database
@@ -29,8 +31,8 @@ class Health:
 
     async def step(self) -> None:
         """Looks at the database."""
-        await self._database.get()
-        away = self._problems.seconds(self._database.part)
+        await asyncio.gather(*(probe.get() for probe in self._database))
+        away = max(self._problems.seconds(probe.part) for probe in self._database)
         await self._set(away < PATIENCE_SECONDS)
 
     async def drain(self) -> None:

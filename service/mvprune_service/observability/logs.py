@@ -28,6 +28,7 @@ _SECRETS = re.compile(
     | (?<=x-amz-credential=) [^&\s"'\\]+
     | (?<=x-amz-security-token=) [^&\s"'\\]+
     | (?<=x-amz-security-token:) [^\s"'\\]+
+    | (?<=x-amz-security-token':\sb') [^']+
     | (?<=\bsignature=) [^&,\s"'\\]+
     | (?<=\bcredential=) [^&,\s"'\\]+
     | (?<=_secret=) [^\s"'\\,;]+
@@ -35,6 +36,7 @@ _SECRETS = re.compile(
     | (?<=_secret":\s") [^"]+
     """
 )
+_QUIET = {"alembic": logging.WARNING, "botocore": logging.INFO}  # whose debug lines are requests with their signatures
 _PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:)[^\s/@\"']+@", re.IGNORECASE)
 
 
@@ -81,7 +83,8 @@ def configure(level: str, form: Literal["text", "json"]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for name, least in _QUIET.items():
+        logging.getLogger(name).setLevel(max(least, logging.root.level))
 
 
 class TextFormatter(logging.Formatter):

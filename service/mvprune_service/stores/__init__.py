@@ -9,15 +9,16 @@ from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.local import LocalStore
 
 
-def open_store(url: str) -> BlobStore:
-    """Opens file:///absolute/folder (created if missing) or s3://bucket/prefix (the bucket exists).
+def open_store(url: str, *, create: bool = True) -> BlobStore:
+    """Opens file:///absolute/folder or s3://bucket/prefix (the bucket exists).
 
-    Raises ValueError for any other URL, StoreUnavailable where a folder cannot be made.
+    A folder that is missing is created; without `create` it is away, as one whose disk is not mounted. Raises
+    ValueError for any other URL, StoreUnavailable where a folder cannot be made.
     """
     parts = urlsplit(url)
     plain = not (parts.query or parts.fragment or "@" in parts.netloc)
     if parts.scheme == "file" and plain and not parts.netloc and parts.path.startswith("/"):
-        return LocalStore(Path(unquote(parts.path)))
+        return LocalStore(Path(unquote(parts.path)), create=create)
     if parts.scheme == "s3" and plain and parts.netloc:
         from mvprune_service.stores.s3 import S3Store  # boto3: only where a bucket is used
 

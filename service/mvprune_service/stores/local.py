@@ -26,20 +26,21 @@ _STAGING = ".staging"  # not a key: no segment of a key starts with a dot
 
 
 class LocalStore:
-    """A BlobStore in a folder, created if missing.
+    """A BlobStore in a folder, created if missing (see open_store).
 
     An object is written beside the others' folder, synced, and moved into place, so a reader and a crash see it whole
     or not at all. The staging folder doubles as the sign that the root is really there: an unmounted root is
     StoreUnavailable, not empty.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, create: bool = True) -> None:
         if not root.is_absolute():
             raise ValueError(f"store folder {str(root)!r}: an absolute path is needed")
         self._root = root
         self._staging = root / _STAGING
-        with self._errors():
-            self._staging.mkdir(parents=True, exist_ok=True)
+        if create:
+            with self._errors():
+                self._staging.mkdir(parents=True, exist_ok=True)
 
     @property
     def url(self) -> str:

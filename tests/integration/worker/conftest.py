@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from pathlib import Path
@@ -22,11 +21,15 @@ from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import read_marker
 from mvprune_workers.exits import ExitCode
 
+from ...neighbours import free_ports
+from ...waiting import PATIENCE, until
+
 ATTEMPT = "projects/p/jobs/j/attempts/1"
 UID = "0190-test-uid"
 SECRET = "s3cret"
 TOKEN = 7
-FAST = {"call": 2.0, "claim": 20.0, "complete": 20.0, "report_interval": 0.05, "checkpoint": 5.0}
+LIMITS = dict.fromkeys(("call", "claim", "complete", "flush", "checkpoint", "stop"), PATIENCE)
+LIMITS["report_interval"] = 0.05
 Hook = Callable[[str, grpc.ServicerContext], None]
 FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")
 
@@ -81,9 +84,9 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
     def CompleteAttempt(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.CompleteAttemptResponse:
         return self._handle(request, context, "complete", self._complete)
 
-    def wait(self, condition: Callable[[], Any], timeout: float = 30.0) -> None:
+    def wait(self, condition: Callable[[], Any]) -> None:
         with self.changed:
-            assert self.changed.wait_for(condition, timeout), f"calls so far: {self.calls[-20:]}"
+            assert self.changed.wait_for(condition, PATIENCE), f"calls so far: {self.calls[-20:]}"
 
     def fail(self, call: str, code: grpc.StatusCode, times: int = sys.maxsize) -> None:
         """The next calls of that name are answered with an error; nothing of them is recorded."""
@@ -179,19 +182,19 @@ class Worker:
         self.stage.mkdir()
         self.output = folder / "stdout"
         self.process: subprocess.Popen[bytes] | None = None
-        self.port = 0
+        (self.port,) = free_ports(1)
         self.listen()
 
     def listen(self) -> None:
         self.server = grpc.server(futures.ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(self.service, self.server)
-        self.port = self.server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self.server.add_insecure_port(f"127.0.0.1:{self.port}")
         self.server.start()
 
     def start(self, model: str = "works", **limits: float) -> None:
         """Starts a supervisor whose trainer is the fake one."""
         self.service.spec.model = model
-        self._start(["-c", RUN, str(FAKE_TRAINER), json.dumps(FAST | limits)], {})
+        self._start(["-c", RUN, str(FAKE_TRAINER), json.dumps(LIMITS | limits)], {})
 
     def start_real(self, models: Path, data: Path) -> None:
         """Starts the program as the control plane does."""
@@ -221,13 +224,13 @@ class Worker:
                 [sys.executable, *arguments], env=environment | more, stdin=subprocess.DEVNULL, stdout=output
             )
 
-    def wait(self, timeout: float = 40.0) -> ExitCode:
+    def wait(self) -> ExitCode:
         assert self.process is not None
-        return ExitCode(self.process.wait(timeout))
+        return ExitCode(self.process.wait(PATIENCE))
 
     def told(self, name: str) -> str:
         """What the trainer put on the stage, once it is there."""
-        self.eventually((self.stage / name).exists)
+        until((self.stage / name).exists, f"the trainer told {name}")
         return (self.stage / name).read_text()
 
     def go(self) -> None:
@@ -246,6 +249,10 @@ class Worker:
     def go_to(self, step: int) -> None:
         """Lets a trainer that makes steps make them up to this one."""
         self.say("until", str(step))
+
+    def reaches(self, step: int) -> None:
+        """Waits until a trainer that makes steps has made this one."""
+        until(lambda: self.told("step") == str(step), f"step {step}")
 
     def log_has(self, text: str) -> bool:
         return text.encode() in bytes(self.service.log)
@@ -270,7 +277,7 @@ class Worker:
 
     def gone(self, pid: int) -> None:
         """Waits until a process is dead."""
-        self.eventually(lambda: not self.alive(pid))
+        until(lambda: not self.alive(pid), f"{pid} is dead")
 
     def alive(self, pid: int) -> bool:
         """Whether a process runs; a zombie that nobody reaped does not."""
@@ -278,13 +285,6 @@ class Worker:
             return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
         except (FileNotFoundError, ProcessLookupError):
             return False
-
-    def eventually(self, condition: Callable[[], Any]) -> None:
-        """Waits for what other processes do to files and processes."""
-        deadline = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < deadline, "it never became true"
-            time.sleep(0.01)
 
     def close(self) -> None:
         if self.process is not None:

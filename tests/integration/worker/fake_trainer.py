@@ -104,6 +104,7 @@ elif mode in ("steps", "steps, then dies"):
             (args.checkpoint / ".state").write_text(f"{step:<1000} {os.urandom(1000).hex()}")
             (args.checkpoint / ".state").rename(state)
             events.emit(CheckpointEvent(step))
+            events.emit(MetricEvent("steps", step, step, time.time()))  # comes after the checkpoint's
             tell("step", step)
         elif step and mode == "steps, then dies":
             os.kill(os.getpid(), signal.SIGKILL)

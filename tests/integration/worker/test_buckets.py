@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from mvprune_workers.buckets import BadInput, Input, base_of, input_path
 from mvprune_workers.exits import ExitCode
 from mvprune_workers.folders import Folders
 from mvprune_workers.job import run_job
+from mvprune_workers.scratch import Scratch
 
 from ...neighbours import S3Server
 
@@ -50,7 +52,7 @@ def test_a_job_reads_model_and_data_from_buckets(worker: Any, tiny: Any, seaweed
     spec.training.max_steps, spec.training.batch_size = 4, 8
     worker.service.spec = spec
     worker.start_real_with({**seaweedfs.env, "MVPRUNE_BUCKETS": bucket})
-    assert worker.wait(120) is ExitCode.PUBLISHED, worker.output.read_text()
+    assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
     [outcome] = worker.service.outcomes
     manifest = verify(worker.store, outcome.manifest_sha256)
     assert manifest["model"]["name"] == manifest["spec"]["model"] == f"{bucket}/model"
@@ -116,6 +118,16 @@ def test_what_is_not_there_is_the_users_mistake(
         wrong.fetch(Roots(buckets=(bucket,)), folders)
     failure = job_pb2.Failure.INVALID_MODEL if is_model else job_pb2.Failure.INVALID_DATASET
     assert caught.value.reason == failure
+
+
+def test_what_a_killed_worker_was_fetching_is_removed(bucket: str, folders: Folders) -> None:
+    with Scratch(folders.cache / "buckets" / ".fetching", "killed") as killed:
+        half = killed.with_name("half")
+        shutil.copytree(killed, half)  # its lock file is there, and nobody holds it
+        Input(f"{bucket}/model", is_model=True).fetch(Roots(buckets=(bucket,)), folders)
+        assert not half.exists()
+        assert killed.exists(), "another worker is at it"
+    assert not any((folders.cache / "buckets" / ".fetching").iterdir())
 
 
 def test_no_other_bucket_is_read(bucket: str, folders: Folders) -> None:

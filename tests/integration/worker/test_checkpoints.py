@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import pytest
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.checkpoints import checkpoint_prefix, fetch_checkpoint, put_checkpoint
 from mvprune_workers.exits import ExitCode
+
+from ...waiting import PATIENCE
 
 
 def step_of(folder: Path) -> int:
@@ -36,17 +38,22 @@ def earlier(worker: Any, step: int) -> worker_pb2.Checkpoint:
 
 
 def test_the_newest_checkpoint_is_committed_when_it_is_due(worker: Any) -> None:
-    worker.service.checkpoint_interval = 1.0
+    """More of them come while the first is being committed."""
+    go_on = threading.Event()
+    worker.service.after.append(lambda call, _: call == "commit" and go_on.wait(PATIENCE))
+    worker.service.checkpoint_interval = 0.5
     worker.go_to(5)
     worker.start("steps")
     worker.service.wait(lambda: worker.service.committed)
     worker.go_to(8)
+    worker.service.wait(lambda: ("steps", 8) in worker.service.points)
+    go_on.set()
     worker.service.wait(lambda: len(worker.service.committed) == 2)
     worker.go()
     assert worker.wait() is ExitCode.PUBLISHED
     first, second = worker.service.committed
-    assert [first.step, second.step] == [5, 8], "the newest alone"
-    assert [fetched(worker, first), fetched(worker, second)] == [5, 8]
+    assert first.step <= fetched(worker, first) <= 5
+    assert second.step == fetched(worker, second) == 8, "the newest alone"
     assert worker.log_has("committed the checkpoint of step 8")
     worker.assert_clean()
 
@@ -54,7 +61,7 @@ def test_the_newest_checkpoint_is_committed_when_it_is_due(worker: Any) -> None:
 def test_a_run_shorter_than_the_interval_uploads_nothing(worker: Any) -> None:
     worker.go_to(3)
     worker.start("steps")
-    worker.eventually(lambda: worker.told("step") == "3")
+    worker.reaches(3)
     worker.go()
     assert worker.wait() is ExitCode.PUBLISHED
     assert worker.service.committed == []
@@ -68,30 +75,27 @@ def test_training_does_not_wait_for_a_store_that_is_away(worker: Any) -> None:
     worker.start("steps")
     worker.service.wait(lambda: worker.log_has("the checkpoint of step 1 is given up"))
     worker.go_to(20)
-    worker.eventually(lambda: worker.told("step") == "20")
+    worker.reaches(20)
     give_back()
     worker.go_to(21)
-    worker.service.wait(lambda: worker.service.committed)
+    worker.service.wait(lambda: worker.service.committed and worker.service.committed[-1].step == 21)
     worker.go()
     assert worker.wait() is ExitCode.PUBLISHED
-    assert fetched(worker, worker.service.committed[-1]) >= 20
+    assert fetched(worker, worker.service.committed[-1]) == 21
 
 
 def test_a_commit_that_finds_no_server_is_made_again(worker: Any) -> None:
-    worker.service.checkpoint_interval = 1.0
     worker.service.fail("commit", grpc.StatusCode.UNAVAILABLE, times=2)
     worker.go_to(1)
-    worker.start("steps")
-    worker.service.wait(lambda: worker.service.committed)
-    worker.go()
-    assert worker.wait() is ExitCode.PUBLISHED
+    worker.start("steps, then dies")
+    assert worker.wait() is ExitCode.FAILED
     assert [commit.step for commit in worker.service.committed] == [1]
 
 
 def test_what_a_preempted_worker_has_reached_is_kept(worker: Any) -> None:
     worker.go_to(2)
     worker.start("steps")
-    worker.eventually(lambda: worker.told("step") == "2")
+    worker.reaches(2)
     assert worker.process is not None
     worker.process.send_signal(signal.SIGTERM)
     assert worker.wait() is ExitCode.PREEMPTED
@@ -105,13 +109,11 @@ def test_what_a_preempted_worker_has_reached_is_kept(worker: Any) -> None:
 def test_a_preempted_worker_is_not_held_up_by_its_store(worker: Any) -> None:
     worker.go_to(2)
     worker.start("steps", checkpoint=1.0)
-    worker.eventually(lambda: worker.told("step") == "2")
+    worker.reaches(2)
     worker.lock_out()
     assert worker.process is not None
-    started = time.monotonic()
     worker.process.send_signal(signal.SIGTERM)
     assert worker.wait() is ExitCode.PREEMPTED
-    assert time.monotonic() - started < 4
     assert worker.service.committed == []
     worker.assert_clean()
 
@@ -128,7 +130,7 @@ def test_what_a_trainer_that_died_has_reached_is_kept(worker: Any) -> None:
 def test_a_cancelled_attempt_uploads_nothing(worker: Any) -> None:
     worker.go_to(2)
     worker.start("steps")
-    worker.eventually(lambda: worker.told("step") == "2")
+    worker.reaches(2)
     worker.service.directive = worker_pb2.HeartbeatResponse.CANCEL
     assert worker.wait() is ExitCode.CANCELLED
     assert worker.service.committed == []

@@ -8,20 +8,17 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from safetensors.numpy import save_file
 
-from mvprune.artifact import Base, ModelSource
 from mvprune.v1 import job_pb2, worker_pb2
-from mvprune_service.stores.layout import publish, verify
+from mvprune_service.stores.layout import verify
 from mvprune_workers.exits import ExitCode
 
-from ...sparse_artifacts import SHA256, WORDS, make_artifact, tensors
+from ...waiting import PATIENCE, until
 
 
 def test_a_result_is_published_before_it_is_reported(worker: Any) -> None:
@@ -81,10 +78,8 @@ def test_every_byte_of_output_is_shipped_once(worker: Any) -> None:
 @pytest.mark.parametrize("code", [grpc.StatusCode.ABORTED, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAUTHENTICATED])
 def test_a_refused_claim_ends_the_worker_at_once(worker: Any, code: grpc.StatusCode) -> None:
     worker.service.fail("claim", code)
-    started = time.monotonic()
-    worker.start()
+    worker.start(claim=3600.0)
     assert worker.wait() is ExitCode.REFUSED
-    assert time.monotonic() - started < 10
     assert worker.service.calls == []
     worker.assert_clean()
 
@@ -104,14 +99,14 @@ def test_a_call_without_an_answer_is_made_again_on_a_new_connection(worker: Any)
         if call == "claim":
             peers.append(context.peer())
             if len(peers) == 1:
-                release.wait(20)
+                release.wait(PATIENCE)
 
     worker.service.before.append(hang_once)
     worker.go()
-    worker.start(call=0.5)
+    worker.start(call=2.0)
     assert worker.wait() is ExitCode.PUBLISHED
     release.set()
-    assert len(set(peers)) == 2
+    assert peers[1] != peers[0]
 
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "INTERNAL"])
@@ -244,77 +239,15 @@ def test_a_trainer_that_was_stopped_by_others_was_preempted(worker: Any) -> None
 
 
 def test_a_trainer_that_stops_as_it_was_told_to_is_cancelled(worker: Any) -> None:
-    worker.service.grace = 20.0
+    worker.service.grace = 3600.0  # it is not used up
     worker.start("stoppable")
     worker.told("working")
-    started = time.monotonic()
     worker.service.directive = worker_pb2.HeartbeatResponse.CANCEL
     assert worker.wait() is ExitCode.CANCELLED
-    assert time.monotonic() - started < 10, "its grace was not used up"
     assert worker.told("stopped") == "x"
     [outcome] = worker.service.outcomes
     assert outcome.WhichOneof("outcome") == "cancelled"
     worker.assert_clean()
-
-
-def test_the_trainer_finds_its_teacher(worker: Any, tmp_path: Path) -> None:
-    teach(worker, tmp_path / "teacher")
-    worker.go()
-    worker.start("taught")
-    assert worker.wait() is ExitCode.PUBLISHED
-    assert json.loads(worker.told("teacher")) == {"manifest.json": True, "vocab.txt": True, "weights.safetensors": True}
-    worker.assert_clean()
-
-
-def test_a_teacher_that_is_not_whole_is_a_failure_of_its_own(worker: Any, tmp_path: Path) -> None:
-    teach(worker, tmp_path / "teacher")
-    (blob, *_) = worker.store.list("blobs/")
-    worker.store.put(blob.key, b"x" * blob.size)
-    worker.start("taught")
-    assert worker.wait() is ExitCode.FAILED
-    [outcome] = worker.service.outcomes
-    assert outcome.failure.reason == job_pb2.Failure.TEACHER_FAILED
-    assert "SHA-256" in outcome.failure.message
-    worker.assert_clean()
-
-
-def test_the_base_of_a_teacher_that_is_a_delta_is_fetched_too(worker: Any, tmp_path: Path) -> None:
-    (tmp_path / "base").mkdir()
-    save_file({WORDS: tensors()[WORDS]}, tmp_path / "base" / "model.safetensors")
-    base, named = Base(tmp_path / "base"), ModelSource("s3://models/base", "", SHA256)
-    teach(worker, tmp_path / "teacher", base=base, model=named)
-    worker.start("taught")
-    assert worker.wait() is ExitCode.FAILED
-    [outcome] = worker.service.outcomes
-    assert outcome.failure.reason == job_pb2.Failure.INVALID_MODEL
-    assert "'s3://models/base' is outside the allowed buckets" in outcome.failure.message
-    worker.assert_clean()
-
-
-def test_a_teacher_is_waited_for_while_the_store_is_away(worker: Any, tmp_path: Path) -> None:
-    teach(worker, tmp_path / "teacher")
-    give_back = worker.lock_out()
-    worker.go()
-    worker.start("taught")
-    worker.service.wait(lambda: b"trying again" in bytes(worker.service.log))
-    give_back()
-    assert worker.wait() is ExitCode.PUBLISHED
-
-
-def test_cancelling_does_not_wait_for_a_teacher(worker: Any, tmp_path: Path) -> None:
-    teach(worker, tmp_path / "teacher")
-    worker.lock_out()
-    worker.start("taught")
-    worker.service.wait(lambda: b"trying again" in bytes(worker.service.log))
-    worker.service.directive = worker_pb2.HeartbeatResponse.CANCEL
-    assert worker.wait() is ExitCode.CANCELLED
-    worker.assert_clean()
-
-
-def teach(worker: Any, folder: Path, **changes: Any) -> None:
-    """Puts an artifact into the store, and makes it the teacher of the worker's job."""
-    make_artifact(folder, **changes)
-    worker.service.teacher = publish(worker.store, folder, "0190-teacher")
 
 
 def test_a_killed_supervisor_takes_its_trainer_along(worker: Any) -> None:
@@ -338,7 +271,7 @@ def test_work_goes_on_while_the_server_is_away(worker: Any) -> None:
     worker.service.wait(lambda: worker.service.heartbeats)
     worker.server.stop(None).wait()
     worker.go()
-    worker.eventually(worker.marker)
+    until(worker.marker, "the result is published")
     worker.listen()
     assert worker.wait() is ExitCode.PUBLISHED
     assert worker.service.outcomes[-1].manifest_sha256 == worker.marker()
@@ -377,17 +310,17 @@ def test_a_store_that_stays_away_is_a_failure_of_its_own(worker: Any) -> None:
 
 @pytest.mark.parametrize("cancelling", [False, True])
 def test_sigterm(worker: Any, cancelling: bool) -> None:
-    """A stop from outside is a preemption, unless the server wants the attempt cancelled anyway."""
-    worker.start("stubborn", checkpoint=1.0)
+    """A stop from outside is a preemption, unless the server wants the attempt cancelled anyway. A trainer that does
+    not end is not waited for."""
+    worker.service.grace = 3600.0
+    worker.start("stoppable" if cancelling else "stubborn", checkpoint=1.0)
     worker.told("working")
     worker.service.wait(lambda: worker.service.heartbeats)
     assert worker.process is not None
     if cancelling:
         worker.service.directive = worker_pb2.HeartbeatResponse.CANCEL
-    started = time.monotonic()
     worker.process.send_signal(signal.SIGTERM)
     assert worker.wait() is (ExitCode.CANCELLED if cancelling else ExitCode.PREEMPTED)
-    assert time.monotonic() - started < 3, "a trainer that does not end is not waited for"
     [outcome] = worker.service.outcomes
     if cancelling:
         assert outcome.WhichOneof("outcome") == "cancelled"

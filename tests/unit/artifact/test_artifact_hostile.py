@@ -73,7 +73,7 @@ def test_cut_anywhere(tmp_path: Path) -> None:
                 read_weights(path)
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
 def test_changed_bytes(tmp_path: Path, data: st.DataObject) -> None:
     """A file that was changed is refused or is another valid file; which of them it is, the manifest's digest knows."""

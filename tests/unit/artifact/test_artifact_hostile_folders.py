@@ -70,7 +70,7 @@ def refused(read: Callable[[Path], object], folder: Path, reason: str) -> None:
         read(folder)
     assert reason in str(caught.value)
     assert len(str(caught.value)) < 1000
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 120
 
 
 @every_reader
@@ -237,4 +237,4 @@ def test_many_aliases_take_no_quadratic_time(craft: Callable[..., Path]) -> None
     started = time.monotonic()
     found = read_weights(craft({"__metadata__": {"mvprune": json.dumps(metadata)}, **header}))
     assert len(found) == 25_000
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 120

@@ -170,7 +170,6 @@ def _dirty(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return made
 
 
-@pytest.mark.timeout(60)
 def test_what_lies_in_memory_does_not_matter(save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """ModernBERT draws from a normal distribution until all is within its bounds."""
     special = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 0)

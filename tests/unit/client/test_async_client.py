@@ -19,6 +19,7 @@ from mvprune import AsyncClient, AsyncJob, Client, Job, JobState
 from mvprune._admin import Admin, AsyncAdmin
 from mvprune.v1 import job_pb2
 
+from ...waiting import PATIENCE, until_true
 from .conftest import NAME, Fake, always, echo, job, refuse, watch
 
 
@@ -141,12 +142,13 @@ async def test_a_time_to_wait_and_a_deadline(fake: Fake) -> None:
     def silent(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         context.add_callback(ended.set)
         yield job_pb2.WatchJobResponse(sequence=1, job=job())
-        ended.wait(30)
+        ended.wait(PATIENCE)
 
-    fake.answers |= {"GetJob": always(job()), "WatchJob": silent, "CancelJob": lambda *asked: late.wait(30)}
-    async with AsyncClient(fake.address, timeout=0.2) as client:
+    fake.answers |= {"GetJob": always(job()), "WatchJob": silent, "CancelJob": lambda *asked: late.wait(PATIENCE)}
+    async with AsyncClient(fake.address) as client:
         with pytest.raises(mvprune.WaitTimeout, match=r"still RUNNING after 0\.3 s"):
             await client.wait("j1", timeout=0.3)
+    async with AsyncClient(fake.address, timeout=0.2) as client:
         with pytest.raises(mvprune.ServerUnreachable, match=r"within 0\.2 s"):
             await client.cancel("j1")
         late.set()
@@ -159,7 +161,7 @@ async def test_a_stream_ends_with_its_reader(fake: Fake, client: AsyncClient, ho
     def silent(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         context.add_callback(ended.set)
         yield job_pb2.WatchJobResponse(sequence=1, job=job())
-        ended.wait(30)
+        ended.wait(PATIENCE)
 
     fake.answers |= {"GetJob": always(job("QUEUED")), "WatchJob": silent}
     if how == "wait":
@@ -174,7 +176,7 @@ async def test_a_stream_ends_with_its_reader(fake: Fake, client: AsyncClient, ho
         async with aclosing(client.watch("j1")) as updates:
             async for _ in updates:
                 break
-    assert await asyncio.to_thread(ended.wait, 10)  # the server sees it end
+    assert await asyncio.to_thread(ended.wait, PATIENCE)  # the server sees it end
     fake.answers["GetJob"] = always(job("SUCCEEDED"))
     assert (await client.wait("j1")).state is JobState.SUCCEEDED  # and the client lives on
 
@@ -187,20 +189,18 @@ async def test_a_cancelled_download_writes_nothing_more_and_can_go_on(
     fake: Fake, client: AsyncClient, tmp_path: Path
 ) -> None:
     name = fake.serve({"weights.safetensors": bytes(5000)})
-    reached, go_on = asyncio.Event(), threading.Event()
+    go_on = threading.Event()
     whole = fake.answers["ReadFile"]
-    loop = asyncio.get_running_loop()
 
     def stops_in_the_middle(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         for chunk in whole(request, context):
             yield chunk
             if request.path == "weights.safetensors" and chunk.offset >= 2000:
-                loop.call_soon_threadsafe(reached.set)
-                go_on.wait(30)
+                go_on.wait(PATIENCE)
 
     fake.answers["ReadFile"] = stops_in_the_middle
     downloading = asyncio.create_task(client.download(name, tmp_path / "out"))
-    await reached.wait()
+    await until_true(lambda: _sizes(tmp_path).get("weights.safetensors", 0) >= 2000)
     downloading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await downloading
@@ -229,7 +229,7 @@ async def test_after_the_end_the_client_says_so(fake: Fake) -> None:
         ended = threading.Event()
         context.add_callback(ended.set)
         yield job_pb2.WatchJobResponse(sequence=1, job=job())
-        ended.wait(30)
+        ended.wait(PATIENCE)
 
     async def follow() -> None:
         async for _ in client.watch("j1"):

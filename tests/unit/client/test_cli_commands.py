@@ -21,6 +21,7 @@ from mvprune.cli._app import COMMANDS
 from mvprune.cli._exit import ExitCode
 from mvprune.v1 import job_pb2
 
+from ...waiting import PATIENCE
 from .conftest import NAME, SIZE, SUBMIT, Fake, Mvpctl, always, job, refuse, watch
 
 
@@ -60,7 +61,7 @@ def test_time_is_up(fake: Fake, mvpctl: Mvpctl) -> None:
         done = threading.Event()
         context.add_callback(done.set)
         yield job_pb2.WatchJobResponse(sequence=1, job=job())
-        done.wait(30)
+        done.wait(PATIENCE)
 
     fake.answers |= {"GetJob": always(job()), "WatchJob": silent}
     outcome = mvpctl("wait", "j1", "--timeout", "0.2")
@@ -76,7 +77,7 @@ def test_interrupted(fake: Fake) -> None:
         context.add_callback(done.set)
         yield job_pb2.WatchJobResponse(sequence=1, job=job())
         watching.set()
-        done.wait(30)
+        done.wait(PATIENCE)
 
     fake.answers |= {"GetJob": always(job()), "WatchJob": silent}
     # A shell's background jobs ignore SIGINT, and so would whatever the tests start in one.
@@ -86,10 +87,10 @@ def test_interrupted(fake: Fake) -> None:
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "RUNNING\n"
-        assert watching.wait(30)
+        assert watching.wait(PATIENCE)
         process.send_signal(signal.SIGINT)
         try:
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
     assert process.returncode == 130

@@ -17,6 +17,7 @@ import pytest
 from mvprune.cli._exit import ExitCode
 from mvprune.v1 import job_pb2
 
+from ...waiting import PATIENCE
 from .conftest import SIZE, Fake, always, job, refuse, watch
 
 DOCS = Path(__file__).parents[3] / "docs" / "cli.md"
@@ -26,7 +27,7 @@ def run(fake: Fake, *argv: str) -> subprocess.CompletedProcess[str]:
     """mvpctl as a process, against the server."""
     env = {**os.environ, "MVPRUNE_ADDRESS": fake.address}
     return subprocess.run(
-        [Path(sys.executable).with_name("mvpctl"), *argv], env=env, capture_output=True, text=True, timeout=60
+        [Path(sys.executable).with_name("mvpctl"), *argv], env=env, capture_output=True, text=True, timeout=PATIENCE
     )
 
 
@@ -38,7 +39,7 @@ def _silent(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
     done = threading.Event()
     context.add_callback(done.set)
     yield job_pb2.WatchJobResponse(sequence=1, job=job())
-    done.wait(30)
+    done.wait(PATIENCE)
 
 
 _ENDED = job_pb2.Failure(reason="INVALID_MODEL", message="no weights")

@@ -271,7 +271,7 @@ def test_a_full_file_is_read_in_time(tmp_path: Path) -> None:
     started = time.monotonic()
     (document,) = read(str(file))
     assert len(document.values["include"]) > 10_000
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 120
 
 
 def test_the_keys_are_the_parameters_of_submit_and_the_options_of_the_command() -> None:

@@ -41,7 +41,7 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (folder / "log").open("wb") as log, bound:
         server = subprocess.Popen([*command, *stores], stdin=bound, stdout=log, stderr=log, env=environment)
     try:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 480
         while not _answers(f"{address}/health"):
             assert server.poll() is None, (folder / "log").read_text()[-2000:]
             assert time.monotonic() < deadline, (folder / "log").read_text()[-2000:]
@@ -49,7 +49,7 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(480)
 
 
 def _answers(address: str) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from mvprune.cli import main
 from mvprune.v1 import job_pb2
 
+from ...waiting import PATIENCE
 from .conftest import SUBMIT, Fake, Mvpctl, always, job
 
 ID = "text-classification-k7zt52"
@@ -23,7 +24,7 @@ def run(redirection: str, *argv: str, **environment: str) -> subprocess.Complete
     """mvpctl as a shell starts it."""
     code = "import sys; from mvprune.cli import main; sys.exit(main())"
     command = ["bash", "-c", f'"$@" {redirection}', "bash", sys.executable, "-c", code, *argv]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=PATIENCE)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")

@@ -18,6 +18,7 @@ import mvprune
 from mvprune import Client, _transport
 from mvprune.v1 import artifact_pb2
 
+from ...waiting import PATIENCE
 from .conftest import Fake, job, refuse
 
 FILES = {
@@ -229,13 +230,13 @@ def test_a_second_download_waits_for_the_first_and_verifies(
 
     def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         reached.set()
-        go_on.wait(30)
+        go_on.wait(PATIENCE)
         yield from read(request, context)
 
     fake.answers["ReadFile"] = answer
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(client.download, name, tmp_path / "out")
-        assert reached.wait(30)
+        assert reached.wait(PATIENCE)
         second = pool.submit(client.download, name, tmp_path / "out")
         go_on.set()
         assert first.result() == second.result() == tmp_path / "out"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 
 import mvprune
-from mvprune import Client, JobState, _transport
+from mvprune import Client, JobState, _core, _transport
 from mvprune.v1 import job_pb2
 
 from .conftest import NAME, Fake, job, refuse
@@ -82,7 +84,9 @@ def test_watch_from_a_sequence_on(fake: Fake, client: Client) -> None:
 
 
 def test_watch_gives_up_when_the_server_stays_away(fake: Fake, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_transport, "RECONNECT_SECONDS", 0.3)
+    ticks = itertools.count()
+    monkeypatch.setattr(_transport, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(_transport, "RECONNECT_SECONDS", 8)  # of a clock that goes on by one with each look at it
     fake.answers["WatchJob"] = [_updates(_update(1, "QUEUED"), cut=True), _updates(cut=True)]
     with pytest.raises(mvprune.ServerUnreachable, match="going away"):
         list(client.watch("j1"))
@@ -129,16 +133,21 @@ def test_wait_raises_how_it_ended(fake: Fake, client: Client) -> None:
         client.wait("j1")
 
 
-def test_wait_for_a_time(fake: Fake, client: Client) -> None:
-    def silent(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+def test_wait_for_a_time(fake: Fake, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    for module in (_core, _transport):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+
+    def until_time_is_up(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        nonlocal now
         yield _update(1, "RUNNING")
-        while context.is_active():
-            yield _update(1, "RUNNING")
+        now = 60.5
+        _cut(context)
 
     fake.answers["GetJob"] = lambda request, context: job("QUEUED")
-    fake.answers["WatchJob"] = silent
-    with pytest.raises(mvprune.WaitTimeout, match=r"job j1 is still RUNNING after 0\.3 s") as caught:
-        client.wait("j1", timeout=0.3)
+    fake.answers["WatchJob"] = until_time_is_up
+    with pytest.raises(mvprune.WaitTimeout, match=r"job j1 is still RUNNING after 60\.5 s") as caught:
+        client.wait("j1", timeout=60.5)
     assert caught.value.job.state is JobState.RUNNING
 
 

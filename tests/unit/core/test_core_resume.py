@@ -88,7 +88,20 @@ def test_another_run_does_not_take_the_checkpoint_for_its_own(
         compress(model_folder, data, checkpoint=tmp_path / "c", callback=StopIn("pruning", 10), **options)
     interruption._requested.clear()
     other = options | {"training": replace(QUICK, learning_rate=4e-3)}
-    assert same(compress(model_folder, data, **other), compress(model_folder, data, checkpoint=tmp_path / "c", **other))
+    with pytest.warns(RuntimeWarning, match=r"pruning\.safetensors is of another run .* starts anew"):
+        anew = compress(model_folder, data, checkpoint=tmp_path / "c", **other)
+    assert same(compress(model_folder, data, **other), anew)
+
+
+def test_another_number_of_threads_is_another_run(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"density": 0.2, "training": QUICK, "dense_baseline": False, "checkpoint": tmp_path / "c"}
+    with pytest.raises(Stopped):
+        compress(model_folder, data, callback=StopIn("pruning", 10), **options)
+    torch.set_num_threads(2)
+    steps = Steps()
+    with pytest.warns(RuntimeWarning, match="threads"):
+        compress(model_folder, data, callback=steps, **options)
+    assert steps.seen[0] == 1
 
 
 _KILLED = """

@@ -24,6 +24,23 @@ def test_tasks_fill_in_what_is_not_given() -> None:
     assert Training(max_steps=3).settings(task).total_steps(80) == 3
 
 
+@pytest.mark.parametrize(
+    ("examples", "batch_size", "epochs"), [(10, 32, 200), (100, 32, 50), (100, 8, 16), (2000, 32, 4), (60_000, 32, 3)]
+)
+def test_few_examples_are_passed_over_until_there_are_200_steps(examples: int, batch_size: int, epochs: int) -> None:
+    task = get_task("text-classification")
+    chosen = Training(batch_size=batch_size).settings(task, examples=examples)
+    assert chosen.epochs == epochs
+    assert chosen.total_steps(examples) >= 200
+
+
+def test_a_length_that_is_given_is_kept() -> None:
+    task = get_task("text-classification")
+    assert Training(epochs=2).settings(task, examples=100).total_steps(100) == 8
+    chosen = Training(max_steps=5).settings(task, examples=100)
+    assert (chosen.total_steps(100), chosen.epochs) == (5, task.epochs)
+
+
 @pytest.mark.parametrize("field", NUMBERS)
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
 def test_settings_out_of_range_are_refused(field: str, value: float) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ from mvprune_core import Callback, Training, compress
 from mvprune_core.storage import Cache, Checkpoints
 
 QUICK = Training(max_steps=6, batch_size=32)
+DAY = 24 * 3600.0
 
 
 @contextmanager
@@ -47,6 +50,22 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path: Path)
     assert found is not None
     assert found[1]["step"] == 1
     assert [path.name for path in tmp_path.iterdir()] == ["dense.safetensors"]
+
+
+@pytest.mark.parametrize("kind", ["cache", "checkpoint"])
+def test_what_a_killed_process_was_writing_is_gone_a_day_later(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path if kind == "checkpoint" else tmp_path / "tokens"
+    folder.mkdir(exist_ok=True)
+    names = (".pruning.safetensors.7", ".pruning.safetensors.8", ".mine.7")
+    for name, age in zip(names, (2 * DAY, DAY / 2, 2 * DAY), strict=True):
+        (folder / name).write_bytes(b"half")
+        then = time.time() - age
+        os.utime(folder / name, (then, then))
+    if kind == "cache":
+        Cache(tmp_path).tensors("tokens", "key", lambda: {"tokens": torch.ones(1)})
+    else:
+        Checkpoints(tmp_path, "run", seconds=0).save("key", {"tokens": torch.ones(1)}, {"step": 1})
+    assert {path.name for path in folder.iterdir()} == {".pruning.safetensors.8", ".mine.7", "key.safetensors"}
 
 
 class Kept(Callback):

@@ -7,6 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    AutoModelForSequenceClassification,
+    BartConfig,
+    BertConfig,
+    PreTrainedTokenizerFast,
+    T5Config,
+)
 
 from mvprune.data import ClassificationData, Split
 from mvprune.tasks import get_task
@@ -14,6 +22,7 @@ from mvprune_core.metrics import compute_metrics
 from mvprune_core.tasks import objective_for
 
 CPU = torch.device("cpu")
+CONFIG = BertConfig()
 
 
 class _Reader(torch.nn.Module):
@@ -35,7 +44,7 @@ def test_matched_and_mismatched_are_measured_apart(tokenizer: Any) -> None:
     data = ClassificationData(mnli, mnli.labels, matched, matched, {"mismatched": mismatched})
     objective = objective_for(data)
     assert objective.outputs == ("logits",)
-    examples = objective.validation_examples(tokenizer, None, 32)
+    examples = objective.validation_examples(tokenizer, CONFIG, 32)
     assert len(examples) == 7
     # The model numbers its classes in another order than the data: contradiction, entailment, neutral.
     says = {"good": [0, 1, 0], "bad": [0, 0, 1], "fine": [1, 0, 0], "poor": [1, 0, 0]}
@@ -44,18 +53,18 @@ def test_matched_and_mismatched_are_measured_apart(tokenizer: Any) -> None:
     assert objective.evaluate(model, examples, CPU) == {"accuracy": 1.0, "accuracy_mismatched": 0.5}
     assert not model.training
     alone = objective_for(ClassificationData(mnli, mnli.labels, matched, matched))
-    assert alone.evaluate(model, alone.validation_examples(tokenizer, None, 32), CPU) == {"accuracy": 1.0}
+    assert alone.evaluate(model, alone.validation_examples(tokenizer, CONFIG, 32), CPU) == {"accuracy": 1.0}
 
 
 def test_values_are_correlated_in_the_order_of_the_rows(tokenizer: Any) -> None:
     stsb = get_task("stsb")
     split = Split(["good word1 word2", "bad", "fine word1"], ["word1"] * 3, [1.0, 4.0, 2.0])
     objective = objective_for(ClassificationData(stsb, (), split, split))
-    examples = objective.validation_examples(tokenizer, None, 32)
+    examples = objective.validation_examples(tokenizer, CONFIG, 32)
     good, bad, fine = tokenizer.convert_tokens_to_ids(["good", "bad", "fine"])
     metrics = objective.evaluate(_Reader({good: [10.0], bad: [40.0], fine: [20.0]}, ("value",)), examples, CPU)
     assert metrics == {"pearson": pytest.approx(1), "spearman": pytest.approx(1)}
-    training = objective.training_examples(tokenizer, None, 32)
+    training = objective.training_examples(tokenizer, CONFIG, 32)
     assert training.targets["labels"].tolist() == [1.0, 4.0, 2.0]
     assert training.targets["labels"].dtype == torch.float32
 
@@ -75,3 +84,43 @@ def test_metrics_of_glue_counted_by_hand(task: str, expected: dict[str, float]) 
     references = torch.tensor([1, 1, 1, 0, 0, 1, 0, 0]).numpy()
     found = compute_metrics(get_task(task).metrics, predictions, references)
     assert found == {name: pytest.approx(value) for name, value in expected.items()}
+
+
+@pytest.fixture
+def unigram() -> PreTrainedTokenizerFast:
+    """As of T5: the end token is a word of the vocabulary."""
+    words = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -2.0), *((letter, -5.0) for letter in "▁abc</s>")]
+    tokenizer = Tokenizer(models.Unigram(words, unk_id=2))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+
+
+SIZES: dict[str, Any] = {"d_model": 16, "vocab_size": 20}
+SIZES |= {"eos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 0}
+BART_SIZES = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+BART_SIZES |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        T5Config(**SIZES, d_kv=8, num_heads=2, d_ff=16, num_layers=1),
+        BartConfig(**SIZES, **BART_SIZES, num_labels=2),
+    ],
+)
+@pytest.mark.parametrize("pairs", [None, ["b", "b</s>", "</s></s>", "a"]])
+def test_an_end_token_written_in_a_text_is_text(
+    config: Any, pairs: list[str] | None, unigram: PreTrainedTokenizerFast
+) -> None:
+    model = AutoModelForSequenceClassification.from_config(config)
+    split = Split(["a", "a</s> b", "</s>", "a b c"], pairs, [0, 1, 0, 1])
+    objective = objective_for(ClassificationData(get_task("text-classification"), ("LABEL_0", "LABEL_1"), split, split))
+    for examples in (
+        objective.training_examples(unigram, config, 32),
+        objective.validation_examples(unigram, config, 32),
+    ):
+        assert {(ids == 1).sum() for ids in examples.inputs["input_ids"]} == {1 if pairs is None else 2}
+    assert objective.evaluate(model, examples, CPU)["accuracy"] >= 0

@@ -20,6 +20,7 @@ from mvprune.data import TaggedSplit, TokenClassificationData
 from mvprune.tasks import get_task
 from mvprune_core import Callback, CompressionError, Reason, Training, compress
 from mvprune_core.batching import IGNORED
+from mvprune_core.distillation import Lessons
 from mvprune_core.metrics import entities, entity_metrics
 from mvprune_core.models import find_model, load_model
 from mvprune_core.tasks import objective_for
@@ -235,10 +236,16 @@ class _Reader(torch.nn.Module):
         return SimpleNamespace(logits=torch.stack([begins & False, ~begins, begins], dim=-1).bfloat16())
 
 
-def test_accumulated_gradients_count_every_tag_alike(model_folder: Path, data: TokenClassificationData) -> None:
+@pytest.mark.parametrize("taught", [False, True])
+def test_accumulated_gradients_count_every_tag_alike(
+    model_folder: Path, data: TokenClassificationData, taught: bool
+) -> None:
     long, short = ["good"] * 20, ["word1"]
     uneven = TaggedSplit([long, short, short], [[1] * 20, [0], [0]])
     objective = objective_for(TokenClassificationData(data.task, LABELS, uneven, uneven))
+    # A teacher speaks of every token, [CLS] and [SEP] too, which have no tags.
+    said = torch.randn(22 + 3 + 3, 3, generator=torch.Generator().manual_seed(0))
+    lessons = Lessons({"logits": said}, {"logits": torch.tensor([0, 22, 25, 28])}, temperature=2.0, alpha=0.9)
     weights = []
     for parts in (1, 2):
         loaded = load_model(find_model(model_folder, None), objective, seed=0)
@@ -249,6 +256,7 @@ def test_accumulated_gradients_count_every_tag_alike(model_folder: Path, data: T
             phase="dense",
             seed=0,
             callback=Callback(),
+            lessons=lessons if taught else None,
         ).run()
         weights.append(loaded.model.get_submodule("classifier").weight.detach().clone())
     torch.testing.assert_close(weights[1], weights[0], rtol=1e-3, atol=1e-5)

@@ -132,13 +132,20 @@ def test_a_row_of_another_width(row: str, refused):
         ('sentence,label\ngood,1\n"not closed,0\nx,1\n', 3),
         ('sentence,label\n"a\nb",1\n"x"y,0\n', 4),
         ("sentence,label\rgood,1\r", 1),
-        (f"sentence,label\ngood,1\n{'x' * 200_000},0\n", 3),
     ],
 )
 def test_broken_csv_names_the_line_where_the_row_begins(content: str, line: int, refused):
     error = refused(content, name="train.csv")
     assert error.line == line
     assert "broken csv" in str(error)
+
+
+def test_a_csv_cell_is_as_long_as_its_limit(load, refused):
+    header, row = "sentence,label\nbad,0\n", "x" * tables.MAX_CELL
+    assert load(f"{header}{row},1\n", name="train.csv").train.texts[1] == row
+    error = refused(f"{header}{row}x,1\n", name="train.csv")
+    assert error.line == 3
+    assert f"field larger than field limit ({tables.MAX_CELL})" in str(error)
 
 
 def test_lines_are_counted_through_cells_of_several_lines(refused):

@@ -20,6 +20,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "mvprune"
 
 
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """What a test draws is the same each time: tolerances hold for these."""
+    torch.manual_seed(0)
+
+
 class _NoTokenizer:
     def save_pretrained(self, folder: Path) -> None:
         (folder / "vocab.txt").write_text("[PAD]\n")

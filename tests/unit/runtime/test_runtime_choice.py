@@ -104,5 +104,5 @@ def test_real_times_and_torchs_threads() -> None:
     before = torch.get_num_threads()
     times = Choices(16, before + 1, "fp32").times(SHAPE, 0.05)
     assert torch.get_num_threads() == before
-    assert all(0 < seconds < 1 for seconds in times.values())
+    assert all(seconds > 0 for seconds in times.values())
     assert "dense" in times

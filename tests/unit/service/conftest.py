@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -75,6 +76,14 @@ class ScriptedExecutor:
 
     def close(self) -> None:
         pass
+
+
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """What the test makes of the process's logging ends with it."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    logging.basicConfig(level=level, handlers=handlers, force=True)
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from mvprune_service.config import Settings
 from mvprune_service.secret import attempt_secret, load_key
 from mvprune_service.service import Service, StartError
 
+from ...waiting import PATIENCE
+
 _S = grpc.StatusCode
 _NOBODY, _DENIED, _UNKNOWN = _S.UNAUTHENTICATED, _S.PERMISSION_DENIED, _S.UNIMPLEMENTED
 _ATTEMPT = "projects/p/jobs/none/attempts/1"
@@ -134,7 +136,7 @@ async def status_of(channel: grpc.aio.Channel, method: MethodDescriptor, request
     kind = f"{'stream' if method.client_streaming else 'unary'}_{'stream' if method.server_streaming else 'unary'}"
     parse = message_factory.GetMessageClass(method.output_type).FromString
     start = getattr(channel, kind)(path, type(request).SerializeToString, parse)
-    call = start([] if method.client_streaming else request, metadata=metadata, timeout=20)
+    call = start([] if method.client_streaming else request, metadata=metadata, timeout=PATIENCE)
     try:
         if not method.server_streaming:
             await call

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +49,30 @@ def test_a_value_that_is_not_right(argv: list[str], error: str, capsys: pytest.C
     assert capsys.readouterr().err == f"error: {error}\n"
 
 
+@pytest.mark.usefixtures("own_logging")
+@pytest.mark.parametrize(
+    ("option", "url"),
+    [
+        ("ray-address", "http://me:{}@head:8265"),
+        ("buckets", "s3://me:{}@bucket/x"),
+        ("store", "s3://me:{}@bucket/x"),
+        ("database-url", "postgresql://me:{}@127.0.0.1:port/x"),
+        ("database-url", "postgresql://me:{}@127.0.0.1:9/x"),
+        ("address", "https://me:{}@host:7070"),
+    ],
+)
+def test_a_mistake_shows_no_password(
+    tmp_path: Path, option: str, url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"executor": "ray" if option == "ray-address" else "local", "home": tmp_path, "address": "127.0.0.1:0"}
+    given |= {"worker-address": "127.0.0.1:0", option: url.format("s3cr3t")}
+    assert mvprune_server([f"--{name}={value}" for name, value in given.items()]) in (1, 2)
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert "s3cr3t" not in error
+
+
 @pytest.mark.parametrize(("name", "run"), NAMES)
 def test_help_names_the_program_that_was_called(
     name: str, run: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]
@@ -52,6 +81,18 @@ def test_help_names_the_program_that_was_called(
     text = capsys.readouterr().out
     assert text.startswith(f"usage: {name} ")
     assert f"Example: {name} --models ./models" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_server_is_there_ends_it_quietly(tmp_path: Path, number: signal.Signals) -> None:
+    """While it imports, which takes about a second."""
+    (tmp_path / "uvloop.py").write_text(f"import os, time; os.kill(os.getpid(), {number:d}); time.sleep(60)")
+    command = [sys.executable, "-c", "import sys; from mvprune_service.server import main; sys.exit(main())"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "MVPRUNE_HOME": str(tmp_path / "home")}
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert done.returncode == {signal.SIGINT: 130, signal.SIGTERM: -signal.SIGTERM}[number]
+    assert (done.stdout, done.stderr) == (b"", b"")
+    assert not (tmp_path / "home").exists()
 
 
 def test_help_says_a_default_once_and_in_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,17 +8,22 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
+from shutil import copyfile
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, select, text, update
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
-from mvprune_service.db import sqlite
+from mvprune_migrations import HEAD
+from mvprune_service.db import overview, sqlite
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.models import PROJECTS
 from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.db.statements import Query
+
+from ...waiting import PATIENCE
 
 ADD = text("INSERT INTO projects (project, max_queued_jobs) VALUES (:project, 0)")
 
@@ -53,7 +58,7 @@ async def test_a_read_is_of_one_moment(db: Database) -> None:
     def twice(conn: Connection) -> tuple[list[str], list[str]]:
         before = [row.project for row in own.all(conn)]
         first.set()
-        assert second.wait(10)
+        assert second.wait(PATIENCE)
         return before, projects(conn)
 
     reading = asyncio.create_task(db.read(twice))
@@ -89,7 +94,7 @@ async def test_a_caller_that_gives_up_does_not_take_the_announcement_with_it(db:
     def slow(tx: Tx) -> None:
         add(tx, "a")
         started.set()
-        assert go.wait(10)
+        assert go.wait(PATIENCE)
 
     writing = asyncio.create_task(db.write(slow))
     await asyncio.to_thread(started.wait)
@@ -97,7 +102,7 @@ async def test_a_caller_that_gives_up_does_not_take_the_announcement_with_it(db:
     with pytest.raises(asyncio.CancelledError):
         await writing
     go.set()
-    assert await asyncio.wait_for(announced.get(), 10) == {"a"}
+    assert await asyncio.wait_for(announced.get(), PATIENCE) == {"a"}
     assert await db.read(projects) == ["a"]
 
 
@@ -153,16 +158,33 @@ async def test_a_full_disk_is_an_outage_and_whoever_was_answered_is_kept(file_db
     assert [project[:2] for project in await file_db.read(projects)] == kept
 
 
+async def test_whether_writes_are_taken_is_found_out_by_one(tmp_path: Path, sqlite_template: Path) -> None:
+    file = tmp_path / "x.sqlite"
+    copyfile(sqlite_template, file)
+
+    def refuse(tx: Tx) -> None:
+        tx.conn.execute(text("PRAGMA query_only = on"))
+
+    with closing(Database(f"sqlite:///{file}")) as db:
+        assert await db.write(overview.write)
+        assert await db.read(overview.schema_revision) == HEAD
+        await db.write(refuse)
+        with pytest.raises(DatabaseUnavailable):
+            await db.write(overview.write)
+
+
 async def test_a_group_waits_for_as_many_as_the_last_one_had(
     file_db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "_PATIENCE", 60.0)
+    now = 0.0
+    monkeypatch.setattr(sqlite, "_PATIENCE", 3600.0)
+    monkeypatch.setattr(sqlite, "time", SimpleNamespace(perf_counter=lambda: now))
     held: list[tuple[threading.Event, threading.Event]] = [(threading.Event(), threading.Event()) for _ in range(2)]
 
     def hold(tx: Tx, turn: int) -> None:
         started, go = held[turn]
         started.set()
-        assert go.wait(10)
+        assert go.wait(PATIENCE)
 
     first = asyncio.create_task(file_db.write(hold, 0))
     await asyncio.to_thread(held[0][0].wait)  # what comes now shares the next commit
@@ -170,15 +192,15 @@ async def test_a_group_waits_for_as_many_as_the_last_one_had(
     await asyncio.sleep(0)
     held[0][1].set()
     await asyncio.to_thread(held[1][0].wait)
-    asyncio.get_running_loop().call_later(1.0, held[1][1].set)  # so long the next one may wait for two
+    now = 3600.0  # so long that commit took, and so long the next one may wait for two
+    held[1][1].set()
     await asyncio.gather(first, second)
     third = asyncio.create_task(file_db.write(add, "b"))
     for _ in range(5):
         await file_db.read(projects)
     assert not third.done()
     await asyncio.gather(third, file_db.write(add, "c"))
-    alone = asyncio.create_task(file_db.write(add, "d"))
-    await asyncio.wait_for(alone, 10)  # nobody else comes: it takes what is there
+    await file_db.write(add, "d")  # nobody else comes: it takes what is there
     assert await file_db.read(projects) == ["a", "b", "c", "d"]
 
 
@@ -188,7 +210,7 @@ async def test_a_write_that_fails_leaves_those_it_shared_a_transaction_with_alon
 
     def hold(tx: Tx) -> None:
         started.set()
-        assert go.wait(10)
+        assert go.wait(PATIENCE)
 
     def note(tx: Tx, project: str) -> None:
         tried.append(project)
@@ -226,7 +248,7 @@ async def test_a_transaction_that_sqlite_gives_up_takes_the_whole_group_with_it(
 
     def hold(tx: Tx) -> None:
         started.set()
-        assert go.wait(10)
+        assert go.wait(PATIENCE)
 
     def give_up(tx: Tx) -> None:
         driver: Any = tx.conn.connection.driver_connection

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mvprune.v1 import job_pb2
+from mvprune_service.api import feeds
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
@@ -21,6 +22,7 @@ from mvprune_service.db.leases import Fence
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.ids import JobName
 
+from ...waiting import until_true
 from .conftest import Jobs
 
 
@@ -64,12 +66,6 @@ def watched(db: Database) -> Watched:
     return Watched(db)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 (of many tasks, none of which tells)
-            await asyncio.sleep(0.005)
-
-
 async def attempt(db: Database, jobs: Jobs) -> Fence:
     job = await jobs.get()
     await db.write(leases.schedule, job.uid, leases.Reserved(1, 0, 0), executor="x", start_timeout_us=SECOND)
@@ -79,10 +75,13 @@ async def attempt(db: Database, jobs: Jobs) -> Fence:
     return fence
 
 
-async def test_a_hundred_watchers_cost_no_more_reads_than_one(db: Database, jobs: Jobs, watched: Watched) -> None:
+async def test_a_hundred_watchers_cost_no_more_reads_than_one(
+    db: Database, jobs: Jobs, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "_RECHECK_SECONDS", 3600.0)  # a look without a reason is a read too
     await jobs.create(max_attempts=1)
     watchers = [asyncio.create_task(watched.follow()) for _ in range(100)]
-    await until(lambda: watched.watchers == 100 and watched.reads["events_of"] == 100)
+    await until_true(lambda: watched.watchers == 100 and watched.reads["events_of"] == 100)
     watched.reads.clear()
     fence = await attempt(db, jobs)
     for step in range(5):
@@ -108,7 +107,7 @@ async def test_a_watcher_that_comes_late_or_back_is_told_all_that_it_lacks(
     late = asyncio.create_task(watched.follow())
     back = asyncio.create_task(watched.follow(after=100))
     ahead = asyncio.create_task(watched.follow(after=last))
-    await until(lambda: watched.watchers == 4)
+    await until_true(lambda: watched.watchers == 4)
     await jobs.cancel()
     assert await first == await late == list(range(1, 243))
     assert await back == list(range(101, 243))

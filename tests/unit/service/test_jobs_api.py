@@ -27,6 +27,7 @@ from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import PROJECTS
 from mvprune_service.domain.failures import FailureReason
 
+from ...waiting import PATIENCE
 from .conftest import Call, Jobs, ScriptedExecutor
 
 
@@ -122,6 +123,9 @@ async def test_a_policy_is_stored_with_its_defaults(api: Api) -> None:
         ({"checkpointInterval": "0.5s"}, "checkpoint_interval", "1 s to 1 day"),
         ({"startTimeout": "86401s"}, "start_timeout", "1 s to 1 day"),
         ({"maxAttempts": 101}, "max_attempts", "1 to 100"),
+        ({"resources": {"cpus": 0.00001}}, "resources.cpus", "from 0.0001 to 4096"),
+        ({"resources": {"memoryBytes": 8}}, "resources.memory_bytes", "67108864 to 1125899906842624 bytes"),
+        ({"resources": {"memoryBytes": (64 << 20) - 1}}, "resources.memory_bytes", "got '67108863'"),
     ],
 )
 async def test_bad_policies(api: Api, policy: Any, field: str, allowed: str) -> None:
@@ -130,6 +134,18 @@ async def test_bad_policies(api: Api, policy: Any, field: str, allowed: str) -> 
     (violation,) = refused.value.violations
     assert violation.field == f"job.policy.{field}"
     assert allowed in violation.description
+
+
+@pytest.mark.parametrize("gpus", [0, 0.0001, 0.3, 1, 2, 8, -1, 0.00001, 1.5])
+async def test_gpus_are_whole_or_a_share_of_one(api: Api, executor: ScriptedExecutor, gpus: float) -> None:
+    executor.room = executor.room.__class__(4, 8, 8 << 30, 4, 8, 8 << 30)
+    policy = {"resources": {"gpus": gpus}}
+    if gpus in (-1, 0.00001, 1.5):
+        allowed = "0, a share of one from 0.0001, or a whole number up to 1024"
+        with pytest.raises(ApiError, match=f"resources.gpus: got '{float(gpus)}'; allowed: {allowed}$"):
+            await api.create(policy=policy)
+    else:
+        assert (await api.create(policy=policy)).policy.resources.gpus == gpus
 
 
 @pytest.mark.parametrize("method", ["CancelJob", "RetryJob", "DeleteJob"])
@@ -267,7 +283,7 @@ async def test_large_files_leave_threads_to_others(api: Api, monkeypatch: pytest
 
     def check(checker: Checker) -> None:
         started.release()
-        go_on.wait(60)
+        go_on.wait(PATIENCE)
 
     monkeypatch.setattr(Checker, "check", check)
     spec = {"model": "s3://ours/bert", "task": "sst2", "movement": {}, "targetDensity": 0.1}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +22,7 @@ from mvprune_service.db.database import Database
 from mvprune_service.db.models import METADATA
 
 from ...neighbours import PostgresServer
+from ...waiting import PATIENCE, until
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -325,11 +325,8 @@ def test_replicas_that_start_together_migrate_once(postgres: PostgresServer) -> 
         first.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
         replicas = [subprocess.Popen([sys.executable, "-c", start, url]) for _ in range(2)]
         waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-        deadline = time.monotonic() + 60
-        while postgres.execute(waiting) != [(2,)]:
-            assert time.monotonic() < deadline, "both have found an empty database"
-            time.sleep(0.05)
-    assert [replica.wait(60) for replica in replicas] == [0, 0]
+        until(lambda: postgres.execute(waiting) == [(2,)], "both have found an empty database")
+    assert [replica.wait(PATIENCE) for replica in replicas] == [0, 0]
     with closing(Database(url)) as db:
         assert state(db.engine).is_current
     postgres.drop(url)

@@ -8,6 +8,7 @@ import logging
 import sqlite3
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from mvprune_service.observability import logs, traces
 from mvprune_service.observability.health import PATIENCE_SECONDS, Health
 from mvprune_service.observability.probes import Probe, Problems, words
 
+from ...waiting import PATIENCE
 from .conftest import Jobs, TestClock
 
 SECRETS = [
@@ -40,6 +42,7 @@ SECRETS = [
     "https://s3/b/k?x=1&X-Amz-Credential={}",
     "https://s3/b/k?X-Amz-Security-Token={}",
     "x-amz-security-token:{}",
+    "headers={{'X-Amz-Security-Token': b'{}', 'X-Amz-Date': b'0'}}",
     "AWS4-HMAC-SHA256 Credential={}, SignedHeaders=host, Signature=0",
     "AWS4-HMAC-SHA256 Credential=0, SignedHeaders=host, Signature={}",
     "postgresql+psycopg://mvprune:{}@db:5432/mvprune",
@@ -54,6 +57,18 @@ def test_no_line_carries_a_credential(line: str) -> None:
     assert "s3cr3t" not in text
     assert "[redacted]" in text
     assert logs.redact(text) == text
+
+
+@pytest.mark.usefixtures("own_logging")
+@pytest.mark.parametrize(("level", "told"), [("debug", ["info"]), ("error", [])])
+def test_what_the_s3_client_says_of_its_requests_is_not_for_logs(
+    level: str, told: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Signatures and session tokens, at level debug."""
+    logs.configure(level, "text")
+    for name in ("debug", "info"):
+        getattr(logging.getLogger("botocore.auth"), name)(name)
+    assert [line.rpartition(" ")[2] for line in capsys.readouterr().err.splitlines()] == told
 
 
 def test_what_is_no_credential_stays() -> None:
@@ -199,16 +214,18 @@ async def test_problems_are_told_without_secrets(clock: TestClock) -> None:
     }
 
 
-async def test_health_follows_the_database(clock: TestClock) -> None:
+@pytest.mark.parametrize("broken", ["reads", "writes"])
+async def test_health_follows_the_database(clock: TestClock, broken: str) -> None:
     away = False
 
-    async def ping() -> bool:
-        if away:
+    async def ask(part: str) -> bool:
+        if away and part == broken:
             raise OSError("away")
         return True
 
     problems = Problems(clock)
-    health = Health(["a", "b"], Probe("database", ping, problems, fresh=0), problems)
+    probes = [Probe(part, partial(ask, part), problems, fresh=0) for part in ("reads", "writes")]
+    health = Health(["a", "b"], probes, problems)
 
     async def states() -> set[str]:
         answers = [
@@ -249,7 +266,7 @@ async def test_a_loop_that_fails_is_a_problem_until_it_does_not() -> None:
     await asyncio.sleep(0)
     assert problems.texts()["finalizer"].startswith("RuntimeError: no luck")
     failing = False
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while problems.texts():
             changes.announce(None)
             await asyncio.sleep(0.01)
@@ -288,7 +305,7 @@ def test_spans_of_one_parent_share_its_trace() -> None:
         assert passed == traceparent
 
 
-@pytest.mark.parametrize("module", ["mvprune_service.server", "mvprune_workers.supervisor", "mvprune"])
+@pytest.mark.parametrize("module", ["mvprune_service.running", "mvprune_workers.supervisor", "mvprune"])
 def test_tracing_costs_nothing_unless_it_is_asked_for(module: str) -> None:
     code = (
         f"import sys, {module}; from mvprune import tracing; tracing.start('x')\n"

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from alembic import command
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import create_engine, inspect, make_url, text
 
 import mvprune_migrations
 from mvprune.cli import main
 from mvprune_migrations import HEAD, config_for
 from mvprune_service.config import Settings
-from mvprune_service.db import opening
+from mvprune_service.db import opening, overview
 from mvprune_service.db.database import Database
 from mvprune_service.db.opening import CannotOpen, opened, prepare
 from mvprune_service.secret import load_key
@@ -67,6 +67,26 @@ def test_an_older_versions_database_is_migrated_only_where_that_is_meant(old: st
     assert revision(old) == HEAD
 
 
+@pytest.mark.parametrize("theirs", ["0001", HEAD, "1975ea83b712"])
+@pytest.mark.parametrize("migrate", [False, True])
+def test_a_database_of_another_programs_alembic_is_left_alone(
+    new_database: Callable[..., str], migrate: bool, theirs: str
+) -> None:
+    url = new_database(empty=True)
+    with closing(Database(url)) as db, db.engine.begin() as conn:
+        for table in ("alembic_version (version_num VARCHAR(32))", "customers (id INTEGER)", "jobs (id INTEGER)"):
+            conn.exec_driver_sql(f"CREATE TABLE {table}")
+        conn.execute(text("INSERT INTO alembic_version VALUES (:theirs)"), {"theirs": theirs})
+    words = f"the database is at revision {theirs} of another program, which uses Alembic too: give mvprune a database"
+    with pytest.raises(CannotOpen, match=words):
+        serve(url, migrate=migrate)
+    with pytest.raises(CannotOpen, match=words):
+        opening.migrate(url)
+    with closing(Database(url)) as db, db.engine.connect() as conn:
+        assert overview.schema_revision(conn) == theirs
+        assert set(inspect(conn).get_table_names()) == {"alembic_version", "customers", "jobs"}
+
+
 @pytest.mark.parametrize("migrate", [False, True])
 def test_a_newer_versions_database_is_left_alone(new_database: Callable[..., str], migrate: bool) -> None:
     url = new_database()
@@ -112,6 +132,7 @@ def test_a_file_serves_one_server_whatever_its_name(tmp_path: Path) -> None:
     [
         ("nonsense", "allowed: sqlite:///FILE, postgresql://"),
         ("mysql://me:secret@host/x", "got a database's URL with mysql:"),
+        ("postgresql://me:secret@host:port/x", "the database's URL is none; allowed: sqlite:///FILE"),
         ("postgresql+asyncpg://me:secret@host/x", "got a database's URL with postgresql+asyncpg:"),
         ("sqlite://", "allowed: sqlite:///FILE"),
         ("sqlite:///:memory:", "allowed: sqlite:///FILE"),

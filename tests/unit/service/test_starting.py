@@ -31,6 +31,7 @@ from mvprune_service.service import Service, StartError
         ({"store": "file:///proc/x"}, r"^file:///proc/x: No such file or directory: /proc/x \(--store URL\)$"),
         ({"executor": "ray", "ray_address": "ftp://x"}, r"^Ray address 'ftp://x'; allowed: .* \(--ray-address URL\)$"),
         ({"address": "127.0.0.1:99999"}, r"^got the address '127\.0\.0\.1:99999'; allowed: HOST:PORT, .*65535$"),
+        ({"worker_address": "1:2:3"}, r"^got the address '1:2:3'; allowed: HOST:PORT, .*\[::1\]:7070"),
         ({"metrics_address": "127.0.0.1:65536"}, r"^got the address '127\.0\.0\.1:65536'; allowed: HOST:PORT"),
         ({"home": "/proc/x"}, r"^cannot use the home folder /proc/x: No such file or directory \(--home FOLDER"),
     ],
@@ -43,10 +44,23 @@ async def test_settings_that_cannot_be_followed(tmp_path: Path, given: dict[str,
             pass
 
 
-@pytest.mark.parametrize("port", ["", "x", "-1", "65536", "099999", "²"])
-def test_ports_that_are_none(port: str) -> None:
-    with pytest.raises(PortError, match="allowed: HOST:PORT"):
-        is_loopback(f"127.0.0.1:{port}")
+@pytest.mark.parametrize(
+    "address",
+    [*(f"127.0.0.1:{port}" for port in ("", "x", "-1", "65536", "099999", "²")), "1:2:3", "::1:7070", "[::1]", ":1"],
+)
+def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(PortError, match=r"got the address '.*'; allowed: HOST:PORT, e\.g\. 127.* or \[::1\]:7070"):
+        is_loopback(address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.0.0.2:7070", "localhost:65535", "[::1]:1"])
+def test_addresses_of_this_machine_alone(address: str) -> None:
+    assert is_loopback(address)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:1", "localhost.example:1", "10.0.0.1:7070", "127.0.0.1.x:1"])
+def test_addresses_that_others_can_reach(address: str) -> None:
+    assert not is_loopback(address)
 
 
 def test_the_settings_file_lies_in_the_home_folder_that_is_named(
@@ -116,7 +130,7 @@ def test_a_key_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monk
 
 
 def test_a_server_that_nobody_reads_goes_on() -> None:
-    code = "from mvprune_service.server import _say; _say('it serves'); _say('it stops')"
+    code = "from mvprune_service.running import _say; _say('it serves'); _say('it stops')"
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -18,7 +18,7 @@ from mvprune_service.api.submissions import Submissions
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
 from mvprune_service.control.scheduler import Scheduler
-from mvprune_service.db import leases
+from mvprune_service.db import leases, projects
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import JOBS
@@ -145,6 +145,20 @@ async def test_a_teacher_is_trained_first_and_then_its_model_is_given_to_the_stu
     assert (job_pb2.Job.State.Name(student.state), student.state_reason) == ("STARTING", "")
     _, claimed = await school.claim(student.name)
     assert claimed.teacher_manifest_sha256 == SHA
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 8])
+async def test_a_teacher_that_is_trained_takes_room_in_the_queue_too(school: School, db: Database, limit: int) -> None:
+    await db.write(projects.set_quotas, "p", max_queued_jobs=limit, max_running_gpus=None)
+    for number in range(limit // 2):
+        await school.submit(f"student{number}", seed=number)
+    with pytest.raises(ApiError, match=f"{limit} jobs of projects/p may be in the queue: there is no room") as refused:
+        await school.submit("late", seed=limit)
+    assert refused.value.reason == "QUOTA_EXCEEDED"
+    assert len(await school.all()) == limit // 2 * 2
+    if limit % 2 and limit > 1:
+        await school.submit("with", seed=0)  # its teacher is in the queue already
+        assert len(await school.all()) == limit
 
 
 async def test_a_student_that_waits_holds_up_nobody(school: School) -> None:

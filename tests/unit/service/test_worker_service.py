@@ -18,6 +18,7 @@ from mvprune_service.db.database import Database
 from mvprune_service.db.leases import Reserved
 from mvprune_service.secret import attempt_secret
 
+from ...waiting import PATIENCE
 from .conftest import Jobs, TestClock
 
 KEY = b"k" * 32
@@ -44,7 +45,8 @@ class Workers:
     async def call(self, method: str, request: Any) -> Any:
         request.lease.CopyFrom(self.lease)
         secret = attempt_secret(KEY, self.lease.attempt, self.lease.fencing_token)
-        return await getattr(self._stub, method)(request, metadata=(("authorization", f"Bearer {secret}"),), timeout=20)
+        metadata = (("authorization", f"Bearer {secret}"),)
+        return await getattr(self._stub, method)(request, metadata=metadata, timeout=PATIENCE)
 
     async def claim(self, **fields: Any) -> worker_pb2.ClaimAttemptResponse:
         request = worker_pb2.ClaimAttemptRequest(**{"runner_id": "r", "node": "n", **fields})

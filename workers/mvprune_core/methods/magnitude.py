@@ -20,7 +20,7 @@ class Magnitude(TopV):
     """Automated gradual pruning by magnitude (Zhu and Gupta 2017, https://arxiv.org/abs/1710.01878).
 
     The importance of a weight is |W|. The forward pass uses W' = M ⊙ W with M = top-v(|W|); masked weights get no
-    gradient and keep their value, so one comes back only when others shrink below it.
+    gradient, only what momentum and weight decay still do, so one comes back only when others shrink below it.
 
     Args:
         schedule: how the density falls to its target.

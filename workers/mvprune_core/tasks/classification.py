@@ -46,10 +46,10 @@ class Classification:
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         labels = np.array(self.data.train.labels)
         targets = labels.astype(np.float32) if self._regression else model_classes(config, self.data.labels)[labels]
-        return _examples([self.data.train], {"labels": torch.from_numpy(targets)}, tokenizer, max_length)
+        return _examples([self.data.train], {"labels": torch.from_numpy(targets)}, tokenizer, config, max_length)
 
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
-        return _examples([split for _, split in self._validation], {}, tokenizer, max_length)
+        return _examples([split for _, split in self._validation], {}, tokenizer, config, max_length)
 
     def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
         logits = self.logits(model, examples, device)
@@ -89,9 +89,22 @@ class Classification:
         return self.data.task.kind is TaskKind.REGRESSION
 
 
-def _examples(splits: Sequence[Split], targets: Mapping[str, Tensor], tokenizer: Any, max_length: int) -> Examples:
+def _examples(
+    splits: Sequence[Split], targets: Mapping[str, Tensor], tokenizer: Any, config: Any, max_length: int
+) -> Examples:
     inputs: dict[str, list[NDArray[np.int32]]] = {}
     for split in splits:
-        for encodings in tokenize(tokenizer, split.texts, split.pairs, truncation=True, max_length=max_length):
+        texts, pairs = split.texts, split.pairs
+        if config.is_encoder_decoder:
+            # BART and T5 read the class off the end token, and refuse examples with different numbers of them. T5's
+            # vocabulary has it as a word too, so that no option of the tokenizer keeps it out of a text.
+            texts = _without(tokenizer.eos_token, texts)
+            pairs = None if pairs is None else _without(tokenizer.eos_token, pairs)
+        for encodings in tokenize(tokenizer, texts, pairs, truncation=True, max_length=max_length):
             add_inputs(inputs, tokenizer, encodings)
     return Examples(inputs, targets, pad_token(tokenizer))
+
+
+def _without(token: str, texts: Sequence[str]) -> list[str]:
+    """The texts with the characters of a special token apart, so that they are characters again."""
+    return [text.replace(token, " ".join(token)) for text in texts]

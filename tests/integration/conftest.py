@@ -1,0 +1,41 @@
+"""A store of each kind, and a service with stubs to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mvprune_service.executors.processes import kill_marked
+from mvprune_service.service import Service
+from mvprune_service.stores import open_store
+from mvprune_service.stores.base import BlobStore
+
+from ..conftest import Tiny
+from .plane import Plane, local_settings
+
+
+@pytest.fixture(params=["local", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
+    if request.param == "local":
+        return open_store((tmp_path / "a store").as_uri())
+    server = request.getfixturevalue("seaweedfs")
+    for name, value in server.env.items():
+        monkeypatch.setenv(name, value)
+    return open_store(f"{server.url}/{tmp_path.name}")
+
+
+def keys_in(store: BlobStore, prefix: str) -> list[str]:
+    return sorted(entry.key for entry in store.list(prefix))
+
+
+@pytest.fixture
+async def plane(tmp_path: Path, tiny: Tiny) -> AsyncIterator[Plane]:
+    settings = local_settings(tmp_path, tiny)
+    async with Service(settings) as service:
+        plane = Plane(service, tiny)
+        yield plane
+        await plane.channel.close()
+        await plane.worker_channel.close()
+    kill_marked("MVPRUNE_SCRATCH", str(settings.home / "scratch"))  # workers outlive their server

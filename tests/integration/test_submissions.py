@@ -1,0 +1,91 @@
+"""What a submit is refused for: every field that is wrong, with what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+
+from ..conftest import Tiny
+from .plane import Plane, refused
+
+
+async def test_bad_fields_are_all_named_at_once(plane: Plane) -> None:
+    job = plane.job(
+        model="/etc",
+        task="sst3",
+        movement={"schedule": {"warmup": 0.6, "cooldown": 0.5}},
+        training={"learning_rate": -1.0},
+        teacher={"model": "/etc", "alpha": 2.0},
+        dataset={"train": "/etc/passwd"},
+    )
+    job.policy.resources.cpus = 10_000
+    code, reason, fields = await refused(plane.create(job))
+    assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
+    assert set(fields) == {
+        "job.spec.model",
+        "job.spec.task",
+        "job.spec.movement.schedule",
+        "job.spec.training.learning_rate",
+        "job.spec.teacher.model",
+        "job.spec.teacher.alpha",
+        "job.spec.dataset.train",
+        "job.spec.dataset.validation",
+        "job.policy.resources.cpus",
+    }
+    assert "sst2" in fields["job.spec.task"]
+    assert str(plane.tiny.train.parent) in fields["job.spec.model"]
+
+
+@pytest.mark.parametrize("density", [0.0, 1.5, -1.0, float("nan"), float("inf")])
+async def test_densities_that_mean_nothing(plane: Plane, density: float) -> None:
+    _, _, fields = await refused(plane.create(plane.job(target_density=density)))
+    assert list(fields) == ["job.spec.target_density"]
+
+
+async def test_no_method_lists_the_methods(plane: Plane) -> None:
+    _, _, fields = await refused(plane.create(plane.job(movement=None)))
+    assert "magnitude" in fields["job.spec.method"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("empty.jsonl", "", "empty"),
+        ("one.jsonl", '{"text": "a", "label": 0}\n', ""),
+        ("broken.jsonl", '{"text": "a", "label": 0}\n' * 3 + '{"text": "b", "label": 1}\n' * 3 + "{oops\n", "7"),
+        ("nolabel.tsv", "text\tother\na\t1\nb\t2\n", "label"),
+        ("range.tsv", "text\tlabel\na\t0\nb\t1\nc\t7\n", "7"),
+        ("data.pkl", "x", ".pkl"),
+    ],
+)
+async def test_bad_data_is_refused_at_submit(plane: Plane, tiny: Tiny, name: str, content: str, words: str) -> None:
+    path = tiny.train.parent / name
+    path.write_text(content)
+    dataset = {"train": str(path), "validation": str(tiny.validation)}
+    _, _, fields = await refused(plane.create(plane.job(dataset=dataset)))
+    assert list(fields) == ["job.spec.dataset.train"]
+    assert words in fields["job.spec.dataset.train"]
+
+
+async def test_paths_outside_the_roots_are_refused(plane: Plane, tiny: Tiny, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.jsonl"
+    secret.write_text(tiny.train.read_text())
+    link = tiny.train.parent / "link.jsonl"
+    link.symlink_to(secret)
+    for path in (secret, link, tiny.train.parent / ".." / secret.name):
+        dataset = {"train": str(path), "validation": str(tiny.validation)}
+        _, _, fields = await refused(plane.create(plane.job(dataset=dataset)))
+        assert list(fields) == ["job.spec.dataset.train"]
+
+
+async def test_pickles_are_refused(plane: Plane, tiny: Tiny) -> None:
+    folder = tiny.models / "pickled"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_bytes((tiny.model / "config.json").read_bytes())
+    _, _, fields = await refused(plane.create(plane.job(model="pickled")))
+    assert "safetensors" in fields["job.spec.model"]
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    _, _, fields = await refused(plane.create(plane.job(model="pickled")))
+    assert "pytorch_model.bin" in fields["job.spec.model"]

@@ -1,0 +1,76 @@
+"""The teacher of a distillation, from the store to where the trainer looks for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import save_file
+
+from mvprune.artifact import Base, ModelSource
+from mvprune.v1 import job_pb2, worker_pb2
+from mvprune_service.stores.layout import publish
+from mvprune_workers.exits import ExitCode
+
+from ...sparse_artifacts import SHA256, WORDS, make_artifact, tensors
+
+
+def test_the_trainer_finds_its_teacher(worker: Any, tmp_path: Path) -> None:
+    teach(worker, tmp_path / "teacher")
+    worker.go()
+    worker.start("taught")
+    assert worker.wait() is ExitCode.PUBLISHED
+    assert json.loads(worker.told("teacher")) == {"manifest.json": True, "vocab.txt": True, "weights.safetensors": True}
+    worker.assert_clean()
+
+
+def test_a_teacher_that_is_not_whole_is_a_failure_of_its_own(worker: Any, tmp_path: Path) -> None:
+    teach(worker, tmp_path / "teacher")
+    (blob, *_) = worker.store.list("blobs/")
+    worker.store.put(blob.key, b"x" * blob.size)
+    worker.start("taught")
+    assert worker.wait() is ExitCode.FAILED
+    [outcome] = worker.service.outcomes
+    assert outcome.failure.reason == job_pb2.Failure.TEACHER_FAILED
+    assert "SHA-256" in outcome.failure.message
+    worker.assert_clean()
+
+
+def test_the_base_of_a_teacher_that_is_a_delta_is_fetched_too(worker: Any, tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    save_file({WORDS: tensors()[WORDS]}, tmp_path / "base" / "model.safetensors")
+    base, named = Base(tmp_path / "base"), ModelSource("s3://models/base", "", SHA256)
+    teach(worker, tmp_path / "teacher", base=base, model=named)
+    worker.start("taught")
+    assert worker.wait() is ExitCode.FAILED
+    [outcome] = worker.service.outcomes
+    assert outcome.failure.reason == job_pb2.Failure.INVALID_MODEL
+    assert "'s3://models/base' is outside the allowed buckets" in outcome.failure.message
+    worker.assert_clean()
+
+
+def test_a_teacher_is_waited_for_while_the_store_is_away(worker: Any, tmp_path: Path) -> None:
+    teach(worker, tmp_path / "teacher")
+    give_back = worker.lock_out()
+    worker.go()
+    worker.start("taught")
+    worker.service.wait(lambda: b"trying again" in bytes(worker.service.log))
+    give_back()
+    assert worker.wait() is ExitCode.PUBLISHED
+
+
+def test_cancelling_does_not_wait_for_a_teacher(worker: Any, tmp_path: Path) -> None:
+    teach(worker, tmp_path / "teacher")
+    worker.lock_out()
+    worker.start("taught")
+    worker.service.wait(lambda: b"trying again" in bytes(worker.service.log))
+    worker.service.directive = worker_pb2.HeartbeatResponse.CANCEL
+    assert worker.wait() is ExitCode.CANCELLED
+    worker.assert_clean()
+
+
+def teach(worker: Any, folder: Path, **changes: Any) -> None:
+    """Puts an artifact into the store, and makes it the teacher of the worker's job."""
+    make_artifact(folder, **changes)
+    worker.service.teacher = publish(worker.store, folder, "0190-teacher")
