@@ -15,6 +15,7 @@ _OWN_LIMIT = Query(select(PROJECTS.c.max_queued_jobs).where(PROJECTS.c.project =
 _OWN_GPU_LIMITS = Query(
     select(PROJECTS.c.project, PROJECTS.c.max_running_gpus).where(PROJECTS.c.max_running_gpus.is_not(None))
 )
+_LOCK = 0x6D767073  # of a project's queue, in PostgreSQL; any number that nothing else uses
 _PROJECTS = 10_000  # whose counts are remembered at most
 
 
@@ -47,8 +48,9 @@ def gpu_limits(conn: Connection, default: float | None) -> GpuLimits:
 class QueueQuota:
     """How many jobs of a project may be in the queue, where it has no quota of its own: `default`.
 
-    Counting a long queue takes longer than writing a job. So a count is good for a quarter of the room that it found:
-    several replicas do not overshoot by more than they take in between.
+    Counting a long queue takes longer than writing a job. On SQLite, where all is written by one process, a count is
+    good for a quarter of the room that it found. On PostgreSQL those who write jobs of a project take turns, and each
+    counts.
     """
 
     def __init__(self, default: int) -> None:
@@ -59,6 +61,11 @@ class QueueQuota:
         """Raises QueueFull where one more job would be too many."""
         own = _OWN_LIMIT.first(conn, {"in_project": project})
         limit = self._default if own is None or own.max_queued_jobs is None else own.max_queued_jobs
+        if conn.dialect.name == "postgresql":
+            conn.execute(select(func.pg_advisory_xact_lock(_LOCK, func.hashtext(project))))
+            if _queued(conn, project, limit) == limit:
+                raise QueueFull(project, limit)
+            return
         known, free = self._free.get(project, (limit, 0))
         if free == 0 or known != limit:
             free = -(-(limit - _queued(conn, project, limit)) // 4)
