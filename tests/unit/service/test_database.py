@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
 from shutil import copyfile
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,12 +172,8 @@ async def test_whether_writes_are_taken_is_found_out_by_one(tmp_path: Path, sqli
             await db.write(overview.write)
 
 
-async def test_a_group_waits_for_as_many_as_the_last_one_had(
-    file_db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 0.0
-    monkeypatch.setattr(sqlite, "_PATIENCE", 3600.0)
-    monkeypatch.setattr(sqlite, "time", SimpleNamespace(perf_counter=lambda: now))
+async def test_a_group_waits_for_the_last_ones_callers(file_db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "_PATIENCE", 0.0)
     held: list[tuple[threading.Event, threading.Event]] = [(threading.Event(), threading.Event()) for _ in range(2)]
 
     def hold(tx: Tx, turn: int) -> None:
@@ -192,7 +187,7 @@ async def test_a_group_waits_for_as_many_as_the_last_one_had(
     await asyncio.sleep(0)
     held[0][1].set()
     await asyncio.to_thread(held[1][0].wait)
-    now = 3600.0  # so long that commit took, and so long the next one may wait for two
+    monkeypatch.setattr(sqlite, "_PATIENCE", 3600.0)
     held[1][1].set()
     await asyncio.gather(first, second)
     third = asyncio.create_task(file_db.write(add, "b"))
@@ -200,6 +195,7 @@ async def test_a_group_waits_for_as_many_as_the_last_one_had(
         await file_db.read(projects)
     assert not third.done()
     await asyncio.gather(third, file_db.write(add, "c"))
+    monkeypatch.setattr(sqlite, "_PATIENCE", 0.0)
     await file_db.write(add, "d")  # nobody else comes: it takes what is there
     assert await file_db.read(projects) == ["a", "b", "c", "d"]
 
