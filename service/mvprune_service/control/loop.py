@@ -15,7 +15,9 @@ from mvprune_service.observability.probes import Problems, words
 
 log = logging.getLogger(__name__)
 
-_CALM_SECONDS = 0.1  # changes that come in a burst share one step
+# A loop rests ten times as long as its step took, within these: changes that come in a burst share one step, and on a
+# busy server callers come first.
+_RESTS, _SHORTEST_SECONDS, _LONGEST_SECONDS = 10, 0.1, 0.5
 
 
 async def run_loop(
@@ -27,13 +29,14 @@ async def run_loop(
         while True:
             started = time.perf_counter()
             error = await _try(name, step, interval)
-            metrics.step_ended(name, time.perf_counter() - started, failed=error is not None)
+            seconds = time.perf_counter() - started
+            metrics.step_ended(name, seconds, failed=error is not None)
             if error is None:
                 problems.clear(name)
             else:
                 problems.report(name, error)
                 changed.clear()
-            await asyncio.sleep(_CALM_SECONDS)
+            await asyncio.sleep(min(max(_SHORTEST_SECONDS, _RESTS * seconds), _LONGEST_SECONDS))
             await wait_for_change(changed, interval)
 
 
