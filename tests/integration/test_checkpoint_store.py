@@ -16,17 +16,9 @@ from mvprune_service.stores.checkpoints import (
 )
 from mvprune_service.stores.layout import ArtifactCorrupt
 
+from .cut import Cut
+
 CONTENTS = {"dense.safetensors": b"d" * 50_000, "pruning.safetensors": b"p" * 100_000, "sub/empty": b""}
-
-
-@pytest.fixture(params=["local", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
-    if request.param == "local":
-        return open_store((tmp_path / "store").as_uri())
-    server = request.getfixturevalue("seaweedfs")
-    for name, value in server.env.items():
-        monkeypatch.setenv(name, value)
-    return open_store(f"{server.url}/{tmp_path.name}")
 
 
 @pytest.fixture
@@ -53,7 +45,7 @@ def test_what_was_put_is_fetched(store: BlobStore, checkpoint: Path, tmp_path: P
     fetch_checkpoint(store, "uid-1", 7, digest, target)
     found = {path.relative_to(target).as_posix(): path.read_bytes() for path in target.rglob("*") if path.is_file()}
     assert found == CONTENTS
-    assert {path.name for path in tmp_path.iterdir()} <= {"checkpoint", "fetched", "store"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"checkpoint", "fetched", "a store"}
 
 
 def test_damage_is_found_and_nothing_is_left(store: BlobStore, checkpoint: Path, tmp_path: Path) -> None:
@@ -63,7 +55,7 @@ def test_damage_is_found_and_nothing_is_left(store: BlobStore, checkpoint: Path,
     def refused(words: str) -> None:
         with pytest.raises(ArtifactCorrupt, match=words):
             fetch_checkpoint(store, "uid-1", 7, digest, target)
-        assert {path.name for path in tmp_path.iterdir()} <= {"checkpoint", "store"}
+        assert {path.name for path in tmp_path.iterdir()} <= {"checkpoint", "a store"}
 
     store.put(f"{prefix}pruning.safetensors", b"p" * 99_999 + b"q")
     refused(r"pruning\.safetensors: SHA-256")
@@ -95,28 +87,6 @@ def test_a_deletion_that_is_cut_leaves_no_manifest(checkpoint: Path, tmp_path: P
         fetch_checkpoint(store, "uid-1", 7, digest, tmp_path / "fetched")
     delete_checkpoint(store, "uid-1", 7)
     assert keys(store) == set()
-
-
-class Cut:
-    """A store whose connection breaks before the call of `name` with this number."""
-
-    def __init__(self, store: BlobStore, calls: int, *names: str) -> None:
-        self._store = store
-        self._left = calls
-        self._names = names
-
-    def __getattr__(self, name: str):
-        found = getattr(self._store, name)
-        if name not in self._names:
-            return found
-
-        def call(*args: object, **kwargs: object) -> object:
-            if self._left == 0:
-                raise StoreUnavailable("cut")
-            self._left -= 1
-            return found(*args, **kwargs)
-
-        return call
 
 
 def test_an_upload_cut_anywhere_is_no_checkpoint_and_can_be_repeated(checkpoint: Path, tmp_path: Path) -> None:

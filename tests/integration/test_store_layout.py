@@ -22,6 +22,7 @@ from mvprune_service.stores.layout import (
 )
 
 from .conftest import keys_in
+from .cut import Cut
 
 
 @pytest.fixture
@@ -86,33 +87,12 @@ def test_damage_in_the_store_is_found(store: BlobStore, artifact: Path) -> None:
         read_marker(store, "uid-1")
 
 
-class Cut:
-    """A store whose connection breaks before the call with this number."""
-
-    def __init__(self, store: BlobStore, calls: int) -> None:
-        self._store = store
-        self._left = calls
-
-    def __getattr__(self, name: str):
-        found = getattr(self._store, name)
-        if name not in ("put", "put_file"):
-            return found
-
-        def call(*args: object, **kwargs: object) -> object:
-            if self._left == 0:
-                raise StoreUnavailable("cut")
-            self._left -= 1
-            return found(*args, **kwargs)
-
-        return call
-
-
 def test_an_upload_cut_anywhere_leaves_no_marker_and_can_be_repeated(tmp_path: Path, artifact: Path) -> None:
     calls = 10  # the four files and a second look at each, the manifest, the marker
     for cut in range(calls):
         store = open_store((tmp_path / f"store-{cut}").as_uri())
         with pytest.raises(StoreUnavailable, match="cut"):
-            publish(Cut(store, cut), artifact, "uid")
+            publish(Cut(store, cut, "put", "put_file"), artifact, "uid")
         assert read_marker(store, "uid") is None
         assert len(keys_in(store, "")) == min(cut, 4) + (cut == 9)
         assert verify(store, publish(store, artifact, "uid"))
