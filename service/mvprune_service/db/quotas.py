@@ -49,8 +49,8 @@ class QueueQuota:
     """How many jobs of a project may be in the queue, where it has no quota of its own: `default`.
 
     Counting a long queue takes longer than writing a job. On SQLite, where all is written by one process, a count is
-    good for a quarter of the room that it found. On PostgreSQL those who write jobs of a project take turns, and each
-    counts.
+    good for a quarter of the room that it found: not all of it, since jobs whose workers were lost come back unasked.
+    On PostgreSQL those who write jobs of a project take turns, and each counts.
     """
 
     def __init__(self, default: int) -> None:

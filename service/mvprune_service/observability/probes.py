@@ -48,12 +48,13 @@ class Problems:
 
 
 class Probe(Generic[_T]):
-    """Asks a part something. However slow it is, there is one question at a time; an answer is good for a second.
+    """Asks a part something. However slow it is, there is one question at a time.
 
     Args:
         part: its name among the problems.
         ask: the question.
         timeout: seconds after which a missing answer is a problem.
+        fresh: seconds that an answer is good for.
     """
 
     def __init__(

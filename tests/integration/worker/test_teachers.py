@@ -29,12 +29,9 @@ def test_a_teacher_that_is_not_whole_is_a_failure_of_its_own(worker: Any, tmp_pa
     teach(worker, tmp_path / "teacher")
     (blob, *_) = worker.store.list("blobs/")
     worker.store.put(blob.key, b"x" * blob.size)
-    worker.start("taught")
-    assert worker.wait() is ExitCode.FAILED
-    [outcome] = worker.service.outcomes
-    assert outcome.failure.reason == job_pb2.Failure.TEACHER_FAILED
-    assert "SHA-256" in outcome.failure.message
-    worker.assert_clean()
+    failure = failure_of(worker)
+    assert failure.reason == job_pb2.Failure.TEACHER_FAILED
+    assert "SHA-256" in failure.message
 
 
 def test_the_base_of_a_teacher_that_is_a_delta_is_fetched_too(worker: Any, tmp_path: Path) -> None:
@@ -42,12 +39,18 @@ def test_the_base_of_a_teacher_that_is_a_delta_is_fetched_too(worker: Any, tmp_p
     save_file({WORDS: tensors()[WORDS]}, tmp_path / "base" / "model.safetensors")
     base, named = Base(tmp_path / "base"), ModelSource("s3://models/base", "", SHA256)
     teach(worker, tmp_path / "teacher", base=base, model=named)
+    failure = failure_of(worker)
+    assert failure.reason == job_pb2.Failure.INVALID_MODEL
+    assert "'s3://models/base' is outside the allowed buckets" in failure.message
+
+
+def failure_of(worker: Any) -> Any:
+    """What a run reports that ends before its training."""
     worker.start("taught")
     assert worker.wait() is ExitCode.FAILED
     [outcome] = worker.service.outcomes
-    assert outcome.failure.reason == job_pb2.Failure.INVALID_MODEL
-    assert "'s3://models/base' is outside the allowed buckets" in outcome.failure.message
     worker.assert_clean()
+    return outcome.failure
 
 
 def test_a_teacher_is_waited_for_while_the_store_is_away(worker: Any, tmp_path: Path) -> None:
