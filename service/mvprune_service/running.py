@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -55,6 +56,8 @@ async def _serve(settings: Settings) -> None:
     signals = Signals()
     _say("starting …")
     async with Service(settings) as service:
+        gc.collect()
+        gc.freeze()  # what starting has made stays: the collector need not go through it again and again
         roots = settings.allowed_roots
         _say(f"mvprune serves clients on {service.address}, workers on {service.worker_address}")
         _say(f"  runs jobs on   {service.executor_text}")

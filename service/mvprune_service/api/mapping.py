@@ -36,8 +36,6 @@ def job(row: Row[Any]) -> job_pb2.Job:
         name=str(JobName(row.project, row.job_id)),
         uid=row.uid,
         display_name=row.display_name,
-        spec=job_pb2.CompressionSpec.FromString(row.spec),
-        policy=job_pb2.ExecutionPolicy.FromString(row.policy),
         labels=row.labels,
         state=row.state,
         state_reason=row.state_reason,
@@ -48,6 +46,8 @@ def job(row: Row[Any]) -> job_pb2.Job:
         update_time=timestamp(row.update_us),
         etag=str(row.version),
     )
+    result.spec.ParseFromString(row.spec)
+    result.policy.ParseFromString(row.policy)
     if row.progress is not None:
         result.progress.ParseFromString(row.progress)
     if row.model_size is not None:

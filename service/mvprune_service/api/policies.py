@@ -30,14 +30,17 @@ _DURATIONS = {
 
 def check_policy(policy: job_pb2.ExecutionPolicy) -> Iterator[Violation]:
     """What is wrong with a job's policy."""
-    yield from _check_resources(policy.resources)
+    if policy.HasField("resources"):
+        yield from _check_resources(policy.resources)
     if not 0 <= policy.max_attempts <= 100:
         yield bad("job.policy.max_attempts", policy.max_attempts, f"1 to 100, or 0 for {MAX_ATTEMPTS}")
     if not -PRIORITY <= policy.priority <= PRIORITY:
         yield bad("job.policy.priority", policy.priority, f"-{PRIORITY} to {PRIORITY}")
     for name, (low, high, allowed) in _DURATIONS.items():
+        if not policy.HasField(name):
+            continue
         given = getattr(policy, name)
-        if policy.HasField(name) and not low <= given.seconds + given.nanos / 1e9 <= high:
+        if not low <= given.seconds + given.nanos / 1e9 <= high:
             yield bad(f"job.policy.{name}", f"{given.seconds}s", allowed)
 
 

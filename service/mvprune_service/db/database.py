@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from mvprune_service.db.outages import DatabaseUnavailable, is_away
 from mvprune_service.db.sqlite import Sqlite
 from mvprune_service.failpoints import failpoint
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -50,8 +52,9 @@ class Backend(Protocol):
         """Runs `work` in a read transaction: one snapshot. Blocks."""
         ...
 
-    def submit(self, work: Callable[[Connection], T]) -> Future[T]:
-        """Runs `work` in a write transaction on another thread; done after the commit."""
+    def submit(self, work: Callable[[Connection], T], done: Callable[[T | None, Exception | None], None]) -> None:
+        """Runs `work` in a write transaction on another thread. There `done`, which must not raise, is told what `work`
+        returned, after the commit, or else why nothing was written."""
         ...
 
     def tell(self, conn: Connection, uids: Iterable[str]) -> None:
@@ -126,21 +129,21 @@ class Database:
         answer: asyncio.Future[T] = mailbox.loop.create_future()
 
         # A caller that is cancelled meanwhile does not take the announcement with it.
-        def done(future: Future[tuple[T, Tx]]) -> None:
-            error = future.exception()
-            if error is not None:
+        def done(written: tuple[T, Tx] | None, error: Exception | None) -> None:
+            if written is None:
                 mailbox.put(answer, None, error)
                 return
-            result, tx = future.result()
+            result, tx = written
             if tx.changed:
                 mailbox.announce(self.on_commit, tx.changed)
             try:
                 for call in tx.after:
                     call()
-            finally:  # it is committed, whatever they say
-                mailbox.put(answer, result, None)
+            except Exception:  # it is committed, whatever they say
+                log.exception("after a commit")
+            mailbox.put(answer, result, None)
 
-        self._backend.submit(bound).add_done_callback(done)
+        self._backend.submit(bound, done)
         written = await _answer(answer)
         failpoint(f"{name}.after_commit")
         return written

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 
@@ -32,7 +33,8 @@ class Mailbox:
 
     def _wake(self) -> None:
         if not self._woken:
-            self.loop.call_soon_threadsafe(self._deliver)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self.loop.call_soon_threadsafe(self._deliver)
             self._woken = True
 
     def _deliver(self) -> None:

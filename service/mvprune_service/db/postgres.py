@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import psycopg
@@ -82,10 +82,19 @@ class Postgres:
 
         return _again_if_transient(once)
 
-    def submit(self, work: Callable[[Connection], T]) -> Future[T]:
+    def submit(self, work: Callable[[Connection], T], done: Callable[[T | None, Exception | None], None]) -> None:
         """See Backend.submit. `work` runs again where that is safe: before its commit was asked for, or after
         PostgreSQL said that it failed."""
-        return self._writers.submit(_again_if_transient, lambda: self._write(work))
+
+        def run() -> None:
+            try:
+                result = _again_if_transient(lambda: self._write(work))
+            except Exception as error:
+                done(None, error)
+            else:
+                done(result, None)
+
+        self._writers.submit(run)
 
     def _write(self, work: Callable[[Connection], T]) -> T:
         started = time.perf_counter()

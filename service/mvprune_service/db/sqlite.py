@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
@@ -15,7 +15,7 @@ from mvprune_service.db.statements import on_driver
 from mvprune_service.observability import metrics
 
 T = TypeVar("T")
-_Item = tuple[Callable[[Connection], Any], Future[Any]]
+_Item = tuple[Callable[[Connection], Any], Callable[[Any, Exception | None], None]]
 
 _GROUP = 64  # writes that may share one commit
 _PATIENCE = 0.02  # seconds that a group waits for more
@@ -43,9 +43,9 @@ class Sqlite:
             self._connection = self._here.connect()
         return work(self._connection)
 
-    def submit(self, work: Callable[[Connection], T]) -> Future[T]:
+    def submit(self, work: Callable[[Connection], T], done: Callable[[T | None, Exception | None], None]) -> None:
         """See Backend.submit."""
-        return self._writer.submit(work)
+        self._writer.submit((work, done))
 
     def tell(self, conn: Connection, uids: Iterable[str]) -> None:
         """See Backend.tell: no other process uses the file."""
@@ -79,13 +79,11 @@ class _GroupWriter:
         self._thread = threading.Thread(target=self._run, name="db-write", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[Connection], T]) -> Future[T]:
-        future: Future[T] = Future()
+    def submit(self, item: _Item) -> None:
         with self._enough:
-            self._waiting.append((work, future))
+            self._waiting.append(item)
             if len(self._waiting) >= self._wanted:
                 self._enough.notify()
-        return future
 
     def close(self) -> None:
         with self._enough:
@@ -130,17 +128,16 @@ class _GroupWriter:
     def _transact(self, group: list[_Item]) -> None:
         """Does these writes in one transaction, and tells who waits for them. Raises _Spoilt where nothing of it was
         kept, because one of several failed after it had changed something."""
-        results: dict[Future[Any], Any] = {}
-        failures: dict[Future[Any], Exception] = {}
+        outcomes: list[tuple[Any, Exception | None]] = []
         try:
             with self._engine.begin() as conn:
                 driver: Any = conn.connection.dbapi_connection
-                for work, future in group:
+                for work, _ in group:
                     changes = driver.total_changes
                     try:
-                        results[future] = work(conn)
+                        outcomes.append((work(conn), None))
                     except Exception as error:
-                        failures[future] = error
+                        outcomes.append((None, error))
                         if not driver.in_transaction:  # SQLite gave all of it up: a full disk, a failing one
                             raise
                         if driver.total_changes != changes:
@@ -149,18 +146,19 @@ class _GroupWriter:
             if len(group) > 1:
                 raise
         except Exception as error:  # nobody's write happened
-            results.clear()
-            for _, future in group:
-                failures.setdefault(future, error)
-        for future, result in results.items():
-            future.set_result(result)
-        for future, failure in failures.items():
-            future.set_exception(failure)
+            failures = [failure for _, failure in outcomes] + [None] * (len(group) - len(outcomes))
+            outcomes = [(None, failure or error) for failure in failures]
+        for (_, done), (result, failure) in zip(group, outcomes, strict=True):
+            done(result, failure)
+
+
+def _json(value: Any) -> str:
+    return "{}" if value == {} else json.dumps(value)  # most maps are empty
 
 
 def _engine(url: URL, size: int, begin: str, busy_milliseconds: int = 30_000) -> Engine:
     """An engine whose transactions start with `begin`; without one, each statement is a transaction."""
-    engine = create_engine(url, poolclass=QueuePool, pool_size=size)
+    engine = create_engine(url, poolclass=QueuePool, pool_size=size, json_serializer=_json)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:

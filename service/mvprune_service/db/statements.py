@@ -44,26 +44,29 @@ class Insert:
     def __init__(self, table: Table) -> None:
         self._insert = insert(table)
         self._row = _row_type(table.c)
-        self._on_sqlite: _OnSqlite | None = None
+        self._on_sqlite: dict[tuple[str, ...], _OnSqlite] = {}  # by the columns that are given
 
     def __call__(self, conn: Connection, values: Mapping[str, Any]) -> Row[Any]:
         """Stores a row and returns it. Raises what SQLAlchemy would."""
         if conn.dialect.name != "sqlite":
             conn.execute(self._insert, values)
         else:
-            if self._on_sqlite is None:
-                self._on_sqlite = _OnSqlite(self._insert, (), conn)
-            self._on_sqlite.run(conn, values)
+            names = tuple(name for name, value in values.items() if value is not None)
+            if names not in self._on_sqlite:
+                self._on_sqlite[names] = _OnSqlite(self._insert, (), conn, names)
+            self._on_sqlite[names].run(conn, values)
         row: Row[Any] = self._row._make(map(values.get, self._row._fields))
         return row
 
 
 class _OnSqlite:
-    """A statement as SQLite's driver takes it."""
+    """A statement as SQLite's driver takes it; `names` are the columns that an INSERT sets."""
 
-    def __init__(self, statement: Any, columns: Iterable[Any], conn: Connection) -> None:
+    def __init__(
+        self, statement: Any, columns: Iterable[Any], conn: Connection, names: Sequence[str] | None = None
+    ) -> None:
         dialect, columns = conn.dialect, list(columns)
-        compiled: Any = statement.compile(dialect=dialect)
+        compiled: Any = statement.compile(dialect=dialect, column_keys=names)
         self._sql = str(compiled)
         self._given: list[tuple[str, Any]] = [(name, compiled.params[name]) for name in compiled.positiontup]
         types: list[TypeEngine[Any]] = [compiled.binds[name].type.dialect_impl(dialect) for name, _ in self._given]
