@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -135,12 +136,12 @@ def is_open(row: Row | None, retried_before: str) -> bool:
     return row is None or (bool(row["error"]) and row["finished"] < retried_before)
 
 
-def needed(every: Sequence[Run], rows: Mapping[Key, Row]) -> dict[Run, list[str]]:
-    """By run: what to claim so that nothing is computed twice: itself, and what it shares that no run has computed."""
+def unknown(every: Sequence[Run], rows: Mapping[Key, Row]) -> dict[Run, list[str]]:
+    """By run: what it shares that no finished run has computed."""
     known = {
         name for run in every if (row := rows.get(run.key)) is not None and not row["error"] for name in run.shared
     }
-    return {run: [run.identity, *(name for name in run.shared if name not in known)] for run in every}
+    return {run: [name for name in run.shared if name not in known] for run in every}
 
 
 def _first_free(
@@ -154,12 +155,13 @@ def _first_free(
     progress: Progress,
 ) -> Mapping[str, object] | None:
     """Does the first run that no other process hinders; its row, or None where there is no such run."""
-    claimed = needed(every, rows)
+    shared = unknown(every, rows)
     for run in left:
-        with claims.take(claimed[run]) as taken:
+        with claims.take([run.identity]) as taken, ExitStack() as computing:
+            taken = taken and computing.enter_context(claims.take(shared[run]))
             # Another process may have ended the run since the rows were read.
             if taken and log.rows().get(run.key) == rows.get(run.key):
-                row = execute(run, place, claims, callback)
+                row = execute(run, place, claims, callback, computing.close)
                 log.append(row)
                 progress.console.print(f"{run.name}: {_told(row)}")
                 return row

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from results_log import COUNTS, METRICS, Claims, Run
 from results_plan import DENSE, SELF, TEACHER_STEPS
 
 from mvprune_core import METHODS, Callback, Method, Result, Schedule, Stopped, Teacher, Training, compress
+from mvprune_core.callbacks import Progress
 from mvprune_core.errors import CompressionError
 from mvprune_core.storage import identity
 from mvprune_core.tasks import TaskData
@@ -36,8 +37,28 @@ class Workplace:
     cache: Path
 
 
-def execute(run: Run, place: Workplace, claims: Claims, callback: Callback) -> dict[str, object]:
+class _Sharing(Callback):
+    """Shows what `shown` does, and tells once the run has computed all that others share."""
+
+    def __init__(self, shown: Callback, computed: Callable[[], object]) -> None:
+        self._shown, self._computed = shown, computed
+
+    def on_phase(self, name: str) -> None:
+        if name == "pruning":
+            self._computed()
+        self._shown.on_phase(name)
+
+    def on_step(self, progress: Progress) -> None:
+        self._shown.on_step(progress)
+
+
+def execute(
+    run: Run, place: Workplace, claims: Claims, callback: Callback, computed: Callable[[], object] = lambda: None
+) -> dict[str, object]:
     """The run's row. A run that fails has a row too, with the error. Goes on where an earlier process was stopped.
+
+    Args:
+        computed: called when what the run shares with others is in the cache.
 
     Raises:
         Stopped: `request_stop` was called.
@@ -49,7 +70,8 @@ def execute(run: Run, place: Workplace, claims: Claims, callback: Callback) -> d
     try:
         data = load_data(run, place.data, place.cache / "data")
         teacher = _teacher(run, data, place, claims, callback)
-        found = measurements(_compress(run, data, place, callback, teacher=teacher, checkpoint=checkpoint))
+        sharing = _Sharing(callback, computed)
+        found = measurements(_compress(run, data, place, sharing, teacher=teacher, checkpoint=checkpoint))
     except Stopped:
         raise
     except CompressionError as failure:

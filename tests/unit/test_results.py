@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import results
@@ -187,9 +188,27 @@ class TestWork:
 
     def test_a_dense_model_that_is_known_is_not_claimed(self, tmp_path: Path):
         log, same_dense = Log(tmp_path / "runs.csv"), replace(RUN, density=0.1)
-        assert results.needed([RUN], log.rows())[RUN] == [RUN.identity, *RUN.shared]
+        assert results.unknown([RUN], log.rows())[RUN] == list(RUN.shared)
         log.append(row(RUN))
-        assert results.needed([RUN, same_dense], log.rows())[same_dense] == [same_dense.identity]
+        assert results.unknown([RUN, same_dense], log.rows())[same_dense] == []
+
+    def test_a_dense_model_that_is_computed_is_claimed_no_longer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        others = Claims(tmp_path / "claims")
+        free: list[bool] = []
+
+        def look() -> None:
+            with others.take([RUN.identity]) as run, others.take(RUN.shared) as shared:
+                free.extend((run, shared))
+
+        def execute(run: Run, *rest: Any) -> dict[str, object]:
+            look()
+            rest[-1]()  # the run prunes now
+            look()
+            return row(run, seconds=1)
+
+        monkeypatch.setattr(results, "execute", execute)
+        self.work(tmp_path, [RUN])
+        assert free == [False, False, False, True]
 
 
 class TestReport:
@@ -300,9 +319,14 @@ class TestRealRun:
 
     def test_a_run_fills_its_row(self, place: results.Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setitem(sys.modules["results_run"].TEACHER_STEPS, "mrpc", 10)
+        known: list[bool] = []
+
+        def computed() -> None:
+            known.append(any((place.cache / "baselines").iterdir()))
+
         for teacher in "", SELF, "tiny":
             run = replace(RUN, teacher=teacher)
-            found = execute(run, place, Claims(place.cache / "claims"), Callback())
+            found = execute(run, place, Claims(place.cache / "claims"), Callback(), computed)
             assert found["error"] == ""
             Log(tmp_path / "runs.csv").append(found)
             recorded = Log(tmp_path / "runs.csv").rows()[run.key]
@@ -312,6 +336,7 @@ class TestRealRun:
             assert 0 < int(recorded["sparse_bytes"]) < int(recorded["dense_bytes"])
             assert "torch=" in recorded["versions"]
             assert recorded["eval_exact_match"] == ""
+        assert known == [True, True, True]
         assert len(list((place.cache / "teachers").glob("*/model.safetensors"))) == 1
         assert not list((place.cache / "checkpoints").glob("*"))
 

@@ -42,12 +42,12 @@ def job(row: Row[Any]) -> job_pb2.Job:
         attempt=row.attempt,
         metrics=row.metrics,
         creator=row.creator,
-        create_time=timestamp(row.create_us),
-        update_time=timestamp(row.update_us),
         etag=str(row.version),
     )
     result.spec.ParseFromString(row.spec)
     result.policy.ParseFromString(row.policy)
+    result.create_time.FromMicroseconds(row.create_us)
+    result.update_time.FromMicroseconds(row.update_us)
     if row.progress is not None:
         result.progress.ParseFromString(row.progress)
     if row.model_size is not None:
@@ -59,11 +59,11 @@ def job(row: Row[Any]) -> job_pb2.Job:
     if row.failure_reason:
         result.failure.CopyFrom(_failure(row))
     if row.start_us is not None:
-        result.start_time.CopyFrom(timestamp(row.start_us))
+        result.start_time.FromMicroseconds(row.start_us)
     if row.end_us is not None:
-        result.end_time.CopyFrom(timestamp(row.end_us))
+        result.end_time.FromMicroseconds(row.end_us)
     if row.expire_us is not None:
-        result.expire_time.CopyFrom(timestamp(row.expire_us))
+        result.expire_time.FromMicroseconds(row.expire_us)
     return result
 
 
