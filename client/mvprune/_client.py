@@ -45,7 +45,8 @@ class Client:
         insecure: send the token without TLS to another machine.
 
     Raises:
-        InvalidArgument: the address is malformed, a file cannot be read, or the token would go out unprotected.
+        InvalidArgument: the address is malformed, a file cannot be read, the timeout is no time, or the token would go
+            out unprotected.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Client:
             order_by: create_time, state, task or model, with " desc" for descending; default: newest first.
 
         Raises:
-            InvalidArgument: the filter or the order is malformed; says where.
+            InvalidArgument: the filter or the order is malformed; says where. The limit is below 0.
         """
         return iterate(self._core.list(filter=filter, order_by=order_by, limit=limit))
 

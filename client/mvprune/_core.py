@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from mvprune import _convert, _spec, _watch
-from mvprune._exceptions import FailedPrecondition, JobCancelled, JobFailed, WaitTimeout
+from mvprune._exceptions import FailedPrecondition, JobCancelled, JobFailed, WaitTimeout, bad_field
 from mvprune._models import AnyJob, Artifact, Attempt, JobEvent, JobRecord, JobState, JobUpdate, MetricPoint
 from mvprune._names import is_artifact, job_name
 from mvprune._pages import PAGE, pages
@@ -75,8 +75,10 @@ class Core(Generic[AnyJob]):
             order_by: create_time, state, task or model, with " desc" for descending; default: newest first.
 
         Raises:
-            InvalidArgument: the filter or the order is malformed; says where.
+            InvalidArgument: the filter or the order is malformed; says where. The limit is below 0.
         """
+        if limit is not None and limit < 0:
+            raise bad_field("limit", f"got {limit}; allowed: 0 and up")
         request = job_pb2.ListJobsRequest(parent=f"projects/{self.project}", filter=filter, order_by=order_by)
         left = limit
         async for page in pages(self._transport, self._transport.jobs.ListJobs, request, min(PAGE, limit or PAGE)):

@@ -97,19 +97,19 @@ def create_request(
     given = {name: value for name, value in options.items() if value is not None and value != ""}
     call = _take(given, RequestOptions)
     policy = _policy(_take(given, ResourceOptions), _take(given, PolicyOptions))
-    spec = job_pb2.CompressionSpec(model=reference(model))
+    spec = job_pb2.CompressionSpec()
+    _set(spec, "model", reference(model), "job.spec.model")
     _set(spec, "target_density", density, "job.spec.target_density")
     _set_dataset(spec, _take(given, DatasetOptions))
     _set_teacher(spec, _take(given, TeacherOptions))
     for name, value in _take(given, TrainingOptions).items():
         _set(spec.training, name, value, f"job.spec.training.{name}")
     _set_what(spec, _take(given, SpecOptions), given)
-    request = job_pb2.CreateJobRequest(
-        parent=parent,
-        job=job_pb2.Job(display_name=call.get("display_name", ""), spec=spec, policy=policy, labels=call.get("labels")),
-        validate_only=call.get("validate_only", False),
-    )
-    request.request_id = call.get("request_id") or _request_id(request, call.get("run_id", ""))
+    request = job_pb2.CreateJobRequest(parent=parent, job=job_pb2.Job(spec=spec, policy=policy))
+    _set(request.job, "display_name", call.get("display_name", ""), "job.display_name")
+    _set_labels(request.job, call.get("labels", {}))
+    _set(request, "validate_only", call.get("validate_only", False), "validate_only")
+    _set(request, "request_id", call.get("request_id") or _request_id(request, call.get("run_id", "")), "request_id")
     return request
 
 
@@ -173,6 +173,15 @@ def _set_teacher(spec: job_pb2.CompressionSpec, options: dict[str, Any]) -> None
         _set(spec.teacher, field, value, f"job.spec.teacher.{field}")
 
 
+def _set_labels(job: job_pb2.Job, labels: Any) -> None:
+    try:
+        job.labels.update(labels)
+    except UnicodeEncodeError as error:
+        raise _no_text("job.labels", error) from None
+    except (TypeError, ValueError):
+        raise _invalid("job.labels", labels, "texts by their keys") from None
+
+
 def _set_method(spec: job_pb2.CompressionSpec, method: str, options: dict[str, Any]) -> None:
     if method not in METHODS:
         raise _invalid("job.spec.method", method, ", ".join(METHODS))
@@ -202,6 +211,8 @@ def _set(message: Message, name: str, value: Any, field: str) -> None:
             getattr(message, name).FromNanoseconds(round(value * 1e9))
         else:
             setattr(message, name, value)
+    except UnicodeEncodeError as error:
+        raise _no_text(field, error) from None
     except (TypeError, ValueError, OverflowError):
         raise _invalid(field, value, _ALLOWED.get(kind.cpp_type, "a number")) from None
 
@@ -217,3 +228,7 @@ _ALLOWED = {
 
 def _invalid(field: str, given: object, allowed: str) -> InvalidArgument:
     return bad_field(field, f"got {str(given)[:200]!r}; allowed: {allowed}")
+
+
+def _no_text(field: str, error: UnicodeEncodeError) -> InvalidArgument:
+    return bad_field(field, f"got {error.object[:200]!r}, which is not UTF-8; allowed: text")

@@ -84,13 +84,20 @@ def _exception(code: Any, details: str, told: _Told, address: str, timeout: floa
     if code is _STATUS.UNAVAILABLE:
         if told.reason:  # the server itself said it: something behind it is away
             return ServerUnreachable(f"the server at {address} is not available now: {details}")
-        return ServerUnreachable(f"no server answers at {address} ({details.rpartition(': ')[2].strip('[]')})")
+        return ServerUnreachable(f"no server answers at {address} ({_cause(details)})")
     if code is _STATUS.DEADLINE_EXCEEDED:
         return ServerUnreachable(f"the server at {address} did not answer within {timeout:g} s")
     kind = _REFUSALS.get(code, ServerError)
     if issubclass(kind, InvalidArgument):
         return kind(details, code=code.name, reason=told.reason, violations=told.violations)
     return kind(details, code=code.name, reason=told.reason)
+
+
+def _cause(details: str) -> str:
+    """Why there is no connection: the end of what gRPC says."""
+    if "WRONG_VERSION_NUMBER" in details:  # OpenSSL's word for an answer that is no handshake
+        return "what is there speaks no TLS"
+    return details.rpartition(": ")[2].strip("[]")
 
 
 def _told(error: grpc.RpcError) -> _Told:

@@ -68,7 +68,7 @@ class DatasetOptions(TypedDict, total=False):
     """Data in place of the task's.
 
     Attributes:
-        train, validation: your own files (csv, tsv, jsonl, parquet).
+        train, validation: your own files (csv, tsv, jsonl, parquet; by task SQuAD's JSON, CoNLL, lines of text).
         dataset, dataset_config: a data set on the hub instead, e.g. stanfordnlp/imdb.
         text_column, text_pair_column, label_column: its columns, where their names do not tell.
     """

@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 
 from mvprune._endpoint import Endpoint
-from mvprune._exceptions import MvpruneError, ServerUnreachable
+from mvprune._exceptions import MvpruneError, ServerUnreachable, bad_field
 from mvprune._status import refusal
 from mvprune._wire import ATTEMPT_SECONDS, CONNECT_SECONDS, FIRST_DELAY, ClientClosed, Wire
 from mvprune.v1 import artifact_pb2_grpc, job_pb2_grpc
@@ -84,9 +84,14 @@ class Transport:
         wire: the way to it.
         endpoint: the server, and what is shown to it.
         timeout: seconds that one call may take.
+
+    Raises:
+        InvalidArgument: the timeout is no time.
     """
 
     def __init__(self, wire: Wire, endpoint: Endpoint, timeout: float) -> None:
+        if not isinstance(timeout, int | float) or not timeout > 0:
+            raise bad_field("timeout", f"got {timeout!r}; allowed: seconds, more than 0")
         self.wire = wire
         self.endpoint = endpoint
         self.timeout = timeout

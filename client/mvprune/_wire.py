@@ -12,6 +12,7 @@ import functools
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -19,6 +20,7 @@ import grpc.aio
 import grpc.experimental
 
 from mvprune._endpoint import Endpoint, read
+from mvprune._exceptions import bad_field
 from mvprune.addresses import is_loopback
 
 CONNECT_SECONDS = 2.0  # how long a server that never answered is tried
@@ -179,7 +181,14 @@ def _credentials(endpoint: Endpoint) -> grpc.ChannelCredentials | None:
     if not endpoint.tls:
         return None
     files = ((endpoint.ca_cert, "ca_cert"), (endpoint.client_key, "client_key"), (endpoint.client_cert, "client_cert"))
-    return grpc.ssl_channel_credentials(*(path and read(path, name) for path, name in files))
+    return grpc.ssl_channel_credentials(*(path and _pem(path, name) for path, name in files))
+
+
+def _pem(path: Path, field: str) -> bytes:
+    content = read(path, field)
+    if b"-----BEGIN " not in content:
+        raise bad_field(field, f"{path} holds no certificate or key in PEM")
+    return content
 
 
 def _channel(module: Any, endpoint: Endpoint, credentials: grpc.ChannelCredentials | None) -> Any:

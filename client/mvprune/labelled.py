@@ -19,6 +19,8 @@ MAX_CLASSES = 1000
 
 # 18 digits fit 64 bits; "1.0" is how a column of integers with holes is written by pandas.
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0+)?", re.ASCII)
+# "3.80" is the number 3.8 in csv as it is in JSON, not a class of that name.
+_DECIMAL = re.compile(r"-?[0-9]{0,17}\.[0-9]+", re.ASCII)
 
 # A label as it was read: a number where it is one, the stripped text otherwise.
 _Label = int | float | str
@@ -203,7 +205,9 @@ def _label(table: Table, line: int, column: str, value: object) -> _Label:
     if isinstance(value, int | float):
         return value
     text = checked_text(table, line, column, value).strip()
-    return int(text.partition(".")[0]) if _INTEGER.fullmatch(text) else text
+    if _INTEGER.fullmatch(text):
+        return int(text.partition(".")[0])
+    return float(text) if _DECIMAL.fullmatch(text) else text
 
 
 def _discover(rows: _Rows) -> dict[_Label, int]:
@@ -218,7 +222,8 @@ def _discover(rows: _Rows) -> dict[_Label, int]:
     integers = sorted(label for label in first if isinstance(label, int))
     for label, index in first.items():
         if isinstance(label, float):
-            raise rows.error(index, f"the label is {label}; integers or names are allowed")
+            message = f"the label is {label}; integers or names are allowed, and numbers by the task text-regression"
+            raise rows.error(index, message)
         if names and integers and type(label) is not type(rows.labels[0]):
             message = f"the label is {shown(label)}, but {shown(rows.labels[0])} in line {rows.lines[0]}"
             raise rows.error(index, f"{message}; all integers or all names are allowed")

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mvprune.tables import DataError, check_file, is_writable, unreadable
+from mvprune.tables import DataError, check_file, flaw_of_text, unreadable
 from mvprune.tasks import Task
 
 
@@ -70,18 +70,19 @@ def questions_in_file(path: Path) -> Iterator[Question]:
         message = f"broken JSON ({error.msg} at column {error.colno}); questions come in SQuAD's own format"
         raise DataError(path, message, line=error.lineno) from error
     except (ValueError, RecursionError) as error:
-        raise DataError(path, "this is not a JSON file in UTF-8") from error
-    found = "?"
+        raise DataError(path, "this is not a JSON file in UTF-8; questions come in SQuAD's own format") from error
+    after = ""
     try:
         for article in content["data"]:
             for paragraph in article["paragraphs"]:
                 for entry in paragraph["qas"]:
-                    found = str(entry["id"])[:80]
+                    after = f", after question {str(entry['id'])[:80]!r}"
                     given = [] if entry.get("is_impossible") else entry["answers"]
                     answers = tuple((answer["text"], answer["answer_start"]) for answer in given)
                     yield Question(entry["id"], entry["question"], paragraph["context"], answers)
     except (KeyError, TypeError, AttributeError) as error:
-        message = f"this is not SQuAD's format (data, paragraphs, qas, answers), after question {found!r}: {error}"
+        found = f"{error} is missing" if isinstance(error, KeyError) else "an object or a list is something else"
+        message = f"this is not SQuAD's format (data, paragraphs, qas, answers){after}: {found}"
         raise DataError(path, message) from error
 
 
@@ -118,9 +119,10 @@ def read_validation_questions(task: Task, name: Path | str, questions: Iterator[
 def _checked(task: Task, path: Path | str, questions: Iterator[Question]) -> tuple[Question, ...]:
     kept = tuple(questions)
     for question in kept:
-        texts = (question.id, question.question, question.context, *(text for text, _ in question.answers))
-        if not all(isinstance(text, str) and text.strip() and is_writable(text) for text in texts):
-            raise DataError(path, f"question {question.id!r} has a text that is empty or not text")
+        texts = [("the id", question.id), ("the question", question.question), ("the context", question.context)]
+        for name, text in [*texts, *(("an answer", text) for text, _ in question.answers)]:
+            if flaw := flaw_of_text(text):
+                raise DataError(path, f"{name} of question {question.id!r} {flaw}")
         if not question.answers and not task.allows_no_answer:
             advice = "the task squad_v2 takes questions without"
             raise DataError(path, f"question {question.id!r} has no answer; the task {task.name} needs one, {advice}")

@@ -132,17 +132,20 @@ def check_file(path: Path) -> None:
 
 def checked_text(table: Table, line: int, column: str, value: object) -> str:
     """The cell `value` of `column`. Raises DataError where it is not text, blank, or cannot be written as UTF-8."""
-    if isinstance(value, str) and value.strip() and is_writable(value):
-        return value
+    if flaw := flaw_of_text(value):
+        raise DataError(table.path, f"{shown(column)} {flaw}", line=line, unit=table.unit)
+    return str(value)
+
+
+def flaw_of_text(value: object) -> str:
+    """Why a value is no text, as in "is empty"; "" for one that is not blank and can be written as UTF-8."""
     if value is None:
-        found = "missing"
-    elif not isinstance(value, str):
-        found = f"{shown(value)}, which is not text"
-    elif not value.strip():
-        found = "empty"
-    else:
-        found = f"{shown(value)}, which holds a NUL character or half a surrogate pair"
-    raise DataError(table.path, f"{shown(column)} is {found}", line=line, unit=table.unit)
+        return "is missing"
+    if not isinstance(value, str):
+        return f"is {shown(value)}, which is not text"
+    if not value.strip():
+        return "is empty"
+    return "" if is_writable(value) else f"is {shown(value)}, which holds a NUL character or half a surrogate pair"
 
 
 def is_writable(text: str) -> bool:

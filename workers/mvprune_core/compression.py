@@ -33,7 +33,7 @@ def compress(
     model: str | Path | Source,
     data: TaskData,
     *,
-    method: str | Method = "movement",
+    method: str | Method = "soft_movement",
     density: float,
     training: Training = Training(),  # noqa: B008 (immutable)
     teacher: Teacher | None = None,
@@ -49,8 +49,8 @@ def compress(
     callback: Callback | None = None,
     dense_baseline: bool = True,
     revision: str | None = None,
-    cache: Path | None = None,
-    checkpoint: Path | None = None,
+    cache: str | Path | None = None,
+    checkpoint: str | Path | None = None,
     checkpoint_seconds: float = _CHECKPOINT_SECONDS,
 ) -> Result:
     """Fine-tunes a Transformer on a task while pruning it.
@@ -113,7 +113,7 @@ def compress(
         delta=delta,
     )
     with _memory_errors(), forgotten_when_stopped():
-        phases = Phases(plan, training, callback or Callback(), cache, checkpoint, checkpoint_seconds)
+        phases = Phases(plan, training, callback or Callback(), _folder(cache), _folder(checkpoint), checkpoint_seconds)
         dense = phases.dense_metrics() if dense_baseline else {}
         loaded, pruned = phases.prune()
         accounting, layers = account(loaded.model, pruned, density)
@@ -136,6 +136,10 @@ def compress(
         seed=seed,
     )
     return Result(loaded.model, loaded.tokenizer, pruned, info, phases.history(), plan.coding, phases.base)
+
+
+def _folder(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _values(option: str, given: str) -> Values:

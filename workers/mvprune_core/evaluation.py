@@ -96,9 +96,7 @@ def _data(opened: Opened, path: str | Path | None, columns: Columns) -> TaskData
     if path is not None:
         return load_validation(opened.task, Path(path), opened.labels, columns)
     if opened.task.hub_id is None:
-        raise CannotEvaluate(
-            f"the task {opened.task.name} has no data of its own; name a file with texts and labels to evaluate on"
-        )
+        raise CannotEvaluate(f"the task {opened.task.name} has no data of its own; name a file to evaluate on (--data)")
     return load_task(opened.task.name, columns=columns)
 
 

@@ -182,7 +182,8 @@ class Masks:
 
     @property
     def _dense(self) -> bool:
-        return isinstance(self._moment.density, float) and self._moment.density == 1.0
+        density = self._moment.density
+        return not isinstance(density, Tensor) and density == 1
 
     @contextmanager
     def _room_for_masks(self) -> Iterator[None]:

@@ -69,12 +69,13 @@ class Training:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is None or isinstance(value, bool | str):
+            if value is None or isinstance(value, bool) or field.name == "precision":
                 continue
             zero_allowed = field.name == _MAY_BE_ZERO
-            if not (0 < value < math.inf or (zero_allowed and value == 0)):
+            # YAML 1.1 reads 3e-5 as text.
+            if isinstance(value, str) or not (0 < value < math.inf or (zero_allowed and value == 0)):
                 allowed = "a number of 0 or more" if zero_allowed else "a positive number"
-                raise ValueError(f"training.{field.name}: {value} given; {allowed} is allowed")
+                raise ValueError(f"training.{field.name}: {value!r} given; {allowed} is allowed")
             if field.name in _WHOLE and not isinstance(value, int):
                 raise ValueError(f"training.{field.name}: {value} given; a whole number is allowed")
         check_choice("training.precision", self.precision, Precision)

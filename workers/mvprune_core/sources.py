@@ -112,7 +112,7 @@ def _load_dataset(hub_id: str, config: str | None) -> Any:
             raise CompressionError(
                 Reason.UNREACHABLE_HUB,
                 f"the Hugging Face hub cannot be reached ({first_line(unreachable)}) and the data set {hub_id!r} is "
-                "not in its cache; give your own files (--train and --validation), or set MVPRUNE_DATA to a folder "
+                "not in its cache; give files of your own, or set MVPRUNE_DATA to a folder "
                 "with the task's files, such as SST-2/train.tsv",
             ) from error
     except (ValueError, OSError, datasets.exceptions.DatasetGenerationError) as error:

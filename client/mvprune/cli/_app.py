@@ -75,6 +75,7 @@ example:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code (`mvprune.cli` lists them)."""
     _prepare_streams()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is said in our words
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()

@@ -77,7 +77,12 @@ def _add_what(parser: Parser) -> None:
 
 def _add_data(parser: Parser) -> None:
     data = parser.add_argument_group("data of your own")
-    data.add_argument("--train", default="", metavar="FILE", help="csv, tsv, jsonl or parquet")
+    data.add_argument(
+        "--train",
+        default="",
+        metavar="FILE",
+        help="csv, tsv, jsonl or parquet; by task SQuAD's JSON, CoNLL, lines of text",
+    )
     data.add_argument("--validation", default="", metavar="FILE", help="likewise")
     data.add_argument("--dataset", default="", metavar="ID", help="or a data set on the hub, e.g. stanfordnlp/imdb")
     data.add_argument("--dataset-config", default="", metavar="NAME", help="its configuration")

@@ -90,10 +90,12 @@ def _push_to_mlflow(args: argparse.Namespace) -> None:
 
 
 def _write_hub_folder(args: argparse.Namespace, out: Path) -> None:
-    with refusals("export"), _source(args) as source:
-        from mvprune.publish import write_hub_folder
+    with refusals("export"):
+        from mvprune.publish.hub import check_free, write_hub_folder
 
-        write_hub_folder(source.folder, out, dense=args.dense, base=args.base)
+        check_free(out)  # before anything is fetched
+        with _source(args) as source:
+            write_hub_folder(source.folder, out, dense=args.dense, base=args.base)
     answer(args.form, {"directory": str(out)}, [str(out)], lambda: print(f"written: {out}"))
 
 

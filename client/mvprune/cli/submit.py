@@ -45,5 +45,6 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
         if waits and not args.validate_only:
             return finish(client, jobs[0], waiting, args.form)
     answers = [job_with_result(job, None) for job in jobs]
-    answer(args.form, answers if len(jobs) > 1 else answers[0], [job.id for job in jobs], lambda: None)
+    ids = [] if args.validate_only else [job.id for job in jobs]
+    answer(args.form, answers if len(jobs) > 1 else answers[0], ids, lambda: None)
     return ExitCode.OK

@@ -19,6 +19,12 @@ CONFIG_FILE = "config.json"
 _LARGE = 10_000_000  # bytes; from there on the Hub wants LFS
 
 
+def check_free(folder: Path) -> None:
+    """Raises ArtifactError unless `folder` is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ArtifactError(f"{folder}: not a new or empty folder")
+
+
 def write_hub_folder(
     artifact: str | Path, folder: str | Path, *, dense: bool = False, base: str | Path | None = None
 ) -> None:
@@ -39,8 +45,7 @@ def write_hub_folder(
         MissingExtra: a package is missing; the text says how to install it.
     """
     artifact, folder = Path(artifact), Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ArtifactError(f"{folder}: not a new or empty folder")
+    check_free(folder)
     manifest = verify(artifact)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -211,6 +211,16 @@ def test_a_job_becomes_a_folder(fake: Any, artifact: Path, mvpctl: Callable[...,
     }
 
 
+def test_nothing_is_fetched_for_a_folder_that_is_taken(
+    fake: Any, artifact: Path, mvpctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    _serve(fake, artifact)
+    (tmp_path / "file").touch()
+    outcome = mvpctl("push", "j1", "--to", "hub-folder", str(tmp_path))
+    assert (outcome.code, outcome.err) == (2, f"error: {tmp_path}: not a new or empty folder\n")
+    assert not fake.requests
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

@@ -41,6 +41,12 @@ def test_a_closed_output_is_no_error(fake: Fake, redirection: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_grpc_says_nothing_of_its_own(fake: Fake) -> None:
+    done = run("", "list", "--address", f"grpcs://{fake.address}")
+    assert done.returncode == 7
+    assert done.stderr.startswith(f"error: no server answers at {fake.address} (what is there speaks no TLS)\n")
+
+
 def test_what_an_encoding_lacks_is_escaped(tmp_path: Path) -> None:
     file = tmp_path / "\u2192.toml"
     done = run("", "config", "path", MVPRUNE_CONFIG=str(file), PYTHONIOENCODING="latin-1")

@@ -52,6 +52,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
     assert mvpctl(*line.split()).out == "valid: keeps 3.0 % of the encoder's weights\n"
     request = fake.asked("CreateJob")
     assert (request.request_id, request.validate_only) == ("once", True)
+    assert mvpctl(*line.split(), "--quiet").out == "", "there is no job to name"
     assert request.job.display_name == "mine"
     assert dict(request.job.labels) == {"team": "search", "a": "b=c"}
     assert request.job.spec == job_pb2.CompressionSpec(

@@ -92,6 +92,30 @@ def test_a_call_has_a_deadline(fake: Fake) -> None:
         client.get("j1")
 
 
+def test_a_server_without_tls_is_told_from_one_that_is_away(fake: Fake) -> None:
+    wanted = rf"at {fake.address} \(what is there speaks no TLS\)$"
+    with Client(f"grpcs://{fake.address}") as client, pytest.raises(mvprune.ServerUnreachable, match=wanted):
+        client.get("j1")
+
+
+def test_a_certificate_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("some text")
+    with pytest.raises(mvprune.InvalidArgument, match=r"^ca_cert: .*ca\.pem holds no certificate or key in PEM$"):
+        Client("grpcs://127.0.0.1:1", ca_cert=tmp_path / "ca.pem")
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5", None])
+@pytest.mark.parametrize("kind", [Client, mvprune.AsyncClient])
+def test_a_timeout_is_more_than_no_time(kind: Any, timeout: Any) -> None:
+    with pytest.raises(mvprune.InvalidArgument, match=rf"^timeout: got {timeout!r}; allowed: seconds, more than 0$"):
+        kind("127.0.0.1:1", timeout=timeout)
+
+
+def test_a_limit_below_nothing_is_refused(client: Client) -> None:
+    with pytest.raises(mvprune.InvalidArgument, match=r"^limit: got -1; allowed: 0 and up$"):
+        list(client.list(limit=-1))
+
+
 def test_names_of_jobs(fake: Fake, client: Client) -> None:
     fake.answers["GetJob"] = lambda request, context: job()
     found = client.get("j1")

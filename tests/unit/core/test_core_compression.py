@@ -155,6 +155,29 @@ def test_density_out_of_range_is_refused(model_folder: Path, data: Classificatio
         compress(model_folder, data, density=density)
 
 
+@pytest.mark.parametrize("method", ["movement", "soft_movement", "magnitude"])
+def test_one_may_be_a_whole_number(model_folder: Path, data: ClassificationData, method: str, tmp_path: Path) -> None:
+    result = compress(
+        model_folder, data, method=method, density=1, training=replace(QUICK, max_steps=6), dense_baseline=False
+    )
+    assert result.accounting.density == 1
+    assert result.save(tmp_path / "artifact").accounting.target_density == 1
+    load(tmp_path / "artifact")
+
+
+def test_the_default_method_is_soft_movement(model_folder: Path, data: ClassificationData) -> None:
+    result = compress(model_folder, data, density=0.5, training=replace(QUICK, max_steps=6), dense_baseline=False)
+    assert list(result.info.spec["method"]) == ["soft_movement"]
+
+
+def test_folders_may_be_named_by_text(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+    cache, checkpoint = f"{tmp_path}/cache", f"{tmp_path}/checkpoint"
+    quick = replace(QUICK, max_steps=6)
+    compress(str(model_folder), data, density=0.5, training=quick, cache=cache, checkpoint=checkpoint)
+    assert Path(cache).is_dir()
+    assert Path(checkpoint).is_dir()
+
+
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_a_seed_out_of_range_is_refused(model_folder: Path, data: ClassificationData, seed: int) -> None:
     with pytest.raises(ValueError, match=rf"^seed: {seed} given; a whole number from 0 to 4294967295"):
@@ -170,17 +193,17 @@ def test_unknown_methods_and_short_runs_are_refused(model_folder: Path, data: Cl
 
 
 def test_density_that_rounds_away_is_not_reached(model_folder: Path, data: ClassificationData) -> None:
+    quick = replace(QUICK, max_steps=6)
+    options: dict[str, Any] = {
+        "method": "movement",
+        "density": 0.0015,
+        "training": quick,
+        "dense_baseline": False,
+    }
     with pytest.raises(CompressionError, match="off by more than 10 %") as raised:
-        compress(model_folder, data, density=0.0015, training=replace(QUICK, max_steps=6), dense_baseline=False)
+        compress(model_folder, data, **options)
     assert raised.value.reason is Reason.DENSITY_NOT_REACHED
-    allowed = compress(
-        model_folder,
-        data,
-        density=0.0015,
-        training=replace(QUICK, max_steps=6),
-        dense_baseline=False,
-        allow_density_miss=True,
-    )
+    allowed = compress(model_folder, data, **options, allow_density_miss=True)
     assert allowed.accounting.target_density == 0.0015
     assert allowed.accounting.density < 0.0015
 

@@ -48,6 +48,12 @@ def test_settings_out_of_range_are_refused(field: str, value: float) -> None:
         Training(**({"evaluate_every": 5} | {field: value}))
 
 
+@pytest.mark.parametrize("field", NUMBERS)
+def test_numbers_as_text_are_refused(field: str) -> None:
+    with pytest.raises(ValueError, match=rf"^training\.{field}: '3e-5' given; a (positive )?number"):
+        Training(**({"evaluate_every": 5} | {field: "3e-5"}))
+
+
 @pytest.mark.parametrize("field", COUNTS)
 def test_numbers_that_count_are_whole(field: str) -> None:
     with pytest.raises(ValueError, match=rf"^training\.{field}: 1.5 given; a whole number"):
