@@ -20,6 +20,7 @@ from pydantic_settings import SettingsError
 
 from mvprune import tracing
 from mvprune_service.config import Settings, from_command_line, usage_errors
+from mvprune_service.executors.embedded_ray import StartUnwanted
 from mvprune_service.observability import logs
 from mvprune_service.service import Service, StartError
 
@@ -44,6 +45,8 @@ def run(argv: Sequence[str], prog: str) -> int:
     tracing.start("mvprune-server")
     try:
         uvloop.run(_serve(settings))
+    except StartUnwanted:
+        _say("stopped before it served")
     except (StartError, OSError) as error:
         _refuse(str(error))
         return START_FAILED
@@ -55,7 +58,7 @@ def run(argv: Sequence[str], prog: str) -> int:
 async def _serve(settings: Settings) -> None:
     signals = Signals()
     _say("starting …")
-    async with Service(settings) as service:
+    async with Service(settings, unwanted=signals.stop.is_set) as service:
         gc.collect()
         gc.freeze()  # what starting has made stays: the collector need not go through it again and again
         roots = settings.allowed_roots

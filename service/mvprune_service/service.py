@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Self
@@ -84,10 +85,16 @@ class StartError(Exception):
 
 
 class Service:
-    """A running control plane. `async with Service(settings) as service: …`"""
+    """A running control plane. `async with Service(settings) as service: …`
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        unwanted: says that nobody waits for the start any more: one that waits for a Ray of its own then raises
+            StartUnwanted.
+    """
+
+    def __init__(self, settings: Settings, unwanted: Callable[[], bool] = lambda: False) -> None:
         self.settings = settings
+        self._unwanted = unwanted
         self.address = ""
         self.worker_address = ""
         self.metrics_address = ""
@@ -135,7 +142,7 @@ class Service:
         changes = Changes()
         db.on_commit = changes.announce
         db.listen()
-        store = self._store()
+        store = self._store(is_used=await db.read(overview.has_stored))
         authenticator, clients, workers = self._handlers(db)
         servers = self._listen(clients, workers)
         if ports.is_auth_required(settings):
@@ -214,9 +221,11 @@ class Service:
                 f"cannot use the home folder {home}: {error.strerror} (--home FOLDER for another)"
             ) from None
 
-    def _store(self) -> BlobStore:
+    def _store(self, *, is_used: bool) -> BlobStore:
+        """A folder is made once. Later, one that is missing is on a disk that is not mounted, and a store made in its
+        place would be hidden when that is back."""
         try:
-            return open_store(self.settings.store_url)
+            return open_store(self.settings.store_url, create=not is_used)
         except (ValueError, StoreUnavailable) as error:
             raise StartError(f"{error} (--store URL)") from None
 
@@ -236,7 +245,7 @@ class Service:
             ray = EmbeddedRay(settings.home)
             self._stack.push_async_callback(asyncio.to_thread, ray.stop)
             try:
-                await asyncio.to_thread(ray.start)
+                await asyncio.to_thread(ray.start, self._unwanted)
             except EmbeddedRayFailed as error:
                 raise StartError(str(error)) from None
             executor = ray.executor()

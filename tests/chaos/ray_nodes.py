@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from mvprune_service.executors import processes
-from mvprune_service.executors.base import Capacity, ExecutorUnavailable
+from mvprune_service.executors.base import ExecutorUnavailable, Node
 from mvprune_service.executors.ray import RayExecutor
 
 from ..neighbours import free_ports
@@ -62,24 +62,22 @@ class RayNodes:
             f"--temp-dir={self._folder}/r",
             "--no-monitor",
             "--num-cpus=0",
-            until=lambda: self._capacity().memory_bytes > 0,
+            until=lambda: self.nodes() is not None,
         )
 
     def start_node(self) -> None:
         """Returns when the cluster has it."""
-        self._start(
-            "node", f"--address=127.0.0.1:{self._port}", "--num-cpus=2", until=lambda: self._capacity().cpus >= 2
-        )
+        self._start("node", f"--address=127.0.0.1:{self._port}", "--num-cpus=2", until=lambda: bool(self.nodes()))
 
     def kill(self, what: str) -> None:
         """Kills the head, or the node with the workers on it."""
         processes.kill_marked(_MARK, f"{self._mark}-{what}")
 
-    def _capacity(self) -> Capacity:
-        """Of all nodes that are alive, the head among them; nothing while it is away."""
+    def nodes(self) -> tuple[Node, ...] | None:
+        """Those that run workers; None while the head is away."""
         with contextlib.suppress(ExecutorUnavailable):
-            return RayExecutor(self.address, token=self.token, timeout=5).capacity()
-        return Capacity(0, 0, 0, 0, 0, 0)
+            return RayExecutor(self.address, token=self.token, timeout=5).capacity().nodes
+        return None
 
     def _start(self, what: str, *flags: str, until: Callable[[], bool]) -> None:
         for _ in range(_TRIES):

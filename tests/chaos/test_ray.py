@@ -15,6 +15,7 @@ from .ray_nodes import RayNodes
 @pytest.mark.timeout(600)
 def test_the_head_and_then_a_node_are_lost(tmp_path: Path) -> None:
     with RayNodes(tmp_path / "ray.log") as ray:
+        assert ray.nodes() == ()  # the head has no CPUs
         ray.start_node()
         server = Server(tmp_path, executor="ray", ray_address=ray.address)
         server.start(environment={"RAY_AUTH_TOKEN": ray.token})

@@ -30,7 +30,15 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, env: Mapping[str, str] | None = None, **more: Any) -> subprocess.Popen[bytes]:
-        """Starts it; returns once it serves. `more` are options, `env` is set beside this process's environment."""
+        """As `launch`, but returns once it serves."""
+        (self.home / "server.json").unlink(missing_ok=True)  # a killed server leaves it
+        process = self.launch(env, **more)
+        until(lambda: process.poll() is not None or (self.home / "server.json").exists(), "the server started")
+        assert process.poll() is None, self.log()
+        return process
+
+    def launch(self, env: Mapping[str, str] | None = None, **more: Any) -> subprocess.Popen[bytes]:
+        """Starts it. `more` are options, `env` is set beside this process's environment."""
         options = {
             "home": self.home,
             "address": self.address,
@@ -41,14 +49,10 @@ class Server:
             "heartbeat-seconds": 0.2,
             **{name.replace("_", "-"): value for name, value in more.items()},
         }
-        (self.home / "server.json").unlink(missing_ok=True)  # a killed server leaves it
         with (self.home.parent / "server.log").open("ab") as log:
             command = [SERVER, *(f"--{name}={value}" for name, value in options.items())]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(env or {})})
-        process = self.process
-        until(lambda: process.poll() is not None or (self.home / "server.json").exists(), "the server started")
-        assert process.poll() is None, self.log()
-        return process
+        return self.process
 
     def log(self) -> str:
         """What it wrote, all starts together."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sqlite3
 import threading
@@ -18,6 +19,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from mvprune import Client, Job, ServerUnreachable
 from mvprune.v1 import job_pb2, job_pb2_grpc
+from mvprune_service.executors import processes
+from mvprune_service.executors.embedded_ray import MARK
 
 from ..waiting import PATIENCE, until
 from .servers import Data, Server
@@ -164,6 +167,20 @@ def test_a_second_signal_stops_at_once(server: Server) -> None:
         until(lambda: health.Check(health_pb2.HealthCheckRequest()).status == NOT_SERVING, "it drains")
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_ray_starts_ends_both(server: Server, number: signal.Signals) -> None:
+    process = server.launch(executor="ray")
+    ray = server.home / "ray.json"
+    until(ray.exists, "Ray is about to start")
+    mark = json.loads(ray.read_text())["mark"]
+    until(lambda: processes.marked(MARK, mark), "Ray is starting")
+    process.send_signal(number)
+    assert process.wait(PATIENCE) == 0
+    assert not processes.marked(MARK, mark)
+    assert not ray.exists()
+    assert server.log() == "starting …\nstopped before it served\n"
 
 
 def test_a_drain_lasts_as_long_as_it_was_told_to(server: Server) -> None:

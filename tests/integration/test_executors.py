@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mvprune_service.executors import processes
-from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch, Observation, Phase
+from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch, LaunchRefused, Observation, Phase
 from mvprune_service.executors.embedded_ray import MARK, EmbeddedRay, EmbeddedRayFailed
 from mvprune_service.executors.local import LocalExecutor
 from mvprune_service.executors.ray import RayExecutor
@@ -166,9 +166,10 @@ def test_unknown_refs(executor: Executor, prefix: str) -> None:
 
 def test_capacity(executor: Executor) -> None:
     capacity = executor.capacity()
-    assert (capacity.cpus, capacity.largest_cpus) == (2, 2)
-    assert (capacity.gpus, capacity.largest_gpus) >= (0, 0)
-    assert capacity.memory_bytes >= capacity.largest_memory_bytes > 100 << 20
+    (node,) = capacity.nodes
+    assert (node.cpus, capacity.cpus, capacity.largest_cpus) == (2, 2, 2)
+    assert node.gpus >= 0
+    assert node.memory_bytes > 100 << 20
     executor.close()
 
 
@@ -266,7 +267,7 @@ def test_what_is_known_of_local_processes_is_forgotten_long_after_their_end(tmp_
 
 def test_a_local_executor_without_room(tmp_path: Path) -> None:
     executor = LocalExecutor(tmp_path / "executor")
-    with pytest.raises(ExecutorUnavailable, match="too long"):
+    with pytest.raises(LaunchRefused, match="too long"):
         executor.submit(Launch("a", ("true", "x" * 200_000), {}))
     assert executor.observe("a").phase is Phase.GONE
     executor.submit(python("a", "pass"))

@@ -71,17 +71,20 @@ class Checker:
         self._check_data(task, spec)
 
     def check_feasible(self, capacity: Capacity) -> None:
-        """Refuses resources that no node has."""
-        asked = self._job.policy.resources
-        for name, largest in (
-            ("gpus", capacity.largest_gpus),
-            ("cpus", capacity.largest_cpus),
-            ("memory_bytes", capacity.largest_memory_bytes),
-        ):
-            if asked.HasField(name) and getattr(asked, name) > largest:
-                self._bad(
-                    f"job.policy.resources.{name}", getattr(asked, name), f"at most {largest:,.15g}, the largest node's"
-                )
+        """Refuses resources that no node has. While there are no nodes, nobody knows."""
+        asked, field = self._job.policy.resources, "job.policy.resources"
+        if not capacity.nodes or any(node.has(asked.cpus, asked.gpus, asked.memory_bytes) for node in capacity.nodes):
+            return
+        most = {
+            "gpus": capacity.largest_gpus,
+            "cpus": capacity.largest_cpus,
+            "memory_bytes": capacity.largest_memory_bytes,
+        }
+        too_large = [name for name, largest in most.items() if getattr(asked, name) > largest]
+        for name in too_large:
+            self._bad(f"{field}.{name}", getattr(asked, name), f"at most {most[name]:,.15g}, the largest node's")
+        if not too_large:
+            self._add(field, "no one node has all of it, and a job runs on one node")
 
     def check_teachers_base(self, field: str, teacher: job_pb2.CompressionSpec) -> None:
         """Refuses a teacher's job whose artifact needs a base model that may not be read any more."""

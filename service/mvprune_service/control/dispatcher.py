@@ -12,8 +12,8 @@ from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.records import Live
 from mvprune_service.domain.machine import AttemptState, JobState
-from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch
-from mvprune_service.observability import traces
+from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch, LaunchRefused
+from mvprune_service.observability import logs, traces
 from mvprune_service.observability.logs import SUBJECT
 from mvprune_service.secret import attempt_secret
 
@@ -39,7 +39,16 @@ class Dispatcher:
                 except ExecutorUnavailable as error:
                     log.warning("executor unreachable: %s", error)
                     return
-                await self._db.write(leases.submitted, live.attempt.uid)
+                except LaunchRefused as error:
+                    await self._refused(live, logs.redact(str(error)))
+                else:
+                    await self._db.write(leases.submitted, live.attempt.uid)
+
+    async def _refused(self, live: Live, why: str) -> None:
+        """Told once; the attempt is submitted again with each round, until its start_timeout."""
+        if live.attempt.failure_message != why:
+            log.warning("%s", why)
+            await self._db.write(leases.refused, live.attempt.uid, why)
 
     async def _submit(self, live: Live) -> None:
         parent = await self._db.read(traces.of_job, live.job.uid)

@@ -18,17 +18,19 @@ log = logging.getLogger(__name__)
 # A loop rests ten times as long as its step took, within these: changes that come in a burst share one step, and on a
 # busy server callers come first.
 _RESTS, _SHORTEST_SECONDS, _LONGEST_SECONDS = 10, 0.1, 0.5
+_RETRY_SECONDS = 5.0
 
 
 async def run_loop(
     name: str, step: Callable[[], Awaitable[None]], changes: Changes, interval: float, problems: Problems
 ) -> None:
     """Runs `step` until cancelled. A step that raises is logged, is among the problems until one does not, and is
-    tried again after the interval."""
+    tried again after the interval, or sooner."""
+    again = min(interval, _RETRY_SECONDS)
     with changes.of_all() as changed:
         while True:
             started = time.perf_counter()
-            error = await _try(name, step, interval)
+            error = await _try(name, step, again)
             seconds = time.perf_counter() - started
             metrics.step_ended(name, seconds, failed=error is not None)
             if error is None:
@@ -37,18 +39,18 @@ async def run_loop(
                 problems.report(name, error)
                 changed.clear()
             await asyncio.sleep(min(max(_SHORTEST_SECONDS, _RESTS * seconds), _LONGEST_SECONDS))
-            await wait_for_change(changed, interval)
+            await wait_for_change(changed, interval if error is None else again)
 
 
-async def _try(name: str, step: Callable[[], Awaitable[None]], interval: float) -> Exception | None:
+async def _try(name: str, step: Callable[[], Awaitable[None]], again: float) -> Exception | None:
     SUBJECT.set(None)
     try:
         await step()
     except DatabaseUnavailable as error:
-        log.warning("%s: the database is away (%s); trying again in %g s", name, words(error), interval)
+        log.warning("%s: the database is away (%s); trying again in %g s", name, words(error), again)
         return error
     except Exception as error:
-        log.exception("%s failed; trying again in %g s", name, interval)
+        log.exception("%s failed; trying again in %g s", name, again)
         return error
     return None
 

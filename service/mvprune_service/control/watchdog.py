@@ -67,13 +67,14 @@ class Watchdog:
 
     async def _starting(self, live: Live) -> None:
         now = self._clock()
-        if live.attempt.state == AttemptState.SUBMITTED:
-            seen = await self._observe(live)
-            if self._over(live, seen, now):
-                await self._lost(live, seen)
-                return
-        if now > max(live.attempt.start_deadline_us, self._amnesty_until):
-            await self._fail(live, FailureReason.START_TIMEOUT, "")
+        is_submitted = live.attempt.state == AttemptState.SUBMITTED
+        seen = await self._observe(live) if is_submitted else Observation(Phase.UNKNOWN)
+        if self._over(live, seen, now):
+            await self._lost(live, seen)
+        elif now > max(live.attempt.start_deadline_us, self._amnesty_until):
+            message = live.attempt.failure_message or ""  # why the executor refuses it
+            # Who still waits for room there has failed at nothing.
+            await self._fail(live, FailureReason.START_TIMEOUT, message, counts=seen.phase is not Phase.PENDING)
             await self._stop(live)
 
     async def _running(self, live: Live) -> None:
@@ -138,8 +139,11 @@ class Watchdog:
         detail = f": {seen.detail}" if seen.detail else ""
         await self._fail(live, FailureReason.WORKER_LOST, f"the worker disappeared ({how}{detail})", lost=True)
 
-    async def _fail(self, live: Live, reason: FailureReason, message: str, *, lost: bool = False) -> None:
-        await self._db.write(leases.fail_attempt, self._fence(live), reason, message, actor=ACTOR, lost=lost)
+    async def _fail(
+        self, live: Live, reason: FailureReason, message: str, *, lost: bool = False, counts: bool = True
+    ) -> None:
+        fence = self._fence(live)
+        await self._db.write(leases.fail_attempt, fence, reason, message, actor=ACTOR, lost=lost, counts=counts)
 
     @staticmethod
     def _fence(live: Live) -> Fence:

@@ -90,7 +90,16 @@ def submitted(tx: Tx, attempt_uid: str) -> None:
     tx.conn.execute(
         update(ATTEMPTS)
         .where(ATTEMPTS.c.uid == attempt_uid, ATTEMPTS.c.state == AttemptState.CREATED)
-        .values(state=AttemptState.SUBMITTED)
+        .values(state=AttemptState.SUBMITTED, failure_message=None)
+    )
+
+
+def refused(tx: Tx, attempt_uid: str, why: str) -> None:
+    """The executor does not start the attempt, yet: what is told should its time to start pass."""
+    tx.conn.execute(
+        update(ATTEMPTS)
+        .where(ATTEMPTS.c.uid == attempt_uid, ATTEMPTS.c.state == AttemptState.CREATED)
+        .values(failure_message=why)
     )
 
 
@@ -184,9 +193,18 @@ def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manife
     return True
 
 
-def fail_attempt(tx: Tx, fence: Fence, reason: FailureReason, message: str, *, actor: str, lost: bool = False) -> None:
+def fail_attempt(
+    tx: Tx,
+    fence: Fence,
+    reason: FailureReason,
+    message: str,
+    *,
+    actor: str,
+    lost: bool = False,
+    counts: bool = True,
+) -> None:
     """Ends an attempt that failed: back to the queue if that may help, else FAILED. A job that is being cancelled
-    becomes CANCELLED. Raises StaleLease."""
+    becomes CANCELLED. Unless it `counts`, the job has as many attempts left as before it. Raises StaleLease."""
     job, attempt = fenced(tx, fence)
     rule = RULES[reason]
     message = message or rule.text
@@ -197,7 +215,8 @@ def fail_attempt(tx: Tx, fence: Fence, reason: FailureReason, message: str, *, a
     details = {"reason": reason.value, "message": message, "attempt": str(attempt.number)}
     token = job.fencing_token + 1
     factor = _next_factor(job, rule.retry)
-    if factor and job.attempts_left > 0 and job.state != JobState.FINALIZING:
+    attempts_left = job.attempts_left + (not counts)
+    if factor and attempts_left > 0 and job.state != JobState.FINALIZING:
         wait = min(_BACK_OFF << min(attempt.number - 1, 10), _BACK_OFF_CAP)
         move(
             tx,
@@ -205,6 +224,7 @@ def fail_attempt(tx: Tx, fence: Fence, reason: FailureReason, message: str, *, a
             Command.REQUEUE,
             actor,
             details,
+            attempts_left=attempts_left,
             fencing_token=token,
             not_before_us=tx.now + wait,
             accumulation_factor=factor,

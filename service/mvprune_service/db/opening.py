@@ -63,9 +63,20 @@ def migrate(url: str) -> Migration:
 
 
 def _upgrade(db: Database, state: mvprune_migrations.State) -> Migration:
+    if state.found is not None and not state.is_current and _is_served(db):
+        raise CannotOpen(f"servers use the database, at revision {state.found}: stop all of them before it is migrated")
     backup = None if state.found is None or state.is_current else mvprune_migrations.backup(db.engine, state)
     mvprune_migrations.upgrade(db.engine)
     return Migration(state.found, state.head, backup)
+
+
+def _is_served(db: Database) -> bool:
+    """Whether servers use it now. SQLite's lock is ours already."""
+    if db.engine.dialect.name != "postgresql":
+        return False
+    from mvprune_service.db import postgres  # needs a driver, which is there where it is used
+
+    return postgres.is_served(db.engine)
 
 
 @contextmanager

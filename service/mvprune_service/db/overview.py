@@ -9,7 +9,7 @@ from sqlalchemy import Connection, column, func, or_, select, table, text, updat
 
 from mvprune_service.db.database import Tx
 from mvprune_service.db.lifecycle import PRIORITY_POINT
-from mvprune_service.db.models import ATTEMPTS, JOBS
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
 
 _SCHEMA = table("alembic_version", column("version_num"))
@@ -69,6 +69,11 @@ def write(tx: Tx) -> bool:
     same = update(_SCHEMA).where(_SCHEMA.c.version_num.in_(unlocked)).values(version_num=_SCHEMA.c.version_num)
     tx.conn.execute(same)
     return True
+
+
+def has_stored(conn: Connection) -> bool:
+    """Whether there is something that the store must have."""
+    return any(conn.execute(select(key).limit(1)).first() for key in (ARTIFACTS.c.sha256, CHECKPOINTS.c.step))
 
 
 def schema_revision(conn: Connection) -> str:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHANNEL = "mvprune"
+_LISTENER = "mvprune listener"  # name of a session that each server has for as long as it serves
 _WRITERS = 8
 _SPARE = 1  # connection for a migration
 _POOL_SECONDS = 5
@@ -50,6 +51,9 @@ _CONNECT: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
+_LISTENERS = text(
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name LIMIT 1"
+)
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 
@@ -164,7 +168,7 @@ class _Listener:
 
     def _connect(self) -> psycopg.Connection[Any]:
         _, options = self._engine.dialect.create_connect_args(self._engine.url)
-        own: dict[str, Any] = {"autocommit": True, "application_name": "mvprune listener"}
+        own: dict[str, Any] = {"autocommit": True, "application_name": _LISTENER}
         return psycopg.connect(**{**options, **_CONNECT, **own})
 
     def _forward(self, connection: psycopg.Connection[Any]) -> None:
@@ -180,6 +184,12 @@ class _Listener:
             if uids:
                 self._heard(uids)
             ready.poll()
+
+
+def is_served(engine: Engine) -> bool:
+    """Whether servers use the database now."""
+    with engine.connect() as conn:
+        return conn.execute(_LISTENERS, {"name": _LISTENER}).first() is not None
 
 
 def _payloads(origin: str, uids: Iterable[str]) -> Iterator[str]:

@@ -16,7 +16,11 @@ _REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class ExecutorUnavailable(Exception):
-    """The executor cannot be reached now, or refuses. Nothing is known about its processes."""
+    """The executor cannot be reached now, or refuses to talk. Nothing is known about its processes."""
+
+
+class LaunchRefused(Exception):
+    """The executor can be reached and does not start this launch now; it may start others."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +53,53 @@ def check_ref(ref: str) -> str:
 
 
 @dataclass(frozen=True)
-class Capacity:
-    """Resources of all live nodes together, and the most of each on any one node (an attempt runs on one node)."""
+class Node:
+    """Resources of one machine that runs workers. An attempt runs on one node, and a share of a GPU is of one GPU."""
 
     cpus: float
     gpus: float
     memory_bytes: int
-    largest_cpus: float
-    largest_gpus: float
-    largest_memory_bytes: int
+
+    def has(self, cpus: float, gpus: float, memory_bytes: int) -> bool:
+        """Whether it has so much, were it empty."""
+        return cpus <= self.cpus and gpus <= self.gpus and memory_bytes <= self.memory_bytes
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """All live nodes that run workers."""
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def cpus(self) -> float:
+        """Of all nodes together, as `gpus` and `memory_bytes`."""
+        return sum(node.cpus for node in self.nodes)
+
+    @property
+    def gpus(self) -> float:
+        """See cpus."""
+        return sum(node.gpus for node in self.nodes)
+
+    @property
+    def memory_bytes(self) -> int:
+        """See cpus."""
+        return sum(node.memory_bytes for node in self.nodes)
+
+    @property
+    def largest_cpus(self) -> float:
+        """The most of any one node, as `largest_gpus` and `largest_memory_bytes`."""
+        return max((node.cpus for node in self.nodes), default=0.0)
+
+    @property
+    def largest_gpus(self) -> float:
+        """See largest_cpus."""
+        return max((node.gpus for node in self.nodes), default=0.0)
+
+    @property
+    def largest_memory_bytes(self) -> int:
+        """See largest_cpus."""
+        return max((node.memory_bytes for node in self.nodes), default=0)
 
 
 class Phase(Enum):
@@ -88,10 +130,11 @@ class Executor(Protocol):
         """Short name for logs and events: `ray`, `local`."""
 
     def capacity(self) -> Capacity:
-        """Total resources. Raises ExecutorUnavailable."""
+        """The nodes that run workers, whatever runs on them now. Raises ExecutorUnavailable."""
 
     def submit(self, launch: Launch) -> None:
-        """Starts `launch`, once: a second call with the same ref changes nothing. Raises ExecutorUnavailable."""
+        """Starts `launch`, once: a second call with the same ref changes nothing. Raises ExecutorUnavailable,
+        LaunchRefused."""
 
     def observe(self, ref: str) -> Observation:
         """Looks at one process. Never raises for an executor that is away: UNKNOWN."""

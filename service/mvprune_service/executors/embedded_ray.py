@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -32,6 +33,10 @@ _TEMPORARY = "/tmp"  # noqa: S108
 
 class EmbeddedRayFailed(Exception):
     """The Ray of this machine does not start; the text has the end of its log."""
+
+
+class StartUnwanted(Exception):
+    """A start that was given up because nobody waits for it any more. Nothing of it is left."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,12 @@ class EmbeddedRay:
         """An executor on it."""
         return RayExecutor(self.address, token=self.token)
 
-    def start(self) -> None:
+    def start(self, unwanted: Callable[[], bool] = lambda: False) -> None:
         """Returns when it answers and has its node: at once where a Ray of `folder` runs already, else after some
-        10 s. Raises EmbeddedRayFailed."""
+        10 s. Raises EmbeddedRayFailed, and StartUnwanted soon after `unwanted` begins to say so."""
         left = self._read_state()
         if left is not None:
-            if self._answers(left):
+            if self._answers(left, unwanted):
                 self._running = left
                 return
             self.stop()
@@ -94,11 +99,14 @@ class EmbeddedRay:
             )
             self._write_state(running)
             process = self._launch(running)
-            if self._answers(running, process):
+            if self._answers(running, unwanted, process):
                 self._running = running
                 return
             alive = process.poll() is None
+            process.kill()  # its mark may not show yet
             self.stop()
+            if unwanted():
+                raise StartUnwanted
             if alive:
                 break
         what = f"does not answer after {_START_SECONDS:.0f} s" if alive else f"ended at its start, {_STARTS} times"
@@ -174,14 +182,16 @@ class EmbeddedRay:
         threading.Thread(target=process.wait, daemon=True).start()  # leaves no zombie
         return process
 
-    def _answers(self, running: _Running, process: subprocess.Popen[bytes] | None = None) -> bool:
-        """Waits while its processes live until it has a node. False if they end or take too long.
+    def _answers(
+        self, running: _Running, unwanted: Callable[[], bool], process: subprocess.Popen[bytes] | None = None
+    ) -> bool:
+        """Waits while its processes live until it has a node. False if they end, take too long or are unwanted.
 
         A process that has just been started may not show its mark yet: hence `process`.
         """
         executor = RayExecutor(running.address, token=running.token, timeout=5)
         deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not unwanted():
             if (process is None or process.poll() is not None) and not processes.marked(MARK, running.mark):
                 return False
             with contextlib.suppress(ExecutorUnavailable):

@@ -17,8 +17,9 @@ from pathlib import Path
 from mvprune_service.executors import processes
 from mvprune_service.executors.base import (
     Capacity,
-    ExecutorUnavailable,
     Launch,
+    LaunchRefused,
+    Node,
     Observation,
     Phase,
     check_ref,
@@ -57,7 +58,7 @@ class LocalExecutor:
     def capacity(self) -> Capacity:
         """The CPUs given to this object, or those this process may use; all of the machine's memory."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Capacity(self._cpus, 0.0, memory, self._cpus, 0.0, memory)
+        return Capacity((Node(self._cpus, 0.0, memory),))
 
     def submit(self, launch: Launch) -> None:
         """See Executor.submit."""
@@ -65,7 +66,7 @@ class LocalExecutor:
             self._forget_old()
             self._start(launch)
         except OSError as error:
-            raise ExecutorUnavailable(f"{self._folder}: cannot start a process: {error.strerror}") from error
+            raise LaunchRefused(f"{self._folder}: cannot start a process: {error.strerror}") from error
 
     def observe(self, ref: str) -> Observation:
         """See Executor.observe."""

@@ -18,6 +18,8 @@ from mvprune_service.executors.base import (
     Capacity,
     ExecutorUnavailable,
     Launch,
+    LaunchRefused,
+    Node,
     Observation,
     Phase,
     check_ref,
@@ -55,15 +57,15 @@ class RayExecutor:
         self._timeout = timeout
 
     def capacity(self) -> Capacity:
-        """See Executor.capacity. The nodes that are alive now: what an autoscaler could add is not counted."""
+        """See Executor.capacity. The nodes that are alive now: what an autoscaler could add is not counted, nor is a
+        head without CPUs, which is there to run nothing."""
         answer = self._json("GET", _ALIVE_NODES)
         try:
-            nodes = [node["resources_total"] for node in answer["data"]["result"]["result"]]
+            totals = [node["resources_total"] for node in answer["data"]["result"]["result"]]
         except (KeyError, TypeError):
             raise ExecutorUnavailable(f"Ray does not list its nodes: {str(answer)[:300]}") from None
-        cpus, gpus, memory = ([float(node.get(name, 0)) for node in nodes] for name in ("CPU", "GPU", "memory"))
-        most = [max(amounts, default=0.0) for amounts in (cpus, gpus, memory)]
-        return Capacity(sum(cpus), sum(gpus), int(sum(memory)), most[0], most[1], int(most[2]))
+        nodes = (Node(each.get("CPU", 0.0), each.get("GPU", 0.0), int(each.get("memory", 0))) for each in totals)
+        return Capacity(tuple(node for node in nodes if node.cpus > 0))
 
     def submit(self, launch: Launch) -> None:
         """See Executor.submit."""
@@ -78,7 +80,7 @@ class RayExecutor:
         }
         status, body = self._call("POST", "/api/jobs/", job, timeout=_SUBMIT_SECONDS)
         if status != http.client.OK and self._job(launch.ref) is None:
-            raise ExecutorUnavailable(f"Ray refuses the job: {_last_line(body)}")
+            raise LaunchRefused(f"Ray refuses the job: {_last_line(body)}")
 
     def observe(self, ref: str) -> Observation:
         """See Executor.observe."""

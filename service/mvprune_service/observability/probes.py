@@ -72,6 +72,9 @@ class Probe(Generic[_T]):
         """The answer. None where there is none: then the part is among the problems."""
         if self._answer is not None and time.monotonic() - self._answer[0] < self._fresh:
             return self._answer[1]
+        if self._asking is not None and self._asking.done():
+            self._asking.exception()  # it came too late for who asked, and tells how things were then
+            self._asking = None
         if self._asking is None:
             self._asking = asyncio.ensure_future(self._ask())
         asking = self._asking

@@ -13,7 +13,7 @@ def open_store(url: str, *, create: bool = True) -> BlobStore:
     """Opens file:///absolute/folder or s3://bucket/prefix (the bucket exists).
 
     A folder that is missing is created; without `create` it is away, as one whose disk is not mounted. Raises
-    ValueError for any other URL, StoreUnavailable where a folder cannot be made.
+    ValueError for any other URL, StoreUnavailable where a folder is away or cannot be made.
     """
     parts = urlsplit(url)
     plain = not (parts.query or parts.fragment or "@" in parts.netloc)

@@ -38,9 +38,13 @@ class LocalStore:
             raise ValueError(f"store folder {str(root)!r}: an absolute path is needed")
         self._root = root
         self._staging = root / _STAGING
-        if create:
-            with self._errors():
+        with self._errors():
+            if create:
                 self._staging.mkdir(parents=True, exist_ok=True)
+            elif not self._staging.is_dir():
+                raise StoreUnavailable(
+                    f"{self.url} is no store: is its disk mounted? (`mkdir -p {self._staging}` makes a new, empty one)"
+                )
 
     @property
     def url(self) -> str:

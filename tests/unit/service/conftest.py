@@ -12,7 +12,15 @@ from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, records
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.executors.base import Capacity, ExecutorUnavailable, Launch, Observation, Phase
+from mvprune_service.executors.base import (
+    Capacity,
+    ExecutorUnavailable,
+    Launch,
+    LaunchRefused,
+    Node,
+    Observation,
+    Phase,
+)
 from mvprune_service.ids import JobName
 
 
@@ -47,7 +55,8 @@ class ScriptedExecutor:
         self.seen: dict[str, Observation] = {}
         self.stops: list[str] = []
         self.away = False
-        self.room = Capacity(4, 0, 8 << 30, 4, 0, 8 << 30)
+        self.refuses: set[str] = set()
+        self.room = Capacity((Node(4, 0, 8 << 30),))
 
     def _reach(self) -> None:
         if self.away:
@@ -59,6 +68,8 @@ class ScriptedExecutor:
 
     def submit(self, launch: Launch) -> None:
         self._reach()
+        if launch.ref in self.refuses:
+            raise LaunchRefused("refused: Bearer s3cr3t")
         self.launches.setdefault(launch.ref, launch)
 
     def observe(self, ref: str) -> Observation:

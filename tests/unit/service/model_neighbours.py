@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mvprune_service.clock import SECOND
-from mvprune_service.executors.base import Capacity, ExecutorUnavailable, Launch, Observation, Phase
+from mvprune_service.executors.base import Capacity, ExecutorUnavailable, Launch, Node, Observation, Phase
 from mvprune_service.stores.base import FRESH_US, Entry, ObjectNotFound, StoreUnavailable, check_key
 
 from .conftest import TestClock
@@ -130,7 +130,7 @@ class Cluster:
 
     def capacity(self) -> Capacity:
         self._reach()
-        return Capacity(CPUS, 0, 8 << 30, CPUS, 0, 8 << 30)
+        return Capacity((Node(CPUS, 0, 8 << 30),))
 
     def submit(self, launch: Launch) -> None:
         self._reach()

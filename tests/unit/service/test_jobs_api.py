@@ -26,6 +26,7 @@ from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import PROJECTS
 from mvprune_service.domain.failures import FailureReason
+from mvprune_service.executors.base import Capacity, Node
 
 from ...waiting import PATIENCE
 from .conftest import Call, Jobs, ScriptedExecutor
@@ -138,7 +139,7 @@ async def test_bad_policies(api: Api, policy: Any, field: str, allowed: str) -> 
 
 @pytest.mark.parametrize("gpus", [0, 0.0001, 0.3, 1, 2, 8, -1, 0.00001, 1.5])
 async def test_gpus_are_whole_or_a_share_of_one(api: Api, executor: ScriptedExecutor, gpus: float) -> None:
-    executor.room = executor.room.__class__(4, 8, 8 << 30, 4, 8, 8 << 30)
+    executor.room = Capacity((Node(4, 8, 8 << 30),))
     policy = {"resources": {"gpus": gpus}}
     if gpus in (-1, 0.00001, 1.5):
         allowed = "0, a share of one from 0.0001, or a whole number up to 1024"
@@ -175,7 +176,7 @@ async def test_a_request_that_is_repeated_returns_its_job_though_it_would_be_ref
 ) -> None:
     policy = {"resources": {"cpus": 2.0}}
     first = await api.create("r1", policy=policy)
-    executor.room = executor.room.__class__(1, 0, 1, 1, 0, 1)
+    executor.room = Capacity((Node(1, 0, 1),))
     assert await api.create("r1", policy=policy) == first
     with pytest.raises(ApiError, match="cpus"):
         await api.create("r2", "b", policy=policy)
@@ -193,6 +194,15 @@ async def test_a_check_answers_as_the_request_would(api: Api, jobs: Jobs) -> Non
         await api.create("r2", validate_only=True)
     assert (await api.create("r2", "b", validate_only=True)).name == "projects/p/jobs/b"
     assert await jobs.get("b") is None
+
+
+async def test_what_no_one_node_has_is_refused(api: Api, executor: ScriptedExecutor) -> None:
+    policy = {"resources": {"gpus": 1.0, "cpus": 8.0}}
+    executor.room = Capacity((Node(4, 1, 8 << 30), Node(64, 0, 8 << 30)))
+    with pytest.raises(ApiError, match=r"resources: no one node has all of it, and a job runs on one node$"):
+        await api.create(policy=policy)
+    executor.room = Capacity(())  # not known yet
+    assert (await api.create(policy=policy)).state_reason == ""
 
 
 async def test_what_no_node_has_is_refused_in_full_numbers(api: Api) -> None:

@@ -18,7 +18,7 @@ from mvprune_service.db import leases
 from mvprune_service.db.database import Database
 from mvprune_service.db.leases import Fence, Reserved
 from mvprune_service.db.placement import resolve
-from mvprune_service.executors.base import Capacity, Observation, Phase
+from mvprune_service.executors.base import Capacity, Node, Observation, Phase
 from mvprune_service.secret import attempt_secret
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore
@@ -121,8 +121,8 @@ async def test_the_launch_carries_the_attempts_own_credential(plane: Plane, jobs
 
 
 def test_defaults_follow_the_cluster() -> None:
-    cpus = Capacity(16, 0, 1, 16, 0, 1)
-    gpus = Capacity(64, 8, 1, 32, 4, 1)
+    cpus = Capacity((Node(16, 0, 1),))
+    gpus = Capacity((Node(32, 4, 1), Node(32, 4, 1)))
     assert resolve(job_pb2.Resources(), cpus).gpus == 0
     assert resolve(job_pb2.Resources(), cpus).cpus == 8
     assert resolve(job_pb2.Resources(), gpus).gpus == 1
@@ -145,6 +145,49 @@ async def test_an_executor_that_is_away_delays_and_decides_nothing(plane: Plane,
     plane.executor.seen = {ref: Observation(Phase.GONE) for ref in plane.executor.launches}
     await plane.watch_until_reported()
     assert (await jobs.get()).state == "QUEUED"
+
+
+async def test_a_refused_launch_holds_up_no_other_and_is_tried_again(plane: Plane, jobs: Jobs) -> None:
+    for job_id in "ab":
+        await jobs.create(job_id, cpus=1.0, max_attempts=1)
+    await plane.scheduler.step()
+    refused, other = [(await jobs.live(job_id)).attempt.executor_ref for job_id in "ab"]
+    plane.executor.refuses = {refused}
+    await plane.dispatcher.step()
+    assert list(plane.executor.launches) == [other]
+    plane.executor.refuses = set()
+    await plane.dispatcher.step()
+    assert list(plane.executor.launches) == [other, refused]
+    assert (await jobs.live("a")).attempt.failure_message is None
+
+
+async def test_a_launch_that_stays_refused_fails_and_says_why(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create(max_attempts=1)
+    await plane.scheduler.step()
+    plane.executor.refuses = {(await jobs.live()).attempt.executor_ref}
+    await plane.dispatcher.step()
+    await plane.watchdog.step()
+    assert (await jobs.get()).state == "STARTING"
+    plane.clock.pass_seconds(61)
+    await plane.watchdog.step()
+    job = await jobs.get()
+    told = (job.state, job.failure_reason, job.failure_message)
+    assert told == ("FAILED", "START_TIMEOUT", "refused: Bearer [redacted]")
+
+
+async def test_who_waits_for_room_with_the_executor_uses_up_no_attempt(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create(max_attempts=1)
+    for number in (1, 2):
+        plane.clock.pass_seconds(60)
+        await plane.dispatch()
+        attempt = (await jobs.live()).attempt
+        assert attempt.number == number
+        plane.executor.seen[attempt.executor_ref] = Observation(Phase.PENDING)
+        plane.clock.pass_seconds(61)
+        await plane.watchdog.step()
+        job = await jobs.get()
+        assert (job.state, job.state_reason, job.attempts_left) == ("QUEUED", "START_TIMEOUT", 1)
+        assert plane.executor.stops[-1] == attempt.executor_ref
 
 
 async def test_an_expired_lease_alone_ends_nothing(plane: Plane, jobs: Jobs) -> None:

@@ -203,6 +203,26 @@ async def test_a_probe_asks_one_question_at_a_time(clock: TestClock) -> None:
     assert await probe.get() == 2
 
 
+async def test_an_answer_that_came_too_late_is_not_given_to_the_next(clock: TestClock) -> None:
+    questions: list[asyncio.Future[int]] = []
+    problems = Problems(clock)
+
+    async def ask() -> int:
+        questions.append(asyncio.get_running_loop().create_future())
+        return await questions[-1]
+
+    probe = Probe("store", ask, problems, timeout=0.01)
+    assert await probe.get() is None
+    questions[0].set_exception(OSError("away"))
+    await asyncio.sleep(0.01)
+    next_one = asyncio.create_task(probe.get())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    questions[1].set_result(7)
+    assert await next_one == 7
+    assert problems.texts() == {}
+
+
 async def test_problems_are_told_without_secrets(clock: TestClock) -> None:
     async def ask() -> int:
         raise OSError("cannot reach s3://u:s3cr3t@bucket\nmore")
@@ -270,6 +290,24 @@ async def test_a_loop_that_fails_is_a_problem_until_it_does_not() -> None:
         while problems.texts():
             changes.announce(None)
             await asyncio.sleep(0.01)
+    await loops.stop()
+
+
+async def test_a_loop_that_failed_does_not_wait_for_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mvprune_service.control.loop._RETRY_SECONDS", 0.01)
+    problems, failures = Problems(), iter([RuntimeError("no luck")])
+    recovered = asyncio.Event()
+
+    async def step() -> None:
+        for failure in failures:
+            raise failure
+        recovered.set()
+
+    loops = Loops(problems)
+    loops.start("janitor", step, Changes(), 3600)
+    await asyncio.wait_for(recovered.wait(), PATIENCE)
+    await asyncio.sleep(0)
+    assert problems.texts() == {}
     await loops.stop()
 
 

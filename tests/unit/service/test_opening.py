@@ -25,6 +25,7 @@ from mvprune_service.secret import load_key
 from mvprune_service.service import Service, StartError
 
 from ...neighbours import PostgresServer
+from ...waiting import until
 
 OLD = "0002"
 
@@ -65,6 +66,28 @@ def test_an_older_versions_database_is_migrated_only_where_that_is_meant(old: st
     assert revision(old) == OLD
     serve(old, migrate=True)
     assert revision(old) == HEAD
+
+
+async def test_a_database_that_servers_use_is_not_migrated(postgres: PostgresServer) -> None:
+    url = postgres.create(empty=True)
+    name = make_url(url).database
+
+    def is_served() -> bool:
+        return (name,) in postgres.execute("SELECT datname FROM pg_stat_activity WHERE query LIKE 'LISTEN %'")
+
+    with closing(Database(url)) as older:
+        command.upgrade(config_for(older.engine), OLD)
+        older.listen()
+        until(is_served, "it serves")
+        with pytest.raises(CannotOpen, match=f"servers use the database, at revision {OLD}: stop all of them before"):
+            opening.migrate(url)
+        with pytest.raises(CannotOpen, match="servers use the database"):
+            serve(url, migrate=True)
+        assert revision(url) == OLD
+    until(lambda: not is_served(), "it does not any more")
+    opening.migrate(url)
+    assert revision(url) == HEAD
+    postgres.drop(url)
 
 
 @pytest.mark.parametrize("theirs", ["0001", HEAD, "1975ea83b712"])

@@ -17,13 +17,13 @@ from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import PROJECTS
 from mvprune_service.domain.failures import FailureReason
-from mvprune_service.executors.base import Capacity
+from mvprune_service.executors.base import Capacity, Node
 from mvprune_service.ids import JobName
 from mvprune_service.stores.local import LocalStore
 
 from .conftest import Jobs, ScriptedExecutor, TestClock
 
-GPUS = Capacity(16, 4, 1 << 40, 16, 4, 1 << 40)
+GPUS = Capacity((Node(16, 4, 1 << 40),))
 NO_LIMITS = quotas.GpuLimits({}, None)
 
 
@@ -68,7 +68,7 @@ async def test_a_point_of_priority_is_ten_minutes_of_waiting(db: Database, jobs:
     await jobs.create("urgent", policy=policy(priority=4), cpus=1.0)
     await jobs.create("patient", policy=policy(priority=-1), cpus=1.0)
     await jobs.create("new", cpus=1.0)
-    room = Capacity(1, 0, 1 << 40, 1, 0, 1 << 40)
+    room = Capacity((Node(1, 0, 1 << 40),))
     order = []
     for _ in range(5):
         (started,) = await place(db, room)
@@ -87,6 +87,50 @@ async def test_a_large_job_is_not_overtaken_and_one_that_fits_nowhere_holds_up_n
     assert await place(db, GPUS) == []
     await end(db, jobs, "first")
     assert await place(db, GPUS) == ["large", "small"]
+
+
+@pytest.mark.parametrize("nodes", [(Node(8, 2, 1 << 40),), (Node(4, 1, 1 << 40), Node(4, 1, 1 << 40))])
+async def test_a_share_of_a_gpu_is_of_one_gpu(db: Database, jobs: Jobs, nodes: tuple[Node, ...]) -> None:
+    for job_id, gpus in (("a", 0.6), ("b", 0.6), ("c", 0.6), ("d", 0.4)):
+        await jobs.create(job_id, gpus=gpus, cpus=1.0)
+    assert await place(db, Capacity(nodes)) == ["a", "b"]
+    assert await place(db, Capacity(nodes)) == []
+    await end(db, jobs, "a")
+    assert await place(db, Capacity(nodes)) == ["c", "d"]
+    await jobs.create("whole", gpus=1.0, cpus=1.0)
+    await end(db, jobs, "c")
+    assert await place(db, Capacity(nodes)) == ["whole"]  # the share of "d" lies beside "b"
+
+
+async def test_a_job_gets_all_that_it_asks_for_from_one_node(db: Database, jobs: Jobs) -> None:
+    room = Capacity((Node(4, 1, 8 << 30), Node(4, 1, 8 << 30), Node(16, 0, 64 << 30)))
+    await jobs.create("gpus-of-two", gpus=2.0, cpus=1.0)
+    await jobs.create("gpu-here-memory-there", gpus=1.0, cpus=1.0, memory_bytes=16 << 30)
+    await jobs.create("on-cpus", gpus=0.0, cpus=3.0)
+    await jobs.create("wide", gpus=0.0, cpus=13.0)
+    await jobs.create("left-open")
+    await jobs.create("too-many-cpus", gpus=1.0, cpus=4.0)
+    assert await place(db, room) == ["left-open", "on-cpus", "too-many-cpus", "wide"]
+    assert (await jobs.live("left-open")).attempt.cpus == 4.0
+    assert (await jobs.get("gpus-of-two")).state_reason == "WAITING_FOR_CAPACITY"
+    await jobs.create("none-left", gpus=0.0, cpus=1.0)
+    assert await place(db, room) == []
+
+
+async def test_what_runs_on_a_lost_node_takes_room_until_it_ends(db: Database, jobs: Jobs) -> None:
+    for job_id in ("a", "b"):
+        await jobs.create(job_id, gpus=0.0, cpus=3.0)
+    assert await place(db, Capacity((Node(4, 0, 1), Node(4, 0, 1)))) == ["a", "b"]
+    await jobs.create("c", gpus=0.0, cpus=1.0)
+    assert await place(db, Capacity((Node(4, 0, 1),))) == []
+    await end(db, jobs, "b")
+    assert await place(db, Capacity((Node(4, 0, 1),))) == ["c"]
+
+
+async def test_without_nodes_nobody_starts(db: Database, jobs: Jobs) -> None:
+    await jobs.create("a")
+    assert await place(db, Capacity(())) == []
+    assert (await jobs.get("a")).state_reason == "WAITING_FOR_CAPACITY"
 
 
 async def test_a_quota_holds_up_its_own_project_alone(db: Database, jobs: Jobs) -> None:

@@ -44,6 +44,38 @@ async def test_settings_that_cannot_be_followed(tmp_path: Path, given: dict[str,
             pass
 
 
+async def test_a_store_that_was_used_is_not_made_anew(tmp_path: Path) -> None:
+    """Its disk may not be mounted."""
+    store = tmp_path / "mount/store"
+    settings = Settings(
+        home=tmp_path / "home",
+        executor="local",
+        address="127.0.0.1:0",
+        worker_address="127.0.0.1:0",
+        roots=(tmp_path,),
+        store=store.as_uri(),
+    )
+    async with Service(settings):
+        pass
+    (tmp_path / "mount").rename(tmp_path / "unmounted")
+    async with Service(settings):  # there was nothing in it
+        pass
+    with closing(sqlite3.connect(tmp_path / "home/mvprune.sqlite")) as db, db:
+        db.execute("PRAGMA foreign_keys = OFF")
+        db.execute(
+            "INSERT INTO artifacts (project, sha256, job_uid, attempt, manifest_bytes, manifest, create_us)"
+            " VALUES ('p', 'a', 'j', 1, 1, '{}', 1)"
+        )
+    (tmp_path / "mount").rename(tmp_path / "mounted-late")
+    with pytest.raises(StartError, match=r"/mount/store is no store: is its disk mounted\? \(`mkdir -p .*\.staging`"):
+        async with Service(settings):
+            pass
+    assert not store.exists()
+    (tmp_path / "mounted-late").rename(tmp_path / "mount")
+    async with Service(settings):
+        pass
+
+
 @pytest.mark.parametrize(
     "address",
     [*(f"127.0.0.1:{port}" for port in ("", "x", "-1", "65536", "099999", "²")), "1:2:3", "::1:7070", "[::1]", ":1"],
