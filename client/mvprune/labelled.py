@@ -140,8 +140,11 @@ def read_labelled_validation(task: Task, table: Table, columns: Columns, labels:
 
 
 def _known_numbers(rows: _Rows, names: tuple[str, ...]) -> dict[_Label, int]:
-    """Numbers for the labels of the rows that a model knows, spelled as in the data that it was trained on."""
+    """Numbers for the labels of the rows that a model knows: by name, in any case; integers are the model's own numbers
+    where its names are none."""
     spelled = {plain_label(name): number for number, name in enumerate(names)}
+    if not any(name.isdecimal() for name in names):
+        spelled |= {str(number): number for number in range(len(names))}
     labels = {label: spelled.get(plain_label(str(label))) for label in set(rows.labels)}
     return {label: number for label, number in labels.items() if number is not None}
 

@@ -127,6 +127,28 @@ def test_a_head_is_kept_where_it_answers_the_same_question(
         assert torch.equal(loaded.model.state_dict()["classifier.weight"], stored)
 
 
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        (("cat", "dog"), ["cat", "dog"]),
+        (("LABEL_0", "LABEL_1"), ["0", "1"]),
+        (("1", "0"), ["1", "0"]),
+        (("cat", "dog", "cow"), None),
+        (("1", "2"), None),
+    ],
+)
+def test_integers_are_the_numbers_of_a_model_s_classes(
+    fine_tuned: Callable[..., Path], data: ClassificationData, names: tuple[str, ...], kept: list[str] | None
+) -> None:
+    numbered = replace(data, labels=("0", "1"))
+    objective = objective_for(numbered)
+    loaded = load_model(find_model(fine_tuned(*names), None), objective, seed=0)
+    assert loaded.fine_tuned is (kept is not None)
+    assert list(loaded.config.id2label.values()) == (kept or ["0", "1"])
+    targets = objective.training_examples(loaded.tokenizer, loaded.config, 32).targets["labels"].tolist()
+    assert targets == [1 - label if names == ("1", "0") else label for label in data.train.labels]
+
+
 def test_classes_in_another_order_are_translated(fine_tuned: Callable[..., Path], data: ClassificationData) -> None:
     objective = objective_for(data)
     loaded = load_model(find_model(fine_tuned("positive", "negative"), None), objective, seed=0)

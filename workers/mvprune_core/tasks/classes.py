@@ -15,35 +15,45 @@ _GENERIC_LABEL = re.compile(r"LABEL_\d+")
 
 
 def describe_classes(config: Any, names: Sequence[str]) -> bool:
-    """Writes the classes `names` into a model's config, unless it has them already, in whatever order.
+    """Writes the classes `names` into a model's config, unless it has them already, in whatever order, or has names for
+    what are mere numbers in the data.
 
     Returns whether a head that the checkpoint has is for these classes.
     """
     known = _names(config)
-    if _translation(names, known) is not None:
+    is_named = not all(_GENERIC_LABEL.fullmatch(name) for name in known)
+    if _by_name(names, known) is not None or (is_named and _by_number(names, known) is not None):
         return True
-    fits = len(known) == len(names) and all(_GENERIC_LABEL.fullmatch(name) for name in known)
     config.id2label = dict(enumerate(names))
     config.label2id = {name: index for index, name in enumerate(names)}
-    return fits
+    return not is_named and len(known) == len(names)
 
 
 def model_classes(config: Any, names: Sequence[str]) -> Indices:
     """The model's number of each of the data's classes, shape (classes,)."""
-    translation = _translation(names, _names(config))
-    if translation is None:
-        raise ValueError(f"the model's classes are {_names(config)}, those of the data are {names}")
-    return translation
+    known = _names(config)
+    for translate in (_by_name, _by_number):
+        if (found := translate(names, known)) is not None:
+            return found
+    raise ValueError(f"the model's classes are {known}, those of the data are {names}")
 
 
 def _names(config: Any) -> list[str]:
     return [str(config.id2label[index]) for index in sorted(config.id2label)]
 
 
-def _translation(names: Sequence[str], known: Sequence[str]) -> Indices | None:
+def _by_name(names: Sequence[str], known: Sequence[str]) -> Indices | None:
     """Where each of `names` stands in `known`, in whatever case; None where they are not the same names."""
     for spell in (str, plain_label):
         positions = {spell(name): index for index, name in enumerate(known)}
         if len(positions) == len(known) == len(names) and positions.keys() == {spell(name) for name in names}:
             return np.array([positions[spell(name)] for name in names], dtype=np.int64)
     return None
+
+
+def _by_number(names: Sequence[str], known: Sequence[str]) -> Indices | None:
+    """The same where the data's classes are integers from 0, which are the model's own, named or not. Else None."""
+    is_numbered = any(name.isdecimal() for name in known)  # by other integers
+    if is_numbered or [*names] != [str(number) for number in range(len(known))]:
+        return None
+    return np.arange(len(known))
