@@ -92,8 +92,8 @@ def load_files(
 ) -> TaskData:
     """Reads a task's data from files.
 
-    Labelled texts come in tables (`mvprune.tables`), questions in SQuAD's JSON (`mvprune.questions`), tagged words in
-    CoNLL's format or tables (`mvprune.tagging`), passages as lines of text or in tables (`mvprune.passages`).
+    Labelled texts come in tables (`mvprune.tables`), questions in SQuAD's JSON or tables (`mvprune.questions`), tagged
+    words in CoNLL's format or tables (`mvprune.tagging`), passages as lines of text or in tables (`mvprune.passages`).
 
     Args:
         task: the task.

@@ -13,8 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mvprune.tables import DataError, check_file, flaw_of_text, unreadable
+from mvprune.tables import DataError, Table, check_file, flaw_of_text, listed, read_table, unreadable
 from mvprune.tasks import Task
+
+_OF_ROWS = (".jsonl", ".ndjson", ".parquet")
+_COLUMNS = ("id", "question", "context", "answers")
+_NEEDED = "id, question, context and answers"
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,11 @@ class QuestionAnsweringData:
 
 
 def questions_in_file(path: Path) -> Iterator[Question]:
-    """The questions of a file in SQuAD's own format. Raises DataError on what is not one."""
+    """The questions of a file in SQuAD's own format, or of a table of rows as on the hub, by its suffix. Raises
+    DataError."""
+    if path.suffix.lower() in _OF_ROWS:
+        yield from _questions_in_table(read_table(path))
+        return
     check_file(path)
     try:
         content = json.loads(path.read_bytes())
@@ -88,12 +96,26 @@ def questions_in_file(path: Path) -> Iterator[Question]:
 
 def questions_in_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Question]:
     """The questions of rows with id, question, context and answers (text, answer_start), as on the hub."""
+    for number, row in enumerate(rows, 1):
+        yield _question(row, name, number, "row")
+
+
+def _questions_in_table(table: Table) -> Iterator[Question]:
+    if missing := [name for name in _COLUMNS if name not in table.columns]:
+        raise DataError(table.path, f"there is no column {listed(missing)}; the columns {_NEEDED} are needed")
+    for line, cells in table.rows(_COLUMNS):
+        if isinstance(cells, str):
+            raise DataError(table.path, cells, line=line, unit=table.unit)
+        yield _question(dict(zip(_COLUMNS, cells, strict=True)), table.path, line, table.unit)
+
+
+def _question(row: Mapping[str, Any], path: Path | str, line: int, unit: str) -> Question:
     try:
-        for row in rows:
-            answers = tuple(zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True))
-            yield Question(row["id"], row["question"], row["context"], answers)
+        answers = tuple(zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True))
+        return Question(row["id"], row["question"], row["context"], answers)
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(name, f"the columns id, question, context and answers are needed ({error})") from error
+        message = f"the columns {_NEEDED} are needed, answers with the lists text and answer_start, equally long"
+        raise DataError(path, message, line=line, unit=unit) from error
 
 
 def read_questions(

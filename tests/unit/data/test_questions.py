@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from mvprune.columns import Columns
 from mvprune.data import DataError, load_rows
@@ -75,14 +78,49 @@ def test_files_that_cannot_be_used(content, found: str, refused):
     assert str(error).startswith(str(error.path))
 
 
-def test_rows_of_a_data_set():
-    answers = {"text": ["Good"], "answer_start": [0]}
-    row = {"id": "a", "question": "Which?", "context": PASSAGE, "answers": answers}
-    open_row = {**row, "id": "b", "answers": {"text": [], "answer_start": []}}
-    data = load_rows(V2, [row, open_row], [row], name="owner/set")
+ROW = {"id": "a", "question": "Which?", "context": PASSAGE, "answers": {"text": ["Good"], "answer_start": [0]}}
+OPEN_ROW = {**ROW, "id": "b", "answers": {"text": [], "answer_start": []}}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_tables_of_rows(kind: str, load, tmp_path: Path):
+    rows = [ROW, OPEN_ROW]
+    if kind == "jsonl":
+        content: str | bytes = "\n".join(map(json.dumps, rows))
+    else:
+        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows")
+        content = (tmp_path / "rows").read_bytes()
+    data = load(content, task=V2, name=f"train.{kind}")
     assert [question.answers for question in data.train] == [(("Good", 0),), ()]
-    with pytest.raises(DataError, match=r"^owner/set \(validation\): the columns id, question, context and answers"):
-        load_rows(V2, [row], [{"id": "a"}], name="owner/set")
+    assert [question.id for question in data.validation] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ({"id": "a", "question": "Which?"}, "there is no column context, answers; the columns id, question, context"),
+        (
+            {**ROW, "answers": ["Good"]},
+            "line 1: the columns id, question, context and answers are needed, answers with",
+        ),
+        (
+            {**ROW, "answers": {"text": ["a", "b"], "answer_start": [0]}},
+            "the lists text and answer_start, equally long",
+        ),
+        ({**ROW, "context": None}, "the context of question 'a' is missing"),
+    ],
+)
+def test_tables_that_cannot_be_used(row: dict, found: str, refused):
+    assert found in str(refused(json.dumps(row), task=V2, name="train.jsonl"))
+
+
+def test_rows_of_a_data_set():
+    data = load_rows(V2, [ROW, OPEN_ROW], [ROW], name="owner/set")
+    assert [question.answers for question in data.train] == [(("Good", 0),), ()]
+    with pytest.raises(
+        DataError, match=r"^owner/set \(validation\), row 1: the columns id, question, context and answers"
+    ):
+        load_rows(V2, [ROW], [{"id": "a"}], name="owner/set")
 
 
 def test_columns_have_fixed_names(refused):
