@@ -31,7 +31,7 @@ class Bound:
         return math.isfinite(value) and self.low <= value <= self.high and not (self.open_low and value == self.low)
 
     def __str__(self) -> str:
-        return f"{'more than' if self.open_low else 'from'} {self.low:g} to {self.high:g}"
+        return f"{'more than' if self.open_low else 'from'} {self.low:g} to {self.high:.15g}"
 
 
 _METHOD = {

@@ -62,7 +62,7 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"l0": {"schedule": {"warmup": 0.6, "cooldown": 0.5}}}, "l0.schedule", "1.1", "below 1"),
     ({"l0": {"schedule": {"warmup": 0.9}}}, "l0.schedule", "1.1", "below 1"),
     ({"random": {"schedule": {"shape": 3, "cooldown": 0.1}}}, "random.schedule.cooldown", "0.1", "none: one_shot"),
-    ({"l0": {"penalty": float("nan")}}, "l0.penalty", "nan", "from 0 to 1e+06"),
+    ({"l0": {"penalty": float("nan")}}, "l0.penalty", "nan", "from 0 to 1000000"),
     ({"training": {"max_steps": 2}}, "movement.schedule", "of 2 steps", "a step to prune in and one at the target"),
     ({"include": [""]}, "include", "", "1 to 256 printable characters"),
     ({"include": ["a\nb"]}, "include", "a\\nb", "1 to 256 printable characters"),
