@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mvprune._exceptions import bad_field
-from mvprune._files import replace_text
+from mvprune._files import expanded, replace_text
 
 SETTINGS = ("address", "project", "token_file", "token", "ca_cert", "output")
 FORMS = ("text", "json", "yaml")
@@ -57,8 +57,8 @@ class Config:
 def path() -> Path:
     """Where the file is: MVPRUNE_CONFIG, else mvprune/config.toml in XDG_CONFIG_HOME or ~/.config."""
     if given := os.environ.get("MVPRUNE_CONFIG"):
-        return Path(given).expanduser()
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+        return expanded(given)
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or expanded("~/.config"))
     return home / "mvprune" / "config.toml"
 
 

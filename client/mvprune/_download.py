@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from mvprune._exceptions import DestinationNotEmpty, DownloadError, IntegrityError, UnsafeArtifact
 from mvprune._fetch import POLL_SECONDS, fetch
+from mvprune._files import expanded
 from mvprune._models import Artifact
 from mvprune._parts import FileInParts
 from mvprune._source import Source
@@ -47,7 +48,7 @@ def download(
         DownloadError, ServerUnreachable, RequestRefused.
     """
     check_files(artifact)
-    directory = directory.expanduser().resolve()
+    directory = expanded(directory).resolve()
     progress = _Progress(sum(file.size_bytes for file in artifact.files), on_progress)
     partial = directory.with_name(f"{directory.name}.{artifact.sha256}.partial")
     try:
@@ -72,7 +73,7 @@ def check_destination(directory: Path) -> None:
         DestinationNotEmpty: it is a file, or has files and no manifest among them.
         DownloadError: it cannot be made.
     """
-    directory = directory.expanduser().resolve()
+    directory = expanded(directory).resolve()
     if _occupied(directory) and not (directory / MANIFEST).is_file():
         raise DestinationNotEmpty(f"{directory} exists and is not an artifact: remove it or choose another folder")
     parent = next(one for one in directory.parents if one.exists())

@@ -16,6 +16,7 @@ from typing import Any
 
 from mvprune import _config
 from mvprune._exceptions import bad_field
+from mvprune._files import expanded
 from mvprune.addresses import is_loopback, split_address
 from mvprune.identifiers import ID_PATTERN, ID_RULE
 
@@ -119,7 +120,7 @@ def _target(address: str) -> str:
 
 
 def _home() -> Path:
-    return Path(os.environ.get("MVPRUNE_HOME") or Path.home() / ".mvprune")
+    return Path(os.environ.get("MVPRUNE_HOME") or expanded("~/.mvprune"))
 
 
 def _local_server() -> dict[str, Any]:
@@ -150,7 +151,7 @@ def _token(
 
 
 def _token_in(file: str | os.PathLike[str]) -> str:
-    found = read(Path(file).expanduser(), "token_file").decode(errors="replace").strip()
+    found = read(expanded(file), "token_file").decode(errors="replace").strip()
     if not found:
         raise bad_field("token_file", f"{file} is empty")
     return found
@@ -161,4 +162,4 @@ def _variable(name: str) -> Path | None:
 
 
 def _path(given: str | os.PathLike[str] | None) -> Path | None:
-    return Path(given).expanduser() if given else None
+    return expanded(given) if given else None

@@ -1,8 +1,14 @@
-"""Files that others may read while they are written."""
+"""Paths as users write them; files that others may read while they are written."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """A path with ~ or ~user replaced by that home; where there is no such home it is a name like any other."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (Path's own raises then)
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -16,6 +16,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from mvprune._exceptions import InvalidArgument, bad_field
+from mvprune._files import expanded
 from mvprune._gates import gates_of
 from mvprune._models import JobRecord
 from mvprune._submit_options import (
@@ -82,8 +83,7 @@ def file(given: str | os.PathLike[str]) -> str:
     text = os.fspath(given)
     if text.startswith("s3://"):
         return text
-    expanded = os.path.expanduser(text)  # noqa: PTH111 (Path's own raises for an unknown user)
-    return str(Path(expanded).absolute()) if text else ""
+    return str(expanded(text).absolute()) if text else ""
 
 
 def create_request(

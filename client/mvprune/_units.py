@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 _UNITS = {"B": 1} | {
     f"{prefix}{suffix}": base ** (power + 1)
     for suffix, base in (("B", 1000), ("iB", 1024))
@@ -20,7 +20,8 @@ def parse_size(text: str) -> int:
     factor = _FACTORS.get(found[2].lower()) if found else None
     if found is None or factor is None:
         raise ValueError(f"got {text!r}; allowed: a number with a unit, such as 8GiB or 500MB")
-    return int(float(found[1]) * factor)
+    size: int = round(float(found[1]) * factor)  # 8.2 * 10**6 is a little less than 8,200,000
+    return size
 
 
 def exact_size(number: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ def find_model(model: str | Path, revision: str | None) -> Source:
     Raises:
         CompressionError: INVALID_MODEL, UNREACHABLE_HUB.
     """
-    name, path, hub_revision = str(model), Path(model).expanduser(), ""
+    name, hub_revision = str(model), ""
+    path = Path(os.path.expanduser(model))  # noqa: PTH111 (Path's own raises for an unknown user)
     try:
         if isinstance(model, Path) or name.startswith((".", "~", "/")) or path.is_dir():
             folder = path.resolve()

@@ -115,7 +115,7 @@ def _load_dataset(hub_id: str, config: str | None) -> Any:
                 "not in its cache; give files of your own, or set MVPRUNE_DATA to a folder "
                 "with the task's files, such as SST-2/train.tsv",
             ) from error
-    except (ValueError, OSError, datasets.exceptions.DatasetGenerationError) as error:
+    except (ValueError, OSError, RuntimeError, datasets.exceptions.DatasetGenerationError) as error:
         raise CompressionError(
             Reason.INVALID_DATASET, f"the data set {hub_id!r} cannot be read: {first_line(error)}"
         ) from error

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -116,7 +117,7 @@ class Checkpoints:
 def _write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path.parent)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = path.with_name(f".{path.name}.{uuid4().hex}")  # not its process number: containers have the same ones
     try:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, aside, {_FACTS: json.dumps(facts)})
         with aside.open("rb") as file:

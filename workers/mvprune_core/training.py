@@ -217,6 +217,7 @@ class FineTuning:
         return patience is not None and self._evaluations_since_best >= patience
 
     def _save(self, checkpoints: Checkpoints) -> None:
+        self._check_finite()  # not at every step on a GPU, and what is lost must not replace what is good
         tensors = {f"model.{name}": value for name, value in _tensors(self.model).items()}
         tensors |= {f"best.{name}": value for name, value in self._best_model.items()}
         for index, state in self._optimizer.state_dict()["state"].items():

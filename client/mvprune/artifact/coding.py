@@ -51,7 +51,7 @@ def decode_gaps(stream: Bytes, count: int, elements: int) -> Positions:
     ends = stream != _ESCAPE
     if len(stream) and not ends[-1]:
         raise ArtifactError("the gaps end inside an escape")
-    narrow = np.int32 if elements < 2**31 else np.int64
+    narrow = np.int32 if _ESCAPE * len(stream) < 2**31 else np.int64  # no step is longer than an escape
     steps = np.add(stream, ends, dtype=narrow)
     steps[:1] -= 1
     np.cumsum(steps, out=steps)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mvprune._exceptions import IntegrityError, NotFound, ServerUnreachable
+from mvprune._files import expanded
 from mvprune.cli._local import refusals
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def manifest_of(given: str, client: Client | None) -> Manifest:
         from mvprune.artifact import Manifest, read_manifest
 
         if client is None or is_folder(given):
-            return read_manifest(Path(given).expanduser())
+            return read_manifest(expanded(given))
         with as_job(given):
             artifact = client.artifact(given)
         return Manifest.from_json(_manifest(_source(client, artifact), artifact))

@@ -45,7 +45,7 @@ class Key(NamedTuple):
 
 
 TIME_PATTERN = r"[0-9]{1,9}(\.[0-9]+)?[smhd]"
-SIZE_PATTERN = r"[0-9]+(\.[0-9]+)? *(([kKmMgGtT][iI]?)?[bB])?"
+SIZE_PATTERN = r"[0-9]{1,18}(\.[0-9]+)? *(([kKmMgGtT][iI]?)?[bB])?"
 _REQUIRED = ("model", "density")
 _NAMES = {  # of fields that submit calls otherwise
     "CompressionSpec.target_density": "density",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from mvprune import _config, _endpoint
+from mvprune._files import expanded
 from mvprune.cli._errors import UsageError
 from mvprune.cli._options import Parser, one_of, plain_parser, subcommand
 from mvprune.cli._output import answer, print_table
@@ -127,7 +127,7 @@ def _checked(setting: str, value: str | None, parser: Parser) -> str:
     if check := _CHECKS.get(setting):
         check(value)
     if setting in ("token_file", "ca_cert"):
-        return str(Path(value).expanduser().absolute())
+        return str(expanded(value).absolute())
     return value
 
 

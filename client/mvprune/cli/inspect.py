@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mvprune._files import expanded
 from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, fetch_outline, is_folder
 from mvprune.cli._local import refusals
 from mvprune.cli._options import command_parser, connect
@@ -29,7 +30,7 @@ def inspect_command(argv: Sequence[str]) -> None:
         from mvprune.artifact.inspection import inspect
 
         if is_folder(args.artifact):
-            found = inspect(Path(args.artifact).expanduser())
+            found = inspect(expanded(args.artifact))
         else:
             with connect(args) as client, tempfile.TemporaryDirectory() as folder:
                 with as_job(args.artifact):

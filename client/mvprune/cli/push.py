@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mvprune._files import expanded
 from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, is_folder
 from mvprune.cli._errors import UsageError
 from mvprune.cli._live import live
@@ -103,7 +104,7 @@ def _write_hub_folder(args: argparse.Namespace, out: Path) -> None:
 def _source(args: argparse.Namespace) -> Iterator[_Source]:
     """The folder that was named, or the artifact of the job, fetched for the time being."""
     if is_folder(args.artifact):
-        yield _Source(Path(args.artifact).expanduser())
+        yield _Source(expanded(args.artifact))
         return
     with connect(args) as client, tempfile.TemporaryDirectory(prefix="mvpctl-push-") as scratch:
         with as_job(args.artifact):

@@ -45,9 +45,12 @@ def optimize(
         The same model.
 
     Raises:
-        ValueError: the model is not in fp32 on the CPU, or was optimized before.
+        ValueError: the model is not in fp32 on the CPU, or was optimized before; or a number is less than 1.
         RuntimeError: the backend that was asked for does not work here.
     """
+    for name, value in (("tokens", tokens), ("threads", threads)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}: {value} was given, at least 1 is needed")
     replacement = Replacement(model, values=values, tokens=tokens, threads=threads, backend=backend)
     for names, weight in _linear_weights(model):
         replacement.take(names, weight.detach().numpy())

@@ -124,6 +124,12 @@ def test_hostile_positions_are_refused(
         decode_positions(coding, content, count, elements)
 
 
+def test_positions_beyond_32_bits_are_refused() -> None:
+    count = 2**24
+    with pytest.raises(ArtifactError, match=f"lies outside {count} elements"):
+        decode_positions(GAP, frame(b"\xfe" * count), count, count)
+
+
 @pytest.mark.parametrize("tells_its_size", [True, False])
 def test_a_bomb_is_not_unpacked(tells_its_size: bool) -> None:
     bomb = frame(bytes(1 << 26), write_content_size=tells_its_size)

@@ -166,7 +166,7 @@ def test_export(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
     assert (quiet.out, quiet.err) == (f"{tmp_path / 'third'}\n", "")
 
 
-@pytest.mark.parametrize("given", ["nowhere/", "./nowhere", "no.where", "a/b", "train.jsonl"])
+@pytest.mark.parametrize("given", ["nowhere/", "./nowhere", "no.where", "a/b", "train.jsonl", "~nobody.here/out"])
 @pytest.mark.parametrize("command", [("inspect",), ("compare", "j1"), ("push", "--to", "hub-folder", "OUT")])
 def test_what_is_neither_a_folder_nor_a_job(
     mvpctl: Mvpctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], given: str

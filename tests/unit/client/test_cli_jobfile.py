@@ -160,6 +160,7 @@ def test_nothing_is_submitted_if_one_document_is_refused(fake: Fake, mvpctl: Mvp
         ("include: [a, 1]", ':1:14: include[1]: got the number 1; allowed: text, so in quotes: "1"'),
         ("max_runtime: 2 hours", ":1:14: max_runtime: got '2 hours'; allowed: seconds, or a number with s, m, h or d"),
         ("memory_bytes: 8XB", ":1:15: memory_bytes: got '8XB'; allowed: bytes, or a number with a unit"),
+        (f"memory_bytes: {'9' * 400}B", ":1:15: memory_bytes: got '999"),
         ("model: m\nmodel: n", ":2:1: model: is there twice, first in line 1"),
         ("- model: m", ":1:1: is no job; allowed: keys with their values"),
         ("model", ":1:1: is no job; allowed: keys with their values"),

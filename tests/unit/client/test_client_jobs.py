@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import socket
 import time
 from datetime import UTC, datetime
@@ -295,6 +296,14 @@ def test_where_the_address_comes_from(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("MVPRUNE_ADDRESS", "host:1")
     assert Client().address == "host:1"
     assert Client("other:2").address == "other:2"
+
+
+def test_a_user_without_a_home_has_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CONFIG_HOME", "MVPRUNE_ADDRESS", "MVPRUNE_CONFIG", "MVPRUNE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)  # no such user
+    monkeypatch.chdir(tmp_path)
+    assert Client().address == "127.0.0.1:7070"
 
 
 def test_a_proxy_is_not_asked_for_this_machine(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,7 @@ def test_how_what_was_observed_is_shown(metric: str, observed: float | None, tex
         ("density<=3", "a fraction from 0 to 1; 0.03 is 3 %"),
         ("bytes<=10 apples", "such as 8GiB or 500MB"),
         ("bytes<=-1", "such as 8GiB or 500MB"),
+        (f"bytes<={'9' * 400}", "such as 8GiB or 500MB"),
     ],
 )
 def test_what_is_no_gate(text: str, words: str) -> None:
@@ -104,7 +105,10 @@ def test_what_is_no_gate(text: str, words: str) -> None:
         parse_gate(text)
 
 
-@pytest.mark.parametrize(("text", "size"), [("8GiB", 8 << 30), ("500 mb", 500_000_000), ("1.5kB", 1500), ("7", 7)])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("8GiB", 8 << 30), ("500 mb", 500_000_000), ("1.5kB", 1500), ("8.2MB", 8_200_000), ("7", 7)],
+)
 def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size == parse_size(exact_size(size))
 

@@ -3,12 +3,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mvprune_core import (
     L0,
@@ -23,8 +25,8 @@ from mvprune_core import (
     TopV,
 )
 from mvprune_core.masking import Masks
-from mvprune_core.methods import Gated, l0
-from mvprune_core.methods.penalty import ramp, strength
+from mvprune_core.methods import Gated, Matrix, l0
+from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp, strength
 
 TOTAL = 10
 
@@ -212,6 +214,21 @@ def test_random_masks_shrink_and_depend_on_the_seed() -> None:
     assert not (mask(TOTAL, 1) & ~mask(5, 1)).any()
     assert torch.equal(mask(TOTAL, 1), mask(TOTAL, 1))
     assert not torch.equal(mask(TOTAL, 1), mask(TOTAL, 2))
+
+
+class _NoCopies(TorchDispatchMode):
+    """To copy from one device to another is to wait for it."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func is not torch.ops.aten._to_copy.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_penalty_known_to_the_cpu_waits_for_no_device() -> None:
+    weight = nn.Parameter(torch.zeros(2, 3, device="meta"))
+    weight.grad = torch.zeros_like(weight)
+    with _NoCopies():
+        add_sigmoid_gradient([Matrix("weight", weight, weight, weight, weight)], torch.tensor(2.0), shift=0.0)
 
 
 def test_movement_starts_as_magnitude_or_from_zero() -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import datasets
 import huggingface_hub.constants
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
@@ -154,6 +155,11 @@ def test_a_name_under_the_models_root_needs_no_hub(model_folder: Path, monkeypat
     assert find_model(model_folder.name, None).folder == model_folder
 
 
+def test_the_home_of_nobody_is_a_folder_that_is_not_there() -> None:
+    with pytest.raises(CompressionError, match=r"no model folder .*~nobody\.here/model"):
+        find_model("~nobody.here/model", None)
+
+
 @pytest.mark.usefixtures("nobody")
 @pytest.mark.parametrize("options", [{}, {"hub_id": "owner/data"}])
 def test_without_the_hub_data_says_how_to_go_on(options: dict[str, str]) -> None:
@@ -222,6 +228,17 @@ def test_data_sets_of_the_other_tasks(
     data = load_task(name)
     assert found == [asked]
     assert (len(data.train), len(data.validation)) == (2, 1)
+
+
+def test_a_data_set_that_comes_as_a_script_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(*_: object) -> None:
+        raise RuntimeError("Dataset scripts are no longer supported, but found set.py")  # what `datasets` says
+
+    monkeypatch.setattr(sources, "dataset_reachable", lambda _: None)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(CompressionError, match=r"'owner/set' cannot be read: Dataset scripts are no") as raised:
+        load_task("ner", hub_id="owner/set")
+    assert raised.value.reason is Reason.INVALID_DATASET
 
 
 def test_a_data_set_without_rows_to_evaluate_on_is_refused(on_hub: Callable[..., list]) -> None:

@@ -68,6 +68,14 @@ def test_what_a_killed_process_was_writing_is_gone_a_day_later(tmp_path: Path, k
     assert {path.name for path in folder.iterdir()} == {".pruning.safetensors.8", ".mine.7", "key.safetensors"}
 
 
+def test_processes_of_one_number_do_not_share_a_file(tmp_path: Path) -> None:
+    """Containers on one folder may have the same process numbers."""
+    neighbour = tmp_path / f".key.safetensors.{os.getpid()}"
+    neighbour.write_bytes(b"half")
+    Checkpoints(tmp_path, "run", seconds=0).save("key", {"tokens": torch.ones(1)}, {"step": 1})
+    assert neighbour.read_bytes() == b"half"
+
+
 class Kept(Callback):
     def __init__(self) -> None:
         self.steps: list[int] = []

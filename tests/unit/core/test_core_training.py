@@ -389,6 +389,19 @@ def test_a_loss_that_is_not_finite_ends_the_run(loaded: Loaded, objective: Objec
     assert raised.value.reason is Reason.NAN_LOSS
 
 
+def test_what_is_not_finite_does_not_become_a_checkpoint(loaded: Loaded, objective: Objective, tmp_path: Path) -> None:
+    """On a GPU other steps are under way before one is looked at."""
+    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
+    with torch.no_grad():
+        loaded.model.get_submodule("classifier").weight[0, 0] = torch.nan
+    tuning = FineTuning(loaded.model, examples, settings(), phase="pruning", seed=0, callback=Callback())
+    tuning.advance(np.arange(4))
+    checkpoints = Checkpoints(tmp_path, "run", seconds=0)
+    with pytest.raises(CompressionError, match="no longer finite at step 1 of 12"):
+        tuning._save(checkpoints)
+    assert checkpoints.load("pruning") is None
+
+
 def test_learning_rate_rises_and_falls_linearly() -> None:
     factors = [rate_factor(step, 100) for step in range(100)]
     assert factors[:10] == pytest.approx([step / 10 for step in range(1, 11)])

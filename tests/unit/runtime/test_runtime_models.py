@@ -266,6 +266,12 @@ def test_twice_is_refused() -> None:
         optimize(optimize(pruned("Bert"), backend="csr"))
 
 
+@pytest.mark.parametrize("options", [{"tokens": 0}, {"threads": 0}, {"threads": -1}])
+def test_numbers_below_1_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^(tokens|threads): -?\d was given, at least 1 is needed"):
+        optimize(pruned("Bert"), backend="csr", **options)
+
+
 def test_shared_layers_stay_shared() -> None:
     """ALBERT applies one block many times."""
     model = pruned("Albert")

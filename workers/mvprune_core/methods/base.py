@@ -171,7 +171,7 @@ class TopV(Method):
         return self.scores(matrix.weight.detach(), generator_of(moment.seed, index))
 
 
-def generator_of(seed: int, *path: int) -> torch.Generator:
-    """A generator of the CPU for one purpose, the same whenever and wherever it is asked for."""
+def generator_of(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator for one purpose, the same whenever and wherever it is asked for."""
     words = np.random.SeedSequence((seed, *path)).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
+    return torch.Generator(device).manual_seed(int(words[0] >> np.uint64(1)))

@@ -82,8 +82,8 @@ class L0(Gated):
 
         def draw(index: int, matrix: Matrix) -> None:
             scores = _scores(matrix)
-            generator = generator_of(moment.seed, moment.step, index)
-            noise = torch.rand(scores.shape, generator=generator).clamp_(_NOISE, 1 - _NOISE).to(scores.device)
+            generator = generator_of(moment.seed, moment.step, index, device=scores.device)
+            noise = torch.rand(scores.shape, generator=generator, device=scores.device).clamp_(_NOISE, 1 - _NOISE)
             gates = noise.logit_().add_(scores).sub_(control["shift"]).div_(TEMPERATURE).sigmoid_()
             torch.clamp(gates.mul_(HIGH - LOW).add_(LOW), 0, 1, out=matrix.mask)
 

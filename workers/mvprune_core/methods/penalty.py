@@ -33,7 +33,7 @@ def add_sigmoid_gradient(matrices: Sequence[Matrix], factor: Tensor, shift: floa
         scores = matrix.scores
         if scores is not None and scores.grad is not None:
             opened = torch.sigmoid(scores.detach() - shift)
-            each = factor.to(scores.device) / (len(matrices) * scores.numel())
+            each = factor / (len(matrices) * scores.numel())
             scores.grad.add_(opened.mul_(1 - opened).mul_(each))
 
 
