@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -272,6 +273,21 @@ def test_a_local_executor_without_room(tmp_path: Path) -> None:
     assert executor.observe("a").phase is Phase.GONE
     executor.submit(python("a", "pass"))
     assert wait_for(executor, "a", Phase.EXITED).exit_code == 0
+
+
+def test_a_local_executor_whose_disk_is_full_holds_no_files_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = LocalExecutor(tmp_path / "executor")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(LaunchRefused, match="No space left on device"):
+        executor.submit(python("a", "pass"))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 # --- Ray

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 DOMAIN = "mvprune"
 _RETRY_SECONDS = 2.0
+# A client takes 8 KiB of metadata; a byte of the message can take three there, and the details are sent in base64.
+_MESSAGE_BYTES, _FIELD_BYTES, _DESCRIPTION_BYTES = 800, 100, 400
+_VIOLATIONS, _VIOLATIONS_BYTES = 12, 3200  # in all
 
 
 class Violation(NamedTuple):
@@ -111,9 +114,24 @@ def _status(error: ApiError) -> status_pb2.Status:
 
 async def abort(context: grpc.aio.ServicerContext, api_error: ApiError) -> NoReturn:
     """Ends a call with an error."""
-    # Metadata has a size limit of about 8 KiB in all.
-    api_error.message = api_error.message[:800]
-    api_error.violations = tuple(Violation(f[:100], d[:400]) for f, d in api_error.violations[:12])
+    api_error.message = _cut(api_error.message, _MESSAGE_BYTES)
+    api_error.violations = tuple(_first(api_error.violations))
     details = _status(api_error).SerializeToString()
     await context.abort(api_error.code, api_error.message, (("grpc-status-details-bin", details),))
     raise AssertionError("abort raises")
+
+
+def _first(violations: Sequence[Violation]) -> Iterator[Violation]:
+    """As many as there is room for, the first one always."""
+    left = _VIOLATIONS_BYTES
+    for field, description in violations[:_VIOLATIONS]:
+        shown = Violation(_cut(field, _FIELD_BYTES), _cut(description, _DESCRIPTION_BYTES))
+        left -= sum(len(text.encode()) for text in shown)
+        if left < 0:
+            return
+        yield shown
+
+
+def _cut(text: str, size: int) -> str:
+    """The beginning of a text, at most so many bytes of UTF-8."""
+    return text.encode(errors="replace")[:size].decode(errors="ignore")

@@ -16,7 +16,7 @@ from mvprune_service.domain.machine import TERMINAL
 
 _RECHECK_SECONDS = 10.0  # looks again even if no change was announced
 _KEPT = 64  # events, for watchers that are a little behind
-_UNREAD = -1
+UNREAD = -1  # a version that no job has
 
 
 class Feed:
@@ -25,7 +25,7 @@ class Feed:
     def __init__(self, uid: str) -> None:
         self.uid = uid
         self.watchers = 0
-        self.version: int | None = _UNREAD
+        self.version: int | None = UNREAD
         self._job = job_pb2.Job()
         self._events: deque[job_pb2.JobEvent] = deque(maxlen=_KEPT)
         self.sequence = 0
@@ -35,8 +35,8 @@ class Feed:
         self._changed = asyncio.Event()
 
     async def change(self, version: int | None) -> None:
-        """Waits until the feed knows another version than this one; None: any. Raises what ended it."""
-        while self.version in (version, _UNREAD) and self._error is None:
+        """Waits until the feed knows another version than this one; UNREAD: any. Raises what ended it."""
+        while self.version in (version, UNREAD) and self._error is None:
             await self._changed.wait()
         if self._error is not None:
             raise self._error
@@ -72,7 +72,7 @@ class Feed:
         if job is not None and job.version == self.version:
             return
         if job is not None:
-            known = max(self.sequence, job.last_sequence - _KEPT) if self.version != _UNREAD else job.last_sequence
+            known = max(self.sequence, job.last_sequence - _KEPT) if self.version != UNREAD else job.last_sequence
             if job.last_sequence > known:
                 rows = await db.read(records.events_of, self.uid, known, job.last_sequence - known)
                 self._events.extend(mapping.event(row) for row in rows)

@@ -14,7 +14,7 @@ from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api import mapping
 from mvprune_service.api.errors import ApiError, Violation, invalid, not_found, precondition
-from mvprune_service.api.feeds import Feed, Feeds
+from mvprune_service.api.feeds import UNREAD, Feed, Feeds
 from mvprune_service.api.filters import parse_filter, parse_order
 from mvprune_service.api.names import parse_job, parse_parent
 from mvprune_service.api.pagination import make_page, page_size, read_token
@@ -70,7 +70,7 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         if after > job.last_sequence:  # what was seen was another job of this name
             raise invalid(Violation("after_sequence", f"got {after}; allowed: 0 to {job.last_sequence}, the newest"))
         async with self._feeds.of(job.uid) as feed:
-            version: int | None = None
+            version: int | None = UNREAD
             while True:
                 await feed.change(version)
                 version = feed.version
@@ -177,7 +177,9 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
                 elif name.number is not None:
                     raise not_found(str(name))
                 job = await self._job(ids.JobName(name.project, name.job))
-                if not request.follow or (attempt is not None and records.is_over(attempt)) or job.state in TERMINAL:
+                # An attempt that has ended since its log was read may have written more.
+                ended = job.state in TERMINAL if attempt is None else records.is_over(attempt)
+                if ended or not request.follow:
                     yield job_pb2.FollowLogsResponse(offset=offset, end=True)
                     return
                 await wait_for_change(changed, _RECHECK_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ R = TypeVar("R")
 
 _DEFAULT, _CAP = 50, 500
 _BYTES = 2 << 20  # of a page; clients refuse messages of more than 4 MiB
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # what JSON can name, and no database takes
 
 
 def page_size(asked: int) -> int:
@@ -59,8 +61,12 @@ def read_token(token: str, *types: type, query: str = "") -> list[Any] | None:
     try:
         key = json.loads(base64.urlsafe_b64decode(token.encode("ascii")))
         typed = isinstance(key, list) and [type(part) for part in key] == list(types)
-        if typed and all(abs(part) < 1 << 62 for part in key if isinstance(part, int)) and key[:1] == [query or key[0]]:
+        if typed and all(map(_can_be_stored, key)) and key[:1] == [query or key[0]]:
             return list(key[1:] if query else key)
     except (ValueError, RecursionError):
         pass
     raise invalid(Violation("page_token", "is not a token from an earlier page of this list; leave it empty to begin"))
+
+
+def _can_be_stored(part: int | str) -> bool:
+    return not _UNSTORABLE.search(part) if isinstance(part, str) else abs(part) < 1 << 62

@@ -4,11 +4,13 @@ passes the gates that it must pass."""
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import Any
 
 from mvprune import tracing
 from mvprune.v1 import artifact_pb2
+from mvprune_service.control.loop import for_each
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.leases import Fence
@@ -16,7 +18,6 @@ from mvprune_service.db.lifecycle import StaleLease
 from mvprune_service.db.records import Live
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.observability import traces
-from mvprune_service.observability.logs import SUBJECT
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import ArtifactCorrupt, manifest_key, verify
 
@@ -34,17 +35,18 @@ class Finalizer:
 
     async def step(self) -> None:
         """One round over attempts with a result."""
-        for live in await self._db.read(records.live_attempts):
-            if live.attempt.manifest_sha256:
-                SUBJECT.set(live)
-                parent = await self._db.read(traces.of_job, live.job.uid)
-                try:
-                    with tracing.span("finalize", parent, attempt=str(live.name)):
-                        await self._finalize(live)
-                except StoreUnavailable as error:
-                    log.warning("%s waits for the store: %s", live.name, error)
-                except StaleLease:
-                    pass  # finished by someone else meanwhile
+        live_attempts = await self._db.read(records.live_attempts)
+        await for_each((live for live in live_attempts if live.attempt.manifest_sha256), self._traced)
+
+    async def _traced(self, live: Live) -> None:
+        parent = await self._db.read(traces.of_job, live.job.uid)
+        try:
+            with tracing.span("finalize", parent, attempt=str(live.name)):
+                await self._finalize(live)
+        except StoreUnavailable as error:
+            log.warning("%s waits for the store: %s", live.name, error)
+        except StaleLease:
+            pass  # finished by someone else meanwhile
 
     async def _finalize(self, live: Live) -> None:
         sha256 = live.attempt.manifest_sha256
@@ -63,6 +65,7 @@ class Finalizer:
 def _check(manifest: dict[str, Any]) -> None:
     """Raises ArtifactCorrupt unless what the service shows of an artifact is there: it comes from a worker."""
     try:
+        json.dumps(manifest, allow_nan=False)  # PostgreSQL takes no NaN
         artifact_pb2.Artifact(
             metrics=dict(manifest["metrics"]),
             primary_metric=manifest["primary_metric"],

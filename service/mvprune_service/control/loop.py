@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.records import Live
 from mvprune_service.observability import metrics
 from mvprune_service.observability.logs import SUBJECT
 from mvprune_service.observability.probes import Problems, words
@@ -53,6 +54,23 @@ async def _try(name: str, step: Callable[[], Awaitable[None]], again: float) -> 
         log.exception("%s failed; trying again in %g s", name, again)
         return error
     return None
+
+
+async def for_each(attempts: Iterable[Live], work: Callable[[Live], Awaitable[None]]) -> None:
+    """Does `work` for all attempts: one for which it raises holds up no other, and is told when all are done. Raises
+    DatabaseUnavailable at once."""
+    errors: list[Exception] = []
+    for live in attempts:
+        SUBJECT.set(live)
+        try:
+            await work(live)
+        except DatabaseUnavailable:
+            raise
+        except Exception as error:
+            error.add_note(f"This was about {live.name}.")
+            errors.append(error)
+    if errors:
+        raise errors[0] if len(errors) == 1 else ExceptionGroup("several attempts", errors)
 
 
 class Loops:

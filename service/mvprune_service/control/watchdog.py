@@ -12,6 +12,7 @@ import logging
 
 from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.control.loop import for_each
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.leases import Fence
@@ -20,7 +21,6 @@ from mvprune_service.db.records import Live
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Observation, Phase
-from mvprune_service.observability.logs import SUBJECT
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import ArtifactCorrupt, read_marker
 
@@ -49,21 +49,21 @@ class Watchdog:
         """One round over live attempts."""
         live_attempts = await self._db.read(records.live_attempts)
         self._ended = {uid: at for uid, at in self._ended.items() if uid in {x.attempt.uid for x in live_attempts}}
-        for live in live_attempts:
-            if live.attempt.manifest_sha256:
-                continue  # the finalizer's
-            SUBJECT.set(live)
-            try:
-                if live.job.state == JobState.CANCELLING:
-                    await self._cancelling(live)
-                elif live.job.state == JobState.STARTING:
-                    await self._starting(live)
-                elif live.job.state == JobState.RUNNING:
-                    await self._running(live)
-            except (ExecutorUnavailable, StoreUnavailable) as error:
-                log.warning("%s waits: %s", live.name, error)
-            except StaleLease:
-                pass  # it moved on by itself meanwhile
+        # Those with a result are the finalizer's.
+        await for_each((live for live in live_attempts if not live.attempt.manifest_sha256), self._watch)
+
+    async def _watch(self, live: Live) -> None:
+        try:
+            if live.job.state == JobState.CANCELLING:
+                await self._cancelling(live)
+            elif live.job.state == JobState.STARTING:
+                await self._starting(live)
+            elif live.job.state == JobState.RUNNING:
+                await self._running(live)
+        except (ExecutorUnavailable, StoreUnavailable) as error:
+            log.warning("%s waits: %s", live.name, error)
+        except StaleLease:
+            pass  # it moved on by itself meanwhile
 
     async def _starting(self, live: Live) -> None:
         now = self._clock()

@@ -138,12 +138,15 @@ class LocalExecutor:
         """A descriptor that holds the lock of the new file `state`, None if there is one already."""
         unnamed = self._folder / f"new-{uuid.uuid4().hex}"
         lock = os.open(unnamed, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
         try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             os.link(unnamed, state)
         except FileExistsError:
             os.close(lock)
             return None
+        except OSError:
+            os.close(lock)
+            raise
         finally:
             unnamed.unlink()
         return lock

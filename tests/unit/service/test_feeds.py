@@ -16,13 +16,13 @@ from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
 from mvprune_service.changes import Changes
 from mvprune_service.clock import SECOND
-from mvprune_service.db import leases, lifecycle
+from mvprune_service.db import leases, lifecycle, records
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.ids import JobName
 
-from ...waiting import until_true
+from ...waiting import PATIENCE, until_true
 from .conftest import Jobs
 
 
@@ -145,6 +145,47 @@ async def test_streams_end_when_the_job_is_deleted_or_was_never_there(
         await anext(stream)
     with pytest.raises(ApiError, match="there is no projects/p/jobs/c"):
         await anext(watched.watch(job_id="c"))
+
+
+async def test_watching_a_job_that_is_being_deleted_ends(db: Database, jobs: Jobs, watched: Watched) -> None:
+    await jobs.create()
+    await jobs.cancel()
+    look_up = db.look_up
+
+    async def look_up_and_delete(*given: Any) -> Any:
+        db.look_up = look_up  # type: ignore[method-assign]
+        job = await look_up(*given)
+        await db.write(lambda tx: lifecycle.remove(tx, job))
+        return job
+
+    db.look_up = look_up_and_delete  # type: ignore[method-assign, assignment]
+    with pytest.raises(ApiError, match="there is no projects/p/jobs/a"):
+        await asyncio.wait_for(anext(watched.watch()), PATIENCE)
+
+
+async def test_a_log_ends_with_what_its_attempt_wrote_last(db: Database, jobs: Jobs, watched: Watched) -> None:
+    """Between two looks, at the log and at the job."""
+    await jobs.create(max_attempts=1)
+    fence = await attempt(db, jobs)
+    read = db.read
+
+    def end(tx: Tx) -> None:
+        _, row = leases.fenced(tx, fence)
+        records.append_log(tx, row, 0, b"last words")
+        leases.fail_attempt(tx, fence, FailureReason.NAN_LOSS, "", actor="worker")
+
+    async def read_before_the_end(work: Callable[..., Any], *given: Any) -> Any:
+        found = await read(work, *given)
+        if work is records.read_log and not found:
+            db.read = read  # type: ignore[method-assign]
+            await db.write(end)
+        return found
+
+    db.read = read_before_the_end  # type: ignore[method-assign, assignment]
+    request = job_pb2.FollowLogsRequest(attempt="projects/p/jobs/a/attempts/1", follow=True)
+    told = [response async for response in watched.servicer.FollowLogs(request, None)]  # type: ignore[arg-type]
+    assert b"".join(response.data for response in told) == b"last words"
+    assert [response.end for response in told] == [False, True]
 
 
 async def test_a_database_that_goes_away_ends_the_stream_with_its_error(

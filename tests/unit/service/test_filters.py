@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.filters import ORDERS, parse_filter
 from mvprune_service.api.inputs import check_request
 from mvprune_service.api.jobs import JobServicer
+from mvprune_service.api.pagination import read_token
 from mvprune_service.changes import Changes
 from mvprune_service.db import lifecycle
 from mvprune_service.db.database import Database, Tx
@@ -172,6 +175,13 @@ async def test_bad_orders_and_tokens(servicer: JobServicer) -> None:
         call = job_pb2.ListJobsRequest(parent="projects/p", page_token=first.next_page_token, **other)
         with pytest.raises(ApiError, match="page_token: is not a token from an earlier page of this list"):
             await servicer.ListJobs(call, None)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\0"])
+def test_a_token_names_nothing_that_no_database_takes(text: str) -> None:
+    token = base64.urlsafe_b64encode(json.dumps([text]).encode()).decode()
+    with pytest.raises(ApiError, match="page_token: is not a token from an earlier page of this list"):
+        read_token(token, str)
 
 
 async def test_pages_by_the_longest_name_of_a_model_go_on(servicer: JobServicer, db: Database) -> None:

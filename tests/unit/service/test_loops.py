@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import traceback
 from pathlib import Path
 
 import pytest
@@ -307,7 +308,16 @@ async def test_a_corrupt_artifact_fails_the_job(plane: Plane, jobs: Jobs, store:
     assert (job.state, job.failure_reason, job.artifact_sha256) == ("FAILED", "ARTIFACT_CORRUPT", None)
 
 
-@pytest.mark.parametrize("wrong", [{"metrics": None}, {"metrics": {"eval/f1": "x"}}, {"accounting": {"bytes": 1}}, {}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"metrics": None},
+        {"metrics": {"eval/f1": "x"}},
+        {"metrics": {"eval/f1": float("nan")}},
+        {"accounting": {"bytes": 1}},
+        {},
+    ],
+)
 async def test_a_manifest_that_is_none_of_an_artifact_fails_the_job(
     plane: Plane, jobs: Jobs, store: BlobStore, tmp_path: Path, wrong: dict[str, object]
 ) -> None:
@@ -321,6 +331,33 @@ async def test_a_manifest_that_is_none_of_an_artifact_fails_the_job(
     await plane.db.write(leases.offer, fence, sha256, actor="worker")
     await plane.finalizer.step()
     assert (await jobs.get()).failure_reason == "ARTIFACT_CORRUPT"
+
+
+@pytest.mark.parametrize("broken", [("a",), ("a", "b")])
+async def test_an_attempt_that_makes_a_loop_fail_holds_up_no_other(
+    plane: Plane, jobs: Jobs, executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch, broken: tuple[str, ...]
+) -> None:
+    uids = {job_id: await jobs.create(job_id, max_attempts=1, cpus=1) for job_id in ("a", "b", "c")}
+    await plane.dispatch()
+    refs = {job_id: (await jobs.live(job_id)).attempt.executor_ref for job_id in uids}
+    for ref in refs.values():
+        executor.seen[ref] = Observation(Phase.EXITED, 1)
+    observe = executor.observe
+
+    def strange(ref: str) -> Observation:
+        if ref in {refs[job_id] for job_id in broken}:
+            raise KeyError("status")
+        return observe(ref)
+
+    monkeypatch.setattr(executor, "observe", strange)
+    for _ in range(2):
+        with pytest.raises((KeyError, ExceptionGroup)) as caught:
+            await plane.watchdog.step()
+        plane.clock.pass_seconds(6)
+    text = "".join(traceback.format_exception(caught.value))
+    for job_id in uids:
+        assert (f"This was about projects/p/jobs/{job_id}/attempts/1." in text) is (job_id in broken)
+        assert (await jobs.get(job_id)).state == ("STARTING" if job_id in broken else "FAILED")
 
 
 async def test_finalizing_waits_while_the_store_is_away(
