@@ -51,6 +51,7 @@ from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import opening, overview
 from mvprune_service.db.database import Database
+from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.executors.base import Executor
 from mvprune_service.executors.embedded_ray import EmbeddedRay, EmbeddedRayFailed
 from mvprune_service.executors.local import LocalExecutor
@@ -112,6 +113,8 @@ class Service:
             await self._stack.aclose()
             if isinstance(error, _CANNOT_START):
                 raise StartError(str(error)) from None
+            if isinstance(error, DatabaseUnavailable):
+                raise StartError(f"the database went away as the server started ({error})") from None
             raise
         return self
 

@@ -64,7 +64,10 @@ def migrate(url: str) -> Migration:
 
 def _upgrade(db: Database, state: mvprune_migrations.State) -> Migration:
     if state.found is not None and not state.is_current and _is_served(db):
-        raise CannotOpen(f"servers use the database, at revision {state.found}: stop all of them before it is migrated")
+        state = mvprune_migrations.state(db.engine)  # a replica that starts at the same time may have migrated it
+        if not state.is_current:
+            message = f"servers use the database, at revision {state.found}: stop all of them before it is migrated"
+            raise CannotOpen(message)
     backup = None if state.found is None or state.is_current else mvprune_migrations.backup(db.engine, state)
     mvprune_migrations.upgrade(db.engine)
     return Migration(state.found, state.head, backup)

@@ -15,7 +15,6 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, func, or_, select, text, tuple_
 
 from mvprune.v1 import job_pb2
-from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, lifecycle
 from mvprune_service.db.database import Tx
 from mvprune_service.db.leases import Reserved
@@ -186,7 +185,7 @@ def place(tx: Tx, capacity: Capacity, gpu_limits: GpuLimits, *, executor: str) -
             _wait(tx, job, CAPACITY)
             break
         else:
-            timeout = policy.start_timeout.seconds * SECOND
+            timeout = policy.start_timeout.ToMicroseconds()
             leases.schedule(tx, job.uid, wanted, executor=executor, start_timeout_us=timeout)
             started += 1
     return started

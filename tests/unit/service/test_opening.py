@@ -84,9 +84,14 @@ async def test_a_database_that_servers_use_is_not_migrated(postgres: PostgresSer
         with pytest.raises(CannotOpen, match="servers use the database"):
             serve(url, migrate=True)
         assert revision(url) == OLD
+        seen = mvprune_migrations.state(older.engine)
     until(lambda: not is_served(), "it does not any more")
     opening.migrate(url)
     assert revision(url) == HEAD
+    with closing(Database(url)) as first, closing(Database(url)) as late:
+        first.listen()
+        until(is_served, "the replica that migrated it serves")
+        opening._upgrade(late, seen)
     postgres.drop(url)
 
 
