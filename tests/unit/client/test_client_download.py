@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +18,7 @@ import mvprune
 from mvprune import Client, _transport
 from mvprune.v1 import artifact_pb2
 
-from ...waiting import PATIENCE
+from ...waiting import PATIENCE, until
 from .conftest import Fake, job, refuse
 
 FILES = {
@@ -44,14 +44,15 @@ def name(fake: Fake) -> str:
     return name
 
 
-def _cut_read(fake: Fake, at: int) -> None:
-    """Cuts the first stream of the weights after a few chunks."""
+def _cut_read(fake: Fake, at: int, wait: Callable[[], object] = lambda: None) -> None:
+    """Cuts the first stream of the weights after a few chunks, and after `wait`."""
     read, cuts = fake.answers["ReadFile"], [at]
 
     def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         for chunk in read(request, context):
             if cuts and request.path == "weights.safetensors" and chunk.offset >= cuts[0]:
                 cuts.clear()
+                wait()
                 context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
             yield chunk
 
@@ -77,7 +78,13 @@ def test_a_broken_off_download_goes_on_in_the_next_run(
     fake: Fake, client: Client, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_transport, "RECONNECT_SECONDS", 0.0)
-    _cut_read(fake, 2000)
+    sha256 = name.rpartition("/")[2]
+    manifest = tmp_path / f"out.{sha256}.partial" / "manifest.json"
+
+    def is_there() -> bool:
+        return manifest.exists() and hashlib.sha256(manifest.read_bytes()).hexdigest() == sha256
+
+    _cut_read(fake, 2000, lambda: until(is_there, "the manifest is there"))
     with pytest.raises(mvprune.ServerUnreachable):
         client.download(name, tmp_path / "out")
     assert not (tmp_path / "out").exists()
