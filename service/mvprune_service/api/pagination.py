@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from mvprune.tables import is_writable
 from mvprune_service.api.errors import Violation, invalid
 
 M = TypeVar("M", bound=Message)
@@ -17,7 +17,6 @@ R = TypeVar("R")
 
 _DEFAULT, _CAP = 50, 500
 _BYTES = 2 << 20  # of a page; clients refuse messages of more than 4 MiB
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # what JSON can name, and no database takes
 
 
 def page_size(asked: int) -> int:
@@ -69,4 +68,5 @@ def read_token(token: str, *types: type, query: str = "") -> list[Any] | None:
 
 
 def _can_be_stored(part: int | str) -> bool:
-    return not _UNSTORABLE.search(part) if isinstance(part, str) else abs(part) < 1 << 62
+    """JSON can name what no database takes."""
+    return is_writable(part) if isinstance(part, str) else abs(part) < 1 << 62

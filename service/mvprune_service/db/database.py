@@ -129,11 +129,11 @@ class Database:
         answer: asyncio.Future[T] = mailbox.loop.create_future()
 
         # A caller that is cancelled meanwhile does not take the announcement with it.
-        def done(written: tuple[T, Tx] | None, error: Exception | None) -> None:
-            if written is None:
+        def done(outcome: tuple[T, Tx] | None, error: Exception | None) -> None:
+            if outcome is None:
                 mailbox.put(answer, None, error)
                 return
-            result, tx = written
+            result, tx = outcome
             if tx.changed:
                 mailbox.announce(self.on_commit, tx.changed)
             try:
