@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -9,10 +10,12 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from mvprune.v1 import job_pb2
+from mvprune_core import CompressionError, Reason
 from mvprune_workers import backoff
-from mvprune_workers.classify import classify, oom_kills
+from mvprune_workers.classify import classify, disk_full, oom_kills
 from mvprune_workers.events import (
     CheckpointEvent,
     Event,
@@ -180,6 +183,18 @@ class TestClassify:
     def test_signals_have_names(self) -> None:
         assert "SIGSEGV" in classify(-11, 0, 0, "").message
         assert "signal 63" in classify(-63, 0, 0, "").message
+
+    def test_a_full_disk_behind_other_errors(self) -> None:
+        with pytest.raises(OSError, match="No space") as full:
+            Path("/dev/full").write_bytes(b"x")
+        in_rust = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        for cause in (full.value, in_rust):
+            bad = CompressionError(Reason.INVALID_DATASET, "the data cannot be read")
+            bad.__cause__ = cause
+            for error in (cause, bad):
+                assert "disk is full" in (disk_full(error) or "")
+        for other in (OSError(errno.EACCES, "not yours"), CompressionError(Reason.INVALID_DATASET, "no such column")):
+            assert disk_full(other) is None
 
     @pytest.mark.parametrize(
         ("own", "file"),

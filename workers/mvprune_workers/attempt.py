@@ -22,7 +22,7 @@ from mvprune_workers import backoff
 from mvprune_workers.buckets import BadInput, base_of, inputs_of
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
 from mvprune_workers.checkpoints import CheckpointUploader, restore
-from mvprune_workers.classify import classify, oom_kills
+from mvprune_workers.classify import classify, disk_full, oom_kills
 from mvprune_workers.exits import TRAINER_STOPPED, ExitCode
 from mvprune_workers.folders import Folders
 from mvprune_workers.heartbeat import Heartbeat
@@ -271,6 +271,8 @@ def _store_failure(error: Exception, corrupt: job_pb2.Failure.Reason, what: str)
         return job_pb2.Failure(
             reason=job_pb2.Failure.STORE_UNAVAILABLE, message=f"The artifact store could not be reached: {error}"
         )
+    if full := disk_full(error):
+        return job_pb2.Failure(reason=job_pb2.Failure.DISK_FULL, message=full)
     if isinstance(error, BadInput):
         return job_pb2.Failure(reason=error.reason, message=str(error))
     if isinstance(error, ImportError):

@@ -17,17 +17,21 @@ from mvprune_service.stores.checkpoints import fetch_checkpoint, put_checkpoint
 from mvprune_service.stores.layout import ArtifactCorrupt
 from mvprune_workers import backoff
 from mvprune_workers.channel import Unreachable, WorkerClient
+from mvprune_workers.classify import disk_full
 from mvprune_workers.transfer import transfer
 
 
 def restore(
     store: BlobStore, checkpoints: Iterable[worker_pb2.Checkpoint], folder: Path, say: Callable[[str], None]
 ) -> None:
-    """Fetches the first of `checkpoints` that is whole into `folder`, if any is. Raises StoreUnavailable."""
+    """Fetches the first of `checkpoints` that is whole into `folder`, if any is. Raises StoreUnavailable; OSError where
+    there is no room for it."""
     for checkpoint in checkpoints:
         try:
             fetch_checkpoint(store, checkpoint.attempt_uid, checkpoint.step, checkpoint.manifest_sha256, folder)
         except (ArtifactCorrupt, OSError) as error:
+            if disk_full(error):  # the checkpoint may be whole: another attempt may have room for it
+                raise
             say(f"the checkpoint of step {checkpoint.step} cannot be used: {error}")
         else:
             say(f"fetched the checkpoint of step {checkpoint.step}, to resume from")

@@ -1,13 +1,17 @@
-"""Why a trainer ended that did not say so itself."""
+"""Why work ended that did not say so itself."""
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 from mvprune.v1 import job_pb2
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def oom_kills(own: Path = Path("/proc/self/cgroup"), cgroups: Path = _CGROUPS) -> int | None:
@@ -38,6 +42,21 @@ def classify(returncode: int, oom_before: int | None, oom_after: int | None, las
     else:
         what = f"was killed by {_signal_name(-returncode)}"
     return job_pb2.Failure(reason=job_pb2.Failure.TRAINER_CRASHED, message=f"The trainer {what}{hint}")
+
+
+def disk_full(error: BaseException) -> str | None:
+    """What to say of an error that comes of a disk without room, whatever it was taken for since; None for others."""
+    words = [os.strerror(number) for number in _FULL]  # libraries in Rust and C++ keep nothing else
+    for one in _causes(error):
+        if getattr(one, "errno", None) in _FULL or any(text in str(one) for text in words):
+            return f"The worker's disk is full (MVPRUNE_SCRATCH, MVPRUNE_CACHE): {one}"
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _counters(own: Path, cgroups: Path) -> list[Path]:

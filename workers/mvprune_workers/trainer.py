@@ -17,6 +17,7 @@ from pathlib import Path
 from google.protobuf.json_format import Parse
 
 from mvprune.v1 import worker_pb2
+from mvprune_workers.classify import disk_full
 from mvprune_workers.events import EventWriter, FailureEvent, ResultEvent
 from mvprune_workers.exits import TRAINER_STOPPED
 from mvprune_workers.folders import Folders
@@ -47,9 +48,7 @@ def main() -> int:
         return _run(lifeline, events, args)
     except Exception as error:
         traceback.print_exc()
-        events.emit(
-            FailureEvent("TRAINER_CRASHED", f"The trainer crashed: {_summary(error)}; the log has the details.")
-        )
+        events.emit(_failure(error))
         return _FAILED
 
 
@@ -81,6 +80,8 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace) -> i
             measure_latency=claim.measure_latency,
         )
     except CompressionError as error:
+        if disk_full(error):  # which looked like bad data, say
+            raise
         events.emit(FailureEvent(error.reason, error.message))
         return _FAILED
     except Stopped:
@@ -88,6 +89,12 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace) -> i
         return TRAINER_STOPPED
     events.emit(ResultEvent(str(args.output)))
     return 0
+
+
+def _failure(error: Exception) -> FailureEvent:
+    if full := disk_full(error):
+        return FailureEvent("DISK_FULL", full)
+    return FailureEvent("TRAINER_CRASHED", f"The trainer crashed: {_summary(error)}; the log has the details.")
 
 
 def _summary(error: Exception) -> str:

@@ -417,6 +417,7 @@ class Failure(_message.Message):
         MAX_RUNTIME: _ClassVar[Failure.Reason]
         MAX_QUEUE_TIME: _ClassVar[Failure.Reason]
         GATE_FAILED: _ClassVar[Failure.Reason]
+        DISK_FULL: _ClassVar[Failure.Reason]
     REASON_UNSPECIFIED: Failure.Reason
     INVALID_MODEL: Failure.Reason
     INVALID_DATASET: Failure.Reason
@@ -437,6 +438,7 @@ class Failure(_message.Message):
     MAX_RUNTIME: Failure.Reason
     MAX_QUEUE_TIME: Failure.Reason
     GATE_FAILED: Failure.Reason
+    DISK_FULL: Failure.Reason
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     reason: Failure.Reason

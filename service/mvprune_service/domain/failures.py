@@ -30,6 +30,7 @@ class FailureReason(StrEnum):
     MAX_RUNTIME = "MAX_RUNTIME"
     MAX_QUEUE_TIME = "MAX_QUEUE_TIME"
     GATE_FAILED = "GATE_FAILED"
+    DISK_FULL = "DISK_FULL"
 
 
 class Retry(Enum):
@@ -71,5 +72,6 @@ RULES: Mapping[FailureReason, Rule] = MappingProxyType(
         FailureReason.MAX_RUNTIME: Rule(Retry.NEVER, "the job ran longer than its max_runtime"),
         FailureReason.MAX_QUEUE_TIME: Rule(Retry.NEVER, "the job waited in the queue longer than its max_queue_time"),
         FailureReason.GATE_FAILED: Rule(Retry.NEVER, "the result misses a gate without which the job is to fail"),
+        FailureReason.DISK_FULL: Rule(Retry.ALWAYS, "the worker's disk is full"),
     }
 )

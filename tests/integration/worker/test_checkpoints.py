@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
 
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.checkpoints import checkpoint_prefix, fetch_checkpoint, put_checkpoint
+from mvprune_workers import checkpoints
 from mvprune_workers.exits import ExitCode
 
 from ...waiting import PATIENCE
@@ -169,6 +173,15 @@ def test_without_a_whole_checkpoint_the_work_starts_from_scratch(worker: Any) ->
     worker.go()
     assert worker.wait() is ExitCode.PUBLISHED
     assert worker.log_has("starting from scratch")
+
+
+def test_a_full_disk_does_not_mean_starting_from_scratch(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(checkpoints, "fetch_checkpoint", Mock(side_effect=full))
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints.restore(worker.store, [earlier(worker, 7)], tmp_path / "checkpoint", print)
 
 
 def test_a_checkpoint_is_waited_for_while_the_store_is_away(worker: Any) -> None:

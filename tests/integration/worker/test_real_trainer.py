@@ -7,6 +7,8 @@ import itertools
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,24 @@ from mvprune_service.stores.layout import blob_key, manifest_key, verify
 from mvprune_workers.exits import ExitCode
 
 from ...waiting import PATIENCE
+
+FOLDERS = ("output", "teacher", "inputs", "checkpoint", "cache")
+# A trainer that cannot keep the words of its data.
+WITHOUT_ROOM = """
+import sys
+from pathlib import Path
+from mvprune_core import CompressionError, Reason
+from mvprune_workers import job, trainer
+
+def run_job(*_, **__):
+    try:
+        Path("/dev/full").write_bytes(b"x")
+    except OSError as error:
+        raise CompressionError(Reason.INVALID_DATASET, "the data cannot be read") from error
+
+job.run_job = run_job
+sys.exit(trainer.main())
+"""
 
 
 def real_job(tiny: Any) -> job_pb2.CompressionSpec:
@@ -142,6 +162,26 @@ def test_what_a_user_got_wrong_is_said_in_a_sentence(worker: Any, tiny: Any) -> 
     assert outcome.failure.reason == job_pb2.Failure.INVALID_DATASET
     assert "mood" in outcome.failure.message
     assert "Traceback" not in worker.service.log.decode()
+
+
+def test_a_full_disk_is_neither_the_datas_fault_nor_a_crash(tmp_path: Path) -> None:
+    words = ["--threads=1", "--device=cpu", *(f"--{name}={tmp_path / name}" for name in FOLDERS)]
+    read_end, write_end = os.pipe()
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", WITHOUT_ROOM, *words, f"--events-fd={write_end}"],
+            stdin=subprocess.PIPE,
+            pass_fds=(write_end,),
+            start_new_session=True,
+        ) as trainer,
+        os.fdopen(read_end) as events,
+    ):
+        os.close(write_end)
+        trainer.stdin.write(b"{}\n")
+        trainer.stdin.flush()
+        [event] = map(json.loads, events)
+    assert event["reason"] == "DISK_FULL"
+    assert "No space left" in event["message"]
 
 
 def sha256(data: bytes) -> str:
