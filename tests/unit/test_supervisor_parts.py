@@ -53,7 +53,9 @@ class TestSettings:
         assert settings.gpus == 0
         assert settings.cache == Path("/scratch/cache")
         assert "s3cret" not in repr(settings)
-        assert Settings.from_environment(ENVIRONMENT | {"MVPRUNE_CACHE": "/big"}).cache == Path("/big")
+        assert settings.cache_bytes == 0
+        given = Settings.from_environment(ENVIRONMENT | {"MVPRUNE_CACHE": "/big", "MVPRUNE_CACHE_GB": "1.5"})
+        assert (given.cache, given.cache_bytes) == (Path("/big"), 1.5e9)
 
     @pytest.mark.parametrize("name", sorted(ENVIRONMENT))
     def test_each_is_needed(self, name: str) -> None:

@@ -60,6 +60,8 @@ class Cache:
         path = self._folder / kind / f"{key}.safetensors"
         found = _read(path)
         if found is not None:
+            with suppress(OSError):  # another user's file
+                os.utime(path)  # whoever makes room starts with what was used longest ago
             return found
         tensors, facts = compute()
         with suppress(OSError):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -19,8 +18,8 @@ from mvprune.references import MAX_FILES, InvalidReference, Roots
 from mvprune.v1 import job_pb2
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, Entry, ObjectNotFound, StoreDenied
+from mvprune_workers.cache import BUCKETS, aside, hold
 from mvprune_workers.folders import Folders
-from mvprune_workers.scratch import Scratch
 
 _MODEL_FILES = {".json", ".safetensors", ".txt", ".model", ".jinja"}  # weights, configuration, tokenizer: no pickles
 _CHUNK = 8 << 20
@@ -106,8 +105,8 @@ def _fetch(path: BucketPath, cache: Path, wanted: Callable[[str], bool], prefix:
         if len(entries) > MAX_FILES:
             raise InvalidReference(f"{path} holds more than {MAX_FILES:,} files; it is no model's folder")
         facts = [str(path), [[entry.key, entry.size, entry.modified_us] for entry in entries]]
-        folder = cache / "buckets" / hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-        if not folder.is_dir():
+        folder = cache / BUCKETS / hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        while not hold(folder):
             _copy(store, entries, folder)
         return folder
     except StoreDenied as error:  # unlike a store that is away, it will not come back by itself
@@ -116,13 +115,13 @@ def _fetch(path: BucketPath, cache: Path, wanted: Callable[[str], bool], prefix:
 
 def _copy(store: BlobStore, entries: list[Entry], folder: Path) -> None:
     """Written aside and renamed, so that `folder` is whole wherever it is there."""
-    with Scratch(folder.parent / ".fetching", f"{folder.name}.{os.getpid()}") as scratch:
-        aside = scratch / folder.name
-        aside.mkdir()
+    with aside(folder) as scratch:
+        copy = scratch / folder.name
+        copy.mkdir()
         for entry in entries:
-            _copy_object(store, entry, aside / entry.key)
+            _copy_object(store, entry, copy / entry.key)
         try:
-            aside.rename(folder)
+            copy.rename(folder)
         except OSError:
             if not folder.is_dir():  # else another job was faster
                 raise

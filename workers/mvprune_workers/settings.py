@@ -46,6 +46,7 @@ class Settings:
     store: str  # URL of the artifact store
     scratch: Path  # folder for temporary files; the attempt gets a subfolder of its own
     cache: Path  # folder for what attempts on this machine can share: tokenized data, a teacher's logits
+    cache_bytes: float  # that it may take; 0: a fifth of its disk
     cpus: float
     gpus: float
     tls: Tls | None = None  # None: the control plane is called without
@@ -72,6 +73,7 @@ class Settings:
             store=_required(environ, "MVPRUNE_STORE"),
             scratch=scratch,
             cache=Path(environ.get("MVPRUNE_CACHE") or scratch / "cache").absolute(),
+            cache_bytes=1e9 * _number(environ, "MVPRUNE_CACHE_GB", "0"),
             cpus=_number(environ, "MVPRUNE_CPUS", "1"),
             gpus=_number(environ, "MVPRUNE_GPUS", "0"),
             tls=_tls(environ),

@@ -25,6 +25,7 @@ from mvprune import tracing
 from mvprune.v1 import worker_pb2
 from mvprune_workers import backoff
 from mvprune_workers.attempt import Attempt
+from mvprune_workers.cache import trim
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
 from mvprune_workers.exits import ExitCode
 from mvprune_workers.folders import Folders
@@ -70,6 +71,7 @@ class Supervisor:
             forwarder.start()
             trainer = self._start_trainer(scratch / "tmp", folders, log, report)
             try:
+                trim(settings.cache, settings.cache_bytes)
                 return self._run(trainer, log, report, folders)
             finally:
                 trainer.kill()

@@ -17,10 +17,10 @@ from mvprune_core import Training, compress, load_task
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import verify
 from mvprune_workers.buckets import BadInput, Input, base_of, input_path
+from mvprune_workers.cache import aside
 from mvprune_workers.exits import ExitCode
 from mvprune_workers.folders import Folders
 from mvprune_workers.job import run_job
-from mvprune_workers.scratch import Scratch
 
 from ...neighbours import S3Server
 
@@ -121,13 +121,13 @@ def test_what_is_not_there_is_the_users_mistake(
 
 
 def test_what_a_killed_worker_was_fetching_is_removed(bucket: str, folders: Folders) -> None:
-    with Scratch(folders.cache / "buckets" / ".fetching", "killed") as killed:
+    with aside(folders.cache / "buckets" / "killed") as killed:
         half = killed.with_name("half")
         shutil.copytree(killed, half)  # its lock file is there, and nobody holds it
         Input(f"{bucket}/model", is_model=True).fetch(Roots(buckets=(bucket,)), folders)
         assert not half.exists()
         assert killed.exists(), "another worker is at it"
-    assert not any((folders.cache / "buckets" / ".fetching").iterdir())
+    assert not any((folders.cache / "buckets" / ".aside").iterdir())
 
 
 def test_no_other_bucket_is_read(bucket: str, folders: Folders) -> None:
