@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(signal.SIGTERM, _stop)
             wanted = [run for run in every if options.only.search(run.name)]
             try:
-                work(every, wanted, outputs.log, Workplace(Path(data), CACHE), options, console)
+                work(wanted, outputs.log, Workplace(Path(data), CACHE), options, console)
             except Stopped:
                 code = INTERRUPTED
         write_report(outputs.page, outputs.folder, every, outputs.log.rows())
@@ -103,7 +103,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def work(
-    every: Sequence[Run],
     wanted: Sequence[Run],
     log: Log,
     place: Workplace,
@@ -124,7 +123,7 @@ def work(
             progress.update(total, completed=len(wanted) - len(left))
             if not left or done == options.limit or time.monotonic() - started > 60 * options.minutes:
                 return
-            row = _first_free(left, every, rows, log, place, claims, meter, progress)
+            row = _first_free(left, rows, log, place, claims, meter, progress)
             if row is None:
                 time.sleep(WAIT_SECONDS)
             else:
@@ -136,17 +135,8 @@ def is_open(row: Row | None, retried_before: str) -> bool:
     return row is None or (bool(row["error"]) and row["finished"] < retried_before)
 
 
-def unknown(every: Sequence[Run], rows: Mapping[Key, Row]) -> dict[Run, list[str]]:
-    """By run: what it shares that no finished run has computed."""
-    known = {
-        name for run in every if (row := rows.get(run.key)) is not None and not row["error"] for name in run.shared
-    }
-    return {run: [name for name in run.shared if name not in known] for run in every}
-
-
 def _first_free(
     left: Sequence[Run],
-    every: Sequence[Run],
     rows: Mapping[Key, Row],
     log: Log,
     place: Workplace,
@@ -155,10 +145,9 @@ def _first_free(
     progress: Progress,
 ) -> Mapping[str, object] | None:
     """Does the first run that no other process hinders; its row, or None where there is no such run."""
-    shared = unknown(every, rows)
     for run in left:
         with claims.take([run.identity]) as taken, ExitStack() as computing:
-            taken = taken and computing.enter_context(claims.take(shared[run]))
+            taken = taken and computing.enter_context(claims.take(run.shared))
             # Another process may have ended the run since the rows were read.
             if taken and log.rows().get(run.key) == rows.get(run.key):
                 row = execute(run, place, claims, callback, computing.close)

@@ -165,7 +165,7 @@ class TestWork:
     def work(self, folder: Path, runs: list[Run], *arguments: str) -> None:
         options = results._parser().parse_args(arguments)
         place = results.Workplace(folder, folder)
-        results.work(runs, runs, Log(folder / "runs.csv"), place, options, Console(quiet=True))
+        results.work(runs, Log(folder / "runs.csv"), place, options, Console(quiet=True))
 
     def test_goes_on_where_it_stopped(self, tmp_path: Path, started: list[Run]):
         runs = [replace(RUN, seed=seed) for seed in (0, 9, 2)]
@@ -181,16 +181,11 @@ class TestWork:
 
     def test_leaves_to_others_what_they_do(self, tmp_path: Path, started: list[Run]):
         same_dense, other = replace(RUN, density=0.1), replace(RUN, steps=20)
+        Log(tmp_path / "runs.csv").append(row(replace(RUN, density=0.5)))  # elsewhere
         with Claims(tmp_path / "claims").take([RUN.identity, *RUN.shared]) as taken:
             assert taken
             self.work(tmp_path, [RUN, same_dense, other], "--limit", "1")
         assert started == [other]
-
-    def test_a_dense_model_that_is_known_is_not_claimed(self, tmp_path: Path):
-        log, same_dense = Log(tmp_path / "runs.csv"), replace(RUN, density=0.1)
-        assert results.unknown([RUN], log.rows())[RUN] == list(RUN.shared)
-        log.append(row(RUN))
-        assert results.unknown([RUN, same_dense], log.rows())[same_dense] == []
 
     def test_a_dense_model_that_is_computed_is_claimed_no_longer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         others = Claims(tmp_path / "claims")
