@@ -9,9 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -326,6 +328,22 @@ def test_a_ray_that_does_not_answer() -> None:
         assert "timed out" in executor.observe("a").detail
         with pytest.raises(ExecutorUnavailable, match="timed out"):
             executor.capacity()
+
+
+class NoRoute(BaseHTTPRequestHandler):
+    """What stands before a Ray, and leads nowhere."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    do_POST = do_GET
+
+
+def test_a_404_that_is_not_rays_says_nothing_about_a_job() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), NoRoute) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert_away(RayExecutor(f"http://127.0.0.1:{server.server_port}"), "Ray")
+        server.shutdown()
 
 
 def test_a_ray_that_refuses_the_token(ray_cluster: EmbeddedRay) -> None:

@@ -97,7 +97,7 @@ class RayExecutor:
     def stop(self, ref: str) -> None:
         """See Executor.stop."""
         status, body = self._call("POST", f"/api/jobs/{check_ref(ref)}/stop")
-        if status not in (http.client.OK, http.client.NOT_FOUND):
+        if status != http.client.OK and not _has_no_job(status, body):
             raise ExecutorUnavailable(f"Ray cannot stop {ref}: {_last_line(body)}")
 
     def list(self, prefix: str) -> list[str]:
@@ -111,7 +111,7 @@ class RayExecutor:
 
     def _job(self, ref: str) -> Any:
         status, body = self._call("GET", f"/api/jobs/{ref}")
-        return None if status == http.client.NOT_FOUND else _parse(status, body)
+        return None if _has_no_job(status, body) else _parse(status, body)
 
     def _json(self, method: str, path: str) -> Any:
         return _parse(*self._call(method, path))
@@ -134,6 +134,11 @@ class RayExecutor:
             raise ExecutorUnavailable(f"Ray at {self._parts.netloc}: {error or type(error).__name__}") from error
         finally:
             connection.close()
+
+
+def _has_no_job(status: int, body: str) -> bool:
+    """Whether it is Ray that does not know the job: what stands before a Ray that is away may answer 404 too."""
+    return status == http.client.NOT_FOUND and "does not exist" in body
 
 
 def _parse(status: int, body: str) -> Any:
