@@ -8,13 +8,14 @@ import sys
 from collections.abc import Mapping
 
 from mvprune import tracing
+from mvprune_service.control.loop import for_each
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
+from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.db.records import Live
 from mvprune_service.domain.machine import AttemptState, JobState
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch, LaunchRefused
 from mvprune_service.observability import logs, traces
-from mvprune_service.observability.logs import SUBJECT
 from mvprune_service.secret import attempt_secret
 
 log = logging.getLogger(__name__)
@@ -31,18 +32,23 @@ class Dispatcher:
 
     async def step(self) -> None:
         """One round over attempts that no executor has yet."""
-        for live in await self._db.read(records.live_attempts):
-            if live.attempt.state == AttemptState.CREATED and live.job.state == JobState.STARTING:
-                SUBJECT.set(live)
-                try:
-                    await self._submit(live)
-                except ExecutorUnavailable as error:
-                    log.warning("executor unreachable: %s", error)
-                    return
-                except LaunchRefused as error:
-                    await self._refused(live, logs.redact(str(error)))
-                else:
-                    await self._db.write(leases.submitted, live.attempt.uid)
+        live_attempts = await self._db.read(records.live_attempts)
+        created = (live for live in live_attempts if live.attempt.state == AttemptState.CREATED)
+        starting = (live for live in created if live.job.state == JobState.STARTING)
+        await for_each(starting, self._dispatch, (ExecutorUnavailable,))
+
+    async def _dispatch(self, live: Live) -> None:
+        try:
+            await self._submit(live)
+        except LaunchRefused as error:
+            await self._refused(live, logs.redact(str(error)))
+        except (ExecutorUnavailable, DatabaseUnavailable):
+            raise
+        except Exception as error:
+            await self._refused(live, f"the server cannot launch it ({type(error).__name__}): its log has more")
+            raise
+        else:
+            await self._db.write(leases.submitted, live.attempt.uid)
 
     async def _refused(self, live: Live, why: str) -> None:
         """Told once; the attempt is submitted again with each round, until its start_timeout."""

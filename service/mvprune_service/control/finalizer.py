@@ -36,15 +36,14 @@ class Finalizer:
     async def step(self) -> None:
         """One round over attempts with a result."""
         live_attempts = await self._db.read(records.live_attempts)
-        await for_each((live for live in live_attempts if live.attempt.manifest_sha256), self._traced)
+        offered = (live for live in live_attempts if live.attempt.manifest_sha256)
+        await for_each(offered, self._traced, (StoreUnavailable,))
 
     async def _traced(self, live: Live) -> None:
         parent = await self._db.read(traces.of_job, live.job.uid)
         try:
             with tracing.span("finalize", parent, attempt=str(live.name)):
                 await self._finalize(live)
-        except StoreUnavailable as error:
-            log.warning("%s waits for the store: %s", live.name, error)
         except StaleLease:
             pass  # finished by someone else meanwhile
 

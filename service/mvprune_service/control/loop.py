@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -56,16 +57,24 @@ async def _try(name: str, step: Callable[[], Awaitable[None]], again: float) -> 
     return None
 
 
-async def for_each(attempts: Iterable[Live], work: Callable[[Live], Awaitable[None]]) -> None:
-    """Does `work` for all attempts: one for which it raises holds up no other, and is told when all are done. Raises
+async def for_each(
+    attempts: Iterable[Live], work: Callable[[Live], Awaitable[None]], away: tuple[type[Exception], ...] = ()
+) -> None:
+    """Does `work` for all attempts: one for which it raises holds up no other, and is told when all are done. What is
+    raised of `away` is about a part that all need, and may have taken as long as a timeout: it ends the round. Raises
     DatabaseUnavailable at once."""
     errors: list[Exception] = []
-    for live in attempts:
+    shuffled = list(attempts)
+    random.shuffle(shuffled)  # one that ends each round does not always keep the same others out
+    for live in shuffled:
         SUBJECT.set(live)
         try:
             await work(live)
         except DatabaseUnavailable:
             raise
+        except away as error:
+            log.warning("%s waits, and others with it: %s", live.name, error)
+            break
         except Exception as error:
             error.add_note(f"This was about {live.name}.")
             errors.append(error)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND, Clock, system_clock
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 ACTOR = "watchdog"
 _REPORT_US = 5 * SECOND  # a process that ended is given this long to be heard of by its own report
 _OVER = (Phase.EXITED, Phase.GONE)
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class Watchdog:
@@ -44,9 +48,11 @@ class Watchdog:
         self._lease_us = int(lease_seconds * SECOND)
         self._amnesty_until = clock() + self._lease_us
         self._ended: dict[str, int] = {}  # attempt uid → when it was first seen to be over
+        self._away: set[type[Exception]] = set()  # who did not answer in this round
 
     async def step(self) -> None:
         """One round over live attempts."""
+        self._away = set()
         live_attempts = await self._db.read(records.live_attempts)
         self._ended = {uid: at for uid, at in self._ended.items() if uid in {x.attempt.uid for x in live_attempts}}
         # Those with a result are the finalizer's.
@@ -73,8 +79,9 @@ class Watchdog:
             await self._lost(live, seen)
         elif now > max(live.attempt.start_deadline_us, self._amnesty_until):
             message = live.attempt.failure_message or ""  # why the executor refuses it
-            # Who still waits for room there has failed at nothing.
-            await self._fail(live, FailureReason.START_TIMEOUT, message, counts=seen.phase is not Phase.PENDING)
+            # Who still waits for room there has failed at nothing, nor has who cannot be asked about.
+            counts = bool(message) or seen.phase not in (Phase.PENDING, Phase.UNKNOWN)
+            await self._fail(live, FailureReason.START_TIMEOUT, message, counts=counts)
             await self._stop(live)
 
     async def _running(self, live: Live) -> None:
@@ -102,12 +109,14 @@ class Watchdog:
         if not running or now > since + grace + self._lease_us:
             await self._stop(live)
         seen = await self._observe(live)
-        if self._over(live, seen, now) and not await self._adopt(live):
+        # What waits for room can claim nothing any more, and may go on waiting: Ray stops it when it starts.
+        waits = seen.phase is Phase.PENDING and not running
+        if (self._over(live, seen, now) or waits) and not await self._adopt(live):
             await self._db.write(leases.stopped, self._fence(live), actor=ACTOR)
 
     async def _adopt(self, live: Live) -> bool:
         try:
-            manifest = await asyncio.to_thread(read_marker, self._store, live.attempt.uid)
+            manifest = await self._ask(StoreUnavailable, read_marker, self._store, live.attempt.uid)
         except ArtifactCorrupt as error:
             await self._fail(live, FailureReason.ARTIFACT_CORRUPT, str(error))
             return True
@@ -117,10 +126,26 @@ class Watchdog:
         return True
 
     async def _observe(self, live: Live) -> Observation:
-        return await asyncio.to_thread(self._executor.observe, live.attempt.executor_ref)
+        if ExecutorUnavailable in self._away:
+            return Observation(Phase.UNKNOWN)
+        seen = await asyncio.to_thread(self._executor.observe, live.attempt.executor_ref)
+        if seen.phase is Phase.UNKNOWN:
+            self._away.add(ExecutorUnavailable)
+        return seen
 
     async def _stop(self, live: Live) -> None:
-        await asyncio.to_thread(self._executor.stop, live.attempt.executor_ref)
+        await self._ask(ExecutorUnavailable, self._executor.stop, live.attempt.executor_ref)
+
+    async def _ask(self, away: type[Exception], question: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Asks the executor or the store; raises `away` at once if it has been silent in this round: a round waits for
+        one timeout of each, however many attempts there are."""
+        if away in self._away:
+            raise away("not asked again in this round")
+        try:
+            return await asyncio.to_thread(question, *args, **kwargs)
+        except away:
+            self._away.add(away)
+            raise
 
     def _lasts(self, until: int, now: int) -> bool:
         """Whether a lease goes on. One of far more than its length is of a clock that was set back since."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,10 @@ from mvprune_service.executors.base import (
     Phase,
 )
 from mvprune_service.ids import JobName
+from mvprune_service.stores import open_store
+from mvprune_service.stores.base import BlobStore
+
+from .plane import Plane
 
 
 class TestClock:
@@ -159,3 +164,13 @@ class Jobs:
 @pytest.fixture
 def jobs(db: Database) -> Jobs:
     return Jobs(db)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BlobStore:
+    return open_store((tmp_path / "store").as_uri())
+
+
+@pytest.fixture
+def plane(db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock) -> Plane:
+    return Plane(db, executor, store, clock)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import traceback
 from pathlib import Path
 
 import pytest
 
 from mvprune.v1 import job_pb2
-from mvprune_service.clock import SECOND
-from mvprune_service.control.dispatcher import Dispatcher
 from mvprune_service.control.finalizer import Finalizer
-from mvprune_service.control.scheduler import Scheduler
-from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import leases
-from mvprune_service.db.database import Database
-from mvprune_service.db.leases import Fence, Reserved
+from mvprune_service.db.leases import Reserved
 from mvprune_service.db.placement import resolve
 from mvprune_service.executors.base import Capacity, Node, Observation, Phase
 from mvprune_service.secret import attempt_secret
@@ -26,71 +19,7 @@ from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.layout import marker_key, publish
 
 from .conftest import Jobs, ScriptedExecutor, TestClock
-
-KEY = b"k" * 32
-LEASE = 15.0
-
-
-class Plane:
-    """All loops over one database."""
-
-    def __init__(self, db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock) -> None:
-        self.db, self.executor, self.store, self.clock = db, executor, store, clock
-        self.scheduler = Scheduler(db, executor, clock=clock)
-        self.dispatcher = Dispatcher(db, executor, KEY, {"MVPRUNE_STORE": store.url})
-        self.restart()
-        self.finalizer = Finalizer(db, store)
-        clock.pass_seconds(LEASE + 1)  # amnesty is over
-
-    def restart(self) -> None:
-        self.watchdog = Watchdog(self.db, self.executor, self.store, lease_seconds=LEASE, clock=self.clock)
-
-    async def dispatch(self) -> None:
-        await self.scheduler.step()
-        await self.dispatcher.step()
-
-    async def watch_until_reported(self) -> None:
-        """Looks twice, with the time that a late report is given between."""
-        await self.watchdog.step()
-        self.clock.pass_seconds(6)
-        await self.watchdog.step()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> BlobStore:
-    return open_store((tmp_path / "store").as_uri())
-
-
-@pytest.fixture
-def plane(db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock) -> Plane:
-    return Plane(db, executor, store, clock)
-
-
-async def claim(plane: Plane, jobs: Jobs, job_id: str = "a") -> Fence:
-    live = await jobs.live(job_id)
-    fence = Fence(live.name, live.attempt.fencing_token)
-    await plane.db.write(leases.claim, fence, runner_id="r", node="n", lease_us=int(LEASE * SECOND))
-    return fence
-
-
-def artifact(folder: Path) -> Path:
-    folder.mkdir()
-    (folder / "weights").write_bytes(b"w" * 100)
-    manifest = {
-        "files": [
-            {
-                "path": "weights",
-                "size_bytes": 100,
-                "sha256": hashlib.sha256(b"w" * 100).hexdigest(),
-                "media_type": "application/octet-stream",
-            }
-        ],
-        "metrics": {"eval/accuracy": 0.9},
-        "primary_metric": "accuracy",
-        "accounting": {},
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return folder
+from .plane import KEY, LEASE, Plane, artifact, claim
 
 
 async def test_jobs_start_in_order_and_only_into_capacity(plane: Plane, jobs: Jobs) -> None:
@@ -331,33 +260,6 @@ async def test_a_manifest_that_is_none_of_an_artifact_fails_the_job(
     await plane.db.write(leases.offer, fence, sha256, actor="worker")
     await plane.finalizer.step()
     assert (await jobs.get()).failure_reason == "ARTIFACT_CORRUPT"
-
-
-@pytest.mark.parametrize("broken", [("a",), ("a", "b")])
-async def test_an_attempt_that_makes_a_loop_fail_holds_up_no_other(
-    plane: Plane, jobs: Jobs, executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch, broken: tuple[str, ...]
-) -> None:
-    uids = {job_id: await jobs.create(job_id, max_attempts=1, cpus=1) for job_id in ("a", "b", "c")}
-    await plane.dispatch()
-    refs = {job_id: (await jobs.live(job_id)).attempt.executor_ref for job_id in uids}
-    for ref in refs.values():
-        executor.seen[ref] = Observation(Phase.EXITED, 1)
-    observe = executor.observe
-
-    def strange(ref: str) -> Observation:
-        if ref in {refs[job_id] for job_id in broken}:
-            raise KeyError("status")
-        return observe(ref)
-
-    monkeypatch.setattr(executor, "observe", strange)
-    for _ in range(2):
-        with pytest.raises((KeyError, ExceptionGroup)) as caught:
-            await plane.watchdog.step()
-        plane.clock.pass_seconds(6)
-    text = "".join(traceback.format_exception(caught.value))
-    for job_id in uids:
-        assert (f"This was about projects/p/jobs/{job_id}/attempts/1." in text) is (job_id in broken)
-        assert (await jobs.get(job_id)).state == ("STARTING" if job_id in broken else "FAILED")
 
 
 async def test_finalizing_waits_while_the_store_is_away(
