@@ -48,7 +48,8 @@ class Problems:
 
 
 class Probe(Generic[_T]):
-    """Asks a part something. However slow it is, there is one question at a time.
+    """Asks a part something. However slow it is, there is one question at a time. The answer to one that took longer
+    than its asker waited tells how things were then: whoever asks next is not given it.
 
     Args:
         part: its name among the problems.
@@ -66,20 +67,24 @@ class Probe(Generic[_T]):
         self._timeout = timeout
         self._fresh = fresh
         self._asking: asyncio.Future[_T] | None = None
+        self._given_up = False  # whoever asked
         self._answer: tuple[float, _T] | None = None
 
     async def get(self) -> _T | None:
         """The answer. None where there is none: then the part is among the problems."""
-        if self._answer is not None and time.monotonic() - self._answer[0] < self._fresh:
+        started = time.monotonic()
+        if self._answer is not None and started - self._answer[0] < self._fresh:
             return self._answer[1]
-        if self._asking is not None and self._asking.done():
-            self._asking.exception()  # it came too late for who asked, and tells how things were then
-            self._asking = None
-        if self._asking is None:
-            self._asking = asyncio.ensure_future(self._ask())
+        if self._asking is not None and self._given_up:
+            await asyncio.wait({self._asking}, timeout=self._timeout)
+        if self._asking is None or (self._given_up and self._asking.done()):
+            if self._asking is not None:
+                self._asking.exception()  # is of no use, and not logged as one that nobody saw
+            self._asking, self._given_up = asyncio.ensure_future(self._ask()), False
         asking = self._asking
-        done, _ = await asyncio.wait({asking}, timeout=self._timeout)
+        done, _ = await asyncio.wait({asking}, timeout=max(0.0, started + self._timeout - time.monotonic()))
         if not done:
+            self._given_up = True
             self._problems.report(self.part, TimeoutError(f"no answer within {self._timeout:g} s"))
             return None
         if self._asking is asking:

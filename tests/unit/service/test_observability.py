@@ -31,7 +31,7 @@ from mvprune_service.observability import logs, traces
 from mvprune_service.observability.health import PATIENCE_SECONDS, Health
 from mvprune_service.observability.probes import Probe, Problems, words
 
-from ...waiting import PATIENCE
+from ...waiting import PATIENCE, until_true
 from .conftest import Jobs, TestClock
 
 SECRETS = [
@@ -197,13 +197,15 @@ async def test_a_probe_asks_one_question_at_a_time(clock: TestClock) -> None:
     await probe.get()
     assert problems.texts()["store"].partition("since")[2] == since
     assert round(problems.seconds("store")) == 60
+    assert asked == 1
     answer.set()
-    assert await probe.get() == 1
-    assert problems.texts() == {}
     assert await probe.get() == 2
+    assert problems.texts() == {}
+    assert await asyncio.gather(probe.get(), probe.get()) == [3, 3]
 
 
-async def test_an_answer_that_came_too_late_is_not_given_to_the_next(clock: TestClock) -> None:
+@pytest.mark.parametrize("waits", [False, True])
+async def test_an_answer_that_came_too_late_is_not_given_to_the_next(clock: TestClock, waits: bool) -> None:
     questions: list[asyncio.Future[int]] = []
     problems = Problems(clock)
 
@@ -213,11 +215,15 @@ async def test_an_answer_that_came_too_late_is_not_given_to_the_next(clock: Test
 
     probe = Probe("store", ask, problems, timeout=0.01)
     assert await probe.get() is None
-    questions[0].set_exception(OSError("away"))
-    await asyncio.sleep(0.01)
+    probe._timeout = PATIENCE
+    if not waits:
+        questions[0].set_exception(OSError("away"))
+        await asyncio.sleep(0.01)
     next_one = asyncio.create_task(probe.get())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    if waits:
+        await asyncio.sleep(0)
+        questions[0].set_result(6)
+    await until_true(lambda: len(questions) == 2)
     questions[1].set_result(7)
     assert await next_one == 7
     assert problems.texts() == {}
