@@ -76,6 +76,9 @@ class Feed:
             if job.last_sequence > known:
                 rows = await db.read(records.events_of, self.uid, known, job.last_sequence - known)
                 self._events.extend(mapping.event(row) for row in rows)
+                if len(rows) < job.last_sequence - known:  # deleted meanwhile
+                    job = None
+        if job is not None:
             self._job, self._done, self.sequence = mapping.job(job), job.state in TERMINAL, job.last_sequence
         self.version = None if job is None else job.version
         self._responses = {}

@@ -163,6 +163,32 @@ async def test_watching_a_job_that_is_being_deleted_ends(db: Database, jobs: Job
         await asyncio.wait_for(anext(watched.watch()), PATIENCE)
 
 
+async def test_a_watcher_whose_job_is_deleted_as_it_ends_is_told_so_once(
+    db: Database, jobs: Jobs, watched: Watched
+) -> None:
+    await jobs.create()
+    stream = watched.watch()
+    await anext(stream)
+    fence = await attempt(db, jobs)
+    while (await anext(stream)).sequence < 3:
+        pass
+    look_up = db.look_up
+
+    async def look_up_and_delete(*given: Any) -> Any:
+        job = await look_up(*given)
+        if job is not None:
+            await db.write(lambda tx: lifecycle.remove(tx, job))
+        return job
+
+    db.look_up = look_up_and_delete  # type: ignore[method-assign, assignment]
+    await db.write(leases.fail_attempt, fence, FailureReason.NAN_LOSS, "", actor="worker")
+    told = []
+    with pytest.raises(ApiError, match="there is no projects/p/jobs/a"):
+        for _ in range(3):
+            told.append(await asyncio.wait_for(anext(stream), 5))
+    assert told == []
+
+
 async def test_a_log_ends_with_what_its_attempt_wrote_last(db: Database, jobs: Jobs, watched: Watched) -> None:
     """Between two looks, at the log and at the job."""
     await jobs.create(max_attempts=1)
