@@ -78,6 +78,7 @@ _WORKER_CONTRACT = tuple(worker_pb2.DESCRIPTOR.services_by_name.values())
 _HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 _REFLECTION = tuple(reflection_pb2.DESCRIPTOR.services_by_name.values())
 _RATE, _BURST_SECONDS = 100.0, 2.0  # of a token's calls
+_STREAM_SECONDS = 2.0  # between looks at who has a stream open
 _WRITE_SECONDS = 10.0  # between looks whether the database takes writes: each makes the disk work
 
 
@@ -207,6 +208,7 @@ class Service:
             self._loops.start(name, step, changes, 1.0)
         # With changes of their own: only their interval wakes them.
         self._loops.start("janitor", janitor.step, Changes(), settings.janitor_seconds)
+        self._loops.start("streams", self._streams.step, Changes(), _STREAM_SECONDS)
         await self._health.step()
         self._loops.start("health", self._health.step, Changes(), 1.0)
         self._serve_metrics(db)

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import grpc
 import pytest
 
 from mvprune import Client, InvalidArgument, LimitExceeded, NotAuthorised
 from mvprune._endpoint import Endpoint, find
 from mvprune.cli import main
 from mvprune.cli._exit import ExitCode
+from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service.config import Settings
 from mvprune_service.service import Service
 
 from ..unit.test_model_folders import write_model
+from ..waiting import until_true
 
 
 class Outcome(NamedTuple):
@@ -151,6 +156,35 @@ async def test_a_client_that_is_too_fast_waits_as_long_as_it_is_told(
     async with Service(settings(tmp_path, rate_limit=10, rate_burst=5)):
         # Five at once, ten more at ten a second.
         assert await asyncio.to_thread(hurry) >= 0.9
+
+
+@pytest.mark.parametrize("ends", ["revoked", "expired"])
+@pytest.mark.parametrize("follows", ["WatchJob", "FollowLogs"])
+async def test_a_silent_stream_ends_with_its_token(guarded: Guarded, tmp_path: Path, ends: str, follows: str) -> None:
+    await guarded.service._loops.stop("scheduler")  # nothing happens to the job
+    train = tmp_path / "train.jsonl"
+    train.write_text("".join(json.dumps({"text": f"word{n}", "label": str(n % 2)}) + "\n" for n in range(8)))
+    options: dict[str, Any] = {"model": "small", "density": 0.1, "train": train, "validation": train, "max_steps": 10}
+    with Client(project="search") as client:
+        job = await asyncio.to_thread(client.submit, **options)
+    made = await guarded.json("token", "create", "--project", "search", "--scope", "read", "--ttl", "1h")
+    async with grpc.aio.insecure_channel(guarded.service.address) as channel:
+        stub = job_pb2_grpc.JobServiceStub(channel)
+        metadata = (("authorization", f"Bearer {made['secret']}"),)
+        watch = job_pb2.WatchJobRequest(name=job.name, after_sequence=1)
+        follow = job_pb2.FollowLogsRequest(attempt=f"{job.name}/attempts/-", follow=True)
+        call = getattr(stub, follows)(watch if follows == "WatchJob" else follow, metadata=metadata)
+        if follows == "WatchJob":
+            await call.read()
+        await until_true(lambda: guarded.service._streams.open == 1)
+        if ends == "revoked":
+            await guarded.mvpctl("token", "revoke", made["id"], "--project", "search")
+        else:
+            with closing(sqlite3.connect(tmp_path / "home" / "mvprune.sqlite", isolation_level=None)) as database:
+                database.execute("UPDATE tokens SET expire_us = create_us WHERE token_id = ?", (made["id"],))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await asyncio.wait_for(call.read(), 30)
+    assert (caught.value.code(), ends in caught.value.details()) == (grpc.StatusCode.UNAUTHENTICATED, True)
 
 
 @pytest.mark.parametrize(

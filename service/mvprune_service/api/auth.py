@@ -52,6 +52,7 @@ class Authenticator:
         self._db = db
         self._clock = clock
         self._known: dict[str, tuple[Row[Any] | None, int]] = {}  # by digest: what was read, and when
+        self._reading: dict[str, asyncio.Task[Row[Any] | None]] = {}  # by digest: callers of one token share a read
         self._noted: dict[str, int] = {}  # by token: the last use that is written
         self._notes: set[asyncio.Task[None]] = set()
         self._unknown = RateLimiter(_UNKNOWN_RATE, _UNKNOWN_BURST, clock)
@@ -71,7 +72,7 @@ class Authenticator:
 
     def forget(self) -> None:
         """Reads every token anew: one has changed."""
-        self._known.clear()
+        self._known = {key: (row, 0) for key, (row, _) in self._known.items() if row is not None}
 
     async def close(self) -> None:
         """Waits until what is known of the tokens' use is written."""
@@ -81,12 +82,21 @@ class Authenticator:
         now = self._clock()
         row, read_us = self._known.get(key, (None, 0))
         if not 0 <= now - read_us < _TRUSTED_US:
-            if row is None:
-                self._unknown.take(peer.rpartition(":")[0])
+            if key not in self._reading:
+                if row is None:
+                    self._unknown.take(peer.rpartition(":")[0])
+                self._reading[key] = asyncio.create_task(self._read(key, now))
+            row = await asyncio.shield(self._reading[key])
+        return row
+
+    async def _read(self, key: str, now: int) -> Row[Any] | None:
+        try:
             row = await self._db.look_up(tokens.with_secret, key)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[key] = (row, now)
+        finally:
+            del self._reading[key]
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[key] = (row, now)
         return row
 
     def _note_use(self, row: Row[Any], now: int) -> None:

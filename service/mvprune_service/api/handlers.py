@@ -10,6 +10,7 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import grpc
@@ -95,13 +96,14 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             return response
 
         async def stream(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-            responses = self._streams.relay(method, inner(request, context))
+            check = partial(self._authenticator.principal, context) if asks and self._authenticator else None
+            responses = self._streams.relay(method, inner(request, context), check)
             try:
                 await self._admit(method, request, context)
                 async with aclosing(responses):
                     async for response in responses:
-                        if asks and self._authenticator:
-                            await self._authenticator.principal(context)  # a revoked token sees no more
+                        if check:
+                            await check()  # a revoked token sees no more
                         yield response
             except BaseException as error:
                 await self._fail(method, context, error, None)

@@ -1,9 +1,9 @@
-"""The streams that are open, so that a server that stops can end them with a word of farewell."""
+"""The streams that are open, so that the server can end them with a word of farewell, however long they are silent."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -13,46 +13,84 @@ from mvprune_service.observability import metrics
 
 _RETRY_SECONDS = 1.0
 
+Check = Callable[[], Awaitable[object]]  # raises ApiError (UNAUTHENTICATED) once the caller may see no more
+
+
+class _Stream:
+    """One that is open; `error` is what it ends with."""
+
+    def __init__(self, task: asyncio.Task[Any], check: Check | None, error: ApiError | None) -> None:
+        self.task = task
+        self.check = check
+        self.error = error
+        self.is_waiting = False
+
+    def end(self, error: ApiError) -> None:
+        self.error = error
+        if self.is_waiting:
+            self.task.cancel()
+
 
 class Streams:
-    """Passes the responses of streams on, until `drain`."""
+    """Passes the responses of streams on, until `drain`, or until one's caller may see no more."""
 
     def __init__(self) -> None:
-        self.open = 0
+        self._open: set[_Stream] = set()
         self._draining = False
-        self._waiting: set[asyncio.Task[Any]] = set()
+
+    @property
+    def open(self) -> int:
+        """How many."""
+        return len(self._open)
 
     def drain(self) -> None:
         """Ends all streams, and every one to come, with UNAVAILABLE. What was sent stays sent: clients resume after
         it, and what was about to be sent comes then."""
         self._draining = True
-        for task in self._waiting:
-            task.cancel()
+        for stream in self._open:
+            stream.end(_farewell())
 
-    async def relay(self, method: str, responses: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-        """The same responses, and their end when this ends. Raises ApiError (UNAVAILABLE) once the server drains."""
+    async def step(self) -> None:
+        """Ends those whose callers may see no more: one that is silent would not notice by itself."""
+        for stream in tuple(self._open):
+            try:
+                if stream.check is not None:
+                    await stream.check()
+            except ApiError as error:
+                if error.code is grpc.StatusCode.UNAUTHENTICATED:
+                    stream.end(error)
+
+    async def relay(
+        self, method: str, responses: AsyncGenerator[Any, None], check: Check | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """The same responses, and their end when this ends. Raises the ApiError that ends it before."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101
-        self.open += 1
+        stream = _Stream(task, check, _farewell() if self._draining else None)
+        self._open.add(stream)
         metrics.open_streams.labels(method).inc()
         try:
-            while not self._draining:
+            while stream.error is None:
                 # Not while a message is being written: gRPC's own code would be interrupted, and end the call its way.
-                self._waiting.add(task)
+                stream.is_waiting = True
                 try:
                     response = await anext(responses)
                 except StopAsyncIteration:
                     return
                 finally:
-                    self._waiting.discard(task)
+                    stream.is_waiting = False
                 yield response
         except asyncio.CancelledError:
-            if not self._draining:
+            if stream.error is None:
                 raise
             task.uncancel()
         finally:
-            self.open -= 1
+            self._open.discard(stream)
             metrics.open_streams.labels(method).dec()
             await responses.aclose()
-        message = "the server stops: call again, after what you have seen"
-        raise ApiError(grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING", message, retry_seconds=_RETRY_SECONDS)
+        raise stream.error
+
+
+def _farewell() -> ApiError:
+    message = "the server stops: call again, after what you have seen"
+    return ApiError(grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING", message, retry_seconds=_RETRY_SECONDS)

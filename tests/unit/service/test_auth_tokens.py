@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,34 @@ async def test_a_token_revoked_elsewhere_is_known_within_seconds_and_here_at_onc
     await db.write(tokens.revoke, other)
     authenticator.forget()
     assert await reason_of(authenticator, Call(f"Bearer {secret}")) == "TOKEN_REVOKED"
+    await authenticator.close()
+
+
+async def test_those_who_come_together_with_one_token_cost_one_read(
+    db: Database, authenticator: Authenticator, clock: TestClock, reads: Reads
+) -> None:
+    async def slowly(*args: Any) -> Any:
+        reads.count += 1
+        await asyncio.sleep(0)  # as a database that is not in this process
+        return await db.read(*args)
+
+    _, secret = await make(db)
+    reads.look_up = slowly  # type: ignore[method-assign]
+    for count in (1, 2):
+        await asyncio.gather(*(authenticator.principal(Call(f"Bearer {secret}")) for _ in range(100)))
+        assert reads.count == count
+        clock.pass_seconds(6)
+    await authenticator.close()
+
+
+async def test_a_change_of_one_token_makes_no_other_wait(db: Database, authenticator: Authenticator) -> None:
+    secrets = [(await make(db))[1] for _ in range(60)]
+    for start in (0, 30):
+        for secret in secrets[start : start + 30]:
+            await authenticator.principal(Call(f"Bearer {secret}", f"ipv4:10.0.{start}.1:1"))
+    authenticator.forget()
+    for secret in secrets:  # more than one address may guess at once
+        await authenticator.principal(Call(f"Bearer {secret}"))
     await authenticator.close()
 
 
