@@ -168,7 +168,8 @@ class RequestOptions(TypedDict, total=False):
     Attributes:
         display_name: a name for people.
         labels: to find it again.
-        request_id: a repeated call with the same id and content returns the same job; default: a new one.
+        request_id: a repeated call with the same id and content returns the same job, until that is deleted; default: a
+            new one.
         run_id: in place of a request_id: the same call in the same run (of a CI system, say) returns the same job.
         validate_only: check and fill in, start nothing.
     """

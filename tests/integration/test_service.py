@@ -150,6 +150,11 @@ async def test_request_ids_and_job_ids_name_one_job(plane: Plane) -> None:
     assert (code, reason) == (grpc.StatusCode.FAILED_PRECONDITION, "JOB_NOT_FINISHED")
     await plane.jobs.CancelJob(job_pb2.CancelJobRequest(name=first.name, grace={"seconds": 0}))
     assert (await plane.watch(first.name))[-1].done
+    again = plane.job(steps=1_000_000)
+    assert (await plane.create(again, request_id="r", job_id="mine")).uid == first.uid
+    await plane.jobs.DeleteJob(job_pb2.DeleteJobRequest(name=first.name))
+    made = await plane.create(again, request_id="r", job_id="mine")
+    assert (made.uid != first.uid, made.state) == (True, job_pb2.Job.QUEUED)
 
 
 async def test_validate_only_stores_nothing(plane: Plane) -> None:
