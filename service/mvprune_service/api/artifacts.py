@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import grpc
 from sqlalchemy import Row
@@ -23,6 +24,8 @@ from mvprune_service.stores.layout import blob_key, manifest_key
 
 _CHUNK = 256 << 10
 _TTL, _TTL_CAP = 900, 12 * 3600
+_AT_ONCE = 8  # questions to the store
+_T = TypeVar("_T")
 
 
 class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
@@ -32,6 +35,8 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
         self._db = db
         self._store = store
         self._clock = clock
+        # Of their own: while a store does not answer, only its callers wait.
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="artifacts")
 
     async def GetArtifact(
         self, request: artifact_pb2.GetArtifactRequest, context: grpc.aio.ServicerContext
@@ -58,7 +63,7 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
         keys = _keys(row)
         response = artifact_pb2.GenerateDownloadUrlsResponse()
         for path in request.paths or keys:
-            url = await asyncio.to_thread(self._store.presign, _key(keys, path), ttl)
+            url = await self._ask(self._store.presign, _key(keys, path), ttl)
             if url is None:
                 return artifact_pb2.GenerateDownloadUrlsResponse()
             response.urls.add(path=path, url=url, expire_time=mapping.timestamp(self._clock() + ttl * SECOND))
@@ -73,7 +78,7 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
             raise invalid(Violation("offset", f"got {offset}; allowed: 0 and up"))
         while True:
             try:
-                data = await asyncio.to_thread(self._store.read, key, offset, _CHUNK)
+                data = await self._ask(self._store.read, key, offset, _CHUNK)
             except ObjectNotFound:
                 message = f"{request.path} is no longer in the store"
                 raise ApiError(grpc.StatusCode.DATA_LOSS, "BLOB_MISSING", message) from None
@@ -81,6 +86,9 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
             if not data:
                 return
             offset += len(data)
+
+    async def _ask(self, question: Callable[..., _T], *args: Any) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, question, *args)
 
     async def _artifact(self, given: str) -> Row[Any]:
         name = ids.parse_artifact(given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import grpc
@@ -21,6 +22,7 @@ from mvprune_service.inventory import model_names
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
+_AT_ONCE = 4  # looks at the disk
 _METHODS = tuple(job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields)
 
 
@@ -29,16 +31,19 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
+        # Of its own: a disk that does not answer holds up only who asks for what is on it.
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="catalog")
 
     async def ListModels(
         self, request: catalog_pb2.ListModelsRequest, context: grpc.aio.ServicerContext
     ) -> catalog_pb2.ListModelsResponse:
-        return await asyncio.to_thread(self._list_models, request)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._list_models, request)
 
     async def ListTasks(
         self, request: catalog_pb2.ListTasksRequest, context: grpc.aio.ServicerContext
     ) -> catalog_pb2.ListTasksResponse:
-        tasks, token = await asyncio.to_thread(_page, request, tuple(TASKS.values()), self._task)
+        loop, every = asyncio.get_running_loop(), tuple(TASKS.values())
+        tasks, token = await loop.run_in_executor(self._threads, _page, request, every, self._task)
         return catalog_pb2.ListTasksResponse(tasks=tasks, next_page_token=token)
 
     async def ListMethods(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
@@ -26,10 +27,12 @@ from mvprune_service.api.specs import Checker
 from mvprune_service.db import lifecycle, quotas, records, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob
-from mvprune_service.executors.base import Executor, ExecutorUnavailable
+from mvprune_service.executors.base import Executor
+from mvprune_service.observability.probes import Probe, Problems
 
 _TEACHER_JOB = "job.spec.teacher.job"
-_READ_AT_ONCE = 4  # jobs whose files are looked into: each takes memory, and a thread that others wait for
+_READ_AT_ONCE = 4  # jobs whose files are looked into: each takes memory
+_CAPACITY_SECONDS = 5.0  # that a submit waits for it
 
 
 class Submissions:
@@ -51,10 +54,13 @@ class Submissions:
     ) -> None:
         self._db = db
         self._roots = roots
-        self._executor = executor
+        self._capacity = Probe(
+            "executor", lambda: asyncio.to_thread(executor.capacity), Problems(), _CAPACITY_SECONDS, fresh=0.0
+        )
         self._queue_quota = quotas.QueueQuota(max_queued_jobs)
         self._retention_seconds = retention_seconds
-        self._reading = asyncio.Semaphore(_READ_AT_ONCE)
+        # Of their own: a disk or a store that does not answer holds up nobody else's.
+        self._threads = ThreadPoolExecutor(_READ_AT_ONCE, thread_name_prefix="submit")
 
     async def create(self, request: job_pb2.CreateJobRequest, traceparent: str = "") -> job_pb2.Job:
         """The new job, or the one that the same request made before. Raises ApiError."""
@@ -125,23 +131,26 @@ class Submissions:
         with every violation there is."""
         teacher, checker = None, Checker(request.job, request.job_id, self._roots)
         if checker.reads_files:
-            async with self._reading:
-                await asyncio.to_thread(checker.check)
+            await self._read(checker.check)
         else:
             checker.check()
         if request.job.policy.HasField("resources"):
-            with suppress(ExecutorUnavailable):  # not known now: the scheduler will see
-                checker.check_feasible(await asyncio.to_thread(self._executor.capacity))
+            capacity = await self._capacity.get()
+            if capacity is not None:  # else the scheduler will see
+                checker.check_feasible(capacity)
         if request.job.spec.teacher.WhichOneof("source") == "job":
             try:
                 teacher = await self._db.read(teachers.named, project, request.job.spec)
                 spec = job_pb2.CompressionSpec.FromString(teacher.spec)
-                await asyncio.to_thread(checker.check_teachers_base, _TEACHER_JOB, spec)
+                await self._read(partial(checker.check_teachers_base, _TEACHER_JOB, spec))
             except teachers.NoTeacher as error:
                 checker.violations.append(Violation(_TEACHER_JOB, str(error)))
         if checker.violations:
             raise invalid(*checker.violations)
         return checker.size, teacher
+
+    async def _read(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _create(self, work: Callable[[Tx], Row[Any]], name: ids.JobName) -> Row[Any]:
         """Writes. A race with an equal request, or for the same teacher, is lost once: then its winner is seen."""

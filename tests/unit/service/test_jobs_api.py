@@ -303,3 +303,25 @@ async def test_large_files_leave_threads_to_others(api: Api, monkeypatch: pytest
     assert not started.acquire(blocking=False)
     go_on.set()
     assert len(await asyncio.gather(*coming)) == 8
+
+
+async def test_submits_wait_together_for_an_executor_that_does_not_answer(
+    api: Api, executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on = threading.Semaphore(0), threading.Event()
+
+    def capacity() -> Capacity:
+        asked.release()
+        go_on.wait(PATIENCE)
+        return executor.room
+
+    monkeypatch.setattr(executor, "capacity", capacity)
+    policy = {"resources": {"cpus": 100}}
+    coming = [asyncio.create_task(api.create(job_id=f"j{n}", policy=policy)) for n in range(40)]
+    await asyncio.to_thread(asked.acquire)
+    await asyncio.wait_for(asyncio.to_thread(int), 20)  # threads are left to others
+    go_on.set()
+    for refused in await asyncio.gather(*coming, return_exceptions=True):
+        assert isinstance(refused, ApiError)
+        assert [violation.field for violation in refused.violations] == ["job.policy.resources.cpus"]
+    assert not asked.acquire(blocking=False)
