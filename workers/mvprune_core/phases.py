@@ -12,6 +12,7 @@ import torch
 
 from mvprune.artifact import ArtifactError, Base, Coding, ModelSource, round_values
 from mvprune.artifact.history import Histogram, History, Phase, Plane
+from mvprune.tasks import SHORTEST_WINDOW, TaskKind
 from mvprune_core.batching import Examples, Indices
 from mvprune_core.callbacks import Callback
 from mvprune_core.curves import Curve
@@ -77,7 +78,7 @@ class Phases:
         self._tokens, self._labels = tokenizer_digest(student.tokenizer), _labels(student.config)
         self._classes = self._class_order(student.config)
         prunable_layers(student.model, plan.include, plan.exclude)
-        self.max_length = longest_input(student, training.max_length or plan.data.task.max_length)
+        self.max_length = self._longest_input(plan.source, student, training.max_length or plan.data.task.max_length)
         self.examples = self._examples(student, self.max_length, "train")
         width = getattr(student.config, "hidden_size", BASE_WIDTH)
         self.settings = training.settings(plan.data.task, width, len(self.examples))
@@ -226,7 +227,7 @@ class Phases:
                     f"the teacher {self._teacher_model.name!r} is not fine-tuned for {plan.data.task.name}: its "
                     "checkpoint has no head for these labels; give one that is, or let the service train one",
                 )
-            length = longest_input(model, self.settings.max_length)
+            length = self._longest_input(self._teacher_model, model, self.settings.max_length)
             examples = self._examples(model, length, "train")
         self.callback.on_phase("teaching")
         found = teach(model.model.to(plan.device), examples, plan.objective.outputs, plan.device)
@@ -255,6 +256,16 @@ class Phases:
         """A model with the original weights, once without reading the files again."""
         loaded, self._unused = self._unused, None
         return loaded if loaded is not None else self._load()
+
+    def _longest_input(self, source: Source, loaded: Loaded, max_length: int) -> int:
+        length = longest_input(loaded, max_length)
+        if self.plan.data.task.kind is TaskKind.QUESTION_ANSWERING and length < SHORTEST_WINDOW <= max_length:
+            raise CompressionError(
+                Reason.INVALID_MODEL,
+                f"the model {source.name!r} takes inputs of {length} tokens at most; question answering needs "
+                f"{SHORTEST_WINDOW} or more",
+            )
+        return length
 
     def _examples(self, loaded: Loaded, max_length: int, split: str) -> Examples:
         objective, data = self.plan.objective, self.plan.data

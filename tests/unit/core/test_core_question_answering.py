@@ -77,6 +77,17 @@ def test_compresses_and_answers(
     assert result.save(tmp_path / "artifact").metrics["eval/f1"] == result.metrics["eval/f1"]
 
 
+def test_a_model_with_too_few_positions_is_invalid(
+    save: Callable[..., Path], bert_config: Callable[..., Any], squad: QuestionAnsweringData
+) -> None:
+    folder = save(BertModel(bert_config(max_position_embeddings=23)))
+    with pytest.raises(CompressionError, match="inputs of 23 tokens at most; question answering needs 24 or more") as e:
+        compress(folder, squad, density=0.5, dense_baseline=False)
+    assert e.value.reason is Reason.INVALID_MODEL
+    with pytest.raises(ValueError, match=r"training\.max_length: 20 given"):
+        compress(folder, squad, density=0.5, training=Training(max_length=20), dense_baseline=False)
+
+
 def test_long_passages_become_overlapping_windows_that_hold_every_token(
     model_folder: Path, squad: QuestionAnsweringData
 ) -> None:
