@@ -273,6 +273,7 @@ class Phases:
         key = identity(
             [data.task.name, data.fingerprint, split, max_length],
             [tokenizer_digest(loaded.tokenizer), _labels(loaded.config)],
+            loaded.config.is_encoder_decoder and loaded.config.eos_token_id,  # see `Classification`
         )
         return cached_examples(self._cache, key, lambda: make(loaded.tokenizer, loaded.config, max_length))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertForSequenceClassification
+from transformers import BartConfig, BartModel, BertForSequenceClassification
 
 from mvprune.artifact import load
 from mvprune.data import ClassificationData, Split
@@ -185,6 +185,20 @@ def test_one_may_be_a_whole_number(model_folder: Path, data: ClassificationData,
     assert result.accounting.density == 1
     assert result.save(tmp_path / "artifact").accounting.target_density == 1
     load(tmp_path / "artifact")
+
+
+def test_tokens_of_an_encoder_are_not_a_decoders(
+    model_folder: Path, save: Callable[..., Path], data: ClassificationData, tmp_path: Path
+) -> None:
+    sizes = dict.fromkeys(("encoder_layers", "decoder_layers"), 1) | {"d_model": 16, "vocab_size": 40}
+    sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2)
+    ids = {"eos_token_id": 3, "bos_token_id": 2, "pad_token_id": 0, "decoder_start_token_id": 3}
+    bart = save(BartModel(BartConfig(**sizes, **ids, max_position_embeddings=64)), "bart")
+    written = Split(["good [SEP] word1", *data.train.texts], None, [1, *data.train.labels])
+    both = replace(data, train=written)
+    for folder in (model_folder, bart):  # one tokenizer; BART refuses a text with two end tokens
+        quick = Training(max_steps=20, batch_size=32)
+        compress(folder, both, density=0.5, training=quick, dense_baseline=False, cache=tmp_path / "cache")
 
 
 def test_the_default_method_is_soft_movement(model_folder: Path, data: ClassificationData) -> None:

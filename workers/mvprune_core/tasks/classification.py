@@ -97,9 +97,11 @@ def _examples(
         texts, pairs = split.texts, split.pairs
         if config.is_encoder_decoder:
             # BART and T5 read the class off the end token, and refuse examples with different numbers of them. T5's
-            # vocabulary has it as a word too, so that no option of the tokenizer keeps it out of a text.
-            texts = _without(tokenizer.eos_token, texts)
-            pairs = None if pairs is None else _without(tokenizer.eos_token, pairs)
+            # vocabulary has it as a word too, so that no option of the tokenizer keeps it out of a text. A tokenizer
+            # may not call it so: that of Chinese BARTs knows it as the separator.
+            end = tokenizer.convert_ids_to_tokens(config.eos_token_id)
+            texts = _without(end, texts)
+            pairs = None if pairs is None else _without(end, pairs)
         for encodings in tokenize(tokenizer, texts, pairs, truncation=True, max_length=max_length):
             add_inputs(inputs, tokenizer, encodings)
     return Examples(inputs, targets, pad_token(tokenizer))
