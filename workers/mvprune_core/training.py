@@ -104,6 +104,7 @@ class FineTuning:
         self._optimizer = self._build_optimizer()
         self._forward = torch.compile(model, dynamic=True) if settings.compile else model
         self._finite = torch.ones((), dtype=torch.bool, device=self.device)
+        self._syncs = 1 if self.device.type == "cpu" else _STEPS_BETWEEN_SYNCS
         self._loss, self._density = math.nan, 1.0
         self._best: float | None = None
         self._best_model: dict[str, Tensor] = {}
@@ -131,14 +132,13 @@ class FineTuning:
 
     def _train(self) -> None:
         batches = training_batches(self.examples.lengths, self.settings.batch_size, self.seed)
-        syncs = 1 if self.device.type == "cpu" else _STEPS_BETWEEN_SYNCS
         began, first = time.monotonic(), self.step
         self._evaluate_if_due()  # a stop may have cut it short
         for indices in itertools.islice(batches, self.step, self.total_steps):
             if self._gave_up:
                 return
             loss = self.advance(indices)
-            if self.step % syncs == 0 or self.step == self.total_steps:
+            if self.step == 1 or self.step % self._syncs == 0 or self.step == self.total_steps:
                 self._check_finite()
                 self._loss = loss.item()
                 self._density = 1.0 if self.masks is None else self.masks.density

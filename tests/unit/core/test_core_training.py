@@ -381,6 +381,21 @@ def test_progress_tells_every_step(loaded: Loaded, objective: Objective) -> None
     assert told[-1].eta_seconds == 0
 
 
+def test_the_loss_is_known_from_the_first_step_on_where_few_are_read(loaded: Loaded, objective: Objective) -> None:
+    losses: list[float] = []
+
+    class Listener(Callback):
+        def on_step(self, progress: Progress) -> None:
+            losses.append(progress.loss)
+
+    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
+    tuning = FineTuning(loaded.model, examples, settings(), phase="dense", seed=0, callback=Listener())
+    tuning._syncs = 10  # as on a GPU
+    tuning.run()
+    assert losses == [losses[0]] * 9 + [losses[9]] * 2 + [losses[11]]
+    assert len(set(losses)) == 3
+
+
 def test_a_loss_that_is_not_finite_ends_the_run(loaded: Loaded, objective: Objective) -> None:
     with torch.no_grad():
         loaded.model.get_submodule("classifier").weight[0, 0] = torch.nan
