@@ -63,7 +63,7 @@ class Masks:
         self._control: dict[str, Tensor] = {}
         chosen = prunable_layers(model) if layers is None else layers
         self.matrices = [
-            _matrix(f"{name}.weight", layer.weight, self.method, generator_of(seed, index))
+            _matrix(f"{name}.weight", layer.weight, self.method, generator_of(seed, index, device=layer.weight.device))
             for index, (name, layer) in enumerate(chosen.items())
         ]
         self.renew(0)

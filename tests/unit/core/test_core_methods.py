@@ -216,6 +216,11 @@ def test_random_masks_shrink_and_depend_on_the_seed() -> None:
     assert not torch.equal(mask(TOTAL, 1), mask(TOTAL, 2))
 
 
+def test_random_scores_are_drawn_where_the_weight_is() -> None:
+    with _NoCopies():
+        assert Random().scores(torch.zeros(2, 3, device="meta"), torch.Generator()).is_meta
+
+
 class _NoCopies(TorchDispatchMode):
     """To copy from one device to another is to wait for it."""
 

@@ -83,7 +83,7 @@ class Method(ABC):
 
         Args:
             weight: W, on any device.
-            generator: of the CPU, always in the same state for the same matrix of a run.
+            generator: of the same device, always in the same state for the same matrix of a run.
         """
 
     @abstractmethod
@@ -168,7 +168,8 @@ class TopV(Method):
     def _importance(self, matrix: Matrix, index: int, moment: Moment) -> Tensor:
         if matrix.scores is not None:
             return matrix.scores
-        return self.scores(matrix.weight.detach(), generator_of(moment.seed, index))
+        weight = matrix.weight.detach()
+        return self.scores(weight, generator_of(moment.seed, index, device=weight.device))
 
 
 def generator_of(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:

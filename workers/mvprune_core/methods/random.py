@@ -32,4 +32,4 @@ class Random(TopV):
         check_choice("selection", self.selection, Selection)
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.rand(weight.shape, generator=generator).to(weight.device)
+        return torch.rand(weight.shape, generator=generator, device=weight.device)
