@@ -112,7 +112,7 @@ def compress(
         trim_vocabulary=trim_vocabulary,
         delta=delta,
     )
-    with _memory_errors(), forgotten_when_stopped():
+    with _memory_errors(), forgotten_when_stopped(), _flushed_denormals():
         phases = Phases(plan, training, callback or Callback(), _folder(cache), _folder(checkpoint), checkpoint_seconds)
         dense = phases.dense_metrics() if dense_baseline else {}
         loaded, pruned = phases.prune()
@@ -187,6 +187,18 @@ def _spec(plan: Plan, method: Method, settings: Settings, allow_density_miss: bo
     }
     coding = {"values": plan.coding.values.value, "embeddings": plan.coding.embeddings.value}
     return spec | coding | {name: value for name, value in options.items() if value}
+
+
+@contextmanager
+def _flushed_denormals() -> Iterator[None]:
+    """The momentum of a dead weight halves every seven steps: after a thousand it is denormal, and stays so, and a CPU
+    is a hundred times slower with such numbers. torch's threads take the setting over from the one that starts them, by
+    the first large tensor, and keep it."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 @contextmanager

@@ -304,9 +304,6 @@ class FineTuning:
         model: Any = self.model
         checkpointing, deterministic = self.settings.gradient_checkpointing, self.settings.deterministic
         before = torch.are_deterministic_algorithms_enabled()
-        # The momentum of a dead weight halves every seven steps: after a thousand it is denormal, and stays so, and a
-        # CPU is a hundred times slower with such numbers.
-        torch.set_flush_denormal(True)
         if checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         if deterministic:
@@ -316,7 +313,6 @@ class FineTuning:
         try:
             yield
         finally:
-            torch.set_flush_denormal(False)
             torch.use_deterministic_algorithms(before)
             if checkpointing:
                 model.gradient_checkpointing_disable()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from transformers import BartConfig, BartModel, BertForSequenceClassification
 from mvprune.artifact import load
 from mvprune.data import ClassificationData, Split
 from mvprune.tasks import get_task
-from mvprune_core import METHODS, Callback, CompressionError, Magnitude, Reason, Schedule, Training, compress
+from mvprune_core import METHODS, Callback, CompressionError, Magnitude, Progress, Reason, Schedule, Training, compress
 from mvprune_core.models import find_model, load_model
 from mvprune_core.tasks import objective_for
 
@@ -199,6 +200,26 @@ def test_tokens_of_an_encoder_are_not_a_decoders(
     for folder in (model_folder, bart):  # one tokenizer; BART refuses a text with two end tokens
         quick = Training(max_steps=20, batch_size=32)
         compress(folder, both, density=0.5, training=quick, dense_baseline=False, cache=tmp_path / "cache")
+
+
+def test_no_thread_is_slowed_down_by_denormals(model_folder: Path, data: ClassificationData) -> None:
+    left: list[int] = []
+
+    class Multiply(Callback):
+        def on_phase(self, name: str) -> None:  # torch starts its threads
+            torch.full((1 << 20,), 2e-38)
+
+        def on_step(self, progress: Progress) -> None:
+            left.append(int((torch.full((1 << 20,), 2e-38) * 0.01).view(torch.int32).count_nonzero()))
+
+    def run() -> None:
+        torch.set_num_threads(2)
+        quick = Training(max_steps=10, batch_size=32)
+        compress(model_folder, data, density=0.5, training=quick, dense_baseline=False, callback=Multiply())
+
+    with ThreadPoolExecutor(1) as fresh:  # torch has threads of its own for each of Python's
+        fresh.submit(run).result()
+    assert left == [0] * 10
 
 
 def test_the_default_method_is_soft_movement(model_folder: Path, data: ClassificationData) -> None:
