@@ -111,7 +111,7 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
             f"the weights of {source.name!r} lack {len(lost)} tensors of the encoder that its config.json describes, "
             f"such as {lost[0]}",
         )
-    check_tokenizer(source.name, tokenizer, model)
+    fit_tokenizer(source.name, tokenizer, model)
     if getattr(model.config, "pad_token_id", None) is None:
         model.config.pad_token_id = pad_token(tokenizer)
     return Loaded(model, tokenizer, fine_tuned=same_question and not new)
@@ -136,8 +136,12 @@ def longest_input(loaded: Loaded, max_length: int) -> int:
     return int(min(max_length, loaded.tokenizer.model_max_length, positions))
 
 
-def check_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
-    """Raises CompressionError INVALID_MODEL where a tokenizer is empty, or not that of the model `name`."""
+def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
+    """Takes from a tokenizer what the model `name` has no embedding for: the type of a second text.
+
+    Raises:
+        CompressionError: INVALID_MODEL, the tokenizer is empty, or not that of the model.
+    """
     tokens, embeddings = len(tokenizer), model.get_input_embeddings().num_embeddings
     # Without its files, transformers builds a tokenizer that knows the special tokens alone.
     if tokens <= len(tokenizer.all_special_tokens):
@@ -151,6 +155,8 @@ def check_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
             f"the tokenizer of {name!r} has {tokens:,} tokens, but the model embeds {embeddings:,}: "
             "they do not belong together",
         )
+    if getattr(model.config, "type_vocab_size", 2) < 2:  # RoBERTa's, where the tokenizer is one as of BERT
+        tokenizer.model_input_names = [each for each in tokenizer.model_input_names if each != "token_type_ids"]
 
 
 def _read(source: Source, load: Callable[[], _T]) -> _T:

@@ -12,7 +12,7 @@ import transformers
 from mvprune.artifact import ArtifactError, Manifest, load, read_manifest
 from mvprune.tasks import Task, TaskKind, UnknownTask, get_task
 from mvprune_core.hub import first_line
-from mvprune_core.models import Loaded, check_tokenizer, longest_input, quiet
+from mvprune_core.models import Loaded, fit_tokenizer, longest_input, quiet
 
 Runtime = Literal["dense", "sparse"]
 
@@ -79,7 +79,7 @@ def _tokenizer(directory: str | Path, model: Any) -> Any:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 directory, trust_remote_code=False, local_files_only=True
             )
-        check_tokenizer(str(directory), tokenizer, model)
+        fit_tokenizer(str(directory), tokenizer, model)
     except Exception as error:  # transformers raises almost anything over files that it cannot use
         raise ArtifactError(f"{directory}: its tokenizer cannot be used: {first_line(error)}") from error
     return tokenizer

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, GPT2Config, GPT2Model, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+import pytest
+from transformers import (
+    AutoTokenizer,
+    BertModel,
+    GPT2Config,
+    GPT2Model,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from mvprune.data import ClassificationData, Split
 from mvprune_core import Training, compress
 from mvprune_core.models import find_model, load_model
+from mvprune_core.opened import open_artifact
 from mvprune_core.tasks import objective_for
 from mvprune_core.tokens import tokenizer_digest
 
@@ -35,6 +46,21 @@ def test_positions_that_stand_for_padding_are_not_counted(save: Callable[..., Pa
         dense_baseline=False,
     )
     assert result.accounting.kept_weights > 0
+
+
+@pytest.mark.parametrize("types", [1, 2])
+def test_a_model_with_one_type_of_text_takes_pairs(
+    save: Callable[..., Path], bert_config: Callable[..., Any], data: ClassificationData, tmp_path: Path, types: int
+) -> None:
+    folder, artifact = save(BertModel(bert_config(type_vocab_size=types))), tmp_path / "artifact"
+    file = folder / "tokenizer_config.json"
+    names = ["input_ids", "token_type_ids", "attention_mask"]  # as of BERT
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_input_names": names}))
+    train, validation = (replace(split, pairs=split.texts) for split in (data.train, data.validation))
+    pairs = replace(data, train=train, validation=validation)
+    quick = Training(max_steps=5, batch_size=32)
+    compress(folder, pairs, density=0.5, training=quick, dense_baseline=False).save(artifact)
+    assert ("token_type_ids" in open_artifact(artifact).loaded.tokenizer("good", "bad")) == (types == 2)
 
 
 def test_a_decoder_pads_with_its_tokenizers_padding(save: Callable[..., Path], data: ClassificationData) -> None:
