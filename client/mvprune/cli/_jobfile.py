@@ -57,9 +57,9 @@ class JobDocument:
         name, *rest = _parameter(field, self.values)
         if not name:
             return f"{_at(self.file, self.places[()])}: {field}"
-        if name not in self.values:  # an option's
+        place = self.places.get((name, *rest))
+        if name not in self.values or place is None:  # an option's
             return field
-        place = self.places.get((name, *rest)) or self.places[(name,)]
         return f"{_at(self.file, place)}: {name}"
 
 

@@ -257,6 +257,22 @@ def test_an_option_that_outweighs_the_file_is_not_told_with_the_file_s_place(
         ]
 
 
+def test_an_entry_that_an_option_adds_is_not_told_with_the_file_s_place(
+    fake: Fake, mvpctl: Mvpctl, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("model: m\ndensity: 0.1\ntask: sst2\ngates: [bytes<=1MB]\nlabels: {team: search}\n")
+    gates = mvpctl("submit", "-f", str(file), "--gate", "f1>80").err
+    assert gates.startswith("error: job.policy.gates[1] (--gate): got 'f1>80'; ")
+    fake.answers["CreateJob"] = lambda request, context: refuse(
+        context, grpc.StatusCode.INVALID_ARGUMENT, "bad", violations={"job.labels.more": "1", "job.labels.team": "2"}
+    )
+    assert mvpctl("submit", "-f", str(file), "--label", "more=x").err.splitlines() == [
+        "error: job.labels.more (--label): 1",
+        f"error: {file}:5:16: labels: 2",
+    ]
+
+
 def test_an_option_of_another_method_is_told_with_its_place(mvpctl: Mvpctl, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("model: m\ndensity: 0.1\nmethod: magnitude\npenalty: 1\n")
