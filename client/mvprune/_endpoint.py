@@ -70,8 +70,8 @@ def find(
         raise bad_field("ca_cert", f"given, but {target} is spoken to without TLS; grpcs://{target} is for it")
     insecure = insecure or os.environ.get("MVPRUNE_INSECURE", "").lower() in _YES
     if secret and not (tls or insecure or is_loopback(target.rpartition(":")[0])):
-        text = f"the token would go to {target} for all to read; give grpcs://{target}, or --insecure if you mean it"
-        raise bad_field("address", text)
+        text = f"not set, and the token would go to {target} for all to read; give grpcs://{target}, or set it"
+        raise bad_field("insecure", text)
     return Endpoint(target, tls, _path(ca), _variable("MVPRUNE_CLIENT_CERT"), _variable("MVPRUNE_CLIENT_KEY"), secret)
 
 

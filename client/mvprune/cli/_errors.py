@@ -80,6 +80,7 @@ _SAME_NAME = {
     "gradient_checkpointing",
     "include",
     "initial_scores",
+    "insecure",
     "keep_best",
     "label_column",
     "learning_rate",
