@@ -38,7 +38,8 @@ class Client:
         address: host:port, or grpcs://host:port for TLS; default MVPRUNE_ADDRESS, else that of a server on this
             machine, else 127.0.0.1:7070.
         project: the project of jobs that are given by id alone; default MVPRUNE_PROJECT, else "default".
-        timeout: seconds that one call may take. Streams, waiting and downloads have no limit but their own.
+        timeout: seconds that one call may take, a year at most. Streams, waiting and downloads have no limit but their
+            own.
         token: an API token; default what is in `token_file`, else MVPRUNE_TOKEN, else, for a server on this machine,
             the operator's token that it wrote to its home folder.
         ca_cert: file with who vouches for the server; default MVPRUNE_CA_CERT, else whoever this machine trusts.
@@ -120,10 +121,11 @@ class Client:
         """Waits until a job has SUCCEEDED and returns it.
 
         Args:
-            timeout: seconds to wait; None: as long as it takes.
+            timeout: seconds to wait, a year at most; None: as long as it takes.
             on_progress: called with the job at once and at each change.
 
         Raises:
+            InvalidArgument: the timeout is no time.
             JobFailed, JobCancelled: it ended otherwise.
             WaitTimeout: the time is up; the job goes on.
         """

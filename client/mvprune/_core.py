@@ -16,7 +16,7 @@ from mvprune._models import AnyJob, Artifact, Attempt, JobEvent, JobRecord, JobS
 from mvprune._names import is_artifact, job_name
 from mvprune._pages import PAGE, pages
 from mvprune._submit_options import SubmitOptions
-from mvprune._transport import DeadlinePassed, Transport
+from mvprune._transport import DeadlinePassed, Transport, check_seconds
 from mvprune.v1 import artifact_pb2, job_pb2
 
 if TYPE_CHECKING:
@@ -106,13 +106,16 @@ class Core(Generic[AnyJob]):
         """Waits until a job has SUCCEEDED and returns it.
 
         Args:
-            timeout: seconds to wait; None: as long as it takes.
+            timeout: seconds to wait, a year at most; None: as long as it takes.
             on_progress: called with the job at once and at each change.
 
         Raises:
+            InvalidArgument: the timeout is no time.
             JobFailed, JobCancelled: it ended otherwise.
             WaitTimeout: the time is up; the job goes on.
         """
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         report = on_progress or (lambda job: None)
         current = await self.get(job)

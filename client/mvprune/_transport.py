@@ -8,6 +8,7 @@ nothing is lost or seen twice.
 from __future__ import annotations
 
 import functools
+import math
 import random
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -18,12 +19,20 @@ import grpc
 from mvprune._endpoint import Endpoint
 from mvprune._exceptions import MvpruneError, ServerUnreachable, bad_field
 from mvprune._status import refusal
+from mvprune._units import LONGEST_SECONDS
 from mvprune._wire import ATTEMPT_SECONDS, CONNECT_SECONDS, FIRST_DELAY, ClientClosed, Wire
 from mvprune.v1 import artifact_pb2_grpc, job_pb2_grpc
 
 RECONNECT_SECONDS = 60.0  # how long a server that did answer is tried: time enough for its restart
 _LAST_DELAY = 5.0
 _EARLY_TRIES, _LONGEST_EARLY = 10, 60.0  # calls that came too early: how often they are repeated, and after how long
+
+
+def check_seconds(field: str, given: float, *, more_than: float = -math.inf) -> None:
+    """Raises InvalidArgument for what is no timeout."""
+    if not isinstance(given, int | float) or not more_than < given <= LONGEST_SECONDS:
+        least = "" if more_than == -math.inf else f"more than {more_than:g}, "
+        raise bad_field(field, f"got {given!r:.100}; allowed: seconds, {least}up to {LONGEST_SECONDS:,}")
 
 
 class DeadlinePassed(Exception):
@@ -90,8 +99,7 @@ class Transport:
     """
 
     def __init__(self, wire: Wire, endpoint: Endpoint, timeout: float) -> None:
-        if not isinstance(timeout, int | float) or not timeout > 0:
-            raise bad_field("timeout", f"got {timeout!r}; allowed: seconds, more than 0")
+        check_seconds("timeout", timeout, more_than=0)
         self.wire = wire
         self.endpoint = endpoint
         self.timeout = timeout

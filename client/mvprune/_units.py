@@ -1,9 +1,10 @@
-"""Sizes in bytes, as people write them."""
+"""Sizes in bytes, as people write them, and the longest time to wait."""
 
 from __future__ import annotations
 
 import re
 
+LONGEST_SECONDS = 365 * 86_400  # gRPC takes a timeout of centuries for none at all
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 _UNITS = {"B": 1} | {
     f"{prefix}{suffix}": base ** (power + 1)

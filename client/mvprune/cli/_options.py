@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mvprune import _config
 from mvprune._config import FORMS
-from mvprune._units import parse_size
+from mvprune._units import LONGEST_SECONDS, parse_size
 from mvprune.cli._app import COMMANDS, COMPLETING
 from mvprune.cli._errors import UsageError
 from mvprune.cli._output import Form
@@ -150,8 +150,8 @@ def number(text: str) -> float:
 def seconds(text: str) -> float:
     """The type of an option that takes a number of seconds."""
     value = number(text)
-    if value < 0:
-        raise _refused(text, "0 and up")
+    if not 0 <= value <= LONGEST_SECONDS:
+        raise _refused(text, f"0 to {LONGEST_SECONDS:,}")
     return value
 
 

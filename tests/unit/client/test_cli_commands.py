@@ -189,8 +189,9 @@ def test_what_to_do_about_a_limit_is_said(fake: Fake, mvpctl: Mvpctl, reason: st
     ("argv", "error"),
     [
         (("wait", "j1", "--timeout", "nan"), "--timeout: got 'nan'; allowed: a number"),
-        (("wait", "j1", "--timeout", "-1"), "--timeout: got '-1'; allowed: 0 and up"),
-        (("benchmark", "out", "--seconds", "-1"), "--seconds: got '-1'; allowed: 0 and up"),
+        (("wait", "j1", "--timeout", "-1"), "--timeout: got '-1'; allowed: 0 to 31,536,000"),
+        (("wait", "j1", "--timeout", "1e10"), "--timeout: got '1e10'; allowed: 0 to 31,536,000"),
+        (("benchmark", "out", "--seconds", "-1"), "--seconds: got '-1'; allowed: 0 to 31,536,000"),
         ((*SUBMIT, "--density", "0.1", "--alpha", "inf"), "--alpha: got 'inf'; allowed: a number"),
     ],
 )
