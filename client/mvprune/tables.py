@@ -13,6 +13,7 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -116,8 +117,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     return enumerate(_lines(path), 1)
 
 
-def check_file(path: Path) -> None:
-    """Raises DataError where `path` is missing, no regular file, empty, or larger than 2 GiB."""
+def check_file(path: Path) -> os.stat_result:
+    """The state of a file. Raises DataError where `path` is missing, no regular file, empty, or larger than 2 GiB."""
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
@@ -128,6 +129,7 @@ def check_file(path: Path) -> None:
         raise DataError(path, "the file is empty")
     if status.st_size > MAX_BYTES:
         raise DataError(path, f"the file has {status.st_size:,} bytes; at most {MAX_BYTES:,} are allowed")
+    return status
 
 
 def checked_text(table: Table, line: int, column: str, value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 
 from mvprune.buckets import bucket_path
@@ -20,6 +21,7 @@ from mvprune.references import (
     resolve_model,
     resolve_path,
 )
+from mvprune.tables import check_file
 from mvprune.tasks import SHORTEST_WINDOW, Task, TaskKind, UnknownTask, get_task
 from mvprune.v1 import job_pb2
 from mvprune_service.api import mapping
@@ -28,8 +30,24 @@ from mvprune_service.api.options import Bound, bad, check_method, check_teacher,
 from mvprune_service.api.policies import check_gates, check_policy
 from mvprune_service.executors.base import Capacity
 
+MAX_CHECKED_BYTES = 256 * 2**20
+"""Of a job's files together: larger ones take longer to read than a client waits. The worker checks them."""
 _DENSITY = Bound(0, 1, open_low=True)
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+
+
+@lru_cache(maxsize=1000)
+def _check_once(
+    task: str,
+    train: Path,
+    validation: Path,
+    more: tuple[tuple[str, Path], ...],
+    columns: Columns,
+    states: tuple[tuple[int, ...], ...],
+) -> None:
+    """Raises DataError. Files in which nothing was wrong are not read again until their states change: the jobs of a
+    sweep have the same."""
+    load_files(get_task(task), train, validation, columns, more_validation=dict(more))
 
 
 class Checker:
@@ -207,8 +225,12 @@ class Checker:
             return None
 
     def _check_files(self, task: Task, files: TaskFiles, columns: Columns) -> None:
+        more = tuple(files.more_validation.items())
         try:
-            load_files(task, files.train, files.validation, columns, more_validation=files.more_validation)
+            found = [check_file(path) for path in files.paths]
+            states = tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
+            if sum(one.st_size for one in found) <= MAX_CHECKED_BYTES:
+                _check_once(task.name, files.train, files.validation, more, columns, states)
         except DataError as error:
             name = "train" if Path(error.path) == files.train else "validation"
             self._add(f"job.spec.dataset.{name}", str(error))

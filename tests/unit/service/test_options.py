@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mvprune.data import load_files
 from mvprune.references import Roots
 from mvprune.v1 import job_pb2
+from mvprune_service.api import specs
 from mvprune_service.api.specs import Checker
 
 from ...conftest import Tiny
@@ -123,3 +126,36 @@ def test_everything_wrong_is_named_at_once(tiny: Tiny, tmp_path: Path) -> None:
 def test_masked_language_models_cannot_be_distilled(tiny: Tiny) -> None:
     spec = {"task": "wikitext-2", "dataset": {}, "teacher": {"model": "org/teacher"}}
     assert "cannot be distilled" in refused(tiny, **spec)["job.spec.teacher"]
+
+
+def test_files_in_which_nothing_is_wrong_are_read_once(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+
+    def reading(task: Any, train: Path, *args: Any, **kwargs: Any) -> Any:
+        read.append(train)
+        return load_files(task, train, *args, **kwargs)
+
+    monkeypatch.setattr(specs, "load_files", reading)
+    near = replace(tiny, train=tmp_path / "train.jsonl", validation=tmp_path / "dev.jsonl")
+    near.validation.write_text('{"text": "a", "label": "yes"}\n')
+    near.train.write_text('{"text": "a", "label": "yes"}\n{"text": "b"}\n')
+    for _ in range(2):  # what is wrong may be the disk's fault
+        assert refused(near) == {"job.spec.dataset.train": f"{near.train}, line 2: 'label' is missing"}
+    assert len(read) == 2
+
+    near.train.write_text('{"text": "a", "label": "yes"}\n{"text": "b", "label": "no"}\n')
+    for _ in range(2):
+        assert refused(near) == {}
+    assert len(read) == 3
+    assert "job.spec.dataset.train" in refused(
+        near, dataset={"train": str(near.train), "validation": str(near.validation), "label_column": "class"}
+    )
+    near.validation.write_text('{"text": "a", "label": "odd"}\n')
+    assert "job.spec.dataset.validation" in refused(near)
+
+    monkeypatch.setattr(specs, "MAX_CHECKED_BYTES", 10)  # then it is the worker's
+    assert refused(near) == {}
+    near.validation.unlink()
+    assert "job.spec.dataset.validation" in refused(near)
