@@ -34,6 +34,13 @@ _REFUSALS: dict[Any, type[RequestRefused]] = {
     _STATUS.ABORTED: Conflict,
     _STATUS.RESOURCE_EXHAUSTED: LimitExceeded,
 }
+# OpenSSL's and gRPC's words of a connection that is not made.
+_CAUSES = {
+    "WRONG_VERSION_NUMBER": "what is there speaks no TLS",
+    "Hostname Verification Check failed": "its certificate is for another name",
+    "Failed to create security handshaker": "the certificate or the key given for TLS cannot be used",
+    ": Socket closed": "it closes the connection; it may want TLS, grpcs://, or a client's certificate",
+}
 
 
 class Refusal(NamedTuple):
@@ -95,9 +102,12 @@ def _exception(code: Any, details: str, told: _Told, address: str, timeout: floa
 
 def _cause(details: str) -> str:
     """Why there is no connection: the end of what gRPC says."""
-    if "WRONG_VERSION_NUMBER" in details:  # OpenSSL's word for an answer that is no handshake
-        return "what is there speaks no TLS"
-    return details.rpartition(": ")[2].strip("[]")
+    _, untrusted, why = details.rpartition("CERTIFICATE_VERIFY_FAILED: ")
+    if untrusted:
+        return f"its certificate is not trusted, {why.removesuffix(': OK')}: MVPRUNE_CA_CERT names who vouches for it"
+    return next(
+        (cause for words, cause in _CAUSES.items() if words in details), details.rpartition(": ")[2].strip("[]")
+    )
 
 
 def _told(error: grpc.RpcError) -> _Told:

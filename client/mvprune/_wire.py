@@ -186,8 +186,9 @@ def _credentials(endpoint: Endpoint) -> grpc.ChannelCredentials | None:
 
 def _pem(path: Path, field: str) -> bytes:
     content = read(path, field)
-    if b"-----BEGIN " not in content:
-        raise bad_field(field, f"{path} holds no certificate or key in PEM")
+    wanted = "PRIVATE KEY" if field == "client_key" else "CERTIFICATE"
+    if f"{wanted}-----\n".encode() not in content.replace(b"\r", b""):
+        raise bad_field(field, f"{path} holds no {wanted.lower()} in PEM")
     return content
 
 

@@ -81,9 +81,15 @@ async def test_clients_know_the_server_by_its_ca(tmp_path: Path, tiny: Tiny, cer
         without = Client(f"grpcs://{service.address}", ca_cert=certificates.ca_file)
         with without as client, pytest.raises(NotAuthorised, match="asks for an API token"):
             await ask(lambda: list(client.list()))
-        stranger = Certificates(tmp_path / "stranger").ca_file
-        for address, ca in ((f"grpcs://{service.address}", stranger), (service.address, None)):
-            with Client(address, ca_cert=ca, token=token) as client, pytest.raises(ServerUnreachable):
+        strangers = Certificates(tmp_path / "stranger")
+        port = service.address.rpartition(":")[2]
+        certificates.issue("server", "localhost")
+        for address, ca, why in (
+            (f"grpcs://{service.address}", strangers.ca_file, "is not trusted, .*: MVPRUNE_CA_CERT names"),
+            (f"grpcs://127.0.0.1:{port}", certificates.ca_file, "is for another name"),
+            (service.address, None, "it may want TLS"),
+        ):
+            with Client(address, ca_cert=ca, token=token) as client, pytest.raises(ServerUnreachable, match=why):
                 await ask(lambda: list(client.list()))
 
 
@@ -116,7 +122,8 @@ async def test_mtls_on_both_ports_and_a_job_through_it(
     )
     async with Service(given) as service:
         address = f"grpcs://{service.address}"
-        with Client(address, ca_cert=certificates.ca_file) as client, pytest.raises(ServerUnreachable):
+        uncertified = pytest.raises(ServerUnreachable, match="or a client's certificate")
+        with Client(address, ca_cert=certificates.ca_file) as client, uncertified:
             await ask(lambda: list(client.list()))
         # A worker's certificate opens the workers' port alone.
         for name, path in (("CERT", worker_cert), ("KEY", worker_key)):

@@ -100,9 +100,10 @@ def test_a_server_without_tls_is_told_from_one_that_is_away(fake: Fake) -> None:
 
 
 def test_a_certificate_that_is_none_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text("some text")
-    with pytest.raises(mvprune.InvalidArgument, match=r"^ca_cert: .*ca\.pem holds no certificate or key in PEM$"):
-        Client("grpcs://127.0.0.1:1", ca_cert=tmp_path / "ca.pem")
+    for text in ("some text", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"):
+        (tmp_path / "ca.pem").write_text(text)
+        with pytest.raises(mvprune.InvalidArgument, match=r"^ca_cert: .*ca\.pem holds no certificate in PEM$"):
+            Client("grpcs://127.0.0.1:1", ca_cert=tmp_path / "ca.pem")
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5", None, 1e10, pytest.param(10**400, id="10**400")])
