@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mvprune._exceptions import FieldViolation, InvalidArgument
+from mvprune._exceptions import FieldViolation, InvalidArgument, MvpruneError
 from mvprune.cli._ci import run_id
 from mvprune.cli._errors import UsageError
 from mvprune.cli._options import CONNECTION
@@ -101,11 +101,12 @@ def _kept(density: float | None, sparsity: float | None) -> float:
     return sparsity
 
 
-def send_all(client: Client, jobs: Sequence[Submission]) -> list[Job]:
-    """Submits all, or none where the server refuses one.
+def send_all(client: Client, jobs: Sequence[Submission]) -> Iterator[Job]:
+    """Submits all, or none where something is wrong with one.
 
     Raises:
-        InvalidArgument: what it refuses, of all of them.
+        InvalidArgument: what the server refuses, of all of them.
+        MvpruneError: the server goes, or the queue is full; a note says how many were submitted.
     """
     if len(jobs) > 1:
         violations: list[FieldViolation] = []
@@ -116,4 +117,10 @@ def send_all(client: Client, jobs: Sequence[Submission]) -> list[Job]:
                 violations += refusal.violations
         if violations:
             raise InvalidArgument(violations=violations)
-    return [one.send(client) for one in jobs]
+    for sent, one in enumerate(jobs):
+        try:
+            yield one.send(client)
+        except MvpruneError as error:
+            if sent:
+                error.add_note(f"{sent} of {len(jobs)} jobs were submitted, the others were not")
+            raise

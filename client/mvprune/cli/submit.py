@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mvprune.cli._errors import UsageError
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._options import connect
 from mvprune.cli._output import answer, job_with_result, print_data
-from mvprune.cli._submission import send_all, submissions
+from mvprune.cli._submission import Submission, send_all, submissions
 from mvprune.cli._submit_parser import submit_parser
 from mvprune.cli._text import clean, keeps
 from mvprune.cli._wait import Waiting, finish
+
+if TYPE_CHECKING:
+    from mvprune._job import Job
 
 
 def submit_command(argv: Sequence[str]) -> ExitCode:
@@ -34,17 +39,31 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
         raise UsageError(f"{option}: got a file of {len(wanted)} jobs; allowed: with one job", parser.prog)
     waiting.check()
     with connect(args) as client:
-        jobs = send_all(client, wanted)
-        run = wanted[0].options["run_id"]
-        if run and not (args.validate_only or args.form.quiet):
-            print(clean(f"in the CI run {run} the same submit is this same job"), file=sys.stderr)
-        if args.form.is_text:
-            for job in jobs:
-                done = "valid" if args.validate_only else f"job {job.id} submitted"
-                print(clean(f"{done}: {keeps(job)}"), flush=True)
-        if waits and not args.validate_only:
-            return finish(client, jobs[0], waiting, args.form)
+        waits = waits and not args.validate_only
+        jobs: list[Job] = []
+        try:
+            for job in send_all(client, wanted):
+                jobs.append(job)
+        finally:
+            if jobs:
+                _tell(jobs, wanted, args, waits=waits)
+        return finish(client, jobs[0], waiting, args.form) if waits else ExitCode.OK
+
+
+def _tell(jobs: Sequence[Job], wanted: Sequence[Submission], args: argparse.Namespace, *, waits: bool) -> None:
+    """Prints what was submitted, be it only the first of those wanted. Ids and data of a job that is waited for come
+    at the end."""
+    run = wanted[0].options["run_id"]
+    if run and not (args.validate_only or args.form.quiet):
+        print(clean(f"in the CI run {run} the same submit is this same job"), file=sys.stderr)
+    if waits and not args.form.is_text:
+        return
     answers = [job_with_result(job, None) for job in jobs]
     ids = [] if args.validate_only else [job.id for job in jobs]
-    answer(args.form, answers if len(jobs) > 1 else answers[0], ids, lambda: None)
-    return ExitCode.OK
+
+    def text() -> None:
+        for job in jobs:
+            done = "valid" if args.validate_only else f"job {job.id} submitted"
+            print(clean(f"{done}: {keeps(job)}"), flush=True)
+
+    answer(args.form, answers if len(wanted) > 1 else answers[0], ids, text)

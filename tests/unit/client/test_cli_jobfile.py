@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -90,6 +91,27 @@ def test_stdin(fake: Fake, mvpctl: Mvpctl, monkeypatch: pytest.MonkeyPatch) -> N
     outcome = mvpctl("submit", "-f", "-")
     assert outcome.code == 2
     assert outcome.err.startswith("error: stdin:2:1: while parsing a flow node: ")
+
+
+@pytest.mark.parametrize("form", ["--quiet", "-ojson", "-otext"])
+def test_what_was_submitted_before_the_queue_was_full_is_told(
+    fake: Fake, mvpctl: Mvpctl, tmp_path: Path, form: str
+) -> None:
+    def answer(request: Any, context: grpc.ServicerContext) -> Any:
+        if request.job.spec.target_density > 0.25 and not request.validate_only:
+            refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "there is no room")
+        return echo(request, context)
+
+    fake.answers["CreateJob"] = answer
+    file = tmp_path / "jobs.yaml"
+    file.write_text("---\n".join(f"model: m\ndensity: 0.{n}\n" for n in (1, 2, 3, 4)))
+    outcome = mvpctl("submit", "-f", str(file), form)
+    assert outcome.code == 2
+    assert outcome.err == "error: there is no room\nhint: 2 of 4 jobs were submitted, the others were not\n"
+    if form == "-ojson":
+        assert [job["spec"]["target_density"] for job in outcome.json] == [0.1, 0.2]
+    else:
+        assert [re.sub("^job | submitted.*", "", line) for line in outcome.out.splitlines()] == ["j1", "j1"]
 
 
 def test_relative_paths_begin_at_the_file(fake: Fake, mvpctl: Mvpctl, tmp_path: Path) -> None:
