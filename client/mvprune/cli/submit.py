@@ -44,6 +44,11 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
         try:
             for job in send_all(client, wanted):
                 jobs.append(job)
+        except KeyboardInterrupt:
+            if not args.validate_only:
+                text = "interrupted; what was being submitted may be in the queue all the same: see mvpctl list"
+                print(f"\n{text}", file=sys.stderr)
+            raise
         finally:
             if jobs:
                 _tell(jobs, wanted, args, waits=waits)

@@ -70,6 +70,36 @@ def test_time_is_up(fake: Fake, mvpctl: Mvpctl) -> None:
     assert mvpctl("wait", "j1", "--timeout", "0.2", "-o", "json").json["state"] == "RUNNING"
 
 
+def started(fake: Fake, *argv: str) -> subprocess.Popen[str]:
+    """mvpctl in a process of its own."""
+    # A shell's background jobs ignore SIGINT, and so would whatever the tests start in one.
+    heard = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heard}; from mvprune.cli import main; sys.exit(main())", *argv]
+    env = {**os.environ, "MVPRUNE_ADDRESS": fake.address}
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_an_interrupted_submit_says_what_may_have_become_of_it(fake: Fake) -> None:
+    asked, done = threading.Event(), threading.Event()
+
+    def slow(request: Any, context: grpc.ServicerContext) -> Any:
+        context.add_callback(done.set)
+        asked.set()
+        done.wait(PATIENCE)
+        return job()
+
+    fake.answers["CreateJob"] = slow
+    with started(fake, *SUBMIT, "--density", "0.1") as process:
+        try:
+            assert asked.wait(PATIENCE)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (130, "")
+    assert err.strip() == "interrupted; what was being submitted may be in the queue all the same: see mvpctl list"
+
+
 def test_interrupted(fake: Fake) -> None:
     watching, done = threading.Event(), threading.Event()
 
@@ -80,11 +110,7 @@ def test_interrupted(fake: Fake) -> None:
         done.wait(PATIENCE)
 
     fake.answers |= {"GetJob": always(job()), "WatchJob": silent}
-    # A shell's background jobs ignore SIGINT, and so would whatever the tests start in one.
-    heard = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    command = [sys.executable, "-c", f"{heard}; from mvprune.cli import main; sys.exit(main())", "wait", NAME]
-    env = {**os.environ, "MVPRUNE_ADDRESS": fake.address}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started(fake, "wait", NAME) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "RUNNING\n"
         assert watching.wait(PATIENCE)
