@@ -48,7 +48,7 @@ def download(
         DownloadError, ServerUnreachable, RequestRefused.
     """
     check_files(artifact)
-    directory = expanded(directory).resolve()
+    directory = _real(directory)
     progress = _Progress(sum(file.size_bytes for file in artifact.files), on_progress)
     partial = directory.with_name(f"{directory.name}.{artifact.sha256}.partial")
     try:
@@ -73,12 +73,20 @@ def check_destination(directory: Path) -> None:
         DestinationNotEmpty: it is a file, or has files and no manifest among them.
         DownloadError: it cannot be made.
     """
-    directory = expanded(directory).resolve()
+    directory = _real(directory)
     if _occupied(directory) and not (directory / MANIFEST).is_file():
         raise DestinationNotEmpty(f"{directory} exists and is not an artifact: remove it or choose another folder")
     parent = next(one for one in directory.parents if one.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise DownloadError(f"{directory}: {parent} is not a folder that can be written")
+
+
+def _real(directory: Path) -> Path:
+    """Where a folder is or will be. Raises DownloadError."""
+    try:
+        return expanded(directory).resolve()
+    except (OSError, RuntimeError):
+        raise DownloadError(f"{directory}: its symbolic links lead in a circle") from None
 
 
 def check_files(artifact: Artifact) -> None:

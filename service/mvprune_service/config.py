@@ -139,7 +139,7 @@ class Settings(BaseSettings):
     @field_validator("home", mode="after")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
-        return value.expanduser().resolve()
+        return _resolved(value)
 
     @field_validator("models", "data", mode="after")
     @classmethod
@@ -227,7 +227,14 @@ def usage_errors(error: ValidationError) -> list[str]:
 
 
 def _existing(path: Path) -> Path:
-    resolved = path.expanduser().resolve()
+    resolved = _resolved(path)
     if not resolved.is_dir():
         raise ValueError(f"{resolved} is not a folder")
     return resolved
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.expanduser().resolve()
+    except (OSError, RuntimeError):
+        raise ValueError("there is no such home, or symbolic links lead in a circle") from None

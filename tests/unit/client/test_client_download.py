@@ -16,6 +16,7 @@ import pytest
 
 import mvprune
 from mvprune import Client, _transport
+from mvprune._download import check_destination
 from mvprune.v1 import artifact_pb2
 
 from ...waiting import PATIENCE, until
@@ -227,6 +228,11 @@ def test_a_folder_that_cannot_be_made(client: Client, name: str, tmp_path: Path)
     (tmp_path / "file").write_text("")
     with pytest.raises(mvprune.DownloadError, match="Not a directory"):
         client.download("j1", tmp_path / "file" / "out")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(mvprune.DownloadError, match="loop/out: its symbolic links lead in a circle"):
+        client.download("j1", tmp_path / "loop" / "out")
+    with pytest.raises(mvprune.DownloadError, match="loop: its symbolic links lead in a circle"):
+        check_destination(tmp_path / "loop")
 
 
 def test_a_second_download_waits_for_the_first_and_verifies(

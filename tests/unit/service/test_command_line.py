@@ -42,9 +42,14 @@ def test_a_mistake_is_one_line_and_where_help_is(
         (["--executor", "slurm"], "--executor: got 'slurm'; allowed: 'ray' or 'local'"),
         (["--max-queued-jobs", "-1"], "--max-queued-jobs: got '-1'; allowed: greater than or equal to 0"),
         (["--models", "/nowhere"], "--models: got '/nowhere'; /nowhere is not a folder"),
+        (["--models", "loop"], "--models: got 'loop'; there is no such home, or symbolic links lead in a circle"),
     ],
 )
-def test_a_value_that_is_not_right(argv: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_that_is_not_right(
+    argv: list[str], error: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
     assert mvprune_server(argv) == 2
     assert capsys.readouterr().err == f"error: {error}\n"
 
