@@ -92,8 +92,8 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
     artifact.expire_time.FromJsonString(TIME)
     failed = job("FAILED", failure=job_pb2.Failure(reason="INVALID_MODEL", message="no weights"))
     times = {f"{name}Time": TIME for name in ("create", "start", "end", "lastHeartbeat")}
-    attempt = {"name": f"{NAME}/attempts/1", "state": "SUCCEEDED", "executorRef": "raysubmit_1", "node": "n1", **times}
-    event = {"sequence": 1, "time": TIME, "type": "STATE_CHANGED", "actor": "worker", "details": {"node": "n1"}}
+    attempt = {"name": f"{NAME}/attempts/1", "state": "SUCCEEDED", "executorRef": "mvprune-1", "node": "n1", **times}
+    event = {"sequence": 1, "time": TIME, "type": "CLAIM", "actor": "worker", "details": {"node": "n1"}}
     event |= {"fromState": "STARTING", "toState": "RUNNING"}
     update = {"sequence": 7, "job": {**JOB, "artifact": succeeds}, "events": [event], "done": True}
     token, size = parsed(admin_pb2.Token, TOKEN), parsed(job_pb2.ModelSize, JOB["modelSize"])  # type: ignore[arg-type]
