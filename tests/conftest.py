@@ -79,3 +79,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     train.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows[:256]))
     validation.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows[256:]))
     return Tiny(folder / "models", model, train, validation)
+
+
+@pytest.fixture
+def linked_data(tmp_path: Path) -> Path:
+    """A folder of task data, whose files for sst2 are links to what lies outside of it."""
+    outside, folder = tmp_path / "outside.tsv", tmp_path / "data" / "SST-2"
+    outside.write_text("sentence\tlabel\ngood\t1\nbad\t0\n")
+    folder.mkdir(parents=True)
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / name).symlink_to(outside)
+    return folder.parent

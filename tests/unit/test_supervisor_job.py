@@ -82,6 +82,17 @@ def test_what_a_job_cannot_run_with(
     assert not folders(tmp_path).output.exists()
 
 
+def test_data_is_not_read_where_links_lead_outside(
+    spec: job_pb2.CompressionSpec, tmp_path: Path, linked_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MVPRUNE_DATA", str(linked_data))
+    spec.task = "sst2"
+    spec.ClearField("dataset")
+    with pytest.raises(CompressionError, match="leads outside") as caught:
+        run(spec, tmp_path)
+    assert caught.value.reason == Reason.INVALID_DATASET
+
+
 @pytest.mark.parametrize(("max_length", "enough"), [(4, True), (64, False)])
 def test_the_length_of_a_run_is_that_of_the_examples_not_of_the_lines(
     spec: job_pb2.CompressionSpec, tiny: Any, tmp_path: Path, max_length: int, enough: bool

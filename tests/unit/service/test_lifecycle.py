@@ -87,6 +87,27 @@ async def test_only_the_runner_that_holds_the_lease_can_claim_again(db: Database
         await db.write(leases.claim, fence, runner_id="other", node="n", lease_us=SECOND)
 
 
+async def test_what_the_executor_says_after_the_claim_changes_nothing(db: Database, jobs: Jobs) -> None:
+    await jobs.create()
+    await run(db, jobs)
+    attempt = (await jobs.live()).attempt
+    await db.write(leases.submitted, attempt.uid)
+    await db.write(leases.refused, attempt.uid, "no room")
+    assert (await jobs.live()).attempt == attempt
+
+
+async def test_who_has_not_claimed_can_write_nothing(db: Database, jobs: Jobs) -> None:
+    await jobs.create()
+    fence = await start(db, jobs)
+    for early in (
+        db.write(leases.heartbeat, fence, progress=b"x", lease_us=SECOND),
+        db.write(leases.commit_checkpoint, fence, step=1, manifest_sha256=SHA),
+        db.write(leases.offer, fence, SHA, actor="worker"),
+    ):
+        with pytest.raises(StaleLease):
+            await early
+
+
 async def test_infrastructure_failures_are_retried_until_attempts_are_used_up(
     db: Database, jobs: Jobs, clock: TestClock
 ) -> None:

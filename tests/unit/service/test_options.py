@@ -17,7 +17,7 @@ from mvprune_service.api.specs import Checker
 from ...conftest import Tiny
 
 
-def refused(tiny: Tiny, **spec: Any) -> dict[str, str]:
+def refused(tiny: Tiny, data: Path | None = None, **spec: Any) -> dict[str, str]:
     """The violations of a job on the tiny model."""
     values: dict[str, Any] = {
         "model": "tiny-bert",
@@ -28,7 +28,7 @@ def refused(tiny: Tiny, **spec: Any) -> dict[str, str]:
     if not any(field.name in spec for field in job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields):
         values["movement"] = {}
     job = job_pb2.Job(spec=job_pb2.CompressionSpec(**(values | spec)))
-    checker = Checker(job, "", Roots(models=tiny.models, allowed=(tiny.train.parent,)))
+    checker = Checker(job, "", Roots(models=tiny.models, data=data, allowed=(tiny.train.parent,)))
     checker.check()
     return dict(checker.violations)
 
@@ -121,6 +121,12 @@ def test_everything_wrong_is_named_at_once(tiny: Tiny, tmp_path: Path) -> None:
         "teacher.temperature",
         "teacher.alpha",
     }
+
+
+def test_data_is_not_looked_for_where_links_lead_outside(tiny: Tiny, linked_data: Path) -> None:
+    violations = refused(tiny, data=linked_data, task="sst2", dataset={})
+    assert list(violations) == ["job.spec.dataset"]
+    assert "leads outside" in violations["job.spec.dataset"]
 
 
 def test_masked_language_models_cannot_be_distilled(tiny: Tiny) -> None:
