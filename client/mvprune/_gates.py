@@ -106,7 +106,7 @@ def _bound(metric: str, written: str, text: str) -> float:
         raise ValueError(f"got {text!r}; write {float(100 * value):g}: percent")
     if abs(value) > 100:
         raise ValueError(f"got {text!r}; allowed: percent, from -100 to 100")
-    return float(value / 100)  # as decimals, so that 87.1 becomes what 871 / 1000 is
+    return float(value / 100)  # as decimals, so that 2.9 becomes what 29 / 1000 is
 
 
 def _shown(metric: str, bound: float) -> str:

@@ -28,14 +28,19 @@ def refuse(
     message: str,
     reason: str = "",
     violations: dict[str, str] | None = None,
+    retry_seconds: float | None = None,
 ) -> None:
     """Ends a call the way the service does: google.rpc.Status in the trailing metadata."""
     status = status_pb2.Status(code=getattr(code_pb2, code.name), message=message)
     bad = [error_details_pb2.BadRequest.FieldViolation(field=f, description=d) for f, d in (violations or {}).items()]
-    for detail in (
+    details: list[Any] = [
         error_details_pb2.ErrorInfo(reason=reason or code.name, domain="mvprune"),
         error_details_pb2.BadRequest(field_violations=bad),
-    ):
+    ]
+    if retry_seconds is not None:
+        details.append(error_details_pb2.RetryInfo())
+        details[-1].retry_delay.FromMilliseconds(int(1000 * retry_seconds))
+    for detail in details:
         packed = AnyMessage()
         packed.Pack(detail)
         status.details.append(packed)

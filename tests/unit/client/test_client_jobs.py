@@ -62,6 +62,17 @@ def test_what_is_not_safe_to_repeat_is_not_repeated(fake: Fake, client: Client) 
     assert len(fake.requests["RetryJob"]) == len(fake.requests["DeleteJob"]) == 1
 
 
+@pytest.mark.parametrize(("seconds", "calls"), [(0.001, 11), (61.0, 1)])
+def test_what_came_too_early_is_said_again_for_a_while(fake: Fake, client: Client, seconds: float, calls: int) -> None:
+    def too_early(request: Any, context: grpc.ServicerContext) -> None:
+        refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too fast", "RATE_LIMITED", retry_seconds=seconds)
+
+    fake.answers["RetryJob"] = too_early
+    with pytest.raises(mvprune.LimitExceeded, match=r"^too fast$"):
+        client.retry("j1")
+    assert len(fake.requests["RetryJob"]) == calls
+
+
 def test_nobody_there_is_said_soon() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # nobody else can listen there, and nobody does

@@ -19,6 +19,7 @@ READ = [
     ("f1>=80", Gate("eval/f1", min=0.8)),
     (" f1  >=  80.5 ", Gate("eval/f1", min=0.805)),
     ("accuracy>=87.1", Gate("eval/accuracy", min=0.871)),
+    ("accuracy>=2.9", Gate("eval/accuracy", min=0.029)),
     ("exact_match<=99", Gate("eval/exact_match", max=0.99)),
     ("delta_f1>=-2", Gate("delta/f1", min=-0.02)),
     ("delta_f1>=-0.5", Gate("delta/f1", min=-0.005)),

@@ -39,6 +39,12 @@ async def run(db: Database, jobs: Jobs, job_id: str = "a") -> Fence:
     return fence
 
 
+async def is_over(db: Database, fence: Fence) -> None:
+    """The attempt's worker can write nothing any more: no log, no metric."""
+    with pytest.raises(StaleLease):
+        await db.write(leases.fenced, fence)
+
+
 async def test_the_way_of_a_job_that_succeeds(db: Database, jobs: Jobs) -> None:
     uid = await jobs.create()
     fence = await run(db, jobs)
@@ -56,6 +62,7 @@ async def test_the_way_of_a_job_that_succeeds(db: Database, jobs: Jobs) -> None:
     artifact = await db.read(records.artifact_named, ArtifactName("p", SHA))
     assert artifact is not None
     assert artifact.job_id == "a"
+    await is_over(db, fence)
 
 
 async def test_a_stale_worker_can_write_nothing(db: Database, jobs: Jobs) -> None:
@@ -118,6 +125,7 @@ async def test_infrastructure_failures_are_retried_until_attempts_are_used_up(
     assert (job.state, job.state_reason) == ("QUEUED", "WORKER_LOST")
     assert job.not_before_us > clock.now
     fence = await run(db, jobs)
+    assert (await jobs.get()).start_us == job.start_us, "when it first ran"
     await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "it is gone", actor="watchdog", lost=True)
     job = await jobs.get()
     assert (job.state, job.failure_reason, job.failure_message) == ("FAILED", "WORKER_LOST", "it is gone")
@@ -131,6 +139,7 @@ async def test_user_errors_are_not_retried(db: Database, jobs: Jobs) -> None:
     await db.write(leases.fail_attempt, fence, FailureReason.INVALID_MODEL, "no weights", actor="worker")
     job = await jobs.get()
     assert (job.state, job.failure_reason) == ("FAILED", "INVALID_MODEL")
+    await is_over(db, fence)
 
 
 @pytest.mark.parametrize("reach", ["queued", "starting", "running", "finalizing"])
@@ -148,6 +157,7 @@ async def test_cancel_in_every_live_state(db: Database, jobs: Jobs, reach: str) 
     if fence is not None:
         assert (await jobs.get()).state == "CANCELLING"
         await db.write(leases.stopped, fence, actor="worker")
+        await is_over(db, fence)
     assert (await jobs.get()).state == "CANCELLED"
 
 
@@ -169,17 +179,23 @@ async def test_a_failure_while_cancelling_is_a_cancellation(db: Database, jobs: 
     assert (await jobs.get()).state == "CANCELLED"
 
 
-async def test_retry_goes_on_counting_attempts(db: Database, jobs: Jobs) -> None:
-    await jobs.create(max_attempts=1)
-    fence = await run(db, jobs)
-    await db.write(leases.fail_attempt, fence, FailureReason.NAN_LOSS, "", actor="worker")
+async def test_retry_begins_anew_and_goes_on_counting_attempts(db: Database, jobs: Jobs) -> None:
+    await jobs.create(max_attempts=2)
+    for reason in (FailureReason.WORKER_LOST, FailureReason.NAN_LOSS):
+        fence = await run(db, jobs)
+        await db.write(leases.fail_attempt, fence, reason, "", actor="worker")
+    failed = await jobs.get()
+    assert (failed.state, failed.attempts_left) == ("FAILED", 0)
+    assert min(failed.not_before_us, failed.ran_us) > 0
 
     def work(tx: Tx) -> Any:
         return lifecycle.retry(tx, lifecycle.lock_job_named(tx, JobName("p", "a")), actor="user")
 
     job = await db.write(work)
     assert (job.state, job.failure_reason, job.end_us) == ("QUEUED", None, None)
-    assert (await start(db, jobs)).attempt.number == 2
+    assert (job.attempts_left, job.not_before_us, job.ran_us) == (2, 0, 0)
+    assert job.rank_us > failed.rank_us, "it waits behind those that came meanwhile"
+    assert (await start(db, jobs)).attempt.number == 3
     with pytest.raises(IllegalTransition):
         await db.write(work)
 

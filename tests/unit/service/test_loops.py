@@ -166,6 +166,8 @@ async def test_a_worker_that_dies_before_its_claim_is_lost(plane: Plane, jobs: J
     await jobs.create(max_attempts=1)
     await plane.dispatch()
     plane.executor.seen = {ref: Observation(Phase.EXITED, 1) for ref in plane.executor.launches}
+    await plane.watchdog.step()
+    assert (await jobs.get()).state == "STARTING", "its own report may be on the way"
     await plane.watch_until_reported()
     job = await jobs.get()
     assert (job.state, job.failure_reason) == ("FAILED", "WORKER_LOST")

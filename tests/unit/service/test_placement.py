@@ -102,6 +102,12 @@ async def test_a_share_of_a_gpu_is_of_one_gpu(db: Database, jobs: Jobs, nodes: t
     assert await place(db, Capacity(nodes)) == ["whole"]  # the share of "d" lies beside "b"
 
 
+async def test_what_is_left_of_each_gpu_is_found(db: Database, jobs: Jobs) -> None:
+    for job_id, gpus in (("a", 0.7), ("b", 0.8), ("c", 0.3), ("d", 0.2)):
+        await jobs.create(job_id, gpus=gpus, cpus=1.0)
+    assert await place(db, Capacity((Node(8, 2, 1 << 40),))) == ["a", "b", "c", "d"]
+
+
 async def test_a_job_gets_all_that_it_asks_for_from_one_node(db: Database, jobs: Jobs) -> None:
     room = Capacity((Node(4, 1, 8 << 30), Node(4, 1, 8 << 30), Node(16, 0, 64 << 30)))
     await jobs.create("gpus-of-two", gpus=2.0, cpus=1.0)
