@@ -112,7 +112,8 @@ async def test_a_watcher_that_comes_late_or_back_is_told_all_that_it_lacks(
     assert await first == await late == list(range(1, 243))
     assert await back == list(range(101, 243))
     assert await ahead == [242]
-    assert await watched.follow(after=200) == list(range(201, 243))  # it has ended already
+    for after in (0, 200):  # it has ended already
+        assert await watched.follow(after) == list(range(after + 1, 243))
 
 
 async def test_a_cursor_after_the_newest_event_is_of_another_job(db: Database, jobs: Jobs, watched: Watched) -> None:

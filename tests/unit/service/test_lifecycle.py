@@ -17,7 +17,7 @@ from mvprune_service.db.lifecycle import StaleLease
 from mvprune_service.db.models import ATTEMPTS, EVENTS, JOBS, LOGS, METRICS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import IllegalTransition
-from mvprune_service.ids import ArtifactName, JobName
+from mvprune_service.ids import ArtifactName, AttemptName, JobName
 
 from .conftest import Jobs, TestClock
 
@@ -120,9 +120,10 @@ async def test_infrastructure_failures_are_retried_until_attempts_are_used_up(
 ) -> None:
     await jobs.create(max_attempts=2)
     fence = await run(db, jobs)
+    await db.write(leases.heartbeat, fence, progress=b"x", lease_us=SECOND)
     await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
     job = await jobs.get()
-    assert (job.state, job.state_reason) == ("QUEUED", "WORKER_LOST")
+    assert (job.state, job.state_reason, job.progress) == ("QUEUED", "WORKER_LOST", None)
     assert job.not_before_us > clock.now
     fence = await run(db, jobs)
     assert (await jobs.get()).start_us == job.start_us, "when it first ran"
@@ -251,6 +252,15 @@ async def test_one_failing_write_leaves_its_neighbours_alone(db: Database, jobs:
     for i, uid in enumerate(results):
         job = await jobs.get(f"job{i}")
         assert (job.uid, job.display_name) == (uid, "")
+
+
+async def test_attempts_are_found_by_the_job_that_they_are_of(db: Database, jobs: Jobs) -> None:
+    for job_id in ("a", "b"):
+        await jobs.create(job_id)
+        await start(db, jobs, job_id)
+        for number in (1, None):
+            found = await db.read(records.attempt_named, AttemptName("p", job_id, number))
+            assert found == (await jobs.live(job_id)).attempt
 
 
 async def test_logs_are_kept_by_offset(db: Database, jobs: Jobs) -> None:

@@ -156,6 +156,8 @@ async def test_a_quota_holds_up_its_own_project_alone(db: Database, jobs: Jobs) 
     assert (await jobs.get("c")).state_reason == "WAITING_FOR_QUOTA"
     await end(db, jobs, "a")
     assert await place(db, GPUS, limits) == ["c", "on-cpus"]
+    await jobs.create("on-cpus-too", gpus=0.0, cpus=1.0)
+    assert await place(db, GPUS, quotas.GpuLimits({"p": 1.0}, None)) == ["on-cpus-too"]  # though it has more than that
 
 
 async def test_a_long_queue_is_read_in_pages(db: Database, jobs: Jobs) -> None:

@@ -23,6 +23,7 @@ from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import JOBS
 from mvprune_service.domain.failures import FailureReason
+from mvprune_service.executors.base import Capacity, Node
 from mvprune_service.secret import attempt_secret
 
 from ...conftest import Tiny
@@ -61,7 +62,8 @@ class School:
             "teacher": {"train": True},
             "training": {"max_steps": 30},
         }
-        job = job_pb2.Job(spec=job_pb2.CompressionSpec(**(values | spec)), policy={"resources": {"cpus": 1.0}})
+        policy = {"resources": {"cpus": 1.0}} | spec.pop("policy", {})
+        job = job_pb2.Job(spec=job_pb2.CompressionSpec(**(values | spec)), policy=policy)
         call = job_pb2.CreateJobRequest(parent=parent, job_id=job_id, job=job, **request)
         created: job_pb2.Job = await self.servicer.CreateJob(call, Call())
         return created
@@ -296,6 +298,31 @@ async def test_a_student_can_be_put_back_with_its_teacher(school: School) -> Non
     await school.scheduler.step()
     await school.scheduler.step()
     assert job_pb2.Job.State.Name((await school.job(student.name)).state) == "STARTING"
+
+
+async def test_the_wait_for_a_teacher_is_no_wait_in_the_queue(school: School, clock: TestClock) -> None:
+    student = await school.submit(policy={"max_queue_time": {"seconds": 60}})
+    teacher = student.spec.teacher.job
+
+    async def wait_long() -> None:
+        await school.scheduler.step()
+        clock.pass_seconds(3600)
+        await school.scheduler.step()
+        assert (await school.job(student.name)).state_reason == "WAITING_FOR_TEACHER"
+
+    await wait_long()
+    await school.fail(teacher)
+    await school.scheduler.step()
+    for name in (teacher, student.name):
+        await school.servicer.RetryJob(job_pb2.RetryJobRequest(name=name), None)
+    await wait_long()
+    school.executor.room = Capacity((Node(0.5, 0, 1 << 30),))
+    await school.succeed(teacher)
+    await school.scheduler.step()
+    assert (await school.job(student.name)).state_reason == "WAITING_FOR_CAPACITY"
+    clock.pass_seconds(61)
+    await school.scheduler.step()
+    assert (await school.job(student.name)).state_reason == "MAX_QUEUE_TIME"
 
 
 async def test_an_executor_that_is_away_does_not_hide_a_lost_teacher(
