@@ -52,6 +52,11 @@ def wait_for(name):
         time.sleep(0.01)
 
 
+def have_child():
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    tell("child.pid", child.pid)
+
+
 def artifact():
     args.output.mkdir()
     data = os.urandom(1000)
@@ -78,6 +83,9 @@ elif mode == "fails":
     sys.exit(1)
 elif mode == "exits":
     print("cannot go on: the flux is out of range", flush=True)
+    sys.exit(3)
+elif mode == "leaves a child":
+    have_child()
     sys.exit(3)
 elif mode == "silent":
     sys.exit(0)
@@ -124,8 +132,7 @@ elif mode == "stoppable":
         time.sleep(60)
 elif mode == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-    tell("child.pid", child.pid)
+    have_child()
     tell("working")
     while True:
         time.sleep(60)

@@ -265,6 +265,12 @@ def test_a_killed_supervisor_takes_its_trainer_along(worker: Any) -> None:
     worker.assert_clean()
 
 
+def test_what_a_trainer_leaves_running_ends_with_it(worker: Any) -> None:
+    worker.start("leaves a child")
+    assert worker.wait() is ExitCode.FAILED
+    worker.gone(int(worker.told("child.pid")))
+
+
 def test_work_goes_on_while_the_server_is_away(worker: Any) -> None:
     worker.start()
     worker.told("working")

@@ -18,7 +18,7 @@ from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.filters import ORDERS, parse_filter
 from mvprune_service.api.inputs import check_request
 from mvprune_service.api.jobs import JobServicer
-from mvprune_service.api.pagination import read_token
+from mvprune_service.api.pagination import make_page, read_token
 from mvprune_service.changes import Changes
 from mvprune_service.db import lifecycle
 from mvprune_service.db.database import Database, Tx
@@ -193,3 +193,17 @@ async def test_pages_by_the_longest_name_of_a_model_go_on(servicer: JobServicer,
     call.page_token = (await servicer.ListJobs(call, None)).next_page_token
     check_request(call)  # as every request is, before the servicer sees it
     assert len((await servicer.ListJobs(call, None)).jobs) == 4
+
+
+def test_a_page_ends_where_a_client_would_take_no_more() -> None:
+    sizes = [1 << 20, 1 << 20, 3 << 20, 10]
+
+    def page(after: int) -> tuple[list[int], list[int] | None]:
+        rows = range(after + 1, len(sizes))
+        made, token = make_page(rows, 3, lambda row: job_pb2.Job(display_name="x" * sizes[row]), lambda row: (row,))
+        return [len(job.display_name) for job in made], read_token(token, int)
+
+    assert page(-1) == (sizes[:1], [0])
+    assert page(0) == (sizes[1:2], [1])
+    assert page(1) == (sizes[2:3], [2])  # too large, but else it would never come
+    assert page(2) == (sizes[3:], None)

@@ -63,7 +63,10 @@ async def test_an_executor_that_is_away_delays_and_decides_nothing(plane: Plane,
     await jobs.create()
     plane.executor.away = True
     await plane.dispatch()
-    assert (await jobs.get()).state_reason == "EXECUTOR_UNREACHABLE"
+    told = await jobs.get()
+    assert told.state_reason == "EXECUTOR_UNREACHABLE"
+    await plane.dispatch()
+    assert await jobs.get() == told, "each change wakes the loops"
     plane.executor.away = False
     await plane.dispatch()
     await claim(plane, jobs)

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
+from sqlalchemy import update
 
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
 from mvprune_service.api.handlers import Handlers
@@ -16,6 +17,7 @@ from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.leases import Reserved
+from mvprune_service.db.models import JOBS
 from mvprune_service.secret import attempt_secret
 
 from ...waiting import PATIENCE
@@ -132,6 +134,25 @@ async def test_out_of_memory_doubles_the_passes(db: Database, jobs: Jobs, clock:
     await workers.fail(job_pb2.Failure.OUT_OF_MEMORY)
     await requeued(db, jobs, clock, workers)
     assert (await workers.claim()).accumulation_factor == 2
+
+
+@pytest.mark.parametrize(
+    ("batch", "passes", "factors"), [(8, 2, [1, 2, 4]), (9, 3, [1, 2]), (0, 0, [1, 2, 4, 8, 16, 32, 64])]
+)
+async def test_a_batch_is_cut_no_further_than_into_examples(
+    db: Database, jobs: Jobs, clock: TestClock, workers: Workers, batch: int, passes: int, factors: list[int]
+) -> None:
+    training = job_pb2.Training(batch_size=batch or None, accumulation_steps=passes or None)
+    uid = await jobs.create(max_attempts=100, policy=job_pb2.ExecutionPolicy(allow_smaller_batch=True))
+    spec = job_pb2.CompressionSpec(model="m", task="sst2", training=training).SerializeToString()
+    await db.write(lambda tx: tx.conn.execute(update(JOBS).where(JOBS.c.uid == uid).values(spec=spec)))
+    tried = []
+    while (await jobs.get()).state == "QUEUED":
+        await requeued(db, jobs, clock, workers)
+        tried.append((await workers.claim()).accumulation_factor)
+        await workers.fail(job_pb2.Failure.OUT_OF_MEMORY)
+    assert tried == factors
+    assert (await jobs.get()).failure_reason == "OUT_OF_MEMORY"
 
 
 async def test_a_stale_worker_commits_nothing(db: Database, jobs: Jobs, clock: TestClock, workers: Workers) -> None:
