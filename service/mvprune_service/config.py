@@ -43,7 +43,10 @@ class _HomeFile(InitSettingsSource):
     """mvprune.toml in the home folder, which the sources before this one may name."""
 
     def __call__(self) -> dict[str, Any]:
-        file = Path(self.current_state.get("home") or default_home()).expanduser() / "mvprune.toml"
+        try:
+            file = _expanded(Path(self.current_state.get("home") or default_home())) / "mvprune.toml"
+        except ValueError:  # told when `home` itself is looked at
+            return {}
         try:
             return TomlConfigSettingsSource(self.settings_cls, file)()
         except (OSError, ValueError) as error:
@@ -149,7 +152,7 @@ class Settings(BaseSettings):
     @field_validator("tls_cert", "tls_key", "tls_client_ca", "worker_ca", "worker_client_ca", "key_file", mode="after")
     @classmethod
     def _absolute_file(cls, value: Path | None) -> Path | None:
-        return None if value is None else value.expanduser().absolute()
+        return None if value is None else _expanded(value)  # links stay: certificates are renewed behind them
 
     @field_validator("roots", mode="after")
     @classmethod
@@ -235,6 +238,13 @@ def _existing(path: Path) -> Path:
 
 def _resolved(path: Path) -> Path:
     try:
-        return path.expanduser().resolve()
+        return _expanded(path).resolve()
     except (OSError, RuntimeError):
-        raise ValueError("there is no such home, or symbolic links lead in a circle") from None
+        raise ValueError("symbolic links lead in a circle") from None
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:
+        raise ValueError("there is no such home") from None

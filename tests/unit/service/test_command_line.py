@@ -42,7 +42,9 @@ def test_a_mistake_is_one_line_and_where_help_is(
         (["--executor", "slurm"], "--executor: got 'slurm'; allowed: 'ray' or 'local'"),
         (["--max-queued-jobs", "-1"], "--max-queued-jobs: got '-1'; allowed: greater than or equal to 0"),
         (["--models", "/nowhere"], "--models: got '/nowhere'; /nowhere is not a folder"),
-        (["--models", "loop"], "--models: got 'loop'; there is no such home, or symbolic links lead in a circle"),
+        (["--models", "loop"], "--models: got 'loop'; symbolic links lead in a circle"),
+        (["--home", "~nobody-of-this-name/x"], "--home: got '~nobody-of-this-name/x'; there is no such home"),
+        (["--key-file", "~nobody-of-this-name"], "--key-file: got '~nobody-of-this-name'; there is no such home"),
     ],
 )
 def test_a_value_that_is_not_right(
