@@ -155,6 +155,18 @@ async def test_a_server_that_just_started_expires_nothing(plane: Plane, jobs: Jo
     assert (await jobs.get()).state == "QUEUED"
 
 
+async def test_a_server_that_just_started_gives_no_start_up(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    plane.clock.pass_seconds(61)
+    plane.restart()
+    await plane.watchdog.step()
+    assert (await jobs.get()).state == "STARTING", "it could not claim while no server was up"
+    plane.clock.pass_seconds(LEASE)
+    await plane.watchdog.step()
+    assert (await jobs.get()).state_reason == "START_TIMEOUT"
+
+
 async def test_a_worker_that_never_claims_is_given_up(plane: Plane, jobs: Jobs) -> None:
     await jobs.create(max_attempts=2)
     await plane.dispatch()
@@ -227,6 +239,29 @@ async def test_cancel_reaches_a_worker_that_does_not_listen(plane: Plane, jobs: 
     await plane.watch_until_reported()
     assert len(plane.executor.stops) >= 1
     assert (await jobs.get()).state == "CANCELLED"
+
+
+async def test_a_result_that_is_whole_outweighs_a_cancel_though_its_report_was_lost(
+    plane: Plane, jobs: Jobs, store: BlobStore, tmp_path: Path
+) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    await claim(plane, jobs)
+    publish(store, artifact(tmp_path / "out"), (await jobs.live()).attempt.uid)
+    await jobs.cancel()
+    plane.executor.seen = {ref: Observation(Phase.EXITED, 0) for ref in plane.executor.launches}
+    await plane.watch_until_reported()
+    assert (await jobs.get()).state == "CANCELLING"
+    await plane.finalizer.step()
+    assert (await jobs.get()).state == "SUCCEEDED"
+
+
+async def test_what_is_cancelled_before_its_launch_is_not_launched(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create()
+    await plane.scheduler.step()
+    await jobs.cancel()
+    await plane.dispatcher.step()
+    assert plane.executor.launches == {}
 
 
 async def test_a_corrupt_artifact_fails_the_job(plane: Plane, jobs: Jobs, store: BlobStore, tmp_path: Path) -> None:
