@@ -134,6 +134,26 @@ async def test_infrastructure_failures_are_retried_until_attempts_are_used_up(
     assert states == ["LOST", "LOST"]
 
 
+async def test_each_retry_waits_twice_as_long_up_to_five_minutes(db: Database, jobs: Jobs) -> None:
+    await jobs.create(max_attempts=9)
+    waits = []
+    for _ in range(8):
+        fence = await run(db, jobs)
+        await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
+        job = await jobs.get()
+        waits.append((job.not_before_us - job.update_us) / SECOND)
+    assert waits == [5, 10, 20, 40, 80, 160, 300, 300]
+
+
+async def test_what_fails_with_its_result_offered_is_not_retried(db: Database, jobs: Jobs) -> None:
+    await jobs.create(max_attempts=2)
+    fence = await run(db, jobs)
+    await db.write(leases.offer, fence, SHA, actor="worker")
+    await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="worker")
+    job = await jobs.get()
+    assert (job.state, job.failure_reason, job.attempts_left) == ("FAILED", "WORKER_LOST", 1)
+
+
 async def test_user_errors_are_not_retried(db: Database, jobs: Jobs) -> None:
     await jobs.create(max_attempts=5)
     fence = await run(db, jobs)
