@@ -10,14 +10,17 @@ from typing import Any
 import grpc
 import pytest
 
+from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api.auth import OPERATOR_TOKEN_FILE, Authenticator, digest, ensure_operator, new_secret
 from mvprune_service.api.errors import ApiError
+from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.principal import LOCAL, Principal, Scope, current_principal
 from mvprune_service.db import lifecycle, tokens
 from mvprune_service.db.database import Database, Tx
 
+from ...waiting import PATIENCE
 from .conftest import Jobs, TestClock
 
 
@@ -120,6 +123,33 @@ async def test_a_token_revoked_elsewhere_is_known_within_seconds_and_here_at_onc
     authenticator.forget()
     assert await reason_of(authenticator, Call(f"Bearer {secret}")) == "TOKEN_REVOKED"
     await authenticator.close()
+
+
+async def test_a_stream_tells_a_revoked_token_nothing_more(db: Database, authenticator: Authenticator) -> None:
+    name, secret = await make(db)
+
+    class Revoking(job_pb2_grpc.JobServiceServicer):
+        async def WatchJob(self, request: job_pb2.WatchJobRequest, context: Any) -> Any:
+            yield job_pb2.WatchJobResponse(sequence=1)
+            await db.write(tokens.revoke, name)
+            authenticator.forget()
+            yield job_pb2.WatchJobResponse(sequence=2)
+
+    handlers = Handlers(authenticator)
+    job_pb2_grpc.add_JobServiceServicer_to_server(Revoking(), handlers)
+    server = grpc.aio.server(handlers=(handlers,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub: Any = job_pb2_grpc.JobServiceStub(channel)
+        metadata = (("authorization", f"Bearer {secret}"),)
+        call = stub.WatchJob(job_pb2.WatchJobRequest(name="projects/p/jobs/a"), metadata=metadata, timeout=PATIENCE)
+        assert (await call.read()).sequence == 1
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+    await server.stop(None)
+    await authenticator.close()
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_those_who_come_together_with_one_token_cost_one_read(

@@ -212,6 +212,19 @@ async def test_a_log_ends_with_what_its_attempt_wrote_last(db: Database, jobs: J
     assert [response.end for response in told] == [False, True]
 
 
+async def test_a_retry_adds_nothing_to_the_log_that_is_followed(db: Database, jobs: Jobs, watched: Watched) -> None:
+    await jobs.create()
+    fence = await attempt(db, jobs)
+    await db.write(records.append_log, (await jobs.live()).attempt, 0, b"first")
+    request = job_pb2.FollowLogsRequest(attempt="projects/p/jobs/a/attempts/-", follow=True)
+    stream = watched.servicer.FollowLogs(request, None)  # type: ignore[arg-type]
+    assert (await anext(stream)).data == b"first"
+    await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="worker")
+    await attempt(db, jobs)
+    await db.write(records.append_log, (await jobs.live()).attempt, 0, b"the second")
+    assert await anext(stream) == job_pb2.FollowLogsResponse(offset=5, end=True)
+
+
 async def test_a_database_that_goes_away_ends_the_stream_with_its_error(
     db: Database, jobs: Jobs, watched: Watched
 ) -> None:
