@@ -82,6 +82,9 @@ def test_damage_in_the_store_is_found(store: BlobStore, artifact: Path) -> None:
     store.delete(manifest_key(digest))
     with pytest.raises(ArtifactCorrupt, match="missing"):
         verify(store, digest)
+    store.put(marker_key("uid-1"), b'{"manifest_sha256": "../x"}')
+    with pytest.raises(ArtifactCorrupt, match="names no manifest"):
+        read_marker(store, "uid-1")
     store.put(marker_key("uid-1"), b"half a mar")
     with pytest.raises(ArtifactCorrupt, match="JSON"):
         read_marker(store, "uid-1")
@@ -96,6 +99,16 @@ def test_an_upload_cut_anywhere_leaves_no_marker_and_can_be_repeated(tmp_path: P
         assert read_marker(store, "uid") is None
         assert len(keys_in(store, "")) == min(cut, 4) + (cut == 9)
         assert verify(store, publish(store, artifact, "uid"))
+
+
+def test_what_is_not_confirmed_is_whole_but_for_its_marker(store: BlobStore, artifact: Path) -> None:
+    def refuse() -> None:
+        raise StoreUnavailable("not ours any more")
+
+    with pytest.raises(StoreUnavailable, match="not ours"):
+        publish(store, artifact, "uid", refuse)
+    assert read_marker(store, "uid") is None
+    assert verify(store, hashlib.sha256((artifact / "manifest.json").read_bytes()).hexdigest())
 
 
 def test_nothing_is_committed_while_the_store_is_swept(store: BlobStore, artifact: Path) -> None:
@@ -122,6 +135,8 @@ def test_nothing_is_committed_while_the_store_is_swept(store: BlobStore, artifac
         ([entry("/etc/passwd", b"")], "leaves"),
         ([entry("sub//vocab.txt", b"a\nb\n")], "leaves"),
         ([entry("sub\\vocab.txt", b"a\nb\n")], "leaves"),
+        ([entry("sub/vocab\n.txt", b"a\nb\n")], "leaves"),
+        ([entry("", b"")], "leaves"),
         ([entry("config.json", b"{}"), entry("CONFIG.json", b"{}")], "collides"),
         ([entry("manifest.json", b"")], "collides"),
     ],
