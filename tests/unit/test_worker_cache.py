@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -81,6 +82,19 @@ def test_a_folder_in_use_stays(cache: Path) -> None:
     trim(cache, 1)
     assert left(cache) == ""
     assert not hold(folder)
+
+
+def test_what_is_another_users_holds_up_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, theirs = os.open, cache / "tokens" / f"{'a' * 64}.safetensors"
+
+    def refuse(path: Path, *rest: int) -> int:
+        if path == theirs:
+            raise PermissionError(errno.EACCES, "not yours", str(path))
+        return opened(path, *rest)
+
+    monkeypatch.setattr(os, "open", refuse)  # the tests may run as root
+    trim(cache, 600)
+    assert left(cache) == "ad"
 
 
 def test_what_others_keep_there_is_left_alone(cache: Path) -> None:

@@ -28,14 +28,22 @@ def hold(folder: Path) -> bool:
     """Keeps a folder, which counts as used now, until this process ends; False if there is none."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)  # and never let go
-        if os.path.samestat(os.fstat(descriptor), folder.stat()):
-            os.utime(descriptor)
-            return True
-        os.close(descriptor)
     except FileNotFoundError:
-        pass
-    return False
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_SH)  # and never let go
+    if not _is_at(descriptor, folder):  # it was moved aside just before
+        os.close(descriptor)
+        return False
+    with suppress(PermissionError):  # another user's
+        os.utime(descriptor)
+    return True
+
+
+def _is_at(descriptor: int, folder: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
+    except FileNotFoundError:
+        return False
 
 
 def trim(cache: Path, limit_bytes: float) -> None:
@@ -55,16 +63,16 @@ def _size(path: Path) -> int:
 
 
 def _remove(path: Path) -> bool:
-    """False where a process holds it."""
-    if not path.is_dir():
-        path.unlink()
-        return True
-    descriptor = os.open(path, os.O_RDONLY)
+    """False where a process holds it, or where it is another user's."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except PermissionError:
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with aside(path) as folder:
             path.rename(folder / path.name)
-    except BlockingIOError:
+    except (BlockingIOError, PermissionError):
         return False
     finally:
         os.close(descriptor)

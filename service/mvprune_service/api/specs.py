@@ -30,8 +30,7 @@ from mvprune_service.api.options import Bound, bad, check_method, check_teacher,
 from mvprune_service.api.policies import check_gates, check_policy
 from mvprune_service.executors.base import Capacity
 
-MAX_CHECKED_BYTES = 256 * 2**20
-"""Of a job's files together: larger ones take longer to read than a client waits. The worker checks them."""
+MAX_CHECKED_BYTES = 256 << 20  # of a job's files together: the worker checks larger ones, a client waits for 30 s
 _DENSITY = Bound(0, 1, open_low=True)
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 

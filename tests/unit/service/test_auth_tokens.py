@@ -22,6 +22,7 @@ from mvprune_service.db.database import Database, Tx
 
 from ...waiting import PATIENCE
 from .conftest import Jobs, TestClock
+from .serving import serving
 
 
 class Call:
@@ -137,17 +138,13 @@ async def test_a_stream_tells_a_revoked_token_nothing_more(db: Database, authent
 
     handlers = Handlers(authenticator)
     job_pb2_grpc.add_JobServiceServicer_to_server(Revoking(), handlers)
-    server = grpc.aio.server(handlers=(handlers,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with serving(handlers) as channel:
         stub: Any = job_pb2_grpc.JobServiceStub(channel)
         metadata = (("authorization", f"Bearer {secret}"),)
         call = stub.WatchJob(job_pb2.WatchJobRequest(name="projects/p/jobs/a"), metadata=metadata, timeout=PATIENCE)
         assert (await call.read()).sequence == 1
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call.read()
-    await server.stop(None)
     await authenticator.close()
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 

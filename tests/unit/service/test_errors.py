@@ -13,6 +13,7 @@ from mvprune_service.api.errors import Violation, invalid
 from mvprune_service.api.handlers import Handlers
 
 from ...waiting import PATIENCE
+from .serving import serving
 
 
 class Refusing(catalog_pb2_grpc.CatalogServiceServicer):
@@ -27,15 +28,11 @@ async def test_no_error_is_too_large_for_its_client(letter: str) -> None:
     """It would be RESOURCE_EXHAUSTED, in gRPC's words."""
     handlers = Handlers()
     catalog_pb2_grpc.add_CatalogServiceServicer_to_server(Refusing(), handlers)
-    server = grpc.aio.server(handlers=(handlers,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with serving(handlers) as channel:
         stub: Any = catalog_pb2_grpc.CatalogServiceStub(channel)
         request = catalog_pb2.ListMethodsRequest(page_token=letter * 1000, page_size=100)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.ListMethods(request, timeout=PATIENCE)
-    await server.stop(None)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert str(caught.value.details()).startswith(f"field_0: {letter}")
     metadata = dict(caught.value.trailing_metadata() or ())

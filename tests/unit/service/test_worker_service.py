@@ -22,6 +22,7 @@ from mvprune_service.secret import attempt_secret
 
 from ...waiting import PATIENCE
 from .conftest import Jobs, TestClock
+from .serving import serving
 
 KEY = b"k" * 32
 SHA, OTHER = "ab" * 32, "cd" * 32
@@ -73,12 +74,8 @@ async def workers(db: Database, jobs: Jobs, clock: TestClock) -> AsyncIterator[W
     handlers = Handlers()
     servicer = WorkerServicer(db, KEY, lease_seconds=15, heartbeat_seconds=1, clock=clock)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, handlers)
-    server = grpc.aio.server(handlers=(handlers,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with serving(handlers) as channel:
         yield Workers(db, jobs, channel)
-    await server.stop(None)
 
 
 async def requeued(db: Database, jobs: Jobs, clock: TestClock, workers: Workers) -> None:

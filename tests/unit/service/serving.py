@@ -1,0 +1,21 @@
+"""RPCs on a port of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import grpc
+
+from mvprune_service.api.handlers import Handlers
+
+
+@asynccontextmanager
+async def serving(handlers: Handlers) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel to a server with these."""
+    server = grpc.aio.server(handlers=(handlers,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    await server.stop(None)
