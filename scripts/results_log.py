@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
+from mvprune_core.settings import Precision
+
 
 @dataclass(frozen=True)
 class Run:
@@ -29,6 +31,7 @@ class Run:
         seed, steps, batch_size: of the run and of its dense baseline.
         recipe: number of the core's defaults that are not options; see `results_plan.RECIPE`.
         learning_rate, max_length: None takes the core's default.
+        precision, dropout: of the training, of the dense baseline too.
     """
 
     model: str
@@ -45,6 +48,8 @@ class Run:
     recipe: int
     learning_rate: float | None = None
     max_length: int | None = None
+    precision: Precision = "fp32"
+    dropout: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -60,7 +65,8 @@ class Run:
     def name(self) -> str:
         """For people, and for `--only`."""
         taught = f"teacher={self.teacher or 'none'}"
-        return f"{self.model} {self.task} {self.label} {self.density:.0%} {taught} seed={self.seed}"
+        dropout = " dropout" * self.dropout
+        return f"{self.model} {self.task} {self.label} {self.density:.0%} {taught} seed={self.seed}{dropout}"
 
     @property
     def shared(self) -> tuple[str, ...]:

@@ -46,13 +46,25 @@ class Cell:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one model and task that have ended.
+    """The runs of one model and task, with or without dropout, that have ended.
 
     Attributes:
         runs: with their rows, in the order of the plan.
     """
 
     runs: tuple[tuple[Run, Row], ...]
+
+    @property
+    def title(self) -> str:
+        """What is the same in all of them."""
+        run, _ = self.runs[0]
+        return f"{run.model} on {run.data}{', with dropout' if run.dropout else ''}"
+
+    @property
+    def picture(self) -> str:
+        """The name of their plot."""
+        run, _ = self.runs[0]
+        return f"{run.model}-{run.task}{'-dropout' if run.dropout else ''}.svg"
 
     @property
     def finished(self) -> tuple[tuple[Run, Row], ...]:
@@ -102,24 +114,21 @@ def write_report(page: Path, folder: Path, plan: Sequence[Run], rows: Mapping[Ke
     raw = f"[runs.csv]({folder.name}/runs.csv)"
     sections = [f"{len(ended_runs)} of {len(plan)} runs are done; raw values are in {raw}.\n"]
     for group in _groups(ended_runs):
-        run = group.runs[0][0]
-        name = f"{run.model}-{run.task}.svg"
-        sections.append(section(group, f"{folder.name}/{name}"))
+        sections.append(section(group, f"{folder.name}/{group.picture}"))
         if group.finished:
-            _draw(group, folder / name)
+            _draw(group, folder / group.picture)
     _write(page, f"{before}{BEGIN}\n" + "\n".join(sections) + f"{END}{after}")
 
 
 def section(group: Group, picture: str) -> str:
     """Heading, table, plot and failures of one model and task, as Markdown."""
-    run = group.runs[0][0]
-    lines = [f"### {run.model} on {run.data}", ""]
+    lines = [f"### {group.title}", ""]
     if group.finished:
         primary, *others = group.metrics
         lines += [_caption(group, primary), "", *_table(group, primary), *_counts(group), ""]
         for metric in others:
             lines += [f"The same in {metric}:", "", *_table(group, metric), ""]
-        lines += [f"![{run.model} on {run.data}]({picture})", ""]
+        lines += [f"![{group.title}]({picture})", ""]
     failures = [f"- failed: {run.name}: {row['error']}" for run, row in group.runs if row["error"]]
     return "\n".join([*lines, *failures, *([""] if failures else [])])
 
@@ -137,7 +146,7 @@ def _caption(group: Group, metric: str) -> str:
     return (
         f"{metric} in %: mean ± standard deviation (number of seeds), difference from the dense model "
         f"of the same run. {run.steps:,} steps of {run.batch_size}, learning rate "
-        f"{', '.join(f'{rate:g}' for rate in rates)}."
+        f"{', '.join(f'{rate:g}' for rate in rates)}, {run.precision}."
     )
 
 
@@ -183,9 +192,9 @@ def _count(group: Group, density: float, left: str, of: str) -> str:
 
 
 def _groups(ended: Iterable[tuple[Run, Row]]) -> list[Group]:
-    groups: dict[tuple[str, str], list[tuple[Run, Row]]] = {}
+    groups: dict[tuple[str, str, bool], list[tuple[Run, Row]]] = {}
     for run, row in ended:
-        groups.setdefault((run.model, run.task), []).append((run, row))
+        groups.setdefault((run.model, run.task, run.dropout), []).append((run, row))
     return [Group(tuple(pairs)) for pairs in groups.values()]
 
 
@@ -200,9 +209,8 @@ def _draw(group: Group, path: Path) -> None:
         for teacher, drawn in lines.items()
         if drawn
     }
-    run, _ = group.finished[0]
     path.parent.mkdir(parents=True, exist_ok=True)
-    plot(path, f"{run.model} on {run.data}", metric, panels, group.dense(metric).mean)
+    plot(path, group.title, metric, panels, group.dense(metric).mean)
 
 
 def _write(page: Path, text: str) -> None:

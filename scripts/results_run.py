@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from results_data import load_data
 from results_log import COUNTS, METRICS, Claims, Run
-from results_plan import DENSE, SELF, TEACHER_STEPS
+from results_plan import DENSE, PRECISION, SELF, TEACHER_STEPS
 
 from mvprune_core import METHODS, Callback, Method, Result, Schedule, Stopped, Teacher, Training, compress
 from mvprune_core.callbacks import Progress
@@ -126,6 +126,8 @@ def _compress(run: Run, data: TaskData, place: Workplace, callback: Callback, **
             batch_size=run.batch_size,
             learning_rate=run.learning_rate,
             max_length=run.max_length,
+            precision=run.precision,
+            dropout=run.dropout,
         ),
         seed=run.seed,
         callback=callback,
@@ -155,6 +157,7 @@ def _teacher(run: Run, data: TaskData, place: Workplace, claims: Claims, callbac
         teacher="",
         seed=0,
         steps=TEACHER_STEPS[run.task],
+        precision=PRECISION.get(run.teacher, run.precision),
     )
     folder = place.cache / "teachers" / identity(lesson.key)
     with claims.take([str(folder)], wait=True):

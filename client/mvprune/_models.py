@@ -88,6 +88,7 @@ class Training:
     accumulation_steps: int | None
     precision: str | None
     train_embeddings: bool | None
+    dropout: bool | None
     compile: bool | None
     gradient_checkpointing: bool | None
     deterministic: bool | None

@@ -119,6 +119,7 @@ class TrainingOptions(TypedDict, total=False):
     accumulation_steps: int | None
     precision: str | None
     train_embeddings: bool | None
+    dropout: bool | None
     compile: bool | None
     gradient_checkpointing: bool | None
     deterministic: bool | None

@@ -4,7 +4,8 @@ Run: make bench. CPU: one thread, the rivals interleaved, the minimum of N round
 
 dense      transformers' Trainer: fused AdamW, clipping at 1, embeddings frozen
 movement   exact top-v after every step, fp32 scores (mvprune_core), the same optimizer and clipping
-distilled  the same, with a teacher's cached logits
+undropped  the same without dropout, which is the default; all others have BERT's
+distilled  movement with a teacher's cached logits
 sorting    as the original research code did it: every forward pass sorts every score matrix; Trainer's step otherwise
 """
 
@@ -36,7 +37,7 @@ SHAPES = {
     "BERT-small": {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048},
     "BERT-base": {},
 }
-KINDS = ("dense", "movement", "distilled", "sorting")
+KINDS = ("dense", "movement", "undropped", "distilled", "sorting")
 DENSITY = 0.1
 LENGTH = 128
 
@@ -68,10 +69,11 @@ class SortingLinear(nn.Module):
         return linear(x, _TopV.apply(self.scores) * self.weight, self.bias)
 
 
-def model_of(shape: str) -> BertForSequenceClassification:
+def model_of(shape: str, dropout: float = 0.1) -> BertForSequenceClassification:
     """A model with random weights, embeddings frozen."""
     torch.manual_seed(0)
-    model = BertForSequenceClassification(BertConfig(vocab_size=1000, **SHAPES[shape]))
+    chances = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    model = BertForSequenceClassification(BertConfig(vocab_size=1000, **chances, **SHAPES[shape]))
     model.bert.embeddings.requires_grad_(False)
     return model
 
@@ -134,8 +136,8 @@ def build(shape: str, kind: str, tokens: int, precision: str, device: torch.devi
     ids = torch.randint(5, 1000, (tokens // LENGTH, LENGTH))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.zeros(len(ids)).long()}
     batch = {name: value.to(device) for name, value in batch.items()}
-    model = model_of(shape)
-    if kind in ("movement", "distilled"):
+    model = model_of(shape, dropout=0.0 if kind == "undropped" else 0.1)
+    if kind in ("movement", "undropped", "distilled"):
         return our_step(model.to(device), batch, precision, kind == "distilled")
     if kind == "sorting":
         for name, layer in prunable_layers(model).items():

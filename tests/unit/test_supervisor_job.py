@@ -145,6 +145,7 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
         "accumulation_steps": 1,
         "precision": "BF16",
         "train_embeddings": False,
+        "dropout": False,
         "compile": False,
         "gradient_checkpointing": False,
         "deterministic": False,

@@ -39,6 +39,8 @@ class Training:
         accumulation_steps: forward passes that a batch is cut into; for batches that do not fit into memory.
         precision: bf16 runs forward and backward passes under autocast; weights, scores and optimizer stay fp32.
         train_embeddings: the published recipes freeze them, and so does the default.
+        dropout: trains with the dropout of the model's config; by default without any, which a pruned model does better
+            with: what is left of it has no room to overfit.
         compile: runs the model through torch.compile; needs a C++ compiler on the CPU.
         gradient_checkpointing: recomputes activations in the backward pass, for less memory.
         deterministic: refuses operations that may differ from run to run, on devices that have such.
@@ -59,6 +61,7 @@ class Training:
     accumulation_steps: int = 1
     precision: Precision = "fp32"
     train_embeddings: bool = False
+    dropout: bool = False
     compile: bool = False
     gradient_checkpointing: bool = False
     deterministic: bool = False
@@ -116,6 +119,7 @@ class Settings:
     accumulation_steps: int
     precision: Precision
     train_embeddings: bool
+    dropout: bool
     compile: bool
     gradient_checkpointing: bool
     deterministic: bool

@@ -8,7 +8,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from mvprune_core.batching import IGNORED, Examples, Indices, training_batches
 from mvprune_core.callbacks import Callback, Progress
 from mvprune_core.curves import Curve
 from mvprune_core.distillation import Lessons
+from mvprune_core.dropout import without_dropout
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.families import in_block
 from mvprune_core.interruption import Stopped, stop_requested
@@ -311,7 +312,8 @@ class FineTuning:
             torch.use_deterministic_algorithms(True)
         model.train()
         try:
-            yield
+            with nullcontext() if self.settings.dropout else without_dropout(model):
+                yield
         finally:
             torch.use_deterministic_algorithms(before)
             if checkpointing:

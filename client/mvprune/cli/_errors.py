@@ -71,6 +71,7 @@ _SAME_NAME = {
     "cpus",
     "delta",
     "deterministic",
+    "dropout",
     "embeddings",
     "epochs",
     "evaluate_every",

@@ -151,6 +151,7 @@ def _add_training(parser: Parser) -> None:
     )
     training.add_argument("--precision", metavar="P", help="fp32 (default), bf16")
     _flag(training, "--train-embeddings", None, "do not freeze the embeddings")
+    _flag(training, "--dropout", None, "train with the model's own dropout; default: with none")
     _flag(training, "--compile", None, "use torch.compile")
     _flag(training, "--gradient-checkpointing", None, "less memory, more time")
     _flag(training, "--deterministic", None, "refuse operations that are not")

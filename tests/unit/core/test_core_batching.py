@@ -83,3 +83,16 @@ def test_every_example_comes_once_an_epoch(lengths: list[int], size: int, seed: 
         epoch = [next(batches) for _ in range(-(-len(lengths) // size))]
         assert sorted(np.concatenate(epoch)) == list(range(len(lengths)))
         assert max(map(len, epoch)) <= size
+
+
+def test_batches_cover_every_example_once_an_epoch_and_are_of_similar_length() -> None:
+    lengths = np.random.default_rng(0).integers(3, 90, size=1003)
+    batches = training_batches(lengths, 16, seed=5)
+    epochs = [[next(batches) for _ in range(63)] for _ in range(2)]
+    for epoch in epochs:
+        assert sorted(np.concatenate(epoch).tolist()) == list(range(1003))
+        assert sum(lengths[batch].max() * len(batch) for batch in epoch) < 1.1 * lengths.sum()
+    assert not np.array_equal(np.concatenate(epochs[0]), np.concatenate(epochs[1]))
+    again = training_batches(lengths, 16, seed=5)
+    assert all(np.array_equal(next(again), batch) for batch in epochs[0] + epochs[1])
+    assert sorted(np.concatenate(evaluation_batches(lengths, 64)).tolist()) == list(range(1003))

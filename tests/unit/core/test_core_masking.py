@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from transformers import (
 
 from mvprune_core import METHODS, CompressionError, Method, Movement, Reason
 from mvprune_core.accounting import account
+from mvprune_core.dropout import without_dropout
 from mvprune_core.families import prunable_layers
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Gated
@@ -98,68 +100,70 @@ def test_what_is_left_is_counted_exactly(name: str) -> None:
     assert accounting.dense_bytes == 4 * accounting.total_parameters
 
 
+# Configuration, prunable weights, parameters of the encoder.
+ARCHITECTURES: list[tuple[Any, int, int]] = [
+    (BertConfig(**SMALL), 2 * BLOCK, 2 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32)),
+    (RobertaConfig(**SMALL), 2 * BLOCK, 2 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32)),
+    (ElectraConfig(**SMALL, embedding_size=16), 2 * BLOCK, 2 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32)),
+    (
+        DistilBertConfig(dim=32, n_layers=2, n_heads=2, hidden_dim=64, vocab_size=40),
+        2 * BLOCK,
+        2 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32),
+    ),
+    # ALBERT's layers share their weights: counted once.
+    (AlbertConfig(**SMALL, embedding_size=16), BLOCK, BLOCK + 4 * 32 + 64 + 32 + 4 * 32),
+    # Conv1D; one matrix for query, key and value.
+    (
+        GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=40, n_positions=64, pad_token_id=0),
+        2 * (4 * 32 * 32 + 2 * 32 * 128),
+        2 * (4 * 32 * 32 + 2 * 32 * 128 + 4 * 32 + 128 + 32 + 4 * 32),
+    ),
+    # Two blocks of each stack; cross-attention in the decoder.
+    (
+        BartConfig(
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            vocab_size=40,
+        ),
+        4 * BLOCK + 2 * 4 * 32 * 32,
+        4 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32) + 2 * (4 * 32 * 32 + 4 * 32 + 2 * 32),
+    ),
+    # No biases; the first block of each stack holds the table of relative positions.
+    (
+        T5Config(
+            d_model=32,
+            d_kv=16,
+            num_heads=2,
+            d_ff=64,
+            num_layers=2,
+            vocab_size=40,
+            decoder_start_token_id=0,
+            eos_token_id=2,
+        ),
+        4 * BLOCK + 2 * 4 * 32 * 32,
+        4 * (BLOCK + 2 * 32) + 2 * (4 * 32 * 32 + 32) + 2 * 32 * 2,
+    ),
+    (
+        DebertaV2Config(**SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], share_att_key=True),
+        2 * BLOCK,
+        2 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32),
+    ),
+    # Gated: the first feed-forward matrix is twice as wide. The first block has no norm before its attention.
+    (
+        ModernBertConfig(**SMALL, pad_token_id=0, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2),
+        2 * (4 * 32 * 32 + 3 * 32 * 64),
+        2 * (4 * 32 * 32 + 3 * 32 * 64) + 3 * 32,
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("config", "prunable", "encoder"),
-    [
-        (BertConfig(**SMALL), 2 * BLOCK, 2 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32)),
-        (RobertaConfig(**SMALL), 2 * BLOCK, 2 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32)),
-        (ElectraConfig(**SMALL, embedding_size=16), 2 * BLOCK, 2 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32)),
-        (
-            DistilBertConfig(dim=32, n_layers=2, n_heads=2, hidden_dim=64, vocab_size=40),
-            2 * BLOCK,
-            2 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32),
-        ),
-        # ALBERT's layers share their weights: counted once.
-        (AlbertConfig(**SMALL, embedding_size=16), BLOCK, BLOCK + 4 * 32 + 64 + 32 + 4 * 32),
-        # Conv1D; one matrix for query, key and value.
-        (
-            GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=40, n_positions=64, pad_token_id=0),
-            2 * (4 * 32 * 32 + 2 * 32 * 128),
-            2 * (4 * 32 * 32 + 2 * 32 * 128 + 4 * 32 + 128 + 32 + 4 * 32),
-        ),
-        # Two blocks of each stack; cross-attention in the decoder.
-        (
-            BartConfig(
-                d_model=32,
-                encoder_layers=2,
-                decoder_layers=2,
-                encoder_attention_heads=2,
-                decoder_attention_heads=2,
-                encoder_ffn_dim=64,
-                decoder_ffn_dim=64,
-                vocab_size=40,
-            ),
-            4 * BLOCK + 2 * 4 * 32 * 32,
-            4 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32) + 2 * (4 * 32 * 32 + 4 * 32 + 2 * 32),
-        ),
-        # No biases; the first block of each stack holds the table of relative positions.
-        (
-            T5Config(
-                d_model=32,
-                d_kv=16,
-                num_heads=2,
-                d_ff=64,
-                num_layers=2,
-                vocab_size=40,
-                decoder_start_token_id=0,
-                eos_token_id=2,
-            ),
-            4 * BLOCK + 2 * 4 * 32 * 32,
-            4 * (BLOCK + 2 * 32) + 2 * (4 * 32 * 32 + 32) + 2 * 32 * 2,
-        ),
-        (
-            DebertaV2Config(**SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], share_att_key=True),
-            2 * BLOCK,
-            2 * (BLOCK + 4 * 32 + 64 + 32 + 4 * 32),
-        ),
-        # Gated: the first feed-forward matrix is twice as wide. The first block has no norm before its attention.
-        (
-            ModernBertConfig(**SMALL, pad_token_id=0, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2),
-            2 * (4 * 32 * 32 + 3 * 32 * 64),
-            2 * (4 * 32 * 32 + 3 * 32 * 64) + 3 * 32,
-        ),
-    ],
-    ids=lambda value: getattr(value, "model_type", ""),
+    ("config", "prunable", "encoder"), ARCHITECTURES, ids=[config.model_type for config, *_ in ARCHITECTURES]
 )
 def test_every_architecture_is_masked_trained_and_counted(config: Any, prunable: int, encoder: int) -> None:
     torch.manual_seed(0)
@@ -176,6 +180,27 @@ def test_every_architecture_is_masked_trained_and_counted(config: Any, prunable:
     assert accounting.prunable_weights == prunable
     assert accounting.kept_weights == prunable // 2
     assert accounting.encoder_parameters == encoder
+
+
+@pytest.mark.parametrize("config", [config for config, *_ in ARCHITECTURES], ids=lambda config: str(config.model_type))
+def test_every_architecture_trains_without_dropout(config: Any) -> None:
+    config = copy.deepcopy(config)
+    chances = {name for name, value in vars(config).items() if "drop" in name and isinstance(value, float)}
+    for name in chances:
+        setattr(config, name, 0.5)
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_config(config).train()
+    inputs = torch.randint(3, 40, (3, 7))
+    inputs[:, -1] = 2  # the end of a sequence, by which some architectures find their summary
+
+    def differ() -> bool:
+        first, second = model(inputs).logits, model(inputs).logits
+        return not torch.equal(first, second)
+
+    assert differ()
+    with without_dropout(model):
+        assert not differ()
+    assert differ()
 
 
 @pytest.mark.parametrize(("density", "kept"), [(0.03, 2_547_984), (0.1, 8_493_432), (0.2, 16_986_888)])

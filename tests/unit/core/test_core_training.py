@@ -26,7 +26,6 @@ from mvprune_core import (
     interruption,
     request_stop,
 )
-from mvprune_core.batching import evaluation_batches, training_batches
 from mvprune_core.interruption import check_stop
 from mvprune_core.masking import Masks
 from mvprune_core.models import Loaded, find_model, load_model
@@ -39,7 +38,8 @@ CPU = torch.device("cpu")
 
 
 def settings(**changes: Any) -> Settings:
-    return Training(**({"max_steps": 12, "batch_size": 16, "learning_rate": 1e-3} | changes)).settings(get_task("sst2"))
+    usual = {"max_steps": 12, "batch_size": 16, "learning_rate": 1e-3, "dropout": True}
+    return Training(**(usual | changes)).settings(get_task("sst2"))
 
 
 @pytest.fixture
@@ -71,19 +71,6 @@ def run(
         **options,
     )
     return masks, tuning.run()
-
-
-def test_batches_cover_every_example_once_an_epoch_and_are_of_similar_length() -> None:
-    lengths = np.random.default_rng(0).integers(3, 90, size=1003)
-    batches = training_batches(lengths, 16, seed=5)
-    epochs = [[next(batches) for _ in range(63)] for _ in range(2)]
-    for epoch in epochs:
-        assert sorted(np.concatenate(epoch).tolist()) == list(range(1003))
-        assert sum(lengths[batch].max() * len(batch) for batch in epoch) < 1.1 * lengths.sum()
-    assert not np.array_equal(np.concatenate(epochs[0]), np.concatenate(epochs[1]))
-    again = training_batches(lengths, 16, seed=5)
-    assert all(np.array_equal(next(again), batch) for batch in epochs[0] + epochs[1])
-    assert sorted(np.concatenate(evaluation_batches(lengths, 64)).tolist()) == list(range(1003))
 
 
 def test_inputs_are_padded_no_further_than_the_batch_needs(loaded: Loaded, objective: Objective) -> None:
@@ -119,6 +106,20 @@ def with_dropout(folder: Path, objective: Objective) -> Loaded:
 
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     return first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+@pytest.mark.parametrize("method", [None, Movement()])
+def test_nothing_is_dropped_unless_asked_for(model_folder: Path, objective: Objective, method: Method | None) -> None:
+    plain = load_model(find_model(model_folder, None), objective, seed=0)
+    run(plain, objective, settings(), method)
+    states = {}
+    for dropout in (False, True):
+        loaded = with_dropout(model_folder, objective)
+        run(loaded, objective, settings(dropout=dropout), method)
+        states[dropout] = loaded.model.state_dict()
+        assert {module.p for module in loaded.model.modules() if isinstance(module, nn.Dropout)} == {0.1}
+    assert same(states[False], plain.model.state_dict())
+    assert not same(states[True], plain.model.state_dict())
 
 
 class StopAt(Callback):
