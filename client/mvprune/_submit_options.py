@@ -119,13 +119,13 @@ class TrainingOptions(TypedDict, total=False):
     accumulation_steps: int | None
     precision: str | None
     train_embeddings: bool | None
-    dropout: bool | None
     compile: bool | None
     gradient_checkpointing: bool | None
     deterministic: bool | None
     evaluate_every: int | None
     patience: int | None
     keep_best: bool | None
+    dropout: bool | None
 
 
 class ResourceOptions(TypedDict, total=False):

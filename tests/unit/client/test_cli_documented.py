@@ -53,7 +53,7 @@ JOB = {
             },
             **{"accumulationSteps": 1, "precision": "BF16", "trainEmbeddings": False, "compile": False},
             **{"gradientCheckpointing": False, "deterministic": False, "evaluateEvery": 500, "patience": 3},
-            "keepBest": True,
+            **{"keepBest": True, "dropout": False},
         },
         "values": "FP16",
         "embeddings": "INT8",
