@@ -93,6 +93,7 @@ def trainer_step(model: nn.Module, batch: dict[str, Tensor], precision: str) -> 
     trainer = Trainer(model, arguments)
     trainer.create_optimizer_and_scheduler(num_training_steps=1000)
     trainer.current_gradient_accumulation_steps = 1  # what train() sets before its loop
+    model = trainer.accelerator.prepare_model(model)  # autocast, as train() does
     optimizer = trainer.optimizer
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
@@ -154,10 +155,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--precision", choices=("fp32", "bf16"), help="default: bf16 on a GPU, else fp32")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    precision = "bf16" if device.type == "cuda" else "fp32"
+    precision = args.precision or ("bf16" if device.type == "cuda" else "fp32")
     table = Table(title=f"one training step, {device.type} {precision}, minimum of {args.rounds}")
     for column in ("shape", "tokens", *args.kinds, *(f"{kind} / dense" for kind in args.kinds if kind != "dense")):
         table.add_column(column, justify="left" if column == "shape" else "right")
