@@ -1,4 +1,4 @@
-"""Dropout, which a pruned model does better without."""
+"""Dropout, off in training unless asked for."""
 
 from __future__ import annotations
 
