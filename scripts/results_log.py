@@ -32,6 +32,7 @@ class Run:
         recipe: number of the core's defaults that are not options; see `results_plan.RECIPE`.
         learning_rate, max_length: None takes the core's default.
         precision, dropout: of the training, of the dense baseline too.
+        learning_rate_growth: of the pruned matrices.
     """
 
     model: str
@@ -50,6 +51,7 @@ class Run:
     max_length: int | None = None
     precision: Precision = "fp32"
     dropout: bool = False
+    learning_rate_growth: float = 1.0
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -65,13 +67,18 @@ class Run:
     def name(self) -> str:
         """For people, and for `--only`."""
         taught = f"teacher={self.teacher or 'none'}"
-        dropout = " dropout" * self.dropout
-        return f"{self.model} {self.task} {self.label} {self.density:.0%} {taught} seed={self.seed}{dropout}"
+        what = f"{self.model} {self.task} {self.label} {self.density:.0%} {taught} seed={self.seed}"
+        return " ".join([what, *self.peculiarities])
+
+    @property
+    def peculiarities(self) -> tuple[str, ...]:
+        """How the training differs from the default, in a word each; such runs stand in tables of their own."""
+        return ("dropout",) * self.dropout + ("constant",) * (self.learning_rate_growth == 0)
 
     @property
     def shared(self) -> tuple[str, ...]:
         """Names of what other runs need too, and the first of them computes: the dense model, a teacher's logits."""
-        settings = replace(self, label="", method="", options="", density=1.0, teacher="")
+        settings = replace(self, label="", method="", options="", density=1.0, teacher="", learning_rate_growth=0.0)
         dense, taught = settings.identity, replace(settings, teacher=self.teacher).identity
         return (dense,) if dense == taught else (dense, taught)
 

@@ -68,11 +68,14 @@ def _everything() -> Iterator[Run]:
         for seed in seeds:
             yield from _stage(MINILM, MINILM_STEPS, TELLING, LEADING, (SELF,), seed)
         for seed in seeds:
+            yield from _stage(TINY, QQP, (0.01,), LEADING, (SELF,), seed)
             yield from _stage(TINY, QQP, (*TELLING, 0.5), (MVP_ZERO,), (SELF,), seed)
-            yield from _stage(TINY, QQP, (*TELLING, 0.5), LEADING, (SELF,), seed, dropout=True)
-            yield from _stage(TINY, QQP, (0.03,), LEADING, ("",), seed, dropout=True)
+            for dropout in False, True:
+                yield from _stage(TINY, QQP, (*TELLING, 0.5), LEADING, (SELF,), seed, growth=0.0, dropout=dropout)
+            yield from _stage(TINY, QQP, (0.03,), LEADING, ("",), seed, growth=0.0, dropout=True)
         if seeds == SEEDS[:1]:
-            yield from _stage(MINILM, SQUAD, (0.03,), LEADING, (SELF,), seeds[0], dropout=True)
+            yield from _stage(MINILM, MINILM_STEPS, (0.03,), LEADING, (SELF,), seeds[0], growth=0.0)
+            yield from _stage(MINILM, SQUAD, (0.03,), LEADING, (SELF,), seeds[0], growth=0.0, dropout=True)
 
 
 def _stage(
@@ -83,6 +86,7 @@ def _stage(
     teachers: tuple[str, ...],
     seed: int,
     *,
+    growth: float = 1.0,
     dropout: bool = False,
 ) -> Iterator[Run]:
     for density in densities:
@@ -105,6 +109,7 @@ def _stage(
                         max_length=MAX_LENGTH.get(task),
                         precision="fp32" if dropout else PRECISION.get(model, "fp32"),
                         dropout=dropout,
+                        learning_rate_growth=growth,
                     )
 
 

@@ -14,6 +14,7 @@ from results_plan import DENSE, LABELS, SELF, TEACHERS
 from results_plots import Line, plot
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+PECULIARITIES = {"dropout": "with dropout", "constant": "at a constant learning rate"}
 NEW_PAGE = f"# Results\n\n{BEGIN}\n{END}\n"
 
 
@@ -46,7 +47,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one model and task, with or without dropout, that have ended.
+    """The runs of one model and task, trained alike, that have ended.
 
     Attributes:
         runs: with their rows, in the order of the plan.
@@ -58,13 +59,13 @@ class Group:
     def title(self) -> str:
         """What is the same in all of them."""
         run, _ = self.runs[0]
-        return f"{run.model} on {run.data}{', with dropout' if run.dropout else ''}"
+        return ", ".join([f"{run.model} on {run.data}", *(PECULIARITIES[word] for word in run.peculiarities)])
 
     @property
     def picture(self) -> str:
         """The name of their plot."""
         run, _ = self.runs[0]
-        return f"{run.model}-{run.task}{'-dropout' if run.dropout else ''}.svg"
+        return f"{'-'.join([run.model, run.task, *run.peculiarities])}.svg"
 
     @property
     def finished(self) -> tuple[tuple[Run, Row], ...]:
@@ -192,9 +193,9 @@ def _count(group: Group, density: float, left: str, of: str) -> str:
 
 
 def _groups(ended: Iterable[tuple[Run, Row]]) -> list[Group]:
-    groups: dict[tuple[str, str, bool], list[tuple[Run, Row]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[Run, Row]]] = {}
     for run, row in ended:
-        groups.setdefault((run.model, run.task, run.dropout), []).append((run, row))
+        groups.setdefault((run.model, run.task, *run.peculiarities), []).append((run, row))
     return [Group(tuple(pairs)) for pairs in groups.values()]
 
 

@@ -128,6 +128,7 @@ def _compress(run: Run, data: TaskData, place: Workplace, callback: Callback, **
             max_length=run.max_length,
             precision=run.precision,
             dropout=run.dropout,
+            learning_rate_growth=run.learning_rate_growth,
         ),
         seed=run.seed,
         callback=callback,
@@ -158,6 +159,7 @@ def _teacher(run: Run, data: TaskData, place: Workplace, claims: Claims, callbac
         seed=0,
         steps=TEACHER_STEPS[run.task],
         precision=PRECISION.get(run.teacher, run.precision),
+        learning_rate_growth=0.0,
     )
     folder = place.cache / "teachers" / identity(lesson.key)
     with claims.take([str(folder)], wait=True):

@@ -95,6 +95,7 @@ class Training:
     patience: int | None
     keep_best: bool | None
     dropout: bool | None
+    learning_rate_growth: float | None
 
 
 @dataclass(frozen=True)

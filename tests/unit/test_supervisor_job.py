@@ -150,6 +150,7 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
         "gradient_checkpointing": False,
         "deterministic": False,
         "keep_best": False,
+        "learning_rate_growth": 1.0,
     }
     assert complete["movement"]["schedule"] == {"shape": "CUBIC", "warmup": 0.1, "cooldown": 0.2}
     assert complete["movement"]["score_learning_rate"] == 0.5

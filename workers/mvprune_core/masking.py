@@ -88,6 +88,12 @@ class Masks:
         """Fraction of the weights that the masks keep now. Waits for the device with methods of emergent density."""
         return float(self._moment.density)
 
+    @property
+    def wanted(self) -> float:
+        """The density that the schedule wants now. Never waits for the device."""
+        moment = self._moment
+        return self.method.schedule.density(moment.step, moment.total_steps, moment.target)
+
     def score_groups(self) -> list[dict[str, Any]]:
         """The optimizer's groups of the scores."""
         if not self.scores:

@@ -100,7 +100,9 @@ class Phases:
             [plan.data.task.name, plan.data.fingerprint],
             [plan.seed, str(plan.device), torch.get_num_threads(), versions()],
         ]
-        self._dense_run = identity(run, asdict(self.settings))
+        settings = asdict(self.settings)
+        growth = settings.pop("learning_rate_growth")  # the dense model has nothing to do with it
+        self._dense_run = identity(run, settings)
         self._logits_key = taught_by and identity(
             [taught_by, plan.data.task.name, plan.data.fingerprint],
             [self.settings.max_length, self.max_length, self._tokens, self._labels],
@@ -110,8 +112,8 @@ class Phases:
             teacher = plan.teacher and [taught_by, plan.teacher.temperature, plan.teacher.alpha]
             options = [plan.method.name, repr(self.method), plan.density, plan.include, plan.exclude, teacher]
             # A run that was out of memory goes on with more passes a batch.
-            settings = {name: value for name, value in asdict(self.settings).items() if name != "accumulation_steps"}
-            self._checkpoints = Checkpoints(checkpoint, identity(run, settings, options), checkpoint_seconds)
+            del settings["accumulation_steps"]
+            self._checkpoints = Checkpoints(checkpoint, identity(run, settings, growth, options), checkpoint_seconds)
         self._dense: Loaded | None = None
         # A teacher that cannot teach is found out before anything is trained.
         self._taught = None if self._teacher_model is None else self._lessons()

@@ -18,7 +18,7 @@ _NARROW_LEARNING_RATES = {255: 3e-4, BASE_WIDTH - 1: 1e-4}
 # Of 100 sentences of SST-2, BERT-tiny pruned to 10 % in 12 or 40 steps learns to answer always the same; in 200 it is
 # right about 61 %, in 600 no more often.
 _FEWEST_STEPS = 200
-_MAY_BE_ZERO = "weight_decay"
+_MAY_BE_ZERO = ("weight_decay", "learning_rate_growth")
 _WHOLE = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every", "patience")
 
 
@@ -47,6 +47,10 @@ class Training:
         evaluate_every: steps between evaluations; None evaluates in the end alone.
         patience: ends the run after so many evaluations at the target density without improvement.
         keep_best: the result is the best model that was evaluated at the target density, not the last.
+        learning_rate_growth: x, 0 or more: at a density of v the pruned matrices learn at learning_rate · v^(-x). With
+            1, the default, a step changes what a matrix gives as much as in the dense model, though fewer weights make
+            the change (Dey, Bergsma and Hestness 2024, https://arxiv.org/abs/2405.15743, table 1). 0 keeps the rate as
+            it is, which is how movement pruning was published.
 
     Raises:
         ValueError: a setting out of its range, or settings that contradict each other.
@@ -68,13 +72,14 @@ class Training:
     evaluate_every: int | None = None
     patience: int | None = None
     keep_best: bool = False
+    learning_rate_growth: float = 1.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if value is None or isinstance(value, bool) or field.name == "precision":
                 continue
-            zero_allowed = field.name == _MAY_BE_ZERO
+            zero_allowed = field.name in _MAY_BE_ZERO
             # YAML 1.1 reads 3e-5 as text.
             if isinstance(value, str) or not (0 < value < math.inf or (zero_allowed and value == 0)):
                 allowed = "a number of 0 or more" if zero_allowed else "a positive number"
@@ -126,6 +131,7 @@ class Settings:
     evaluate_every: int | None
     patience: int | None
     keep_best: bool
+    learning_rate_growth: float
 
     def total_steps(self, examples: int) -> int:
         """Optimizer steps over so many examples an epoch."""

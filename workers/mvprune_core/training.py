@@ -184,9 +184,9 @@ class FineTuning:
             self.masks.take_gradients()
         norms = [_clip(group) for group in (self._weights, self._scores) if group]
         self._finite &= torch.stack([loss, *norms]).isfinite().all()
-        factor = rate_factor(self.step, self.total_steps)
+        factor, wanted = rate_factor(self.step, self.total_steps), 1.0 if self.masks is None else self.masks.wanted
         for group in self._optimizer.param_groups:
-            group["lr"] = group["peak"] * factor
+            group["lr"] = group["peak"] * factor * wanted ** -group["growth"]
         self._optimizer.step()
         self._optimizer.zero_grad()
 
@@ -278,16 +278,20 @@ class FineTuning:
 
     def _build_optimizer(self) -> torch.optim.AdamW:
         """Matrices decay; biases and norms, which are vectors, do not; scores are the method's affair."""
+        pruned = set() if self.masks is None else set(self.masks.weights.values())
+        others = [weight for weight in self._weights if weight not in pruned]
+        decay, growth = self.settings.weight_decay, self.settings.learning_rate_growth
         groups: list[dict[str, Any]] = [
-            {"params": params, "lr": self.settings.learning_rate, "weight_decay": decay}
-            for params, decay in (
-                ([weight for weight in self._weights if weight.dim() > 1], self.settings.weight_decay),
-                ([weight for weight in self._weights if weight.dim() <= 1], 0.0),
+            {"params": params, "lr": self.settings.learning_rate} | options
+            for params, options in (
+                ([weight for weight in self._weights if weight in pruned], {"weight_decay": decay, "growth": growth}),
+                ([weight for weight in others if weight.dim() > 1], {"weight_decay": decay, "growth": 0.0}),
+                ([weight for weight in others if weight.dim() <= 1], {"weight_decay": 0.0, "growth": 0.0}),
             )
             if params
         ]
         if self.masks is not None:
-            groups += self.masks.score_groups()
+            groups += [{"growth": 0.0} | group for group in self.masks.score_groups()]
         for group in groups:
             group["peak"] = group["lr"]
         return torch.optim.AdamW(groups, fused=True)

@@ -85,6 +85,7 @@ _SAME_NAME = {
     "keep_best",
     "label_column",
     "learning_rate",
+    "learning_rate_growth",
     "max_attempts",
     "max_length",
     "max_queue_time",

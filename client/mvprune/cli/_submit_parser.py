@@ -143,6 +143,12 @@ def _add_training(parser: Parser) -> None:
     training.add_argument("--epochs", type=number, metavar="N", help="passes over the data, without --max-steps")
     training.add_argument("--batch-size", type=whole_number, metavar="N", help="examples a step")
     training.add_argument("--learning-rate", type=number, metavar="R", help="peak learning rate of the weights")
+    training.add_argument(
+        "--learning-rate-growth",
+        type=number,
+        metavar="X",
+        help="pruned matrices learn at R · density^-X; default 1; 0: as in the paper",
+    )
     training.add_argument("--weight-decay", type=number, metavar="R", help="weight decay")
     training.add_argument("--max-length", type=whole_number, metavar="N", help="tokens; longer inputs are cut")
     training.add_argument("--seed", type=whole_number, default=0, metavar="N", help="default: 0")

@@ -50,6 +50,7 @@ _TRAINING = {
     "accumulation_steps": Bound(1, 4096),
     "evaluate_every": Bound(1, 10_000_000),
     "patience": Bound(1, 1_000_000),
+    "learning_rate_growth": Bound(0, 2),
 }
 _TEACHER = {"temperature": Bound(0, 100, open_low=True), "alpha": Bound(0, 1)}
 

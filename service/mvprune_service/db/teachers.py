@@ -109,8 +109,11 @@ def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
     )
     if student.HasField("dataset"):
         spec.dataset.CopyFrom(student.dataset)
-    if student.HasField("training"):
-        spec.training.CopyFrom(student.training)
+    training = job_pb2.Training()
+    training.CopyFrom(student.training)
+    training.ClearField("learning_rate_growth")  # of pruned matrices
+    if training.ListFields():
+        spec.training.CopyFrom(training)
     return spec
 
 

@@ -53,7 +53,7 @@ JOB = {
             },
             **{"accumulationSteps": 1, "precision": "BF16", "trainEmbeddings": False, "compile": False},
             **{"gradientCheckpointing": False, "deterministic": False, "evaluateEvery": 500, "patience": 3},
-            **{"keepBest": True, "dropout": False},
+            **{"keepBest": True, "dropout": False, "learningRateGrowth": 1.0},
         },
         "values": "FP16",
         "embeddings": "INT8",

@@ -8,7 +8,7 @@ from mvprune.tasks import get_task
 from mvprune_core import Training
 
 COUNTS = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every")
-NUMBERS = (*COUNTS, "patience", "epochs", "learning_rate", "weight_decay")
+NUMBERS = (*COUNTS, "patience", "epochs", "learning_rate", "weight_decay", "learning_rate_growth")
 
 
 def test_tasks_fill_in_what_is_not_given() -> None:

@@ -32,7 +32,7 @@ from mvprune_core.models import Loaded, find_model, load_model
 from mvprune_core.settings import Settings
 from mvprune_core.storage import Checkpoints
 from mvprune_core.tasks import Objective, objective_for
-from mvprune_core.training import Evaluation, FineTuning, rate_factor
+from mvprune_core.training import Evaluation, FineTuning
 
 CPU = torch.device("cpu")
 
@@ -416,10 +416,3 @@ def test_what_is_not_finite_does_not_become_a_checkpoint(loaded: Loaded, objecti
     with pytest.raises(CompressionError, match="no longer finite at step 1 of 12"):
         tuning._save(checkpoints)
     assert checkpoints.load("pruning") is None
-
-
-def test_learning_rate_rises_and_falls_linearly() -> None:
-    factors = [rate_factor(step, 100) for step in range(100)]
-    assert factors[:10] == pytest.approx([step / 10 for step in range(1, 11)])
-    assert factors[9:] == pytest.approx([1 - step / 91 for step in range(91)])
-    assert rate_factor(0, 1) == 1.0

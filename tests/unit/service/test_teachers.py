@@ -175,9 +175,10 @@ async def test_students_of_one_kind_share_a_teacher(school: School) -> None:
         school.submit("a"),
         school.submit("b", target_density=0.5, teacher={"train": True, "temperature": 4}),
         school.submit("c", movement=None, l0={}),
+        school.submit("g", training={"max_steps": 30, "learning_rate_growth": 0}),
     )
     assert len({job.spec.teacher.job for job in submitted}) == 1
-    assert len(await school.all()) == 4
+    assert len(await school.all()) == 5
     others = [
         await school.submit("d", seed=1),
         await school.submit("e", training={"max_steps": 31}),

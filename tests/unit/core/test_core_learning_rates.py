@@ -1,0 +1,84 @@
+"""How fast weights learn: over the steps of a run, and as the density falls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mvprune.data import ClassificationData
+from mvprune_core import Magnitude, Movement, Schedule, Teacher, Training, compress
+from mvprune_core.methods import Method
+from mvprune_core.models import find_model, load_model
+from mvprune_core.tasks import objective_for
+from mvprune_core.training import rate_factor
+
+AT_ONCE = Schedule(shape="one_shot", warmup=0.0)
+PRUNED = "bert.encoder.layer.0.output.dense.weight"
+BIAS = "bert.encoder.layer.0.output.dense.bias"
+POOLER = "bert.pooler.dense.weight"
+RATE = 1e-4
+
+
+def test_learning_rate_rises_and_falls_linearly() -> None:
+    factors = [rate_factor(step, 100) for step in range(100)]
+    assert factors[:10] == pytest.approx([step / 10 for step in range(1, 11)])
+    assert factors[9:] == pytest.approx([1 - step / 91 for step in range(91)])
+    assert rate_factor(0, 1) == 1.0
+
+
+@pytest.mark.parametrize("method", [Magnitude(schedule=AT_ONCE), Movement(schedule=AT_ONCE)])
+@pytest.mark.parametrize(("growth", "factor"), [(0.0, 1.0), (0.5, 2.0), (1.0, 4.0), (None, 4.0)])
+def test_pruned_matrices_learn_faster_as_the_density_falls(
+    model_folder: Path, data: ClassificationData, method: Method, growth: float | None, factor: float
+) -> None:
+    # Adam's first step is the learning rate, whatever the gradient.
+    options: dict[str, Any] = {} if growth is None else {"learning_rate_growth": growth}
+    training = Training(max_steps=1, batch_size=16, learning_rate=RATE, **options)
+    before = load_model(find_model(model_folder, None), objective_for(data), seed=0).model.state_dict()
+    result = compress(
+        model_folder,
+        data,
+        method=method,
+        density=0.25,
+        training=training,
+        dense_baseline=False,
+        values="fp32",
+        embeddings="fp32",
+    )
+    after = result.model.state_dict()
+    assert _moved(before, after, PRUNED) == pytest.approx(factor * RATE, rel=1e-2)
+    assert _moved(before, after, BIAS) == pytest.approx(RATE, rel=1e-2)
+    assert _moved(before, after, POOLER) == pytest.approx(RATE, rel=1e-2)
+
+
+def test_the_rate_follows_the_schedule(model_folder: Path, data: ClassificationData) -> None:
+    # While the schedule keeps all weights, growth changes nothing.
+    weights: list[dict[str, Tensor]] = []
+    for growth in (0.0, 2.0):
+        training = Training(max_steps=10, batch_size=16, learning_rate=RATE, learning_rate_growth=growth)
+        late = Magnitude(schedule=Schedule(shape="one_shot", warmup=1.0))
+        result = compress(model_folder, data, method=late, density=0.25, training=training, dense_baseline=False)
+        weights.append(result.model.state_dict())
+    first, second = weights
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_the_dense_model_is_the_same_at_every_growth(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    cached: list[set[Path]] = []
+    for growth in (0.0, 1.0):
+        training = Training(max_steps=6, batch_size=16, learning_rate_growth=growth)
+        compress(model_folder, data, density=0.25, training=training, teacher=Teacher(), cache=tmp_path)
+        cached.append({path for kind in ("baselines", "logits") for path in (tmp_path / kind).iterdir()})
+    first, second = cached
+    assert first == second != set()
+
+
+def _moved(before: dict[str, Tensor], after: dict[str, Tensor], name: str) -> float:
+    kept = after[name] != 0
+    return (after[name] - before[name])[kept].abs().max().item()
