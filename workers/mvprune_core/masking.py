@@ -89,8 +89,8 @@ class Masks:
         return float(self._moment.density)
 
     @property
-    def wanted(self) -> float:
-        """The density that the schedule wants now. Never waits for the device."""
+    def scheduled_density(self) -> float:
+        """The density that the schedule gives now. Never waits for the device."""
         moment = self._moment
         return self.method.schedule.density(moment.step, moment.total_steps, moment.target)
 

@@ -184,9 +184,10 @@ class FineTuning:
             self.masks.take_gradients()
         norms = [_clip(group) for group in (self._weights, self._scores) if group]
         self._finite &= torch.stack([loss, *norms]).isfinite().all()
-        factor, wanted = rate_factor(self.step, self.total_steps), 1.0 if self.masks is None else self.masks.wanted
+        factor = rate_factor(self.step, self.total_steps)
+        density = 1.0 if self.masks is None else self.masks.scheduled_density
         for group in self._optimizer.param_groups:
-            group["lr"] = group["peak"] * factor * wanted ** -group["growth"]
+            group["lr"] = group["peak"] * factor * density ** -group["growth"]
         self._optimizer.step()
         self._optimizer.zero_grad()
 
@@ -301,7 +302,8 @@ class FineTuning:
             raise CompressionError(
                 Reason.NAN_LOSS,
                 f"the loss or its gradient is no longer finite at step {self.step} of {self.total_steps} "
-                f"({self.phase}); lower the learning rate (now {self.settings.learning_rate:g}) or that of the scores",
+                f"({self.phase}); lower the learning rate (now {self.settings.learning_rate:g}), its growth "
+                f"({self.settings.learning_rate_growth:g}) or that of the scores",
             )
 
     @contextmanager
