@@ -136,6 +136,24 @@ def test_l0_evaluates_the_gates_of_its_closed_form_and_reaches_its_density() -> 
     assert sum(int(layer.weight.count_nonzero()) for layer in model["layer"]) == kept
 
 
+@pytest.mark.parametrize("spread", [1.0, 3.0])
+@pytest.mark.parametrize("steps", [200, 1000])
+def test_the_penalty_of_l0_keeps_up_with_the_schedule(steps: int, spread: float) -> None:
+    # Else open gates are random again when the cooldown makes the density exact.
+    torch.manual_seed(0)
+    masks = Masks(blocks((100, 100)), L0(), target=0.05, total_steps=steps, seed=0)
+    (matrix,) = masks.matrices
+    use = 1e-4 * torch.exp(spread * torch.randn(100, 100))  # of an open gate, against the loss
+    optimizer = torch.optim.AdamW(masks.score_groups())
+    for step in range(1, masks.method.schedule.settled(steps)):
+        matrix.masked.grad = -use / matrix.weight.detach()
+        masks.take_gradients()
+        optimizer.step()
+        optimizer.zero_grad()
+        masks.renew(step)
+    assert 0.5 < masks.density / masks.scheduled_density < 2
+
+
 @pytest.mark.parametrize("method", [Movement(selection="global"), Magnitude(selection="global"), SoftMovement()])
 def test_global_selection_is_that_of_all_matrices_together(method: Method) -> None:
     model = blocks((6, 8), (30, 6))

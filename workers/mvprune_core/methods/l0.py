@@ -27,8 +27,10 @@ _DISTANCE = 50.0  # learning rate times steps that S needs
 _MARGIN = 1e-4  # by which a gate is closed, so that no rounding opens it
 _PENALTY = 125.0
 _NOISE = 1e-4  # u is drawn from [1e-4, 1 − 1e-4]
-_REACTION = 20.0  # of the penalty to log(density / wanted), at once
-_PATIENCE = 0.02  # fraction of the run after which a lasting deviation has doubled the reaction
+_SCALE = 20.0  # of the penalty
+_HASTE = 6.0  # with which its logarithm follows log(density / wanted) at once
+_PATIENCE = 0.05  # fraction of the run in which a lasting deviation is added once more
+_MOST = 10.0  # added in all: in a run of few steps it would outgrow what a float holds
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,10 @@ class L0(Gated):
     λ(t) · mean over matrices of mean σ(S − b · ln(−l / r)), the probability that a gate is open (equation 12).
     Evaluated and stored is W ⊙ clamp(σ(S) · (r − l) + l, 0, 1) (equation 13).
 
-    The density is whatever λ brings about, so λ(t) is steered: it follows, proportionally and by its integral, how far
-    the density is from the schedule. From the cooldown on, S is shifted by what makes the density exact.
+    The density is whatever λ brings about, so λ(t) is steered: its logarithm follows, proportionally and by its
+    integral, how far the density is from the schedule. The derivative of the probability falls as e^-S, so that the
+    next gates to close may need a λ many times as great. From the cooldown on, S is shifted by what makes the density
+    exact: by little, or open gates become random again.
 
     Args:
         schedule: how the density falls to its target.
@@ -114,8 +118,9 @@ class L0(Gated):
         control["density"] = mean_sigmoid(matrices, CLOSED, _WIDTH)
         wanted = self.schedule.density(moment.step, moment.total_steps, moment.target)
         deviation = torch.log(control["density"] / wanted) if wanted < 1 else zero
-        control["deviations"] = control.get("deviations", zero) + deviation / (_PATIENCE * moment.total_steps)
-        reaction = _REACTION * (deviation + control["deviations"])
+        past = control.get("deviations", zero) + deviation / (_PATIENCE * moment.total_steps)
+        control["deviations"] = past.clamp(-_MOST, _MOST)
+        reaction = _SCALE * torch.expm1(_HASTE * deviation + control["deviations"])
         control["strength"] = strength(self.penalty, _PENALTY, matrices) * reaction
 
 
