@@ -253,7 +253,8 @@ def test_local_processes_leave_no_zombies_and_a_log(tmp_path: Path) -> None:
 def test_what_is_known_of_local_processes_is_forgotten_long_after_their_end(tmp_path: Path) -> None:
     """A log may have hundreds of megabytes."""
     executor, folder = LocalExecutor(tmp_path / "executor"), tmp_path / "executor"
-    executor.submit(python("runs", "import time; time.sleep(60)"))
+    executor.submit(python("runs", "import time; print('here', flush=True); time.sleep(60)"))
+    wait_for_lines(folder / "logs/runs.log", 1)  # one that is stopped before it has a keeper has no exit code
     for ref in ("old", "new"):
         executor.submit(python(ref, "print('hello')"))
         wait_for(executor, ref, Phase.EXITED)
