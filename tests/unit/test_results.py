@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -211,18 +212,28 @@ class TestReport:
         assert str(Cell((0.7,), (-0.1,))) == "70.0 (1), -10.0"
         assert str(Cell((0.70, 0.72, 0.74), (-0.1, -0.1, 0.2))) == "72.0 ± 2.0 (3), +0.0"
 
-    def test_runs_with_dropout_stand_apart(self, tmp_path: Path):
-        log, runs = Log(tmp_path / "results" / "runs.csv"), [RUN, replace(RUN, dropout=True)]
-        for run, dense in zip(runs, (0.8, 0.9), strict=True):
+    def test_runs_that_are_trained_otherwise_stand_apart(self, tmp_path: Path):
+        constant = replace(RUN, learning_rate_growth=0.0)
+        runs = [RUN, replace(RUN, dropout=True), constant, replace(constant, dropout=True)]
+        assert [run.name.partition("seed=0")[2] for run in runs] == ["", " dropout", " constant", " dropout constant"]
+        assert len({run.shared for run in runs}) == 2  # the rate is the pruned matrices'
+        log = Log(tmp_path / "results" / "runs.csv")
+        for run, dense in zip(runs, (0.8, 0.9, 0.6, 0.7), strict=True):
             log.append(row(run, dense=dense))
         page = tmp_path / "results.md"
         write_report(page, tmp_path / "results", runs, log.rows())
-        without, _, apart = page.read_text().partition("### tiny on MRPC, with dropout")
-        assert "| dense | – | 80.0 (1) |" in without
-        assert "| dense | – | 90.0 (1) |" in apart
+        tables = [table.partition("\n") for table in page.read_text().split("### tiny on MRPC")[1:]]
+        assert [(title, re.findall(r"dense \| – \| ([\d.]+)", table)[0]) for title, _, table in tables] == [
+            ("", "80.0"),
+            (", with dropout", "90.0"),
+            (", at a constant learning rate", "60.0"),
+            (", with dropout, at a constant learning rate", "70.0"),
+        ]
         assert {path.name for path in (tmp_path / "results").glob("*.svg")} == {
             "tiny-mrpc.svg",
             "tiny-mrpc-dropout.svg",
+            "tiny-mrpc-constant.svg",
+            "tiny-mrpc-dropout-constant.svg",
         }
 
     def test_tables_from_the_csv(self, tmp_path: Path):

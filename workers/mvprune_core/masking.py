@@ -91,8 +91,7 @@ class Masks:
     @property
     def scheduled_density(self) -> float:
         """The density that the schedule gives now. Never waits for the device."""
-        moment = self._moment
-        return self.method.schedule.density(moment.step, moment.total_steps, moment.target)
+        return self._moment.scheduled(self.method.schedule)
 
     def score_groups(self) -> list[dict[str, Any]]:
         """The optimizer's groups of the scores."""

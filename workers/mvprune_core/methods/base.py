@@ -58,6 +58,10 @@ class Moment:
     seed: int
     density: float | Tensor = 1.0
 
+    def scheduled(self, schedule: Schedule) -> float:
+        """The density that a schedule gives now."""
+        return schedule.density(self.step, self.total_steps, self.target)
+
 
 class Method(ABC):
     """How the importance of a weight is measured, and what follows for its mask.
@@ -128,7 +132,7 @@ class TopV(Method):
     selection: Selection
 
     def renew(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> float | Tensor:
-        density = self.schedule.density(moment.step, moment.total_steps, moment.target)
+        density = moment.scheduled(self.schedule)
         if density == 1:
             return density
         if self.fixed and density == moment.density:

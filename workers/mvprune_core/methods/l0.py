@@ -116,7 +116,7 @@ class L0(Gated):
             return
         control["shift"] = zero
         control["density"] = mean_sigmoid(matrices, CLOSED, _WIDTH)
-        wanted = self.schedule.density(moment.step, moment.total_steps, moment.target)
+        wanted = moment.scheduled(self.schedule)
         deviation = torch.log(control["density"] / wanted) if wanted < 1 else zero
         past = control.get("deviations", zero) + deviation / (_PATIENCE * moment.total_steps)
         control["deviations"] = past.clamp(-_MOST, _MOST)

@@ -24,7 +24,7 @@ def ramp(schedule: Schedule, moment: Moment) -> float:
     """From 0 to 1 as the density falls from 1 to its target."""
     if moment.target == 1:
         return 0.0
-    return (1 - schedule.density(moment.step, moment.total_steps, moment.target)) / (1 - moment.target)
+    return (1 - moment.scheduled(schedule)) / (1 - moment.target)
 
 
 def add_sigmoid_gradient(matrices: Sequence[Matrix], factor: Tensor, shift: float) -> None:
