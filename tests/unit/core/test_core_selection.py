@@ -3,12 +3,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from torch import Tensor
 
+from mvprune_core import selection
 from mvprune_core.selection import kept_count, select_top, select_top_on_device
 
 Way = Callable[[Sequence[Tensor], int, Sequence[Tensor], int], None]
@@ -91,6 +94,25 @@ def test_values_that_mislead_a_sample_are_still_selected_exactly(pattern: str) -
     for count in (3, 1000, 2500, size // 2, size - 1):
         kept = values[_run(select_top, [values], count)]
         assert torch.equal(kept.sort(descending=True).values, values.sort(descending=True).values[:count])
+
+
+@pytest.mark.parametrize("shape", [(768, 768), (3072, 768), (768, 3072), (384, 1536)])
+def test_only_values_near_the_threshold_are_ranked_where_columns_differ(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranked: list[int] = []
+    largest = selection._largest
+
+    def spy(values: selection.Values, count: int, seed: int) -> NDArray[np.bool_]:
+        ranked.append(len(values))
+        return largest(values, count, seed)
+
+    monkeypatch.setattr(selection, "_largest", spy)
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(shape, generator=generator) * torch.randn(shape[1], generator=generator).exp()
+    for density in (0.03, 0.1, 0.5):
+        select_top([values], kept_count(values.numel(), density), [torch.empty(shape, dtype=torch.bool)], seed=0)
+    assert max(ranked) < 0.05 * values.numel(), f"{ranked} of {values.numel()}"
 
 
 @pytest.mark.parametrize("way", WAYS)
