@@ -1,13 +1,13 @@
 """Exact top-v selection: which entries of one matrix, or of many together, are kept.
 
 A full sort of BERT-base's 72 matrices costs as much as two training steps. Here the k-th largest value is found without
-one: on the CPU between two bounds taken from a sample, on other devices bit by bit, without waiting for the device.
+one: on the CPU between two bounds taken from a sample, on other devices by radix, without waiting for the device.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -16,7 +16,9 @@ from torch import Tensor
 
 from mvprune_core.elementwise import PIECE
 
-_TIE_BITS = 12
+_CHUNK = 8  # values of what a device reads at once
+_MANY = 1 << 16  # values that are moved by chunks
+_CLASSES = 509  # a prime
 _SAMPLE = 1 << 15
 _LINE = 16  # values of a cache line: neighbours cost nothing to look at, and say a little less than strangers do
 _SIGMAS = (
@@ -140,40 +142,60 @@ def _largest(values: Values, count: int, seed: int) -> NDArray[np.bool_]:
 def select_top_on_device(importance: Tensor, count: int, seed: int) -> Tensor:
     """The same for many matrices of one size at once, row by row, without ever waiting for the device.
 
+    torch's radix selection looks at every value some five times. Of equal values it takes the first ones, so they are
+    shuffled before it.
+
     Args:
         importance: float32, shape (rows, entries).
-        count: 0 < count ≤ entries, of each row.
+        count: 0 ≤ count ≤ entries, of each row.
         seed: of the choice among equal values.
 
     Returns:
         Bool, of the same shape: `count` True in each row.
     """
-    keys = _ordered_key(importance)
-    threshold = _reached_by(keys, count, torch.iinfo(torch.int32).bits)
-    keep = keys > threshold
-    ties, missing = keys == threshold, count - keep.sum(1, keepdim=True)
-    # Ties fall into random classes, of which the highest are kept; within the class at the border the first ones are.
-    generator = torch.Generator(keys.device).manual_seed(seed)
-    classes = torch.randint(1, 1 << _TIE_BITS, keys.shape, generator=generator, device=keys.device, dtype=torch.int32)
-    classes = torch.where(ties, classes, 0)
-    border = _reached_by(classes, missing, _TIE_BITS + 1)
-    higher = ties & (classes > border)
-    at_border = ties & (classes == border)
-    first = at_border.cumsum(1) <= missing - higher.sum(1, keepdim=True)
-    return keep | higher | (at_border & first)
+    size = importance.shape[1]
+    shuffle = _Shuffle(size, seed, importance.device)
+    fewer_are_kept = count <= size // 2
+    found = shuffle.apply(importance).topk(
+        count if fewer_are_kept else size - count, dim=1, largest=fewer_are_kept, sorted=False
+    )
+    keep = torch.full_like(importance, not fewer_are_kept, dtype=torch.bool)
+    return shuffle.undo(keep.scatter_(1, found.indices, fewer_are_kept))
 
 
-def _reached_by(keys: Tensor, count: int | Tensor, bits: int) -> Tensor:
-    """For each row the largest key of so many bits (signed) that at least `count` entries reach, shape (rows, 1)."""
-    threshold = torch.full((len(keys), 1), -(1 << (bits - 1)), dtype=torch.int64, device=keys.device)
-    for bit in range(bits - 1, -1, -1):
-        raised = threshold + (1 << bit)
-        enough = (keys >= raised).sum(1, keepdim=True) >= count
-        threshold = torch.where(enough, raised, threshold)
-    return threshold
+class _Shuffle:
+    """An order of the entries of rows in which no piece of a matrix's row or column comes first.
 
+    Entries, or chunks as long as a device reads at once where there are many, are dealt to so many classes that they
+    seldom divide a matrix's rows; the classes are shuffled. What is left over at the end stays there.
+    """
 
-def _ordered_key(values: Tensor) -> Tensor:
-    """int32 keys in the order of float32 values: the bits of negative numbers are turned round (−0.0 = 0.0)."""
-    bits = (values.float() + 0.0).view(torch.int32)
-    return torch.where(bits >= 0, bits, bits ^ 0x7FFFFFFF)
+    def __init__(self, size: int, seed: int, device: torch.device) -> None:
+        self._chunk = _CHUNK if size >= _MANY else 1
+        self._classes = min(_CLASSES, size // self._chunk)
+        self._turns = size // (self._chunk * self._classes)
+        self._end = self._turns * self._classes * self._chunk
+        generator = torch.Generator(device).manual_seed(seed)
+        self._order = torch.randperm(self._classes, generator=generator, device=device)
+
+    def apply(self, rows: Tensor) -> Tensor:
+        """Rows of shape (rows, entries) in this order."""
+        return self._moved(rows, self._in_turns, self._in_classes, self._order)
+
+    def undo(self, rows: Tensor) -> Tensor:
+        """Rows of shape (rows, entries) in the order before `apply`."""
+        return self._moved(rows, self._in_classes, self._in_turns, self._order.argsort())
+
+    def _moved(
+        self, rows: Tensor, source: Callable[[Tensor], Tensor], target: Callable[[Tensor], Tensor], order: Tensor
+    ) -> Tensor:
+        moved = torch.empty_like(rows)
+        torch.index_select(source(rows), 1, order, out=target(moved))
+        moved[:, self._end :] = rows[:, self._end :]
+        return moved
+
+    def _in_turns(self, rows: Tensor) -> Tensor:
+        return rows[:, : self._end].view(len(rows), self._turns, self._classes, self._chunk).transpose(1, 2)
+
+    def _in_classes(self, rows: Tensor) -> Tensor:
+        return rows[:, : self._end].view(len(rows), self._classes, self._turns, self._chunk)

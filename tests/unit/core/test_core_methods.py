@@ -254,6 +254,22 @@ def test_a_penalty_known_to_the_cpu_waits_for_no_device() -> None:
         add_sigmoid_gradient([Matrix("weight", weight, weight, weight, weight)], torch.tensor(2.0), shift=0.0)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_step_waits_for_no_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the meta device, where nothing has a value that could be waited for."""
+    generator = torch.Generator
+    monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator())
+    model = blocks((6, 8), (8, 6), (20, 30)).to("meta")
+    with _NoCopies():
+        masks = Masks(model, METHODS[name]().for_run(TOTAL), target=0.3, total_steps=TOTAL, seed=0)
+        for step in range(1, TOTAL + 1):
+            for matrix in masks.matrices:
+                matrix.masked.grad = torch.empty_like(matrix.masked)
+            masks.take_gradients()
+            masks.renew(step)
+    assert masks.scheduled_density == 0.3
+
+
 def test_movement_starts_as_magnitude_or_from_zero() -> None:
     model = blocks((6, 8))
     weight = model["layer"][0].weight.detach().clone()

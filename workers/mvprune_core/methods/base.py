@@ -165,9 +165,8 @@ class TopV(Method):
                 [self._importance(matrix, index, moment).detach().reshape(-1) for index, matrix in group]
             )
             count = kept_count(size, density)
-            keep = select_top_on_device(rows, count, moment.seed + size) if count else torch.zeros_like(rows).bool()
-            for (_, matrix), mask in zip(group, keep, strict=True):
-                matrix.mask.copy_(mask.view(matrix.mask.shape))
+            for (_, matrix), mask in zip(group, select_top_on_device(rows, count, moment.seed + size), strict=True):
+                matrix.mask = mask.view(matrix.weight.shape)
 
     def _importance(self, matrix: Matrix, index: int, moment: Moment) -> Tensor:
         if matrix.scores is not None:
