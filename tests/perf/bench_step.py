@@ -4,6 +4,7 @@ Run: make bench. CPU: one thread, the rivals interleaved, the minimum of N round
 
 dense      transformers' Trainer: fused AdamW, clipping at 1, embeddings frozen
 movement   exact top-v after every step, fp32 scores (mvprune_core), the same optimizer and clipping
+soft       soft movement, the default method: one threshold for all matrices, and a penalty
 undropped  the same without dropout, which is the default; all others have BERT's
 distilled  movement with a teacher's cached logits
 sorting    as the original research code did it: every forward pass sorts every score matrix; Trainer's step otherwise
@@ -26,7 +27,7 @@ from torch.nn.functional import linear
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 from mvprune.tasks import get_task
-from mvprune_core import Callback, Movement, Schedule, Training
+from mvprune_core import Callback, Movement, Schedule, SoftMovement, Training
 from mvprune_core.batching import Examples
 from mvprune_core.distillation import Lessons
 from mvprune_core.families import prunable_layers
@@ -37,7 +38,7 @@ SHAPES = {
     "BERT-small": {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048},
     "BERT-base": {},
 }
-KINDS = ("dense", "movement", "undropped", "distilled", "sorting")
+KINDS = ("dense", "movement", "soft", "undropped", "distilled", "sorting")
 DENSITY = 0.1
 LENGTH = 128
 
@@ -107,16 +108,16 @@ def trainer_step(model: nn.Module, batch: dict[str, Tensor], precision: str) -> 
     return step
 
 
-def our_step(model: nn.Module, batch: dict[str, Tensor], precision: Any, distilled: bool) -> Step:
+def our_step(model: nn.Module, batch: dict[str, Tensor], precision: Any, kind: str) -> Step:
     """One step of `FineTuning` at the target density."""
     size = len(batch["labels"])
     ids = [row.numpy().astype(np.int32) for row in batch["input_ids"].cpu()]
     examples = Examples({"input_ids": ids}, {"labels": batch["labels"].cpu()}, pad_token=0)
     total = 1000
-    method = Movement(schedule=Schedule("one_shot", warmup=0.0))
+    method = (SoftMovement if kind == "soft" else Movement)(schedule=Schedule("one_shot", warmup=0.0))
     masks = Masks(model, method, target=DENSITY, total_steps=total, seed=0)
     lessons = None
-    if distilled:
+    if kind == "distilled":
         starts = torch.arange(size + 1)
         lessons = Lessons({"logits": torch.randn(size, 2).half()}, {"logits": starts}, temperature=2.0, alpha=0.9)
     settings = Training(max_steps=total, batch_size=size, precision=precision).settings(get_task("sst2"))
@@ -138,8 +139,8 @@ def build(shape: str, kind: str, tokens: int, precision: str, device: torch.devi
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.zeros(len(ids)).long()}
     batch = {name: value.to(device) for name, value in batch.items()}
     model = model_of(shape, dropout=0.0 if kind == "undropped" else 0.1)
-    if kind in ("movement", "undropped", "distilled"):
-        return our_step(model.to(device), batch, precision, kind == "distilled")
+    if kind not in ("dense", "sorting"):
+        return our_step(model.to(device), batch, precision, kind)
     if kind == "sorting":
         for name, layer in prunable_layers(model).items():
             parent, _, child = name.rpartition(".")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -37,6 +37,12 @@ def share_gradient(grad: Tensor, weight: Tensor, masked: Tensor) -> None:
         kept_piece = products != 0
         np.multiply(grads, all_weights[piece], out=products)
         np.multiply(grads, kept_piece, out=grads)
+
+
+def in_pieces(left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Two contiguous tensors of one shape, flat: on the CPU by pieces that the cores' caches hold, elsewhere whole."""
+    size = PIECE * torch.get_num_threads() if left.device.type == "cpu" else left.numel()
+    yield from zip(torch.split(left.view(-1), size), torch.split(right.view(-1), size), strict=True)
 
 
 def in_parallel(function: Callable[[int, _T], None], items: Sequence[_T]) -> None:

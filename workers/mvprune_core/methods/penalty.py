@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mvprune_core.elementwise import in_pieces
 from mvprune_core.methods.base import Matrix, Moment
 from mvprune_core.schedule import Schedule
 
@@ -32,9 +33,10 @@ def add_sigmoid_gradient(matrices: Sequence[Matrix], factor: Tensor, shift: floa
     for matrix in matrices:
         scores = matrix.scores
         if scores is not None and scores.grad is not None:
-            opened = torch.sigmoid(scores.detach() - shift)
             each = factor / (len(matrices) * scores.numel())
-            scores.grad.add_(opened.mul_(1 - opened).mul_(each))
+            for some, grad in in_pieces(scores.detach(), scores.grad):
+                opened = torch.sigmoid(some - shift if shift else some)
+                grad.add_(opened.mul_(1 - opened).mul_(each))
 
 
 def mean_sigmoid(matrices: Sequence[Matrix], shift: float, width: float) -> Tensor:
