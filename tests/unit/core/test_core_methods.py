@@ -254,6 +254,14 @@ def test_a_penalty_known_to_the_cpu_waits_for_no_device() -> None:
         add_sigmoid_gradient([Matrix("weight", weight, weight, weight, weight)], torch.tensor(2.0), shift=0.0)
 
 
+def test_the_penalty_of_a_large_matrix_is_that_of_autograd() -> None:
+    scores = nn.Parameter(torch.randn(300, 701, generator=torch.Generator().manual_seed(0)))
+    (expected,) = torch.autograd.grad(3.0 * torch.sigmoid(scores - 0.5).mean(), scores)
+    scores.grad = torch.zeros_like(scores)
+    add_sigmoid_gradient([Matrix("weight", scores, scores, scores, scores)], torch.tensor(3.0), shift=0.5)
+    torch.testing.assert_close(scores.grad, expected, atol=0, rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_waits_for_no_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the meta device, where nothing has a value that could be waited for."""
