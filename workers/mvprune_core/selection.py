@@ -21,9 +21,7 @@ _MANY = 1 << 16  # values that are moved by chunks
 _CLASSES = 509  # a prime
 _SAMPLE = 1 << 15
 _LINE = 16  # values of a cache line: neighbours cost nothing to look at, and say a little less than strangers do
-_SIGMAS = (
-    4.0  # half the width of the bracket, in standard errors of the sample's quantile: one matrix in 16,000 misses it
-)
+_SIGMAS = 4.0  # half the width of the bracket, in standard errors of the sample's quantile: 1 in 16,000 misses it
 
 Values = NDArray[np.float32]
 
@@ -156,11 +154,10 @@ def select_top_on_device(importance: Tensor, count: int, seed: int) -> Tensor:
     size = importance.shape[1]
     shuffle = _Shuffle(size, seed, importance.device)
     fewer_are_kept = count <= size // 2
-    found = shuffle.apply(importance).topk(
-        count if fewer_are_kept else size - count, dim=1, largest=fewer_are_kept, sorted=False
-    )
+    fewer = count if fewer_are_kept else size - count
+    found = shuffle.apply(importance).topk(fewer, dim=1, largest=fewer_are_kept, sorted=False).indices
     keep = torch.full_like(importance, not fewer_are_kept, dtype=torch.bool)
-    return shuffle.undo(keep.scatter_(1, found.indices, fewer_are_kept))
+    return shuffle.undo(keep.scatter_(1, found, fewer_are_kept))
 
 
 class _Shuffle:
