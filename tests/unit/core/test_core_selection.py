@@ -20,9 +20,7 @@ Way = Callable[[Sequence[Tensor], int, Sequence[Tensor], int], None]
 def _on_device(importances: Sequence[Tensor], count: int, masks: Sequence[Tensor], seed: int) -> None:
     """The way of other devices; it runs on the CPU too."""
     together = torch.cat([importance.reshape(-1) for importance in importances])
-    keep = torch.zeros_like(together, dtype=torch.bool)
-    if count:
-        keep = select_top_on_device(together[None], count, seed)[0]
+    keep = select_top_on_device(together[None], count, seed)[0]
     for mask, part in zip(masks, keep.split([mask.numel() for mask in masks]), strict=True):
         mask.copy_(part.view(mask.shape))
 
@@ -143,9 +141,10 @@ def test_rows_are_selected_each_by_itself_on_a_device() -> None:
         assert set(mask.nonzero().flatten().tolist()) == set(row.argsort(descending=True)[:30].tolist())
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("count", [0, 12])
-def test_nothing_and_everything(count: int) -> None:
-    assert _run(select_top, [torch.randn(3, 4)], count).sum() == count
+def test_nothing_and_everything(way: Way, count: int) -> None:
+    assert _run(way, [torch.randn(3, 4)], count).sum() == count
 
 
 def test_values_that_are_not_numbers_do_not_break_selection() -> None:
