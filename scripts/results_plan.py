@@ -9,13 +9,13 @@ from typing import Any
 
 from results_log import Run
 
-from mvprune_core import METHODS
+from mvprune_core import METHODS, Schedule
 from mvprune_core.settings import Precision
 
 # By method, 1 where it is not here. Raise it when a default that is not an option (an initial score, a learning rate)
 # changes: rows of earlier recipes stay in the csv, leave the tables and are run again. Where the training itself
 # changed, raise all and delete .results-cache too.
-RECIPE = {"l0": 2}
+RECIPE = {"l0": 3}
 
 TINY, MINILM = "bert-tiny-uncased", "minilm-l6-h384-uncased"
 SELF = "self"  # the teacher is the dense model that the same settings give
@@ -44,6 +44,7 @@ SMVP: Recipe = ("SMvP", "soft_movement", {})
 LEADING = (MAP, MVP, SMVP)
 RECIPES: tuple[Recipe, ...] = (*LEADING, ("L0", "l0", {}), ("random", "random", {}))
 UNPRUNED: Recipe = (DENSE, "magnitude", {})
+PUBLISHED = {"schedule": Schedule(cooldown=0.2)}  # what suits a learning rate that does not grow
 LABELS = (DENSE, *(label for label, *_ in RECIPES), MVP_ZERO[0])
 TEACHERS = ("", SELF, MINILM)
 
@@ -100,7 +101,7 @@ def _stage(
                         data=DATA[task],
                         label=label,
                         method=method,
-                        options=_all_options(method, options),
+                        options=_all_options(method, options if growth else {**PUBLISHED, **options}),
                         density=density,
                         teacher=teacher,
                         seed=seed,

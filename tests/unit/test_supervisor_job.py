@@ -67,7 +67,7 @@ def _set(path: str, value: Any) -> Callable[[Any], None]:
         (_set("task", "sst3"), Reason.INVALID_DATASET, "sst3"),
         (_set("dataset.train", "/etc/passwd"), Reason.INVALID_DATASET, "'/etc/passwd' is outside"),
         (_set("dataset.label_column", "mood"), Reason.INVALID_DATASET, "mood"),
-        (_set("training.max_steps", 2), Reason.DENSITY_NOT_REACHED, "steps"),
+        (_set("training.max_steps", 1), Reason.DENSITY_NOT_REACHED, "steps"),
         (_set("magnitude.schedule.cooldown", 0.0), Reason.DENSITY_NOT_REACHED, "schedule.cooldown"),
     ],
 )
@@ -152,7 +152,7 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
         "keep_best": False,
         "learning_rate_growth": 1.0,
     }
-    assert complete["movement"]["schedule"] == {"shape": "CUBIC", "warmup": 0.1, "cooldown": 0.2}
+    assert complete["movement"]["schedule"] == {"shape": "CUBIC", "warmup": 0.1, "cooldown": 0.4}
     assert complete["movement"]["score_learning_rate"] == 0.5
     assert complete["movement"]["selection"] == "LOCAL"
     assert complete["teacher"] == {"job": "projects/p/jobs/t", "temperature": 2.0, "alpha": 0.0}

@@ -41,7 +41,7 @@ class Schedule:
 
     shape: Shape = "cubic"
     warmup: float = 0.1
-    cooldown: float = 0.2
+    cooldown: float = 0.4
 
     def __post_init__(self) -> None:
         check_choice("schedule.shape", self.shape, Shape)
@@ -89,13 +89,17 @@ class Schedule:
             return target
         if step <= warm:
             return 1.0
-        left = 1.0 - (step - warm) / (self.settled(total_steps) - warm)
+        left = 1.0 - (step - warm) / self.falling(total_steps)
         return target + (1.0 - target) * (left**3 if self.shape == "cubic" else left)
 
     def settled(self, total_steps: int) -> int:
         """Number of updates after which the density is at its target."""
         warm, cool = self._boundaries(total_steps)
         return warm if self.shape == "one_shot" else total_steps - cool
+
+    def falling(self, total_steps: int) -> int:
+        """Number of updates in which the density falls; 0 if it does at once."""
+        return self.settled(total_steps) - self._boundaries(total_steps)[0]
 
     def _boundaries(self, total_steps: int) -> tuple[int, int]:
         return round(self.warmup * total_steps), round(self.cooldown * total_steps)

@@ -10,7 +10,7 @@ from typing import Any
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation
 
-_WARMUP, _COOLDOWN = 0.1, 0.2  # the contract's defaults
+_WARMUP, _COOLDOWN = 0.1, 0.4  # the contract's defaults
 _METHODS = tuple(field.name for field in job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields)
 _SCHEDULED = {
     name for name in _METHODS if "schedule" in getattr(job_pb2.CompressionSpec(), name).DESCRIPTOR.fields_by_name

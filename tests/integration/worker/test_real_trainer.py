@@ -62,7 +62,7 @@ def test_the_real_trainer(worker: Any, tiny: Any) -> None:
     assert manifest["spec"]["model"] == manifest["model"]["name"] == "tiny-bert"
     assert manifest["model"]["sha256"] == sha256((tiny.model / "model.safetensors").read_bytes())
     options = dict(manifest["spec"]["movement"])
-    assert options.pop("schedule") == {"warmup": 0.2, "cooldown": 0.2, "shape": "CUBIC"}
+    assert options.pop("schedule") == {"warmup": 0.2, "cooldown": 0.4, "shape": "CUBIC"}
     assert options.keys() == {"score_learning_rate", "selection", "initial_scores"}, "nothing is left open"
     canonical = json.dumps(manifest["spec"], sort_keys=True, separators=(",", ":"))
     assert manifest["spec_sha256"] == sha256(canonical.encode())

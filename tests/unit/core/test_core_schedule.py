@@ -28,6 +28,7 @@ def test_linear_between_the_boundaries() -> None:
     assert schedule.density(35, 100, 0.2) == pytest.approx(0.8, abs=1e-12)
     assert schedule.density(50, 100, 0.2) == pytest.approx(0.6, abs=1e-12)
     assert schedule.density(80, 100, 0.2) == 0.2
+    assert schedule.falling(100) == 60
 
 
 @pytest.mark.parametrize(("warmup", "dense"), [(0.0, 0), (0.25, 25), (1.0, 100)])
@@ -37,6 +38,7 @@ def test_one_shot_prunes_once(warmup: float, dense: int) -> None:
     densities = [schedule.density(step, 100, 0.1) for step in range(101)]
     assert densities == [1.0] * dense + [0.1] * (101 - dense)
     assert schedule.settled(100) == dense
+    assert schedule.falling(100) == 0
 
 
 @pytest.mark.parametrize("total", [7, 10, 29, 100, 12345])

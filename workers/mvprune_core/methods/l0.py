@@ -29,7 +29,7 @@ _PENALTY = 125.0
 _NOISE = 1e-4  # u is drawn from [1e-4, 1 − 1e-4]
 _SCALE = 20.0  # of the penalty
 _HASTE = 6.0  # with which its logarithm follows log(density / wanted) at once
-_PATIENCE = 0.05  # fraction of the run in which a lasting deviation is added once more
+_PATIENCE = 0.07  # fraction of the steps, in which the density falls, in which a lasting deviation is added once more
 _MOST = 10.0  # added in all: in a run of few steps it would outgrow what a float holds
 
 
@@ -50,8 +50,8 @@ class L0(Gated):
 
     Args:
         schedule: how the density falls to its target.
-        score_learning_rate: learning rate of S (AdamW, no weight decay); by default 0.1, and more in runs of less than
-            500 steps, in which S could not get from open to closed.
+        score_learning_rate: learning rate of S (AdamW, no weight decay); by default 0.1, and more where the density
+            falls in less than 500 steps, in which S could not get from open to closed.
         penalty: scale of λ; by default 125 for BERT-base, and as much for each weight in models of other sizes.
 
     Raises:
@@ -70,9 +70,8 @@ class L0(Gated):
         check_not_negative("penalty", self.penalty)
 
     def for_run(self, total_steps: int) -> Self:
-        return replace(
-            self, score_learning_rate=self.score_learning_rate or max(_LEARNING_RATE, _DISTANCE / total_steps)
-        )
+        rate = max(_LEARNING_RATE, _DISTANCE / self._time(total_steps))
+        return replace(self, score_learning_rate=self.score_learning_rate or rate)
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return torch.full_like(weight, INITIAL, dtype=torch.float32)
@@ -108,6 +107,10 @@ class L0(Gated):
         inside = (mask > 0) & (mask < 1)
         return (mask - LOW) * (HIGH - mask) / ((HIGH - LOW) * TEMPERATURE) * inside
 
+    def _time(self, total_steps: int) -> int:
+        """Number of steps that S has to get from open to closed."""
+        return self.schedule.falling(total_steps) or total_steps
+
     def _steer(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> None:
         zero = torch.zeros((), device=matrices[0].weight.device)
         if moment.step >= self.schedule.settled(moment.total_steps):
@@ -118,7 +121,7 @@ class L0(Gated):
         control["density"] = mean_sigmoid(matrices, CLOSED, _WIDTH)
         wanted = moment.scheduled(self.schedule)
         deviation = torch.log(control["density"] / wanted) if wanted < 1 else zero
-        past = control.get("deviations", zero) + deviation / (_PATIENCE * moment.total_steps)
+        past = control.get("deviations", zero) + deviation / (_PATIENCE * self._time(moment.total_steps))
         control["deviations"] = past.clamp(-_MOST, _MOST)
         reaction = _SCALE * torch.expm1(_HASTE * deviation + control["deviations"])
         control["strength"] = strength(self.penalty, _PENALTY, matrices) * reaction
