@@ -23,13 +23,13 @@ SHIFT = TEMPERATURE * math.log(-LOW / HIGH)  # a gate is open with probability �
 CLOSED = math.log(-LOW / HIGH)  # at this S and below, the gate is closed in the end: σ(S) · (r − l) + l = 0
 _WIDTH = 0.3  # of the sigmoid by which the steered density counts gates, so that it is smooth
 _LEARNING_RATE = 1e-1
-_DISTANCE = 50.0  # learning rate times steps that S needs
+_DISTANCE = 50.0  # learning rate times the steps in which the density falls: what S needs
 _MARGIN = 1e-4  # by which a gate is closed, so that no rounding opens it
 _PENALTY = 125.0
 _NOISE = 1e-4  # u is drawn from [1e-4, 1 − 1e-4]
 _SCALE = 20.0  # of the penalty
 _HASTE = 6.0  # with which its logarithm follows log(density / wanted) at once
-_PATIENCE = 0.07  # fraction of the steps, in which the density falls, in which a lasting deviation is added once more
+_PATIENCE = 0.07  # part of that time in which a lasting deviation is added once more
 _MOST = 10.0  # added in all: in a run of few steps it would outgrow what a float holds
 
 
