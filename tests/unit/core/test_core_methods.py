@@ -154,6 +154,17 @@ def test_the_penalty_of_l0_keeps_up_with_the_schedule(steps: int, spread: float)
     assert 0.5 < masks.density / masks.scheduled_density < 2
 
 
+@pytest.mark.parametrize(("step", "pushed"), [(TOTAL // 2, True), (TOTAL, False)])
+def test_l0_pushes_no_gate_once_its_density_is_exact(step: int, pushed: bool) -> None:
+    masks = masked(blocks((30, 40)), L0(), step=TOTAL // 2)
+    masks.renew(step)
+    (matrix,) = masks.matrices
+    matrix.masked.grad = torch.zeros_like(matrix.masked)
+    masks.take_gradients()
+    assert matrix.scores is not None
+    assert bool(matrix.scores.grad.any()) == pushed
+
+
 @pytest.mark.parametrize("method", [Movement(selection="global"), Magnitude(selection="global"), SoftMovement()])
 def test_global_selection_is_that_of_all_matrices_together(method: Method) -> None:
     model = blocks((6, 8), (30, 6))

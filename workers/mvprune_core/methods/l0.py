@@ -46,7 +46,7 @@ class L0(Gated):
     The density is whatever λ brings about, so λ(t) is steered: its logarithm follows, proportionally and by its
     integral, how far the density is from the schedule. The derivative of the probability falls as e^-S, so that the
     next gates to close may need a λ many times as great. From the cooldown on, S is shifted by what makes the density
-    exact: by little, or open gates become random again.
+    exact: by little, or open gates become random again. Then λ is 0: it would push open gates towards random ones.
 
     Args:
         schedule: how the density falls to its target.
@@ -116,6 +116,7 @@ class L0(Gated):
         if moment.step >= self.schedule.settled(moment.total_steps):
             control["shift"] = _highest_dropped(matrices, moment) - CLOSED + _MARGIN
             control["density"] = zero + moment.target
+            control.pop("strength", None)
             return
         control["shift"] = zero
         control["density"] = mean_sigmoid(matrices, CLOSED, _WIDTH)
