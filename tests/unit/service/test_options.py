@@ -46,7 +46,7 @@ GOOD: list[dict[str, Any]] = [
     {"training": {"batch_size": 8, "accumulation_steps": 8}},
     {"training": {"evaluate_every": 5, "patience": 1, "keep_best": True}},
     {"training": {"keep_best": False}},
-    {"training": {"max_steps": 4}},
+    {"training": {"max_steps": 2}},
     {"teacher": {"model": "tiny-bert", "temperature": 100, "alpha": 1}},
     {"teacher": {"model": "org/teacher", "revision": "v1", "alpha": 0}},
     {"teacher": {"train": True}},
