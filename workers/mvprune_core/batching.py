@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +18,7 @@ from mvprune_core.errors import CompressionError, Reason
 # Batches are cut from pools this many batches large, sorted by length: little padding, still well mixed.
 _POOL = 50
 _TOKENIZE_AT_ONCE = 1000
+_LENGTHS_AN_OCTAVE = 8
 
 IGNORED = -100  # the label that PyTorch's cross-entropy leaves out
 
@@ -78,6 +81,7 @@ class Examples:
         pad_token: id that fills up input_ids.
         notes: what evaluation has to know of an example and the model does not: one int32 array for each example.
         masking: how the tokens of a batch are hidden; None: they are not.
+        few_lengths: batches are padded to `rounded_length`, so that few shapes occur.
     """
 
     inputs: Mapping[str, Ragged]
@@ -85,11 +89,12 @@ class Examples:
     pad_token: int
     notes: Mapping[str, Ragged] = field(default_factory=dict)
     masking: TokenMasking | None = None
+    few_lengths: bool = False
 
     def __len__(self) -> int:
         return len(self.inputs["input_ids"])
 
-    @property
+    @cached_property
     def lengths(self) -> Indices:
         """Tokens of each example, shape (examples,)."""
         return np.array([len(ids) for ids in self.inputs["input_ids"]], dtype=np.int64)
@@ -97,21 +102,26 @@ class Examples:
     def batch(
         self, indices: Indices, device: torch.device, random: np.random.Generator | None = None
     ) -> dict[str, Tensor]:
-        """Arguments of the model's forward pass; inputs are (batch, longest), padded on the right.
+        """Arguments of the model's forward pass; inputs are (batch, tokens), padded on the right.
 
         Args:
             indices: of the examples, shape (batch,).
             device: where the tensors go.
             random: what the masking draws from; needed where there is one, not used otherwise.
         """
-        padded = {name: _pad([column[i] for i in indices], self._filler(name)) for name, column in self.inputs.items()}
+        lengths = self.lengths[indices]
+        tokens = lengths.max()
+        if self.few_lengths:
+            tokens = min(rounded_length(tokens), self.lengths.max())  # a model takes no more than its positions
+        padded = {
+            name: _pad([column[i] for i in indices], tokens, self._filler(name)) for name, column in self.inputs.items()
+        }
         if self.masking is not None:
             if random is None:
                 raise ValueError("these examples are masked anew in each batch; a random generator is needed")
             hidden, labels = self.masking.hide(padded["input_ids"], padded["labels"], random)
             padded |= {"input_ids": hidden, "labels": labels}
-        lengths = np.array([len(self.inputs["input_ids"][i]) for i in indices])
-        padded["attention_mask"] = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64)
+        padded["attention_mask"] = (np.arange(tokens) < lengths[:, None]).astype(np.int64)
         batch = {name: torch.from_numpy(column) for name, column in padded.items()}
         batch |= {name: target[torch.from_numpy(indices)] for name, target in self.targets.items()}
         return {name: value.to(device, non_blocking=True) for name, value in batch.items()}
@@ -120,8 +130,14 @@ class Examples:
         return {"input_ids": self.pad_token, "labels": IGNORED}.get(name, 0)
 
 
-def _pad(rows: Ragged, filler: int) -> NDArray[np.int64]:
-    padded = np.full((len(rows), max(map(len, rows))), filler, dtype=np.int64)
+def rounded_length(tokens: int) -> int:
+    """The next of eight lengths between each power of two and the one after: at most an eighth more than `tokens`."""
+    step = max(1, (1 << (int(tokens) - 1).bit_length()) // (2 * _LENGTHS_AN_OCTAVE))
+    return math.ceil(tokens / step) * step
+
+
+def _pad(rows: Ragged, tokens: int, filler: int) -> NDArray[np.int64]:
+    padded = np.full((len(rows), tokens), filler, dtype=np.int64)
     for target, row in zip(padded, rows, strict=True):
         target[: len(row)] = row
     return padded

@@ -8,7 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvprune_core.batching import IGNORED, Examples, TokenMasking, evaluation_batches, training_batches
+from mvprune_core.batching import (
+    IGNORED,
+    Examples,
+    TokenMasking,
+    evaluation_batches,
+    rounded_length,
+    training_batches,
+)
 
 CPU = torch.device("cpu")
 MASKING = TokenMasking(probability=0.15, mask_token=99, vocabulary=50)
@@ -34,6 +41,26 @@ def test_inputs_are_padded_labels_ignored_notes_kept_back() -> None:
         "start_positions": [0, 2],
     }
     assert {value.dtype for value in batch.values()} == {torch.int64}
+
+
+@given(st.integers(1, 10_000))
+def test_lengths_are_rounded_up_by_an_eighth_at_most(tokens: int) -> None:
+    rounded = rounded_length(tokens)
+    assert tokens <= rounded <= tokens * 9 / 8
+    assert rounded_length(rounded) == rounded
+
+
+def test_rounded_lengths_are_eight_an_octave() -> None:
+    assert {rounded_length(tokens) for tokens in range(129, 257)} == set(range(144, 257, 16))
+    assert [rounded_length(tokens) for tokens in range(1, 20)] == [*range(1, 17), 18, 18, 20]
+
+
+def test_few_lengths_pad_further_but_never_beyond_the_longest_example() -> None:
+    examples = Examples({"input_ids": ragged([1] * 17, [2] * 35)}, {}, 9, few_lengths=True)
+    short = examples.batch(np.array([0]), CPU)
+    assert short["input_ids"].tolist() == [[1] * 17 + [9]]
+    assert short["attention_mask"].tolist() == [[1] * 17 + [0]]
+    assert examples.batch(np.array([1]), CPU)["input_ids"].shape == (1, 35)
 
 
 def test_masking_draws_from_the_generator_alone() -> None:

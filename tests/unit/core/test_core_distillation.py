@@ -38,6 +38,11 @@ def divergence(teacher: torch.Tensor, student: torch.Tensor, temperature: float)
     return temperature**2 * (p * (p.log() - q.log())).sum()
 
 
+def padded(attended: list[list[int]], further: int) -> torch.Tensor:
+    """An attention mask whose batch is longer than its longest example."""
+    return functional.pad(torch.tensor(attended), (0, further))
+
+
 def test_loss_over_classes() -> None:
     torch.manual_seed(0)
     teacher, student = torch.randn(5, 3).half().float(), torch.randn(2, 3)
@@ -57,22 +62,24 @@ def test_loss_over_values_is_the_squared_difference() -> None:
     assert float(found) == pytest.approx(0.5 * 1.0 + 0.5 * (0.25 + 4.0) / 2)
 
 
-def test_loss_over_spans_leaves_padding_out() -> None:
+@pytest.mark.parametrize("further", [0, 3])
+def test_loss_over_spans_leaves_padding_out(further: int) -> None:
     torch.manual_seed(0)
     rows = [torch.randn(n).half().float() for n in (4, 2)]
-    student = torch.randn(2, 4)
-    batch = {"attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])}
+    student = torch.randn(2, 4 + further)
+    batch = {"attention_mask": padded([[1, 1, 1, 1], [1, 1, 0, 0]], further)}
     output = Output(loss=torch.tensor(0.0), start_logits=student)
     found = lesson("start_logits", rows, alpha=1.0).loss(output, batch, np.array([0, 1]))
-    expected = (divergence(rows[0], student[0], 2) + divergence(rows[1], student[1, :2], 2)) / 2
+    expected = (divergence(rows[0], student[0, :4], 2) + divergence(rows[1], student[1, :2], 2)) / 2
     torch.testing.assert_close(found, expected)
 
 
-def test_loss_over_tokens_is_the_mean_over_real_ones() -> None:
+@pytest.mark.parametrize("further", [0, 3])
+def test_loss_over_tokens_is_the_mean_over_real_ones(further: int) -> None:
     torch.manual_seed(0)
     rows = [torch.randn(n, 3).half().float() for n in (3, 1)]
-    student = torch.randn(2, 3, 3)
-    batch = {"attention_mask": torch.tensor([[1, 1, 1], [1, 0, 0]])}
+    student = torch.randn(2, 3 + further, 3)
+    batch = {"attention_mask": padded([[1, 1, 1], [1, 0, 0]], further)}
     found = lesson("logits", rows, alpha=1.0).loss(
         Output(loss=torch.tensor(0.0), logits=student), batch, np.array([0, 1])
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,11 @@ from mvprune_core import (
     interruption,
     request_stop,
 )
+from mvprune_core.batching import rounded_length
 from mvprune_core.interruption import check_stop
 from mvprune_core.masking import Masks
 from mvprune_core.models import Loaded, find_model, load_model
-from mvprune_core.settings import Settings
+from mvprune_core.settings import Precision, Settings
 from mvprune_core.storage import Checkpoints
 from mvprune_core.tasks import Objective, objective_for
 from mvprune_core.training import Evaluation, FineTuning
@@ -278,6 +280,20 @@ def test_bf16_keeps_weights_and_scores_in_fp32(loaded: Loaded, objective: Object
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
     assert {scores.dtype for scores in masks.scores} == {torch.float32}
     assert len(masks.scores[0].unique()) > 0.9 * masks.scores[0].numel()
+
+
+def test_bf16_takes_batches_of_few_lengths(loaded: Loaded, data: ClassificationData) -> None:
+    lengths: dict[Precision, set[int]] = {"fp32": set(), "bf16": set()}
+    split = replace(data.train, texts=[text * 2 for text in data.train.texts])
+    objective = objective_for(replace(data, train=split))
+    longest = int(objective.training_examples(loaded.tokenizer, loaded.config, 32).lengths.max())
+    for precision, seen in lengths.items():
+        handle = loaded.model.register_forward_pre_hook(
+            lambda module, given, named, seen=seen: seen.add(named["input_ids"].shape[1]), with_kwargs=True
+        )
+        run(loaded, objective, settings(precision=precision, batch_size=2, max_steps=100), None)
+        handle.remove()
+    assert lengths["bf16"] == {min(rounded_length(length), longest) for length in lengths["fp32"]} != lengths["fp32"]
 
 
 def test_embeddings_are_trained_on_request(loaded: Loaded, objective: Objective) -> None:
