@@ -1,4 +1,4 @@
-"""Tokenised examples, cut into batches of similar length and padded no further than needed."""
+"""Tokenised examples, cut into batches of similar length and padded no further than needed, or little further."""
 
 from __future__ import annotations
 
