@@ -82,17 +82,18 @@ class Lessons:
     def _taught(self, name: str, student: Tensor, attended: Tensor, indices: Indices) -> Tensor:
         rows = [self.logits[name][self.starts[name][i] : self.starts[name][i + 1]] for i in indices]
         teacher = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(student.device, non_blocking=True).float()
-        if name != CLASS_LOGITS or student.dim() == 3:  # a row for each token
-            teacher = _lengthened(teacher, attended.shape[1])
-        tokens = attended.bool()
+        longest = teacher.shape[1]  # the batch may be padded further
+        tokens = attended[:, :longest].bool()
         if name != CLASS_LOGITS:  # one distribution over the tokens of each example
             hidden = torch.finfo(torch.float32).min
-            return self._divergence(student.masked_fill(~tokens, hidden), teacher.masked_fill(~tokens, hidden)).mean()
+            return self._divergence(
+                student[:, :longest].masked_fill(~tokens, hidden), teacher.masked_fill(~tokens, hidden)
+            ).mean()
         if student.dim() == 2:
             if student.shape[1] == 1:
                 return functional.mse_loss(student, teacher[:, 0])
             return self._divergence(student, teacher[:, 0]).mean()
-        return (self._divergence(student, teacher) * tokens).sum() / tokens.sum()
+        return (self._divergence(student[:, :longest], teacher) * tokens).sum() / tokens.sum()
 
     def _divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
         """T² · KL(softmax(teacher / T) ‖ softmax(student / T)) over the last dimension."""
@@ -104,12 +105,6 @@ class Lessons:
         )
         summed: Tensor = divergence.sum(-1)
         return summed * self.temperature**2
-
-
-def _lengthened(logits: Tensor, tokens: int) -> Tensor:
-    """Logits of (batch, tokens, …), with zeros for the tokens that are missing."""
-    missing = tokens - logits.shape[1]
-    return functional.pad(logits, (0, 0) * (logits.dim() - 2) + (0, missing))
 
 
 def teach(model: nn.Module, examples: Examples, outputs: Sequence[str], device: torch.device) -> dict[str, Tensor]:
