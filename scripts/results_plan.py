@@ -22,7 +22,7 @@ SELF = "self"  # the teacher is the dense model that the same settings give
 DENSE = "dense"  # the label of runs that prune nothing
 
 TINY_STEPS = {"qqp": 2000, "sst2": 2000, "mrpc": 1000, "rte": 1000}
-MINILM_STEPS = {"sst2": 1500, "squad": 2000}
+MINILM_STEPS = {"qqp": 2000, "mrpc": 1000, "sst2": 1500, "squad": 2000}
 QQP, SQUAD = {"qqp": TINY_STEPS["qqp"]}, {"squad": MINILM_STEPS["squad"]}
 TEACHER_STEPS = {"qqp": 1500, "mrpc": 1000, "rte": 1000, "sst2": 1500}  # of MiniLM as bert-tiny's teacher
 QUICK_STEPS = {"mrpc": 300, "sst2": 300}
