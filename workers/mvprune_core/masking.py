@@ -97,7 +97,9 @@ class Masks:
         """The optimizer's groups of the scores."""
         if not self.scores:
             return []
-        return [{"params": self.scores, "lr": self.method.score_learning_rate, "weight_decay": 0.0}]
+        method = self.method
+        options = {"lr": method.score_learning_rate, "weight_decay": 0.0, "growth": method.score_growth}
+        return [{"params": self.scores} | options]
 
     def take_gradients(self) -> None:
         """Turns the gradients of W', of one backward pass or the sum of several, into those of W and S.

@@ -71,6 +71,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     learned: ClassVar[bool] = False  # whether scores are parameters, trained beside the weights
+    score_growth: ClassVar[float] = 0.0  # how much of the growth of the weights' learning rate that of the scores has
 
     schedule: Schedule
     score_learning_rate: float | None = None  # of learned scores (AdamW, no weight decay)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Self
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -14,9 +14,7 @@ from mvprune_core.schedule import Schedule
 
 InitialScores = Literal["zero", "magnitude"]
 
-_HEAD_START = 0.3  # c: thirty steps of steady movement at the default learning rate
-_LEARNING_RATE = 1e-2
-_RATE_A_STEP = 1.2e-5  # of runs of less than 833 steps: the fewer gradients are heard, the less their noise may decide
+_HEAD_START = 1.0  # c: a hundred steps of steady movement at the default learning rate, while nothing is pruned
 
 
 @dataclass(frozen=True)
@@ -24,19 +22,15 @@ class MovementScores(TopV):
     """What hard and soft movement share: how the scores start and how they learn; see `Movement`."""
 
     learned: ClassVar[bool] = True
+    score_growth: ClassVar[float] = 0.5
 
     schedule: Schedule = field(default_factory=Schedule)
-    score_learning_rate: float | None = None
+    score_learning_rate: float = 1e-2
     initial_scores: InitialScores = "magnitude"
 
     def __post_init__(self) -> None:
         check_positive("score_learning_rate", self.score_learning_rate)
         check_choice("initial_scores", self.initial_scores, InitialScores)
-
-    def for_run(self, total_steps: int) -> Self:
-        return replace(
-            self, score_learning_rate=self.score_learning_rate or min(_LEARNING_RATE, _RATE_A_STEP * total_steps)
-        )
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         if self.initial_scores == "zero":
@@ -53,15 +47,17 @@ class Movement(MovementScores):
     pass is straight-through: ∂L/∂S = ∂L/∂W' ⊙ W. Gradient descent thus raises the score of a weight that is moving
     away from zero (equation 3), and scores of masked weights go on moving.
 
-    The paper starts from S = 0, so that the first masks follow the noise of a few gradients: a short run of a small
-    model does not recover from them. With S = c · |W| / mean |W| at first, the beginning prunes as magnitude does, and
-    movement takes over as the scores grow, by one learning rate a step.
+    The paper starts from S = 0, so that the first masks follow a few gradients, noise and all. Weights that one
+    gradient moves together also err together when they are pruned together: a deep model can fall to chance with half
+    of its weights left. Here S = c · |W| / mean |W| at first, which prunes as magnitude does, and at a density of v the
+    scores learn at score_learning_rate · v^(-x/2), where the pruned matrices learn at learning_rate · v^(-x): the fewer
+    weights are left, the sooner movement outweighs magnitude.
 
     Args:
         schedule: how the density falls to its target.
         selection: the density holds in every matrix (local), or over all together (global).
-        score_learning_rate: learning rate of the scores (AdamW, no weight decay); by default 1e-2, and less in runs of
-            less than 833 steps. It decides how soon movement outweighs magnitude.
+        score_learning_rate: learning rate of the scores (AdamW, no weight decay) while nothing is pruned. It decides
+            how soon movement outweighs magnitude.
         initial_scores: magnitude, or zero as in the paper.
 
     Raises:
