@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 
 def check_positive(name: str, value: float | None) -> None:
-    """Raises ValueError unless `value` is a positive number, or None."""
-    if value is not None and not 0 < value < math.inf:
+    """Raises ValueError unless `value` is a positive number."""
+    if value is None or not 0 < value < math.inf:
         raise ValueError(f"{name}: {value} given; a positive number is allowed")
 
 

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from mvprune.data import ClassificationData
-from mvprune_core import Magnitude, Movement, Schedule, Teacher, Training, compress
+from mvprune.tasks import get_task
+from mvprune_core import METHODS, Callback, Magnitude, Movement, Schedule, Teacher, Training, compress
+from mvprune_core.masking import Masks
 from mvprune_core.methods import Method
 from mvprune_core.models import find_model, load_model
 from mvprune_core.tasks import objective_for
-from mvprune_core.training import rate_factor
+from mvprune_core.training import FineTuning, rate_factor
 
 AT_ONCE = Schedule(shape="one_shot", warmup=0.0)
 PRUNED = "bert.encoder.layer.0.output.dense.weight"
@@ -53,6 +55,32 @@ def test_pruned_matrices_learn_faster_as_the_density_falls(
     assert _moved(before, after, PRUNED) == pytest.approx(factor * RATE, rel=1e-2)
     assert _moved(before, after, BIAS) == pytest.approx(RATE, rel=1e-2)
     assert _moved(before, after, POOLER) == pytest.approx(RATE, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("name", "growth", "factor"),
+    [
+        ("movement", 1.0, 2.0),
+        ("soft_movement", 1.0, 2.0),
+        ("soft_movement", 2.0, 4.0),
+        ("movement", 0.0, 1.0),
+        ("l0", 1.0, 1.0),
+    ],
+)
+def test_scores_of_movement_learn_faster_as_the_density_falls(
+    model_folder: Path, data: ClassificationData, name: str, growth: float, factor: float
+) -> None:
+    objective = objective_for(data)
+    loaded = load_model(find_model(model_folder, None), objective, seed=0)
+    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
+    settings = Training(max_steps=1, batch_size=16, learning_rate_growth=growth).settings(get_task("sst2"))
+    method = METHODS[name](schedule=AT_ONCE).for_run(1)
+    masks = Masks(loaded.model, method, target=0.25, total_steps=1, seed=0)
+    before = [scores.detach().clone() for scores in masks.scores]
+    FineTuning(loaded.model, examples, settings, phase="pruning", seed=0, callback=Callback(), masks=masks).run()
+    assert method.score_learning_rate is not None
+    moved = max((after - start).abs().max().item() for after, start in zip(masks.scores, before, strict=True))
+    assert moved == pytest.approx(factor * method.score_learning_rate, rel=1e-2)
 
 
 def test_the_rate_follows_the_schedule(model_folder: Path, data: ClassificationData) -> None:

@@ -313,6 +313,7 @@ def test_the_penalty_grows_as_the_density_falls() -> None:
         (lambda: Movement(selection="regional"), "selection"),
         (lambda: Movement(initial_scores="ones"), "initial_scores"),
         (lambda: Movement(score_learning_rate=0), "score_learning_rate"),
+        (lambda: Movement(score_learning_rate=None), "score_learning_rate"),  # type: ignore[arg-type]
         (lambda: SoftMovement(penalty=-1), "penalty"),
         (lambda: SoftMovement(initial_scores="ones"), "initial_scores"),
         (lambda: L0(score_learning_rate=float("nan")), "score_learning_rate"),

@@ -98,31 +98,6 @@ def test_the_same_seed_gives_the_same_model(model_folder: Path, objective: Objec
     assert same(*states)
 
 
-@pytest.mark.parametrize(
-    ("name", "growth", "factor"),
-    [
-        ("movement", 1.0, 2.0),
-        ("soft_movement", 1.0, 2.0),
-        ("soft_movement", 2.0, 4.0),
-        ("movement", 0.0, 1.0),
-        ("l0", 1.0, 1.0),
-    ],
-)
-def test_scores_of_movement_learn_faster_as_the_density_falls(
-    model_folder: Path, objective: Objective, name: str, growth: float, factor: float
-) -> None:
-    method = METHODS[name](schedule=Schedule(shape="one_shot", warmup=0.0)).for_run(1)
-    options = settings(max_steps=1, learning_rate_growth=growth)
-    untrained = load_model(find_model(model_folder, None), objective, seed=0).model
-    before = Masks(untrained, method, target=0.25, total_steps=1, seed=0).scores
-    masks, _ = run(load_model(find_model(model_folder, None), objective, seed=0), objective, options, method)
-    assert masks is not None
-    assert method.score_learning_rate is not None
-    moved = max((one - other).abs().max().item() for one, other in zip(masks.scores, before, strict=True))
-    # Adam's first step is the learning rate, whatever the gradient.
-    assert moved == pytest.approx(factor * method.score_learning_rate, rel=1e-2)
-
-
 def with_dropout(folder: Path, objective: Objective) -> Loaded:
     loaded = load_model(find_model(folder, None), objective, seed=0)
     for module in loaded.model.modules():

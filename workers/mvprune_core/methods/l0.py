@@ -66,7 +66,8 @@ class L0(Gated):
     penalty: float | None = None
 
     def __post_init__(self) -> None:
-        check_positive("score_learning_rate", self.score_learning_rate)
+        if self.score_learning_rate is not None:
+            check_positive("score_learning_rate", self.score_learning_rate)
         check_not_negative("penalty", self.penalty)
 
     def for_run(self, total_steps: int) -> Self:
