@@ -108,8 +108,7 @@ class TrainingOptions(TypedDict, total=False):
         evaluate_every: steps; what patience and keep_best need.
         patience: evaluations without a better one, at the final density, after which it stops.
         keep_best: the best evaluated model is the result.
-        learning_rate_growth: x: at a density of v the pruned matrices learn at learning_rate · v^(-x), the scores of
-            movement at score_learning_rate · v^(-x/2).
+        learning_rate_growth: x: at a density of v the pruned matrices learn at learning_rate · v^(-x).
     """
 
     max_steps: int | None

@@ -97,9 +97,7 @@ class Masks:
         """The optimizer's groups of the scores."""
         if not self.scores:
             return []
-        method = self.method
-        options = {"lr": method.score_learning_rate, "weight_decay": 0.0, "growth": method.score_growth}
-        return [{"params": self.scores} | options]
+        return [{"params": self.scores, "lr": self.method.score_learning_rate, "weight_decay": 0.0}]
 
     def take_gradients(self) -> None:
         """Turns the gradients of W', of one backward pass or the sum of several, into those of W and S.
@@ -220,4 +218,5 @@ def _matrix(name: str, masked: Tensor, method: Method, generator: torch.Generato
     weight = nn.Parameter(masked.detach().clone(memory_format=torch.contiguous_format))
     scores = nn.Parameter(method.scores(weight.detach(), generator)) if method.learned else None
     mask = torch.ones_like(weight, dtype=torch.float32, requires_grad=False) if isinstance(method, Gated) else _NO_MASK
-    return Matrix(name, weight, masked, scores, mask)
+    scale = weight.detach().abs().mean().clamp_min(torch.finfo().tiny)
+    return Matrix(name, weight, masked, scores, mask, scale)

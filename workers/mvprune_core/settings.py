@@ -49,9 +49,8 @@ class Training:
         keep_best: the result is the best model that was evaluated at the target density, not the last.
         learning_rate_growth: x, 0 or more: at a density of v the pruned matrices learn at learning_rate · v^(-x). With
             1, the default, a step changes what a matrix gives as much as in the dense model, though fewer weights make
-            the change (Dey, Bergsma and Hestness 2024, https://arxiv.org/abs/2405.15743, table 1). The scores of
-            movement pruning learn at score_learning_rate · v^(-x/2). 0 keeps the rates as they are, which is how
-            movement pruning was published.
+            the change (Dey, Bergsma and Hestness 2024, https://arxiv.org/abs/2405.15743, table 1). 0 keeps the rate as
+            it is, which is how movement pruning was published.
 
     Raises:
         ValueError: a setting out of its range, or settings that contradict each other.

@@ -294,7 +294,7 @@ class FineTuning:
             if params
         ]
         if self.masks is not None:
-            groups += [group | {"growth": group["growth"] * growth} for group in self.masks.score_groups()]
+            groups += [{"growth": 0.0} | group for group in self.masks.score_groups()]
         for group in groups:
             group["peak"] = group["lr"]
         return torch.optim.AdamW(groups, fused=True)

@@ -57,30 +57,20 @@ def test_pruned_matrices_learn_faster_as_the_density_falls(
     assert _moved(before, after, POOLER) == pytest.approx(RATE, rel=1e-2)
 
 
-@pytest.mark.parametrize(
-    ("name", "growth", "factor"),
-    [
-        ("movement", 1.0, 2.0),
-        ("soft_movement", 1.0, 2.0),
-        ("soft_movement", 2.0, 4.0),
-        ("movement", 0.0, 1.0),
-        ("l0", 1.0, 1.0),
-    ],
-)
-def test_scores_of_movement_learn_faster_as_the_density_falls(
-    model_folder: Path, data: ClassificationData, name: str, growth: float, factor: float
-) -> None:
+@pytest.mark.parametrize("name", ["movement", "l0"])
+def test_scores_learn_at_one_rate_whatever_the_density(model_folder: Path, data: ClassificationData, name: str) -> None:
     objective = objective_for(data)
     loaded = load_model(find_model(model_folder, None), objective, seed=0)
     examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
-    settings = Training(max_steps=1, batch_size=16, learning_rate_growth=growth).settings(get_task("sst2"))
+    settings = Training(max_steps=1, batch_size=16).settings(get_task("sst2"))
     method = METHODS[name](schedule=AT_ONCE).for_run(1)
     masks = Masks(loaded.model, method, target=0.25, total_steps=1, seed=0)
     before = [scores.detach().clone() for scores in masks.scores]
     FineTuning(loaded.model, examples, settings, phase="pruning", seed=0, callback=Callback(), masks=masks).run()
     assert method.score_learning_rate is not None
     moved = max((after - start).abs().max().item() for after, start in zip(masks.scores, before, strict=True))
-    assert moved == pytest.approx(factor * method.score_learning_rate, rel=1e-2)
+    # Adam's first step is the learning rate, whatever the gradient.
+    assert moved == pytest.approx(method.score_learning_rate, rel=1e-2)
 
 
 def test_the_rate_follows_the_schedule(model_folder: Path, data: ClassificationData) -> None:

@@ -165,13 +165,21 @@ def test_l0_pushes_no_gate_once_its_density_is_exact(step: int, pushed: bool) ->
     assert bool(matrix.scores.grad.any()) == pushed
 
 
+def _importance(matrix: Matrix, density: float) -> Tensor:
+    """|W|; of movement pruning |W| / mean |W| beside the scores, worth many of their steps at first."""
+    size = matrix.weight.detach().abs()
+    if matrix.scores is None:
+        return size
+    steps = 500 * (1000 / TOTAL) * density  # 500 in runs of a thousand steps and more
+    return matrix.scores.detach() + 0.01 * steps * size / size.mean()
+
+
 @pytest.mark.parametrize("method", [Movement(selection="global"), Magnitude(selection="global"), SoftMovement()])
 def test_global_selection_is_that_of_all_matrices_together(method: Method) -> None:
     model = blocks((6, 8), (30, 6))
     model["layer"][1].weight.data *= 10
     masks = masked(model, method)
-    importance = [m.weight.abs() if m.scores is None else m.scores for m in masks.matrices]
-    together = torch.cat([value.detach().reshape(-1) for value in importance])
+    together = torch.cat([_importance(matrix, 0.3).reshape(-1) for matrix in masks.matrices])
     kept = together.argsort(descending=True)[: int(0.3 * len(together))]
     expected = torch.zeros(len(together), dtype=torch.bool).index_fill_(0, kept, True)
     assert torch.equal(torch.cat([matrix.kept.reshape(-1) for matrix in masks.matrices]), expected)
@@ -258,18 +266,26 @@ class _NoCopies(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def _matrix(scores: nn.Parameter) -> Matrix:
+    return Matrix("weight", scores, scores, scores, scores, scores.detach().mean())
+
+
 def test_a_penalty_known_to_the_cpu_waits_for_no_device() -> None:
     weight = nn.Parameter(torch.zeros(2, 3, device="meta"))
     weight.grad = torch.zeros_like(weight)
     with _NoCopies():
-        add_sigmoid_gradient([Matrix("weight", weight, weight, weight, weight)], torch.tensor(2.0), shift=0.0)
+        add_sigmoid_gradient(
+            [Matrix("weight", weight, weight, weight, weight, weight.mean())], torch.tensor(2.0), shift=0.0
+        )
 
 
 def test_the_penalty_of_a_large_matrix_is_that_of_autograd() -> None:
     scores = nn.Parameter(torch.randn(300, 701, generator=torch.Generator().manual_seed(0)))
     (expected,) = torch.autograd.grad(3.0 * torch.sigmoid(scores - 0.5).mean(), scores)
     scores.grad = torch.zeros_like(scores)
-    add_sigmoid_gradient([Matrix("weight", scores, scores, scores, scores)], torch.tensor(3.0), shift=0.5)
+    add_sigmoid_gradient(
+        [Matrix("weight", scores, scores, scores, scores, scores.mean())], torch.tensor(3.0), shift=0.5
+    )
     torch.testing.assert_close(scores.grad, expected, atol=0, rtol=1e-4)
 
 
@@ -289,13 +305,38 @@ def test_a_step_waits_for_no_device(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert masks.scheduled_density == 0.3
 
 
-def test_movement_starts_as_magnitude_or_from_zero() -> None:
-    model = blocks((6, 8))
-    weight = model["layer"][0].weight.detach().clone()
-    informed = Masks(model, Movement(), target=0.3, total_steps=TOTAL, seed=0).scores[0].detach()
-    assert torch.equal(informed.flatten().argsort(), weight.abs().flatten().argsort())
-    zero = Masks(blocks((6, 8)), Movement(initial_scores="zero"), target=0.3, total_steps=TOTAL, seed=0).scores[0]
-    assert zero.count_nonzero() == 0
+@pytest.mark.parametrize("make", [Movement, SoftMovement])
+@pytest.mark.parametrize(("step", "density"), [(5, 0.55), (TOTAL, 0.1)])
+def test_magnitude_is_worth_fewer_steps_of_movement_as_the_density_falls(
+    make: type[Movement | SoftMovement], step: int, density: float
+) -> None:
+    method = make(schedule=Schedule("linear", warmup=0.2, cooldown=0.2))
+    masks = Masks(blocks((6, 8)), method, target=0.1, total_steps=TOTAL, seed=0)
+    (matrix,) = masks.matrices
+    assert matrix.scores is not None
+    assert matrix.scores.count_nonzero() == 0
+    matrix.scores.data.normal_()
+    expected = _importance(matrix, density)
+    torch.testing.assert_close(method.importance(matrix, 0, replace(masks._moment, step=step)).detach(), expected)
+
+
+@pytest.mark.parametrize(("total", "steps"), [(250, 2000), (1000, 500), (20_000, 500)])
+def test_magnitude_is_worth_more_in_short_runs(total: int, steps: int) -> None:
+    masks = Masks(blocks((6, 8)), Movement(), target=0.1, total_steps=total, seed=0)
+    (matrix,) = masks.matrices
+    size = matrix.weight.detach().abs()
+    importance = Movement().importance(matrix, 0, replace(masks._moment, step=total)).detach()
+    torch.testing.assert_close(importance, 0.01 * steps * 0.1 * size / size.mean())
+
+
+@pytest.mark.parametrize("make", [Movement, SoftMovement])
+def test_scores_decide_alone_where_they_start_from_zero(make: type[Movement | SoftMovement]) -> None:
+    masks = masked(blocks((6, 8)), make(initial_scores="zero"))
+    (matrix,) = masks.matrices
+    assert matrix.scores is not None
+    kept = matrix.scores.detach().flatten().argsort(descending=True)[: int(0.3 * 48)]
+    assert matrix.kept.flatten()[kept].all()
+    assert matrix.kept.sum() == len(kept)
 
 
 def test_the_penalty_grows_as_the_density_falls() -> None:

@@ -29,6 +29,7 @@ class Matrix:
         masked: the model's own parameter, W' = M ⊙ W.
         scores: S where the method learns them, float32.
         mask: M, there while masks are renewed: bool, or float32 gates in [0, 1] of methods that are `Gated`.
+        scale: mean |W| before training, one value, more than 0.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Matrix:
     masked: nn.Parameter
     scores: nn.Parameter | None
     mask: Tensor
+    scale: Tensor
 
     @property
     def kept(self) -> Tensor:
@@ -71,7 +73,6 @@ class Method(ABC):
 
     name: ClassVar[str]
     learned: ClassVar[bool] = False  # whether scores are parameters, trained beside the weights
-    score_growth: ClassVar[float] = 0.0  # how much of the growth of the weights' learning rate that of the scores has
 
     schedule: Schedule
     score_learning_rate: float | None = None  # of learned scores (AdamW, no weight decay)
@@ -140,7 +141,7 @@ class TopV(Method):
             for matrix in matrices:
                 matrix.mask.copy_(matrix.kept)
             return density
-        scores = partial(self._importance, moment=moment)
+        scores = partial(self.importance, moment=moment)
         if self.selection == "global":
             all_scores = [scores(matrix, index) for index, matrix in enumerate(matrices)]
             count = kept_count(sum(score.numel() for score in all_scores), density)
@@ -156,24 +157,26 @@ class TopV(Method):
             self._renew_on_device(matrices, density, moment)
         return density
 
+    def importance(self, matrix: Matrix, index: int, moment: Moment) -> Tensor:
+        """By what a matrix, the index-th, is selected now: float32, of its shape. The scores, if nothing else is said.
+
+        Where scores are learned `matrix.masked` may be written over, and returned.
+        """
+        if matrix.scores is not None:
+            return matrix.scores
+        weight = matrix.weight.detach()
+        return self.scores(weight, generator_of(moment.seed, index, device=weight.device))
+
     def _renew_on_device(self, matrices: Sequence[Matrix], density: float, moment: Moment) -> None:
         """Matrices of one size together: a device is kept waiting by many small tasks."""
         sizes: dict[int, list[tuple[int, Matrix]]] = {}
         for index, matrix in enumerate(matrices):
             sizes.setdefault(matrix.weight.numel(), []).append((index, matrix))
         for size, group in sizes.items():
-            rows = torch.stack(
-                [self._importance(matrix, index, moment).detach().reshape(-1) for index, matrix in group]
-            )
+            rows = torch.stack([self.importance(matrix, index, moment).detach().reshape(-1) for index, matrix in group])
             count = kept_count(size, density)
             for (_, matrix), mask in zip(group, select_top_on_device(rows, count, moment.seed + size), strict=True):
                 matrix.mask = mask.view(matrix.weight.shape)
-
-    def _importance(self, matrix: Matrix, index: int, moment: Moment) -> Tensor:
-        if matrix.scores is not None:
-            return matrix.scores
-        weight = matrix.weight.detach()
-        return self.scores(weight, generator_of(moment.seed, index, device=weight.device))
 
 
 def generator_of(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -8,21 +8,22 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from mvprune_core.methods.base import Selection, TopV
+from mvprune_core.elementwise import add_size
+from mvprune_core.methods.base import Matrix, Moment, Selection, TopV
 from mvprune_core.options import check_choice, check_positive
 from mvprune_core.schedule import Schedule
 
 InitialScores = Literal["zero", "magnitude"]
 
-_HEAD_START = 1.0  # c: a hundred steps of steady movement at the default learning rate, while nothing is pruned
+_SIZE = 5.0  # c: five hundred steps of steady movement at the default learning rate
+_STEPS = 1000  # of runs as short as this or shorter: the fewer gradients are heard, the less they may decide
 
 
 @dataclass(frozen=True)
 class MovementScores(TopV):
-    """What hard and soft movement share: how the scores start and how they learn; see `Movement`."""
+    """What hard and soft movement share: by what weights are judged; see `Movement`."""
 
     learned: ClassVar[bool] = True
-    score_growth: ClassVar[float] = 0.5
 
     schedule: Schedule = field(default_factory=Schedule)
     score_learning_rate: float = 1e-2
@@ -33,10 +34,16 @@ class MovementScores(TopV):
         check_choice("initial_scores", self.initial_scores, InitialScores)
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.zeros_like(weight, dtype=torch.float32)
+
+    def importance(self, matrix: Matrix, index: int, moment: Moment) -> Tensor:
+        scores = super().importance(matrix, index, moment)
         if self.initial_scores == "zero":
-            return torch.zeros_like(weight, dtype=torch.float32)
-        size = weight.abs().float()
-        return size.mul_(_HEAD_START / size.mean().clamp_min(torch.finfo().tiny))
+            return scores
+        size = _SIZE * max(1.0, _STEPS / moment.total_steps)
+        factor = size * moment.scheduled(self.schedule) / matrix.scale
+        add_size(scores, matrix.weight, factor, matrix.masked)  # free until W' is written
+        return matrix.masked
 
 
 @dataclass(frozen=True)
@@ -47,18 +54,18 @@ class Movement(MovementScores):
     pass is straight-through: ∂L/∂S = ∂L/∂W' ⊙ W. Gradient descent thus raises the score of a weight that is moving
     away from zero (equation 3), and scores of masked weights go on moving.
 
-    The paper starts from S = 0, so that the first masks follow a few gradients, noise and all. Weights that one
-    gradient moves together also err together when they are pruned together: a deep model can fall to chance with half
-    of its weights left. Here S = c · |W| / mean |W| at first, which prunes as magnitude does, and at a density of v the
-    scores learn at score_learning_rate · v^(-x/2), where the pruned matrices learn at learning_rate · v^(-x): the fewer
-    weights are left, the sooner movement outweighs magnitude.
+    In the paper S = 0 at first and decides alone, so that the first masks follow a few gradients, noise and all. And
+    weights that one gradient moves together also err together when they are pruned together: a deep model can fall to
+    chance with half of its weights left. Here M = top-v(S + S₀) with S₀ = c · v · |W| / mean |W|: magnitude decides
+    while the density v is high and the scores know little, movement when few weights are left. In runs of less than a
+    thousand steps c is the greater the shorter they are.
 
     Args:
         schedule: how the density falls to its target.
         selection: the density holds in every matrix (local), or over all together (global).
-        score_learning_rate: learning rate of the scores (AdamW, no weight decay) while nothing is pruned. It decides
-            how soon movement outweighs magnitude.
-        initial_scores: magnitude, or zero as in the paper.
+        score_learning_rate: learning rate of the scores (AdamW, no weight decay). It decides how soon movement
+            outweighs magnitude.
+        initial_scores: S₀: magnitude, or zero as in the paper.
 
     Raises:
         ValueError: an option out of its range.

@@ -21,9 +21,9 @@ _PENALTY = 400.0
 class SoftMovement(MovementScores):
     """Soft movement pruning (Sanh, Wolf and Rush 2020, https://arxiv.org/abs/2005.07683, section 4).
 
-    The forward pass uses W' = M ⊙ W with M = [σ(S) > τ], the same τ for every matrix; gradients are those of movement
-    pruning, and the loss has the penalty λ(t) · mean over matrices of mean σ(S). So matrices, and layers, end with
-    densities of their own.
+    The forward pass uses W' = M ⊙ W with M = [σ(S + S₀) > τ], the same τ for every matrix; S₀ and the gradients are
+    those of `Movement`, and the loss has the penalty λ(t) · mean over matrices of mean σ(S). So matrices, and layers,
+    end with densities of their own.
 
     In the paper τ is fixed and the density is whatever λ brings about. Here τ is steered: after every step it is the
     value that makes the density exactly what the schedule says, so that no run misses its target.
@@ -31,7 +31,7 @@ class SoftMovement(MovementScores):
     Args:
         schedule: how the density falls to its target; λ(t) grows as the density falls.
         score_learning_rate: learning rate of the scores (AdamW, no weight decay); by default that of `Movement`.
-        initial_scores: magnitude, or zero as in the paper.
+        initial_scores: S₀: magnitude, or zero as in the paper.
         penalty: λ at the target density; by default the paper's 400 for BERT-base, and as much for each weight in
             models of other sizes.
 
