@@ -39,21 +39,6 @@ def share_gradient(grad: Tensor, weight: Tensor, masked: Tensor) -> None:
         np.multiply(grads, kept_piece, out=grads)
 
 
-def add_size(scores: Tensor, weight: Tensor, factor: Tensor, out: Tensor) -> None:
-    """out ← S + factor · |W|, without gradients. Float32, contiguous, of one shape but for the factor, one value."""
-    if out.device.type != "cpu":
-        size = torch.abs(weight.detach(), out=out.detach())
-        torch.addcmul(scores.detach(), size, factor, out=size)
-        return
-    all_scores, all_weights, all_out = (tensor.detach().numpy().reshape(-1) for tensor in (scores, weight, out))
-    for start in range(0, len(all_out), PIECE):
-        piece = slice(start, start + PIECE)
-        sums = all_out[piece]
-        np.abs(all_weights[piece], out=sums)
-        np.multiply(sums, factor.numpy(), out=sums)
-        np.add(sums, all_scores[piece], out=sums)
-
-
 def in_pieces(left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Two contiguous tensors of one shape, flat: on the CPU by pieces that the cores' caches hold, elsewhere whole."""
     size = PIECE * torch.get_num_threads() if left.device.type == "cpu" else left.numel()

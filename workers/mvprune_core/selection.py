@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -26,6 +27,24 @@ _SIGMAS = 4.0  # half the width of the bracket, in standard errors of the sample
 Values = NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class Sum:
+    """An importance of S + factor · |W|, computed as it is read: to write it down would cost more time than to select.
+
+    Attributes:
+        scores: S, float32, contiguous.
+        weight: W, the same, of S's shape and device.
+        factor: one value, there too.
+    """
+
+    scores: Tensor
+    weight: Tensor
+    factor: Tensor
+
+
+Importance = Tensor | Sum
+
+
 def kept_count(size: int, density: float) -> int:
     """Number of entries that `density` keeps of `size`: ⌊density · size⌋, safe from rounding (0.1 · 30 keeps 3).
 
@@ -34,32 +53,30 @@ def kept_count(size: int, density: float) -> int:
     return min(size, math.floor(density * size + 1e-12 * max(1.0, density * size)))
 
 
-def select_top(importances: Sequence[Tensor], count: int, masks: Sequence[Tensor], seed: int) -> None:
+def select_top(importances: Sequence[Importance], count: int, masks: Sequence[Tensor], seed: int) -> None:
     """Writes True into `masks` where `importances` are among their `count` largest entries, all matrices together.
 
     Exactly `count` entries are True whatever the values. Among equal values at the boundary the choice is random,
     decided by `seed` alone, so that constant scores do not keep whole rows.
 
     Args:
-        importances: tensors of float32 or a shorter type, of any shapes, contiguous, on one device, free of NaN.
+        importances: of float32 or a shorter type, of any shapes, contiguous, on one device, free of NaN.
         count: 0 ≤ count ≤ their number of entries.
         masks: bool tensors of the same shapes and device, overwritten.
         seed: of the choice among equal values.
     """
-    importances = [importance.detach().float() for importance in importances]
-    size = sum(importance.numel() for importance in importances)
-    if count == 0 or count == size:
+    if count == 0 or count == sum(mask.numel() for mask in masks):
         for mask in masks:
             mask.fill_(count > 0)
-    elif importances[0].device.type == "cpu":
+    elif masks[0].device.type == "cpu":
         _select_on_cpu(
-            [importance.numpy().reshape(-1) for importance in importances],
+            [_Scores(value) if isinstance(value, Tensor) else _Sums(value) for value in importances],
             count,
             [mask.numpy().reshape(-1) for mask in masks],
             seed,
         )
     else:
-        together = torch.cat([importance.reshape(-1) for importance in importances])
+        together = torch.cat([written(importance).reshape(-1) for importance in importances])
         keep = select_top_on_device(together[None], count, seed)[0]
         start = 0
         for mask in masks:
@@ -67,14 +84,62 @@ def select_top(importances: Sequence[Tensor], count: int, masks: Sequence[Tensor
             start += mask.numel()
 
 
-def _select_on_cpu(values: Sequence[Values], count: int, masks: Sequence[NDArray[np.bool_]], seed: int) -> None:
+def written(importance: Importance) -> Tensor:
+    """An importance as a float32 tensor, without gradients."""
+    if isinstance(importance, Tensor):
+        return importance.detach().float()
+    return torch.addcmul(importance.scores.detach(), importance.weight.detach().abs(), importance.factor)
+
+
+class _Scores:
+    """The values of one importance, flat, on the CPU."""
+
+    def __init__(self, scores: Tensor) -> None:
+        self._scores = _flat(scores)
+
+    def __len__(self) -> int:
+        return len(self._scores)
+
+    def piece(self, start: int) -> Values:
+        """`PIECE` values from `start` on, to be used before the next ones are read."""
+        return self._scores[start : start + PIECE]
+
+    def take(self, indices: NDArray[np.intp]) -> Values:
+        """The values at `indices`."""
+        return self._scores[indices]
+
+
+class _Sums(_Scores):
+    def __init__(self, terms: Sum) -> None:
+        super().__init__(terms.scores)
+        self._weights, self._factor = _flat(terms.weight), terms.factor.numpy()
+        self._buffer = np.empty(min(PIECE, len(self)), np.float32)
+
+    def piece(self, start: int) -> Values:
+        return self._sums(slice(start, start + PIECE), self._buffer[: len(self) - start])
+
+    def take(self, indices: NDArray[np.intp]) -> Values:
+        return self._sums(indices, np.empty(len(indices), np.float32))
+
+    def _sums(self, part: slice | NDArray[np.intp], out: Values) -> Values:
+        np.abs(self._weights[part], out=out)
+        np.multiply(out, self._factor, out=out)
+        return np.add(out, self._scores[part], out=out)
+
+
+def _flat(tensor: Tensor) -> Values:
+    values: Values = tensor.detach().float().numpy().reshape(-1)
+    return values
+
+
+def _select_on_cpu(values: Sequence[_Scores], count: int, masks: Sequence[NDArray[np.bool_]], seed: int) -> None:
     """Everything at or above the bracket is kept; only what lies inside of it has to be ranked."""
     low, high = _bracket(values, count)
     insides, above, within = [], 0, 0
     for value, mask in zip(values, masks, strict=True):
         found = []
         for start in range(0, len(value), PIECE):
-            piece, kept = value[start : start + PIECE], mask[start : start + PIECE]
+            piece, kept = value.piece(start), mask[start : start + PIECE]
             between = piece >= low
             np.greater_equal(piece, high, out=kept)
             above += int(np.count_nonzero(kept))
@@ -88,7 +153,7 @@ def _select_on_cpu(values: Sequence[Values], count: int, masks: Sequence[NDArray
         above = 0
         for mask in masks:
             mask.fill(False)
-    candidates = np.concatenate([value[inside] for value, inside in zip(values, insides, strict=True)])
+    candidates = np.concatenate([value.take(inside) for value, inside in zip(values, insides, strict=True)])
     keep = _largest(candidates, count - above, seed)
     start = 0
     for mask, inside in zip(masks, insides, strict=True):
@@ -96,7 +161,7 @@ def _select_on_cpu(values: Sequence[Values], count: int, masks: Sequence[NDArray
         start += len(inside)
 
 
-def _bracket(values: Sequence[Values], count: int) -> tuple[np.float32, np.float32]:
+def _bracket(values: Sequence[_Scores], count: int) -> tuple[np.float32, np.float32]:
     """Bounds between which the `count`-th largest value almost surely lies, from an even sample.
 
     Only speed depends on them: `_select_on_cpu` counts, and ranks everything where they are wrong.
@@ -115,15 +180,15 @@ def _bracket(values: Sequence[Values], count: int) -> tuple[np.float32, np.float
     return low, high
 
 
-def _one_in(stride: int, value: Values, generator: np.random.Generator) -> Values:
+def _one_in(stride: int, value: _Scores, generator: np.random.Generator) -> Values:
     """About one in `stride` values: of every so many cache lines, one at random.
 
     At even distances the same few columns would be looked at in every row, and columns differ.
     """
-    lines = value[: len(value) // _LINE * _LINE].reshape(-1, _LINE)
-    chosen = np.arange(len(lines) // stride) * stride
-    chosen += generator.integers(stride, size=len(chosen))
-    return lines.take(chosen, axis=0).reshape(-1) if len(chosen) else value[::stride]
+    lines = np.arange(len(value) // _LINE // stride) * stride
+    lines += generator.integers(stride, size=len(lines))
+    chosen = (lines[:, None] * _LINE + np.arange(_LINE)).reshape(-1) if len(lines) else np.arange(0, len(value), stride)
+    return value.take(chosen)
 
 
 def _largest(values: Values, count: int, seed: int) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mvprune_core import selection
-from mvprune_core.selection import kept_count, select_top, select_top_on_device
+from mvprune_core.selection import Sum, kept_count, select_top, select_top_on_device, written
 
 Way = Callable[[Sequence[Tensor], int, Sequence[Tensor], int], None]
 
@@ -70,6 +70,22 @@ def test_large_matrices_of_other_scales_are_ranked_together(way: Way, density: f
     expected = torch.zeros_like(together, dtype=torch.bool)
     expected[together.argsort(descending=True)[:count]] = True
     assert torch.equal(_run(way, importances, count), expected)
+
+
+@pytest.mark.parametrize("shapes", [[(300, 401)], [(3, 5)], [(300, 401), (7, 2), (400, 200)]])
+@pytest.mark.parametrize("density", [0.5, 0.03])
+def test_sums_are_selected_as_if_they_were_written_down(shapes: list[tuple[int, int]], density: float) -> None:
+    generator = torch.Generator().manual_seed(2)
+    sums = [
+        Sum(torch.randn(shape, generator=generator), torch.randn(shape, generator=generator), torch.tensor(1.7))
+        for shape in shapes
+    ]
+    whole = [written(one) for one in sums]
+    torch.testing.assert_close(whole[0], sums[0].scores + 1.7 * sums[0].weight.abs())
+    masks = [torch.empty(shape, dtype=torch.bool) for shape in shapes]
+    count = kept_count(sum(mask.numel() for mask in masks), density)
+    select_top(sums, count, masks, 0)
+    assert torch.equal(torch.cat([mask.reshape(-1) for mask in masks]), _run(select_top, whole, count))
 
 
 def test_more_than_two_to_the_24_entries() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mvprune_core.elementwise import in_parallel
 from mvprune_core.schedule import Schedule
-from mvprune_core.selection import kept_count, select_top, select_top_on_device
+from mvprune_core.selection import Importance, kept_count, select_top, select_top_on_device, written
 
 Selection = Literal["local", "global"]
 
@@ -141,27 +141,24 @@ class TopV(Method):
             for matrix in matrices:
                 matrix.mask.copy_(matrix.kept)
             return density
-        scores = partial(self.importance, moment=moment)
+        importance = partial(self.importance, moment=moment)
         if self.selection == "global":
-            all_scores = [scores(matrix, index) for index, matrix in enumerate(matrices)]
-            count = kept_count(sum(score.numel() for score in all_scores), density)
-            select_top(all_scores, count, [matrix.mask for matrix in matrices], moment.seed)
+            count = kept_count(sum(matrix.weight.numel() for matrix in matrices), density)
+            importances = [importance(matrix, index) for index, matrix in enumerate(matrices)]
+            select_top(importances, count, [matrix.mask for matrix in matrices], moment.seed)
         elif matrices[0].weight.device.type == "cpu":
 
             def renew_one(index: int, matrix: Matrix) -> None:
                 count = kept_count(matrix.weight.numel(), density)
-                select_top([scores(matrix, index)], count, [matrix.mask], moment.seed + index)
+                select_top([importance(matrix, index)], count, [matrix.mask], moment.seed + index)
 
             in_parallel(renew_one, matrices)
         else:
             self._renew_on_device(matrices, density, moment)
         return density
 
-    def importance(self, matrix: Matrix, index: int, moment: Moment) -> Tensor:
-        """By what a matrix, the index-th, is selected now: float32, of its shape. The scores, if nothing else is said.
-
-        Where scores are learned `matrix.masked` may be written over, and returned.
-        """
+    def importance(self, matrix: Matrix, index: int, moment: Moment) -> Importance:
+        """By what a matrix, the index-th, is selected now, of its shape. The scores, if nothing else is said."""
         if matrix.scores is not None:
             return matrix.scores
         weight = matrix.weight.detach()
@@ -173,7 +170,7 @@ class TopV(Method):
         for index, matrix in enumerate(matrices):
             sizes.setdefault(matrix.weight.numel(), []).append((index, matrix))
         for size, group in sizes.items():
-            rows = torch.stack([self.importance(matrix, index, moment).detach().reshape(-1) for index, matrix in group])
+            rows = torch.stack([written(self.importance(matrix, index, moment)).reshape(-1) for index, matrix in group])
             count = kept_count(size, density)
             for (_, matrix), mask in zip(group, select_top_on_device(rows, count, moment.seed + size), strict=True):
                 matrix.mask = mask.view(matrix.weight.shape)

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from mvprune_core.elementwise import add_size
 from mvprune_core.methods.base import Matrix, Moment, Selection, TopV
 from mvprune_core.options import check_choice, check_positive
 from mvprune_core.schedule import Schedule
+from mvprune_core.selection import Importance, Sum
 
 InitialScores = Literal["zero", "magnitude"]
 
@@ -36,14 +36,11 @@ class MovementScores(TopV):
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return torch.zeros_like(weight, dtype=torch.float32)
 
-    def importance(self, matrix: Matrix, index: int, moment: Moment) -> Tensor:
-        scores = super().importance(matrix, index, moment)
-        if self.initial_scores == "zero":
-            return scores
+    def importance(self, matrix: Matrix, index: int, moment: Moment) -> Importance:
+        if matrix.scores is None or self.initial_scores == "zero":
+            return super().importance(matrix, index, moment)
         size = _SIZE * max(1.0, _STEPS / moment.total_steps)
-        factor = size * moment.scheduled(self.schedule) / matrix.scale
-        add_size(scores, matrix.weight, factor, matrix.masked)  # free until W' is written
-        return matrix.masked
+        return Sum(matrix.scores, matrix.weight, size * moment.scheduled(self.schedule) / matrix.scale)
 
 
 @dataclass(frozen=True)
