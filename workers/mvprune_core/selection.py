@@ -108,6 +108,10 @@ class _Scores:
         """The values at `indices`."""
         return self._scores[indices]
 
+    def lines(self, indices: NDArray[np.intp]) -> Values:
+        """The values of whole cache lines, one after another."""
+        return _lines(self._scores, indices)
+
 
 class _Sums(_Scores):
     def __init__(self, terms: Sum) -> None:
@@ -116,15 +120,19 @@ class _Sums(_Scores):
         self._buffer = np.empty(min(PIECE, len(self)), np.float32)
 
     def piece(self, start: int) -> Values:
-        return self._sums(slice(start, start + PIECE), self._buffer[: len(self) - start])
+        part = slice(start, start + PIECE)
+        return self._sums(self._scores[part], self._weights[part], self._buffer[: len(self) - start])
 
     def take(self, indices: NDArray[np.intp]) -> Values:
-        return self._sums(indices, np.empty(len(indices), np.float32))
+        return self._sums(self._scores[indices], self._weights[indices])
 
-    def _sums(self, part: slice | NDArray[np.intp], out: Values) -> Values:
-        np.abs(self._weights[part], out=out)
-        np.multiply(out, self._factor, out=out)
-        return np.add(out, self._scores[part], out=out)
+    def lines(self, indices: NDArray[np.intp]) -> Values:
+        return self._sums(_lines(self._scores, indices), _lines(self._weights, indices))
+
+    def _sums(self, scores: Values, weights: Values, out: Values | None = None) -> Values:
+        sums = np.abs(weights, out=out)
+        np.multiply(sums, self._factor, out=sums)
+        return np.add(sums, scores, out=sums)
 
 
 def _flat(tensor: Tensor) -> Values:
@@ -132,10 +140,14 @@ def _flat(tensor: Tensor) -> Values:
     return values
 
 
+def _lines(values: Values, indices: NDArray[np.intp]) -> Values:
+    return values[: len(values) // _LINE * _LINE].reshape(-1, _LINE).take(indices, axis=0).reshape(-1)
+
+
 def _select_on_cpu(values: Sequence[_Scores], count: int, masks: Sequence[NDArray[np.bool_]], seed: int) -> None:
     """Everything at or above the bracket is kept; only what lies inside of it has to be ranked."""
     low, high = _bracket(values, count)
-    insides, above, within = [], 0, 0
+    insides, candidates, above = [], [], 0
     for value, mask in zip(values, masks, strict=True):
         found = []
         for start in range(0, len(value), PIECE):
@@ -144,17 +156,17 @@ def _select_on_cpu(values: Sequence[_Scores], count: int, masks: Sequence[NDArra
             np.greater_equal(piece, high, out=kept)
             above += int(np.count_nonzero(kept))
             between ^= kept
-            found.append(np.flatnonzero(between) + start)
-        inside = np.concatenate(found)
-        within += len(inside)
-        insides.append(inside)
-    if not above < count <= above + within:  # the sample misled
+            inside = np.flatnonzero(between)
+            candidates.append(piece[inside])
+            found.append(inside + start)
+        insides.append(np.concatenate(found))
+    if not above < count <= above + sum(map(len, insides)):  # the sample misled
         insides = [np.arange(len(value)) for value in values]
+        candidates = [value.take(inside) for value, inside in zip(values, insides, strict=True)]
         above = 0
         for mask in masks:
             mask.fill(False)
-    candidates = np.concatenate([value.take(inside) for value, inside in zip(values, insides, strict=True)])
-    keep = _largest(candidates, count - above, seed)
+    keep = _largest(np.concatenate(candidates), count - above, seed)
     start = 0
     for mask, inside in zip(masks, insides, strict=True):
         mask[inside] = keep[start : start + len(inside)]
@@ -185,10 +197,9 @@ def _one_in(stride: int, value: _Scores, generator: np.random.Generator) -> Valu
 
     At even distances the same few columns would be looked at in every row, and columns differ.
     """
-    lines = np.arange(len(value) // _LINE // stride) * stride
-    lines += generator.integers(stride, size=len(lines))
-    chosen = (lines[:, None] * _LINE + np.arange(_LINE)).reshape(-1) if len(lines) else np.arange(0, len(value), stride)
-    return value.take(chosen)
+    chosen = np.arange(len(value) // _LINE // stride) * stride
+    chosen += generator.integers(stride, size=len(chosen))
+    return value.lines(chosen) if len(chosen) else value.take(np.arange(0, len(value), stride))
 
 
 def _largest(values: Values, count: int, seed: int) -> NDArray[np.bool_]:
