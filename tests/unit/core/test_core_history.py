@@ -15,7 +15,18 @@ import torch
 from mvprune.artifact import read_manifest
 from mvprune.artifact.history import MAX_POINTS, read_history
 from mvprune.data import ClassificationData
-from mvprune_core import Callback, Progress, Schedule, Stopped, Teacher, Training, compress, interruption, request_stop
+from mvprune_core import (
+    Callback,
+    Progress,
+    Schedule,
+    SoftMovement,
+    Stopped,
+    Teacher,
+    Training,
+    compress,
+    interruption,
+    request_stop,
+)
 from mvprune_core.curves import Curve
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
@@ -124,10 +135,9 @@ def test_distributions_count_every_weight(model_folder: Path, data: Classificati
 
 
 def test_the_kept_have_the_greater_scores(model_folder: Path, data: ClassificationData) -> None:
-    """One threshold for all matrices: no bin but that of the threshold has both."""
-    history = compress(
-        model_folder, data, density=0.2, method="soft_movement", training=QUICK, dense_baseline=False
-    ).history
+    """One threshold for all matrices: where scores decide alone no bin but that of the threshold has both."""
+    method = SoftMovement(initial_scores="zero")
+    history = compress(model_folder, data, density=0.2, method=method, training=QUICK, dense_baseline=False).history
     counts = history.histograms["scores"].counts
     mixed = [index for index, pair in enumerate(zip(counts["kept"], counts["pruned"], strict=True)) if all(pair)]
     assert len(mixed) <= 1
