@@ -275,18 +275,14 @@ def test_a_penalty_known_to_the_cpu_waits_for_no_device() -> None:
     weight = nn.Parameter(torch.zeros(2, 3, device="meta"))
     weight.grad = torch.zeros_like(weight)
     with _NoCopies():
-        add_sigmoid_gradient(
-            [Matrix("weight", weight, weight, weight, weight, weight.mean())], torch.tensor(2.0), shift=0.0
-        )
+        add_sigmoid_gradient([_matrix(weight)], torch.tensor(2.0), shift=0.0)
 
 
 def test_the_penalty_of_a_large_matrix_is_that_of_autograd() -> None:
     scores = nn.Parameter(torch.randn(300, 701, generator=torch.Generator().manual_seed(0)))
     (expected,) = torch.autograd.grad(3.0 * torch.sigmoid(scores - 0.5).mean(), scores)
     scores.grad = torch.zeros_like(scores)
-    add_sigmoid_gradient(
-        [Matrix("weight", scores, scores, scores, scores, scores.mean())], torch.tensor(3.0), shift=0.5
-    )
+    add_sigmoid_gradient([_matrix(scores)], torch.tensor(3.0), shift=0.5)
     torch.testing.assert_close(scores.grad, expected, atol=0, rtol=1e-4)
 
 

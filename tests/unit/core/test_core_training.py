@@ -375,7 +375,7 @@ def test_only_matrices_decay(loaded: Loaded, objective: Objective) -> None:
     before = {name: value.clone() for name, value in loaded.model.state_dict().items()}
     masks, _ = run(loaded, objective, settings(learning_rate=1e-9, weight_decay=1e8, max_steps=5), Movement())
     assert masks is not None
-    assert all(score.abs().max() > 0.02 for score in masks.scores)
+    assert all(0.02 < score.abs().max() < 0.06 for score in masks.scores), "five steps of 0.01 at most"
     after = loaded.model.state_dict()
     matrix, vector = "bert.pooler.dense.weight", "bert.encoder.layer.0.output.LayerNorm.weight"
     assert after[matrix].norm() < 0.9 * before[matrix].norm()
