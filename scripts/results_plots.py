@@ -1,4 +1,4 @@
-"""Plots of a metric against density, as SVG that is the same from the same values."""
+"""Plots of a metric, as SVG that is the same from the same values."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ STYLES = {
     "L0": ("#009E73", "v"),
     "random": ("#999999", "x"),
 }
+LOOK = {"svg.hashsalt": "mvprune", "svg.fonttype": "none", "font.size": 9}
 WIDTH, HEIGHT = 4.2, 3.6  # inches, of a panel
 
 
@@ -32,7 +33,7 @@ def plot(path: Path, title: str, metric: str, panels: Mapping[str, Mapping[str, 
         panels: by title: by method, its line.
         dense: the dense model's metric, as a fraction.
     """
-    with matplotlib.rc_context({"svg.hashsalt": "mvprune", "svg.fonttype": "none", "font.size": 9}):
+    with matplotlib.rc_context(LOOK):
         columns = max(1, len(panels))
         figure = Figure(figsize=(WIDTH * columns, HEIGHT), layout="constrained")
         figure.suptitle(title)
@@ -67,4 +68,30 @@ def plot(path: Path, title: str, metric: str, panels: Mapping[str, Mapping[str, 
         handles = {label: handle for pair in drawn for handle, label in zip(*pair, strict=True)}
         order = [label for label in (*STYLES, "dense") if label in handles]
         figure.legend([handles[label] for label in order], order, loc="outside right center", frameon=False, fontsize=8)
-        figure.savefig(path, format="svg", metadata={"Date": None})
+        _save(figure, path)
+
+
+def bars(path: Path, title: str, groups: Mapping[str, Mapping[str, float]]) -> None:
+    """Writes a group of bars for each title, one for each method, in points."""
+    with matplotlib.rc_context(LOOK):
+        figure = Figure(figsize=(1.2 + 1.5 * len(groups), HEIGHT), layout="constrained")
+        axis = figure.subplots()
+        labels = [label for label in STYLES if any(label in group for group in groups.values())]
+        width = 0.8 / max(1, len(labels))
+        for place, label in enumerate(labels):
+            heights = {number: group[label] for number, group in enumerate(groups.values()) if label in group}
+            left = [number - 0.4 + (place + 0.5) * width for number in heights]
+            axis.bar(left, list(heights.values()), width, color=STYLES[label][0], label=label)
+        axis.set_title(title, fontsize=9)
+        axis.set_xticks(range(len(groups)), list(groups), fontsize=7)
+        axis.axhline(0, color="#555555", linewidth=1)
+        axis.grid(axis="y", color="#dddddd", linewidth=0.6)
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right", "bottom"]].set_visible(False)
+        axis.tick_params(axis="x", length=0)
+        figure.legend(loc="outside right center", frameon=False, fontsize=8)
+        _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    figure.savefig(path, format="svg", metadata={"Date": None})

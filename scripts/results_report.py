@@ -10,12 +10,19 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from results_log import METRICS, Key, Row, Run
-from results_plan import DENSE, LABELS, SELF, TEACHERS
-from results_plots import Line, plot
+from results_plan import DENSE, LABELS, RECIPES, SELF, TEACHERS, TELLING
+from results_plots import Line, bars, plot
 
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+OVERVIEW, TABLES = "overview", "results"  # parts of the page, each between two markers
 PECULIARITIES = {"dropout": "with dropout", "constant": "at a constant learning rate"}
-NEW_PAGE = f"# Results\n\n{BEGIN}\n{END}\n"
+
+
+def markers(part: str) -> tuple[str, str]:
+    """The lines around a part of the page."""
+    return f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
+
+
+NEW_PAGE = "\n".join(["# Results", *("\n".join(["", *markers(part)]) for part in (OVERVIEW, TABLES)), ""])
 
 
 class BadPage(Exception):
@@ -39,9 +46,14 @@ class Cell:
         """The sample's standard deviation; 0 of a single value."""
         return stdev(self.values) if len(self.values) > 1 else 0.0
 
+    @property
+    def lost(self) -> float:
+        """The mean difference from dense, in points."""
+        return 100 * fmean(self.deltas)
+
     def __str__(self) -> str:
         spread = f" ± {100 * self.std:.1f}" if len(self.values) > 1 else ""
-        delta = f", {100 * fmean(self.deltas):+.1f}" if self.deltas else ""
+        delta = f", {self.lost:+.1f}" if self.deltas else ""
         return f"{100 * self.mean:.1f}{spread} ({len(self.values)}){delta}"
 
 
@@ -60,6 +72,12 @@ class Group:
         """What is the same in all of them."""
         run, _ = self.runs[0]
         return ", ".join([f"{run.model} on {run.data}", *(PECULIARITIES[word] for word in run.peculiarities)])
+
+    @property
+    def peculiar(self) -> bool:
+        """Whether they are trained otherwise than by default."""
+        run, _ = self.runs[0]
+        return bool(run.peculiarities)
 
     @property
     def picture(self) -> str:
@@ -89,6 +107,12 @@ class Group:
             for place, found in pairs.items()
         }
 
+    def losses(self, density: float) -> Mapping[str, Cell]:
+        """By label, in the primary metric, of the runs that the dense model itself has taught."""
+        metric, *_ = self.metrics
+        cells = self.cells(metric).items()
+        return {label: cell for (label, teacher, at), cell in cells if (teacher, at) == (SELF, density)}
+
     def dense(self, metric: str) -> Cell:
         """The dense model: one value a seed, however many runs have measured it."""
         return Cell(tuple({run.seed: _measured(row, metric)[1] for run, row in self.finished}.values()))
@@ -104,21 +128,45 @@ def write_report(page: Path, folder: Path, plan: Sequence[Run], rows: Mapping[Ke
         rows: of `Log.rows`.
 
     Raises:
-        BadPage: the page has no markers.
+        BadPage: the page lacks a marker.
     """
-    text = page.read_text(encoding="utf-8") if page.exists() else NEW_PAGE
-    before, found, rest = text.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not found or not ended:
-        raise BadPage(f"{page} lacks the lines {BEGIN} and {END}, between which the tables go; put them back")
     ended_runs = [(run, rows[run.key]) for run in plan if run.key in rows]
+    groups = _groups(ended_runs)
+    usual = [group for group in groups if group.finished and not group.peculiar]
+    telling = [group for group in usual if group.losses(TELLING[0])]
+    picture = f"\n![differences from dense]({folder.name}/{OVERVIEW}.svg)\n" if telling else ""
     raw = f"[runs.csv]({folder.name}/runs.csv)"
-    sections = [f"{len(ended_runs)} of {len(plan)} runs are done; raw values are in {raw}.\n"]
-    for group in _groups(ended_runs):
-        sections.append(section(group, f"{folder.name}/{group.picture}"))
+    tables = [f"{len(ended_runs)} of {len(plan)} runs are done; raw values are in {raw}.\n"]
+    tables += [section(group, f"{folder.name}/{group.picture}") for group in groups]
+    text = page.read_text(encoding="utf-8") if page.exists() else NEW_PAGE
+    text = _replaced(text, OVERVIEW, overview(usual) + picture, page)
+    text = _replaced(text, TABLES, "\n".join(tables), page)
+    folder.mkdir(parents=True, exist_ok=True)
+    if telling:
+        _draw_overview(telling, folder / f"{OVERVIEW}.svg")
+    for group in groups:
         if group.finished:
             _draw(group, folder / group.picture)
-    _write(page, f"{before}{BEGIN}\n" + "\n".join(sections) + f"{END}{after}")
+    _write(page, text)
+
+
+def overview(groups: Sequence[Group]) -> str:
+    """What is lost on each model and task at the telling densities, method by method, as Markdown."""
+    labels = [label for label, *_ in RECIPES]
+    lines = [
+        f"| | metric | dense | weights left | {' | '.join(labels)} |",
+        f"|---|---|--:|--:{'|--:' * len(labels)}|",
+    ]
+    for group, density in product(groups, TELLING):
+        found = group.losses(density)
+        if found:
+            metric, *_ = group.metrics
+            dense = f"{100 * group.dense(metric).mean:.1f}"
+            lost = [
+                f"{found[label].lost:+.1f} ({len(found[label].deltas)})" if label in found else "" for label in labels
+            ]
+            lines.append(f"| {' | '.join([group.title, metric, dense, _percent(density), *lost])} |")
+    return "\n".join([*lines, ""])
 
 
 def section(group: Group, picture: str) -> str:
@@ -163,7 +211,7 @@ def _table(group: Group, metric: str) -> list[str]:
         found = [cells.get((label, teacher, density)) for density in densities]
         if any(found):
             body.append(_line(label, teacher, ["" if cell is None else str(cell) for cell in found]))
-    head = ["method", "distilled from", *(f"{density:.0%}".replace("%", " %") for density in densities)]
+    head = ["method", "distilled from", *map(_percent, densities)]
     return [f"| {' | '.join(head)} |", "|---" * 2 + "|--:" * len(densities) + "|", *body]
 
 
@@ -180,6 +228,10 @@ def _counts(group: Group) -> list[str]:
 
 def _line(label: str, teacher: str, cells: Iterable[str]) -> str:
     return f"| {label} | {_teacher_name(teacher)} | {' | '.join(cells)} |"
+
+
+def _percent(density: float) -> str:
+    return f"{100 * density:.0f} %"
 
 
 def _teacher_name(teacher: str) -> str:
@@ -210,8 +262,23 @@ def _draw(group: Group, path: Path) -> None:
         for teacher, drawn in lines.items()
         if drawn
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
     plot(path, group.title, metric, panels, group.dense(metric).mean)
+
+
+def _draw_overview(groups: Iterable[Group], path: Path) -> None:
+    density, *_ = TELLING
+    losses = {group.title.replace(" on ", "\non "): group.losses(density) for group in groups}
+    found = {title: {label: cell.lost for label, cell in cells.items()} for title, cells in losses.items()}
+    bars(path, f"difference from dense at {_percent(density)} of the weights, points", found)
+
+
+def _replaced(text: str, part: str, content: str, page: Path) -> str:
+    begin, end = markers(part)
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise BadPage(f"{page} lacks the lines {begin} and {end}, between which tables go; put them back")
+    return f"{before}{begin}\n{content.rstrip()}\n{end}{after}"
 
 
 def _write(page: Path, text: str) -> None:

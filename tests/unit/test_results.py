@@ -16,7 +16,7 @@ import results_log
 from results_data import held_out, load_data
 from results_log import COLUMNS, BadLog, Claims, Log, Run
 from results_plan import MINILM, SELF, TINY, plan, quick_plan
-from results_report import BEGIN, END, BadPage, Cell, write_report
+from results_report import OVERVIEW, TABLES, BadPage, Cell, markers, write_report
 from results_run import execute, measurements
 from rich.console import Console
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
@@ -247,10 +247,15 @@ class TestReport:
         log.append(row(failed, error="DENSITY_NOT_REACHED: too far"))
         log.append(row(replace(RUN, steps=7777)))  # of no plan
         page = tmp_path / "results.md"
-        page.write_text(f"by hand\n{BEGIN}\nold\n{END}\nby hand too\n")
+        (first, second), (third, fourth) = markers(OVERVIEW), markers(TABLES)
+        page.write_text(f"by hand\n{first}\n{second}\nmore\n{third}\nold\n{fourth}\nby hand too\n")
         every = [*runs, taught, failed, replace(RUN, seed=5)]
         write_report(page, tmp_path / "results", every, log.rows())
-        expected = """6 of 7 runs are done; raw values are in [runs.csv](results/runs.csv).
+        glance = """| | metric | dense | weights left | MaP | MvP | SMvP | L0 | random |
+|---|---|--:|--:|--:|--:|--:|--:|--:|
+| tiny on MRPC | accuracy | 80.5 | 10 % |  |  | -5.0 (1) |  |  |
+"""
+        tables = """6 of 7 runs are done; raw values are in [runs.csv](results/runs.csv).
 
 ### tiny on MRPC
 
@@ -277,14 +282,38 @@ The same in f1:
 
 - failed: tiny mrpc L0 10% teacher=none seed=0: DENSITY_NOT_REACHED: too far
 """
-        assert page.read_text() == f"by hand\n{BEGIN}\n{expected}{END}\nby hand too\n"
+        assert page.read_text() == (
+            f"by hand\n{first}\n{glance}{second}\nmore\n{third}\n{tables}{fourth}\nby hand too\n"
+        )
         picture = tmp_path / "results" / "tiny-mrpc.svg"
-        first = picture.read_bytes()
+        drawn = picture.read_bytes()
         write_report(page, tmp_path / "results", every, log.rows())
-        assert picture.read_bytes() == first
+        assert picture.read_bytes() == drawn
         assert {"MaP", "SMvP", "labels alone", "distilled from its dense self", "accuracy, %"} <= {
             text.strip() for text in picture.read_text().replace("<", ">").split(">")
         }
+
+    def test_the_overview_has_runs_with_the_defaults_taught_by_the_dense_model(self, tmp_path: Path):
+        telling = replace(RUN, density=0.03, teacher=SELF)
+        runs = [
+            telling,
+            replace(telling, seed=1),
+            replace(telling, label="SMvP"),
+            replace(telling, teacher=""),
+            replace(telling, density=0.5),
+            replace(telling, label="L0", dropout=True),
+        ]
+        log = Log(tmp_path / "results" / "runs.csv")
+        for run, metric in zip(runs, (0.70, 0.68, 0.75, 0.1, 0.1, 0.1), strict=True):
+            log.append(row(run, metric))
+        page = tmp_path / "results.md"
+        write_report(page, tmp_path / "results", runs, log.rows())
+        begin, end = markers(OVERVIEW)
+        table = page.read_text().partition(begin)[2].partition(end)[0].splitlines()[3:-2]
+        assert table == ["| tiny on MRPC | accuracy | 80.0 | 3 % | -11.0 (2) |  | -5.0 (1) |  |  |"]
+        picture = (tmp_path / "results" / "overview.svg").read_text()
+        assert "SMvP" in picture
+        assert "L0" not in picture
 
     def test_a_page_without_markers_is_left_alone(self, tmp_path: Path):
         page = tmp_path / "results.md"
