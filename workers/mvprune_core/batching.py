@@ -201,10 +201,13 @@ def training_batches(lengths: Indices, batch_size: int, seed: int) -> Iterator[I
 
 
 def evaluation_batches(lengths: Indices, batch_size: int) -> list[Indices]:
-    """Every example once, longest last."""
-    return _by_length(np.arange(len(lengths)), lengths, batch_size)
+    """Every example once, longest first: each batch fits into memory that those before it have left."""
+    return _cut(np.argsort(-lengths, kind="stable"), batch_size)
 
 
 def _by_length(order: Indices, lengths: Indices, batch_size: int) -> list[Indices]:
-    ranked = order[np.argsort(lengths[order], kind="stable")]
-    return [ranked[start : start + batch_size] for start in range(0, len(ranked), batch_size)]
+    return _cut(order[np.argsort(lengths[order], kind="stable")], batch_size)
+
+
+def _cut(order: Indices, batch_size: int) -> list[Indices]:
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]

@@ -14,6 +14,8 @@ from torch.nn import functional
 from mvprune_core.batching import Examples, Indices
 from mvprune_core.models import Source
 from mvprune_core.options import check_positive
+from mvprune_core.precision import autocast, suited
+from mvprune_core.settings import Precision
 from mvprune_core.tasks.base import forward_passes
 
 CLASS_LOGITS = "logits"
@@ -107,17 +109,20 @@ class Lessons:
         return summed * self.temperature**2
 
 
-def teach(model: nn.Module, examples: Examples, outputs: Sequence[str], device: torch.device) -> dict[str, Tensor]:
+def teach(
+    model: nn.Module, examples: Examples, outputs: Sequence[str], device: torch.device, precision: Precision
+) -> dict[str, Tensor]:
     """A model's logits over all examples: `name` and `name.starts` of `Lessons`, for every output."""
     rows: dict[str, list[Tensor]] = {name: [torch.empty(0)] * len(examples) for name in outputs}
     lengths = examples.lengths
-    for indices, output in forward_passes(model, examples, device):
-        for name in outputs:
-            logits = output[name].to(torch.float16).cpu()
-            per_token = name != CLASS_LOGITS or logits.dim() == 3
-            for row, index in enumerate(indices):
-                # A copy: the padded batch is not to be kept alive by its rows.
-                rows[name][index] = logits[row, : lengths[index]].clone() if per_token else logits[row : row + 1]
+    with autocast(device, precision):
+        for indices, output in forward_passes(model, suited(examples, precision), device):
+            for name in outputs:
+                logits = output[name].to(torch.float16).cpu()
+                per_token = name != CLASS_LOGITS or logits.dim() == 3
+                for row, index in enumerate(indices):
+                    # A copy: the padded batch is not to be kept alive by its rows.
+                    rows[name][index] = logits[row, : lengths[index]].clone() if per_token else logits[row : row + 1]
     found = {}
     for name, parts in rows.items():
         found[name] = torch.cat(parts)

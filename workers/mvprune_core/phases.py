@@ -105,7 +105,7 @@ class Phases:
         self._dense_run = identity(run, settings)
         self._logits_key = taught_by and identity(
             [taught_by, plan.data.task.name, plan.data.fingerprint],
-            [self.settings.max_length, self.max_length, self._tokens, self._labels],
+            [self.settings.max_length, self.max_length, self.settings.precision, self._tokens, self._labels],
         )
         self._checkpoints = None
         if checkpoint is not None:
@@ -232,7 +232,8 @@ class Phases:
             length = self._longest_input(self._teacher_model, model, self.settings.max_length)
             examples = self._examples(model, length, "train")
         self.callback.on_phase("teaching")
-        found = teach(model.model.to(plan.device), examples, plan.objective.outputs, plan.device)
+        outputs, precision = plan.objective.outputs, self.settings.precision
+        found = teach(model.model.to(plan.device), examples, outputs, plan.device, precision)
         if not same_lengths(found, self.examples):
             raise CompressionError(
                 Reason.INVALID_MODEL,

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.families import in_block
 from mvprune_core.interruption import Stopped, stop_requested
 from mvprune_core.masking import Masks
+from mvprune_core.precision import autocast, suited
 from mvprune_core.settings import Settings
 from mvprune_core.storage import Checkpoints
 
@@ -87,8 +88,7 @@ class FineTuning:
         steps_before: int = 0,
         curve: Curve | None = None,
     ) -> None:
-        # oneDNN keeps a kernel for each shape of bf16 matrices: 7 GB where MiniLM answers questions of 256 tokens.
-        self.examples = replace(examples, few_lengths=settings.precision == "bf16")
+        self.examples = suited(examples, settings.precision)
         self.model, self.settings, self.phase, self.seed = model, settings, phase, seed
         self.callback, self.masks, self.lessons = callback, masks, lessons
         self.evaluation, self.checkpoints, self.steps_before = evaluation, checkpoints, steps_before
@@ -173,7 +173,7 @@ class FineTuning:
             for part, some in enumerate(parts)
         ]
         for some, batch, labelled, taught in zip(parts, batches, *_shares(batches), strict=True):
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+            with autocast(self.device, self.settings.precision):
                 output = self._forward(**batch)
             output.loss = output.loss * labelled
             loss = output.loss if self.lessons is None else self.lessons.loss(output, batch, some, taught)

@@ -16,6 +16,7 @@ from mvprune.data import ClassificationData, Split
 from mvprune_core import Callback, CompressionError, Magnitude, Reason, Teacher, Training, compress
 from mvprune_core.distillation import Lessons, lessons, reorder_classes, teach
 from mvprune_core.models import find_model, load_model
+from mvprune_core.settings import Precision
 from mvprune_core.tasks import Objective, objective_for
 
 QUICK = Training(max_steps=60, batch_size=32, learning_rate=5e-3)
@@ -92,10 +93,14 @@ def objective(data: ClassificationData) -> Objective:
     return objective_for(data)
 
 
-def test_what_a_teacher_says_is_what_it_answers(model_folder: Path, objective: Objective) -> None:
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_a_teacher_says_is_what_it_answers(model_folder: Path, objective: Objective, precision: Precision) -> None:
     loaded = load_model(find_model(model_folder, None), objective, seed=0)
     examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
-    found = lessons(teach(loaded.model, examples, objective.outputs, torch.device("cpu")), Teacher())
+    types: set[torch.dtype] = set()
+    loaded.model.get_submodule("classifier").register_forward_hook(lambda *call: types.add(call[-1].dtype))
+    found = lessons(teach(loaded.model, examples, objective.outputs, torch.device("cpu"), precision), Teacher())
+    assert types == {torch.float32 if precision == "fp32" else torch.bfloat16}
     loaded.model.eval()
     indices = np.array([7, 300, 2])
     with torch.no_grad():
