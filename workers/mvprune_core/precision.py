@@ -17,5 +17,5 @@ def autocast(device: torch.device, precision: Precision) -> torch.autocast:
 
 def suited(examples: Examples, precision: Precision) -> Examples:
     """The examples, padded as suits the precision."""
-    # oneDNN keeps a kernel for each shape of bf16 matrices: 7 GB where MiniLM answers questions of 256 tokens.
+    # oneDNN keeps a kernel for each shape of bf16 matrices, and batches have as many shapes as there are lengths.
     return replace(examples, few_lengths=precision == "bf16")
