@@ -189,6 +189,27 @@ def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
     assert third.phases == ["loading", "dense", "evaluating", "pruning", "evaluating"]
 
 
+def test_what_a_teacher_said_in_another_precision_does_not_count(
+    model_folder: Path, fine_tuned: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    taught: list[bool] = []
+    precisions: list[Precision] = ["fp32", "bf16", "bf16"]
+    for precision in precisions:
+        phases = Phases()
+        compress(
+            model_folder,
+            data,
+            density=0.3,
+            training=replace(QUICK, max_steps=6, precision=precision),
+            teacher=Teacher(fine_tuned),
+            dense_baseline=False,
+            callback=phases,
+            cache=tmp_path / "cache",
+        )
+        taught.append("teaching" in phases.phases)
+    assert taught == [True, True, False]
+
+
 def test_a_damaged_cache_is_made_anew(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     options: dict[str, Any] = {"training": replace(QUICK, max_steps=6), "cache": tmp_path / "cache", "density": 0.3}
     one = compress(model_folder, data, teacher=Teacher(), **options)
