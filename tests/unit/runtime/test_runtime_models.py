@@ -67,8 +67,10 @@ def test_encoders_with_decoders_agree(architecture: str, backend: Any) -> None:
     assert backends(sparse)[backend] >= 6
     given = inputs() | {"decoder_input_ids": inputs(tokens=9)["input_ids"]}
     with torch.inference_mode():
-        found, wanted = (model(**given).last_hidden_state for model in (sparse, dense))
-    assert off(found, wanted) < TOLERANCE
+        found, usual = (model(**given).last_hidden_state.double() for model in (sparse, dense))
+        wanted = copy.deepcopy(dense).double()(**given).last_hidden_state
+    # T5 does not scale its attention: with random weights a dense model's own rounding may exceed the tolerance.
+    assert off(found, wanted) < max(TOLERANCE, 2 * off(usual, wanted))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
