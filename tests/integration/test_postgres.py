@@ -141,7 +141,7 @@ async def test_a_deadlock_is_resolved_and_both_are_done(db: Database) -> None:
                 both.wait(PATIENCE)
 
     await asyncio.gather(db.write(both_rows, "a", "b"), db.write(both_rows, "b", "a"))
-    assert len(runs) == 3
+    assert len(runs) >= 3  # who tries again may come first and be in the other's way once more
     counts = await db.read(lambda conn: list(conn.execute(select(PROJECTS.c.max_queued_jobs)).scalars()))
     assert counts == [2, 2]
 
