@@ -44,6 +44,7 @@ chaos: setup ## kill, stop and cut off everything there is (minutes; ARGS='-k wo
 bench: setup ## step time and artifact size beside their rivals (minutes; nothing else should run)
 	$(BIN)/python tests/perf/bench_step.py
 	$(BIN)/python tests/perf/bench_memory.py
+	$(BIN)/python tests/perf/bench_threads.py
 	$(BIN)/python tests/perf/bench_artifact.py
 	$(BIN)/python tests/perf/bench_cli.py
 	$(BIN)/python tests/perf/bench_control_plane.py

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mvprune.threads import SPIN
+
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 # The trainer runs a user's model on a user's data: it gets no credential of the control plane or the store.
 _PRIVATE = (
@@ -83,20 +85,24 @@ class Settings:
 
 def trainer_environment(environ: Mapping[str, str], temporary: Path, threads: int) -> dict[str, str]:
     """The environment of the trainer: `environ` without credentials, temporary files under `temporary`, math
-    libraries held to `threads`, output unbuffered and free of progress bars."""
+    libraries held to `threads` that soon sleep, output unbuffered and free of progress bars."""
     kept = {
         name: value
         for name, value in environ.items()
         if name not in _PRIVATE and not name.startswith(("AWS_", "OTEL_EXPORTER_"))
     }
-    return kept | {
-        "TMPDIR": str(temporary),
-        "OMP_NUM_THREADS": str(threads),
-        "RAYON_NUM_THREADS": str(threads),
-        "PYTHONUNBUFFERED": "1",
-        "TQDM_DISABLE": "1",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    }
+    return (
+        dict([SPIN])
+        | kept
+        | {
+            "TMPDIR": str(temporary),
+            "OMP_NUM_THREADS": str(threads),
+            "RAYON_NUM_THREADS": str(threads),
+            "PYTHONUNBUFFERED": "1",
+            "TQDM_DISABLE": "1",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        }
+    )
 
 
 def _tls(environ: Mapping[str, str]) -> Tls | None:

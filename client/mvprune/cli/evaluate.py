@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from mvprune.cli._live import live
 from mvprune.cli._local import artifact_parser, refusals
 from mvprune.cli._options import Parser, one_of, path, positive_number
 from mvprune.cli._output import answer, print_fields, print_table
+from mvprune.threads import SPIN
 
 if TYPE_CHECKING:
     from mvprune_core.evaluation import Evaluated
@@ -22,6 +24,7 @@ that has data of its own takes its validation set: from the folder MVPRUNE_DATA,
 def evaluate_command(argv: Sequence[str]) -> None:
     """Evaluates an artifact on data."""
     args = _parser().parse_args(argv)
+    os.environ.setdefault(*SPIN)
     with refusals("worker"), live(None if args.form.quiet else sys.stderr) as progress:
         # What a metric is, is the core's to say, in the one place where the training asks too. The command hands over
         # to it as `mvpctl server` does to the service: nothing else of the client knows the core.

@@ -15,6 +15,7 @@ from mvprune.cli._local import artifact_parser, refusals
 from mvprune.cli._options import memory, one_of, positive_number
 from mvprune.cli._output import print_data
 from mvprune.cli._text import clean, percent
+from mvprune.threads import SPIN
 
 if TYPE_CHECKING:
     from mvprune.serving.requests import Limits
@@ -28,6 +29,7 @@ beyond this machine, put a proxy with TLS and authentication before it."""
 def serve_command(argv: Sequence[str]) -> int:
     """Serves an artifact over HTTP until SIGTERM or Ctrl-C."""
     args = _parser().parse_args(argv)
+    os.environ.setdefault(*SPIN)
     with refusals("serve"):
         # Texts are read and outputs understood by the core, as in evaluation, so that what is served is what was
         # measured; the command hands over to it as `mvpctl server` does to the service.

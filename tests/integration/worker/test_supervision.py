@@ -50,6 +50,7 @@ def test_the_trainer_sees_no_credentials_and_its_share_of_cpus(worker: Any) -> N
     assert "store-secret" not in environment.values()
     assert "OTEL_EXPORTER_OTLP_HEADERS" not in environment
     assert environment["OMP_NUM_THREADS"] == "2"
+    assert environment["GOMP_SPINCOUNT"] == "3000"
     assert worker.told("share") == "2 cpu"
     assert Path(environment["TMPDIR"]).is_relative_to(worker.scratch)
 

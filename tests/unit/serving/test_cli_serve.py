@@ -54,6 +54,17 @@ def test_a_real_server_answers_what_has_come_in_and_ends_well(artifact: Artifact
         assert run.communicate() == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("command", "given", "heeded"), [("serve", {}, "3000"), ("evaluate", {"GOMP_SPINCOUNT": "77"}, "77")]
+)
+def test_threads_that_wait_sleep_early(tmp_path: Path, command: str, given: dict[str, str], heeded: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    environment |= {"OMP_DISPLAY_ENV": "VERBOSE"} | given
+    arguments = [sys.executable, "-c", PROGRAM, command, tmp_path]
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    assert f"GOMP_SPINCOUNT = '{heeded}'" in done.stderr
+
+
 @pytest.fixture
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "run", lambda application, listening: None)
