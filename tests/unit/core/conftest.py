@@ -14,6 +14,8 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from mvprune.data import ClassificationData, Split
 from mvprune.tasks import get_task
+from mvprune_core.models import Loaded, find_model, load_model
+from mvprune_core.tasks import Objective, objective_for
 
 GOOD, BAD = ("good", "great", "fine"), ("bad", "awful", "poor")
 NEUTRAL = tuple(f"word{number}" for number in range(20))
@@ -85,3 +87,13 @@ def sentences(count: int, seed: int) -> Split:
 @pytest.fixture(scope="session")
 def data() -> ClassificationData:
     return ClassificationData(get_task("sst2"), ("negative", "positive"), sentences(400, 1), sentences(200, 2))
+
+
+@pytest.fixture
+def objective(data: ClassificationData) -> Objective:
+    return objective_for(data)
+
+
+@pytest.fixture
+def loaded(model_folder: Path, objective: Objective) -> Loaded:
+    return load_model(find_model(model_folder, None), objective, seed=0)

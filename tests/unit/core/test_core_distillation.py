@@ -17,7 +17,7 @@ from mvprune_core import Callback, CompressionError, Magnitude, Reason, Teacher,
 from mvprune_core.distillation import Lessons, lessons, reorder_classes, teach
 from mvprune_core.models import find_model, load_model
 from mvprune_core.settings import Precision
-from mvprune_core.tasks import Objective, objective_for
+from mvprune_core.tasks import Objective
 
 QUICK = Training(max_steps=60, batch_size=32, learning_rate=5e-3)
 
@@ -86,11 +86,6 @@ def test_loss_over_tokens_is_the_mean_over_real_ones(further: int) -> None:
     )
     each = [divergence(rows[0][i], student[0, i], 2) for i in range(3)] + [divergence(rows[1][0], student[1, 0], 2)]
     torch.testing.assert_close(found, torch.stack(each).mean())
-
-
-@pytest.fixture
-def objective(data: ClassificationData) -> Objective:
-    return objective_for(data)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -189,27 +184,6 @@ def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
     assert third.phases == ["loading", "dense", "evaluating", "pruning", "evaluating"]
 
 
-def test_what_a_teacher_said_in_another_precision_does_not_count(
-    model_folder: Path, fine_tuned: Path, data: ClassificationData, tmp_path: Path
-) -> None:
-    taught: list[bool] = []
-    precisions: list[Precision] = ["fp32", "bf16", "bf16"]
-    for precision in precisions:
-        phases = Phases()
-        compress(
-            model_folder,
-            data,
-            density=0.3,
-            training=replace(QUICK, max_steps=6, precision=precision),
-            teacher=Teacher(fine_tuned),
-            dense_baseline=False,
-            callback=phases,
-            cache=tmp_path / "cache",
-        )
-        taught.append("teaching" in phases.phases)
-    assert taught == [True, True, False]
-
-
 def test_a_damaged_cache_is_made_anew(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     options: dict[str, Any] = {"training": replace(QUICK, max_steps=6), "cache": tmp_path / "cache", "density": 0.3}
     one = compress(model_folder, data, teacher=Teacher(), **options)
@@ -271,27 +245,25 @@ def test_a_teacher_that_changes_in_its_folder_is_asked_again(
     assert ["teaching" in one.phases for one in phases] == [True, False, True]
 
 
-def test_a_teacher_is_asked_again_where_it_reads_more_of_a_text_than_the_student_can(
+@pytest.mark.parametrize(("setting", "values"), [("max_length", (6, 12, 12)), ("precision", ("fp32", "bf16", "bf16"))])
+def test_a_teacher_is_asked_again_where_it_reads_more_or_in_another_precision(
     fine_tuned: Path,
     bert_config: Callable[..., Any],
     save: Callable[..., Path],
     data: ClassificationData,
     tmp_path: Path,
+    setting: str,
+    values: tuple[Any, ...],
 ) -> None:
+    """It reads more than this student can."""
     short = save(BertModel(bert_config(max_position_embeddings=6)), "short")
-    for length, asked in ((6, True), (12, True), (12, False)):
-        phases = Phases()
-        compress(
-            short,
-            data,
-            density=0.3,
-            training=replace(QUICK, max_steps=6, max_length=length),
-            teacher=Teacher(fine_tuned),
-            dense_baseline=False,
-            cache=tmp_path / "cache",
-            callback=phases,
-        )
-        assert ("teaching" in phases.phases) is asked
+    options: dict[str, Any] = {"teacher": Teacher(fine_tuned), "cache": tmp_path / "cache", "dense_baseline": False}
+    phases = []
+    for value in values:
+        phases.append(Phases())
+        training = replace(QUICK, max_steps=6, **{setting: value})
+        compress(short, data, density=0.3, training=training, callback=phases[-1], **options)
+    assert ["teaching" in one.phases for one in phases] == [True, True, False]
 
 
 def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_trained(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.core.training_runs import run, same, settings, with_dropout
 from torch import Tensor, nn
 
 from mvprune.data import ClassificationData
-from mvprune.tasks import get_task
 from mvprune_core import (
     L0,
     METHODS,
@@ -22,57 +21,14 @@ from mvprune_core import (
     Progress,
     Reason,
     Schedule,
-    Stopped,
-    Training,
-    interruption,
-    request_stop,
 )
 from mvprune_core.batching import rounded_length
-from mvprune_core.interruption import check_stop
-from mvprune_core.masking import Masks
 from mvprune_core.models import Loaded, find_model, load_model
-from mvprune_core.settings import Precision, Settings
-from mvprune_core.storage import Checkpoints
+from mvprune_core.settings import Precision
 from mvprune_core.tasks import Objective, objective_for
 from mvprune_core.training import Evaluation, FineTuning
 
 CPU = torch.device("cpu")
-
-
-def settings(**changes: Any) -> Settings:
-    usual = {"max_steps": 12, "batch_size": 16, "learning_rate": 1e-3, "dropout": True}
-    return Training(**(usual | changes)).settings(get_task("sst2"))
-
-
-@pytest.fixture
-def objective(data: ClassificationData) -> Objective:
-    return objective_for(data)
-
-
-@pytest.fixture
-def loaded(model_folder: Path, objective: Objective) -> Loaded:
-    return load_model(find_model(model_folder, None), objective, seed=0)
-
-
-def run(
-    loaded: Loaded, objective: Objective, chosen: Settings, method: Method | None, **options: Any
-) -> tuple[Masks | None, int]:
-    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
-    total = chosen.total_steps(len(examples))
-    masks = None
-    if method is not None:
-        masks = Masks(loaded.model, method.for_run(total), target=0.25, total_steps=total, seed=0)
-    tuning = FineTuning(
-        loaded.model,
-        examples,
-        chosen,
-        phase="pruning",
-        seed=0,
-        callback=options.pop("callback", Callback()),
-        masks=masks,
-        **options,
-    )
-    return masks, tuning.run()
 
 
 def test_inputs_are_padded_no_further_than_the_batch_needs(loaded: Loaded, objective: Objective) -> None:
@@ -98,18 +54,6 @@ def test_the_same_seed_gives_the_same_model(model_folder: Path, objective: Objec
     assert same(*states)
 
 
-def with_dropout(folder: Path, objective: Objective) -> Loaded:
-    loaded = load_model(find_model(folder, None), objective, seed=0)
-    for module in loaded.model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.1
-    return loaded
-
-
-def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
-
-
 @pytest.mark.parametrize("method", [None, Movement()])
 def test_nothing_is_dropped_unless_asked_for(model_folder: Path, objective: Objective, method: Method | None) -> None:
     plain = load_model(find_model(model_folder, None), objective, seed=0)
@@ -122,126 +66,6 @@ def test_nothing_is_dropped_unless_asked_for(model_folder: Path, objective: Obje
         assert {module.p for module in loaded.model.modules() if isinstance(module, nn.Dropout)} == {0.1}
     assert same(states[False], plain.model.state_dict())
     assert not same(states[True], plain.model.state_dict())
-
-
-class StopAt(Callback):
-    """Asks for a stop after some step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, progress: Progress) -> None:
-        if progress.step == self.step:
-            request_stop()
-
-
-@pytest.fixture(autouse=True)
-def _nothing_requested() -> Iterator[None]:
-    yield
-    interruption._requested.clear()
-
-
-@pytest.mark.parametrize("name", [None, *METHODS])
-def test_a_run_that_was_stopped_twice_ends_as_one_that_was_not(
-    model_folder: Path, objective: Objective, name: str | None, tmp_path: Path
-) -> None:
-    method = METHODS[name]() if name else None
-    chosen = settings(evaluate_every=2, keep_best=True)
-
-    def judged(loaded: Loaded) -> Evaluation:
-        # any value will do that depends on the model
-        return Evaluation(
-            lambda step: {"size": loaded.model.get_submodule("classifier").weight.sum().item()}, "size", True
-        )
-
-    whole = with_dropout(model_folder, objective)
-    run(whole, objective, chosen, method, evaluation=judged(whole))
-    checkpoints = Checkpoints(tmp_path, "this run", seconds=1e9)
-    for step in (5, 11):
-        loaded = with_dropout(model_folder, objective)
-        torch.manual_seed(step)
-        with pytest.raises(Stopped):
-            run(
-                loaded,
-                objective,
-                chosen,
-                method,
-                callback=StopAt(step),
-                checkpoints=checkpoints,
-                evaluation=judged(loaded),
-            )
-        interruption._requested.clear()
-    last = with_dropout(model_folder, objective)
-    seen: list[int] = []
-
-    class Listener(Callback):
-        def on_step(self, progress: Progress) -> None:
-            seen.append(progress.step)
-
-    run(last, objective, chosen, method, callback=Listener(), checkpoints=checkpoints, evaluation=judged(last))
-    assert seen == [12]
-    assert same(whole.model.state_dict(), last.model.state_dict())
-
-
-@pytest.mark.parametrize("name", [None, *METHODS])
-def test_a_stop_in_an_evaluation_leaves_a_checkpoint(
-    model_folder: Path, objective: Objective, name: str | None, tmp_path: Path
-) -> None:
-    method = METHODS[name]() if name else None
-    chosen = settings(evaluate_every=4, keep_best=True)
-
-    def judged(loaded: Loaded, stop_at: int = 0) -> Evaluation:
-        def measure(step: int) -> dict[str, float]:
-            if step == stop_at:
-                request_stop()
-            check_stop()
-            return {"size": loaded.model.get_submodule("classifier").weight.sum().item()}
-
-        return Evaluation(measure, "size", True)
-
-    whole = with_dropout(model_folder, objective)
-    run(whole, objective, chosen, method, evaluation=judged(whole))
-    checkpoints = Checkpoints(tmp_path, "this run", seconds=1e9)
-    for step in (4, 12):
-        loaded = with_dropout(model_folder, objective)
-        with pytest.raises(Stopped):
-            run(loaded, objective, chosen, method, checkpoints=checkpoints, evaluation=judged(loaded, step))
-        interruption._requested.clear()
-        assert checkpoints.load("pruning")[1]["step"] == step
-    last = with_dropout(model_folder, objective)
-    run(last, objective, chosen, method, checkpoints=checkpoints, evaluation=judged(last))
-    assert same(whole.model.state_dict(), last.model.state_dict())
-
-
-def test_a_checkpoint_holds_all_that_the_next_step_depends_on(
-    model_folder: Path, objective: Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(Stopped):
-        run(
-            with_dropout(model_folder, objective),
-            objective,
-            settings(),
-            Movement(),
-            callback=StopAt(6),
-            checkpoints=Checkpoints(tmp_path, "run", seconds=1e9),
-        )
-    tensors, facts = Checkpoints(tmp_path, "run", seconds=1e9).load("pruning")
-    matrix = "bert.encoder.layer.1.output.dense.weight"
-    assert {f"masks.weight.{matrix}", f"masks.scores.{matrix}", f"masks.mask.{matrix}", "random.cpu"} <= tensors.keys()
-    assert any(name.startswith("optimizer.") and name.endswith(".exp_avg_sq") for name in tensors)
-    assert facts["step"] == 6
-    assert 0.25 < facts["density"] < 1
-    assert Checkpoints(tmp_path, "another run", seconds=1e9).load("pruning") is None
-    monkeypatch.setattr("mvprune_core.storage._FORMAT", 0)
-    assert Checkpoints(tmp_path, "run", seconds=1e9).load("pruning") is None, "of another version"
-
-
-def test_a_damaged_checkpoint_is_not_used(model_folder: Path, objective: Objective, tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, "run", seconds=0)
-    run(with_dropout(model_folder, objective), objective, settings(), None, checkpoints=checkpoints)
-    path = tmp_path / "pruning.safetensors"
-    path.write_bytes(path.read_bytes()[:-1000])
-    assert checkpoints.load("pruning") is None
 
 
 def test_accumulated_gradients_are_those_of_the_whole_batch(model_folder: Path, objective: Objective) -> None:
@@ -419,16 +243,3 @@ def test_a_loss_that_is_not_finite_ends_the_run(loaded: Loaded, objective: Objec
     with pytest.raises(CompressionError, match="no longer finite at step 1 of 12") as raised:
         run(loaded, objective, settings(), Movement())
     assert raised.value.reason is Reason.NAN_LOSS
-
-
-def test_what_is_not_finite_does_not_become_a_checkpoint(loaded: Loaded, objective: Objective, tmp_path: Path) -> None:
-    """On a GPU other steps are under way before one is looked at."""
-    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
-    with torch.no_grad():
-        loaded.model.get_submodule("classifier").weight[0, 0] = torch.nan
-    tuning = FineTuning(loaded.model, examples, settings(), phase="pruning", seed=0, callback=Callback())
-    tuning.advance(np.arange(4))
-    checkpoints = Checkpoints(tmp_path, "run", seconds=0)
-    with pytest.raises(CompressionError, match="no longer finite at step 1 of 12"):
-        tuning._save(checkpoints)
-    assert checkpoints.load("pruning") is None

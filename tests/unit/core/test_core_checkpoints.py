@@ -1,0 +1,151 @@
+"""Checkpoints of the training loop: what was stopped ends as what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.unit.core.training_runs import run, same, settings, with_dropout
+
+from mvprune_core import METHODS, Callback, CompressionError, Movement, Progress, Stopped, interruption, request_stop
+from mvprune_core.interruption import check_stop
+from mvprune_core.models import Loaded
+from mvprune_core.storage import Checkpoints
+from mvprune_core.tasks import Objective
+from mvprune_core.training import Evaluation, FineTuning
+
+
+class StopAt(Callback):
+    """Asks for a stop after some step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step(self, progress: Progress) -> None:
+        if progress.step == self.step:
+            request_stop()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_requested() -> Iterator[None]:
+    yield
+    interruption._requested.clear()
+
+
+@pytest.mark.parametrize("name", [None, *METHODS])
+def test_a_run_that_was_stopped_twice_ends_as_one_that_was_not(
+    model_folder: Path, objective: Objective, name: str | None, tmp_path: Path
+) -> None:
+    method = METHODS[name]() if name else None
+    chosen = settings(evaluate_every=2, keep_best=True)
+
+    def judged(loaded: Loaded) -> Evaluation:
+        # any value will do that depends on the model
+        return Evaluation(
+            lambda step: {"size": loaded.model.get_submodule("classifier").weight.sum().item()}, "size", True
+        )
+
+    whole = with_dropout(model_folder, objective)
+    run(whole, objective, chosen, method, evaluation=judged(whole))
+    checkpoints = Checkpoints(tmp_path, "this run", seconds=1e9)
+    for step in (5, 11):
+        loaded = with_dropout(model_folder, objective)
+        torch.manual_seed(step)
+        with pytest.raises(Stopped):
+            run(
+                loaded,
+                objective,
+                chosen,
+                method,
+                callback=StopAt(step),
+                checkpoints=checkpoints,
+                evaluation=judged(loaded),
+            )
+        interruption._requested.clear()
+    last = with_dropout(model_folder, objective)
+    seen: list[int] = []
+
+    class Listener(Callback):
+        def on_step(self, progress: Progress) -> None:
+            seen.append(progress.step)
+
+    run(last, objective, chosen, method, callback=Listener(), checkpoints=checkpoints, evaluation=judged(last))
+    assert seen == [12]
+    assert same(whole.model.state_dict(), last.model.state_dict())
+
+
+@pytest.mark.parametrize("name", [None, *METHODS])
+def test_a_stop_in_an_evaluation_leaves_a_checkpoint(
+    model_folder: Path, objective: Objective, name: str | None, tmp_path: Path
+) -> None:
+    method = METHODS[name]() if name else None
+    chosen = settings(evaluate_every=4, keep_best=True)
+
+    def judged(loaded: Loaded, stop_at: int = 0) -> Evaluation:
+        def measure(step: int) -> dict[str, float]:
+            if step == stop_at:
+                request_stop()
+            check_stop()
+            return {"size": loaded.model.get_submodule("classifier").weight.sum().item()}
+
+        return Evaluation(measure, "size", True)
+
+    whole = with_dropout(model_folder, objective)
+    run(whole, objective, chosen, method, evaluation=judged(whole))
+    checkpoints = Checkpoints(tmp_path, "this run", seconds=1e9)
+    for step in (4, 12):
+        loaded = with_dropout(model_folder, objective)
+        with pytest.raises(Stopped):
+            run(loaded, objective, chosen, method, checkpoints=checkpoints, evaluation=judged(loaded, step))
+        interruption._requested.clear()
+        assert checkpoints.load("pruning")[1]["step"] == step
+    last = with_dropout(model_folder, objective)
+    run(last, objective, chosen, method, checkpoints=checkpoints, evaluation=judged(last))
+    assert same(whole.model.state_dict(), last.model.state_dict())
+
+
+def test_a_checkpoint_holds_all_that_the_next_step_depends_on(
+    model_folder: Path, objective: Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Stopped):
+        run(
+            with_dropout(model_folder, objective),
+            objective,
+            settings(),
+            Movement(),
+            callback=StopAt(6),
+            checkpoints=Checkpoints(tmp_path, "run", seconds=1e9),
+        )
+    tensors, facts = Checkpoints(tmp_path, "run", seconds=1e9).load("pruning")
+    matrix = "bert.encoder.layer.1.output.dense.weight"
+    assert {f"masks.weight.{matrix}", f"masks.scores.{matrix}", f"masks.mask.{matrix}", "random.cpu"} <= tensors.keys()
+    assert any(name.startswith("optimizer.") and name.endswith(".exp_avg_sq") for name in tensors)
+    assert facts["step"] == 6
+    assert 0.25 < facts["density"] < 1
+    assert Checkpoints(tmp_path, "another run", seconds=1e9).load("pruning") is None
+    monkeypatch.setattr("mvprune_core.storage._FORMAT", 0)
+    assert Checkpoints(tmp_path, "run", seconds=1e9).load("pruning") is None, "of another version"
+
+
+def test_a_damaged_checkpoint_is_not_used(model_folder: Path, objective: Objective, tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "run", seconds=0)
+    run(with_dropout(model_folder, objective), objective, settings(), None, checkpoints=checkpoints)
+    path = tmp_path / "pruning.safetensors"
+    path.write_bytes(path.read_bytes()[:-1000])
+    assert checkpoints.load("pruning") is None
+
+
+def test_what_is_not_finite_does_not_become_a_checkpoint(loaded: Loaded, objective: Objective, tmp_path: Path) -> None:
+    """On a GPU other steps are under way before one is looked at."""
+    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
+    with torch.no_grad():
+        loaded.model.get_submodule("classifier").weight[0, 0] = torch.nan
+    tuning = FineTuning(loaded.model, examples, settings(), phase="pruning", seed=0, callback=Callback())
+    tuning.advance(np.arange(4))
+    checkpoints = Checkpoints(tmp_path, "run", seconds=0)
+    with pytest.raises(CompressionError, match="no longer finite at step 1 of 12"):
+        tuning._save(checkpoints)
+    assert checkpoints.load("pruning") is None

@@ -1,0 +1,55 @@
+"""Short runs of the training loop, on a tiny model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mvprune.tasks import get_task
+from mvprune_core import Callback, Method, Training
+from mvprune_core.masking import Masks
+from mvprune_core.models import Loaded, find_model, load_model
+from mvprune_core.settings import Settings
+from mvprune_core.tasks import Objective
+from mvprune_core.training import FineTuning
+
+
+def settings(**changes: Any) -> Settings:
+    usual = {"max_steps": 12, "batch_size": 16, "learning_rate": 1e-3, "dropout": True}
+    return Training(**(usual | changes)).settings(get_task("sst2"))
+
+
+def run(
+    loaded: Loaded, objective: Objective, chosen: Settings, method: Method | None, **options: Any
+) -> tuple[Masks | None, int]:
+    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
+    total = chosen.total_steps(len(examples))
+    masks = None
+    if method is not None:
+        masks = Masks(loaded.model, method.for_run(total), target=0.25, total_steps=total, seed=0)
+    tuning = FineTuning(
+        loaded.model,
+        examples,
+        chosen,
+        phase="pruning",
+        seed=0,
+        callback=options.pop("callback", Callback()),
+        masks=masks,
+        **options,
+    )
+    return masks, tuning.run()
+
+
+def with_dropout(folder: Path, objective: Objective) -> Loaded:
+    loaded = load_model(find_model(folder, None), objective, seed=0)
+    for module in loaded.model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.1
+    return loaded
+
+
+def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
