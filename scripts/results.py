@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from results_log import BadLog, Claims, Key, Log, Row, Run
 from results_plan import plan, quick_plan
-from results_report import BadPage, write_report
+from results_report import BadPage, read_page, write_report
 from results_run import Workplace, execute
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -77,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     code = 0
     try:
+        read_page(outputs.page)  # what it lacks is said before hours of runs
         if not options.report:
             data = os.environ.get("MVPRUNE_DATA")
             if not data or not os.environ.get("MVPRUNE_MODELS"):

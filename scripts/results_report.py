@@ -118,6 +118,16 @@ class Group:
         return Cell(tuple({run.seed: _measured(row, metric)[1] for run, row in self.finished}.values()))
 
 
+def read_page(page: Path) -> str:
+    """The text of the page, or of a new one where there is none. Raises BadPage: it lacks a marker."""
+    text = page.read_text(encoding="utf-8") if page.exists() else NEW_PAGE
+    for part in OVERVIEW, TABLES:
+        begin, end = markers(part)
+        if not 0 <= text.find(begin) < text.find(end):
+            raise BadPage(f"{page} lacks the lines {begin} and {end}, between which tables go; put them back")
+    return text
+
+
 def write_report(page: Path, folder: Path, plan: Sequence[Run], rows: Mapping[Key, Row]) -> None:
     """Rewrites what stands between the markers of `page`, and the plots in `folder`, which lies beside it.
 
@@ -138,9 +148,8 @@ def write_report(page: Path, folder: Path, plan: Sequence[Run], rows: Mapping[Ke
     raw = f"[runs.csv]({folder.name}/runs.csv)"
     tables = [f"{len(ended_runs)} of {len(plan)} runs are done; raw values are in {raw}.\n"]
     tables += [section(group, f"{folder.name}/{group.picture}") for group in groups]
-    text = page.read_text(encoding="utf-8") if page.exists() else NEW_PAGE
-    text = _replaced(text, OVERVIEW, overview(usual) + picture, page)
-    text = _replaced(text, TABLES, "\n".join(tables), page)
+    text = _replaced(read_page(page), OVERVIEW, overview(usual) + picture)
+    text = _replaced(text, TABLES, "\n".join(tables))
     folder.mkdir(parents=True, exist_ok=True)
     if telling:
         _draw_overview(telling, folder / f"{OVERVIEW}.svg")
@@ -272,12 +281,10 @@ def _draw_overview(groups: Iterable[Group], path: Path) -> None:
     bars(path, f"difference from dense at {_percent(density)} of the weights, points", found)
 
 
-def _replaced(text: str, part: str, content: str, page: Path) -> str:
+def _replaced(text: str, part: str, content: str) -> str:
     begin, end = markers(part)
-    before, found, rest = text.partition(begin)
-    _, ended, after = rest.partition(end)
-    if not found or not ended:
-        raise BadPage(f"{page} lacks the lines {begin} and {end}, between which tables go; put them back")
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
     return f"{before}{begin}\n{content.rstrip()}\n{end}{after}"
 
 
