@@ -91,18 +91,16 @@ def trainer_environment(environ: Mapping[str, str], temporary: Path, threads: in
         for name, value in environ.items()
         if name not in _PRIVATE and not name.startswith(("AWS_", "OTEL_EXPORTER_"))
     }
-    return (
-        dict([SPIN])
-        | kept
-        | {
-            "TMPDIR": str(temporary),
-            "OMP_NUM_THREADS": str(threads),
-            "RAYON_NUM_THREADS": str(threads),
-            "PYTHONUNBUFFERED": "1",
-            "TQDM_DISABLE": "1",
-            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        }
-    )
+    return {
+        **dict([SPIN]),
+        **kept,
+        "TMPDIR": str(temporary),
+        "OMP_NUM_THREADS": str(threads),
+        "RAYON_NUM_THREADS": str(threads),
+        "PYTHONUNBUFFERED": "1",
+        "TQDM_DISABLE": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }
 
 
 def _tls(environ: Mapping[str, str]) -> Tls | None:
