@@ -15,6 +15,8 @@ MvpruneError
 │   ├── JobFailed              .job.failure says why
 │   └── JobCancelled
 ├── WaitTimeout                the time is up, the job goes on: .job
+├── PushFailed                 MLflow did not take an artifact
+│   └── MlflowUnreachable
 └── DownloadError
     ├── DestinationNotEmpty    the folder holds something else
     ├── UnsafeArtifact         paths that must not be written
@@ -36,6 +38,14 @@ class MvpruneError(Exception):
 
 class ServerUnreachable(MvpruneError):
     """Nothing answers at the address, or not before the deadline."""
+
+
+class PushFailed(MvpruneError):
+    """MLflow did not take the artifact; the text says why. Pushed again, it goes on."""
+
+
+class MlflowUnreachable(PushFailed):
+    """Nothing answers at MLflow's address."""
 
 
 class FieldViolation(NamedTuple):

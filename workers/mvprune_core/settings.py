@@ -77,11 +77,11 @@ class Training:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is None or isinstance(value, bool) or field.name == "precision":
+            if value is field.default or isinstance(value, bool) or field.name == "precision":
                 continue
             zero_allowed = field.name in _MAY_BE_ZERO
             # YAML 1.1 reads 3e-5 as text.
-            if isinstance(value, str) or not (0 < value < math.inf or (zero_allowed and value == 0)):
+            if not isinstance(value, int | float) or not (0 < value < math.inf or (zero_allowed and value == 0)):
                 allowed = "a number of 0 or more" if zero_allowed else "a positive number"
                 raise ValueError(f"training.{field.name}: {value!r} given; {allowed} is allowed")
             if field.name in _WHOLE and not isinstance(value, int):

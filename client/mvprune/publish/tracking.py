@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mvprune._exceptions import MvpruneError
+from mvprune._exceptions import MlflowUnreachable, PushFailed
 from mvprune.artifact.card import CARD_FILE, method_name
 from mvprune.artifact.errors import MissingExtra
 from mvprune.artifact.history import History, read_history
@@ -31,10 +31,6 @@ _MAX_PARAM = 6000
 _BATCH = 1000  # metrics a request; MLflow takes no more
 _PARAMS = 100  # a request
 _FINAL = ("density", "target_density", "kept_weights", "prunable_weights", "dense_bytes", "sparse_bytes")
-
-
-class PushFailed(MvpruneError):
-    """MLflow did not take the artifact; the text says why. Pushed again, it goes on."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,8 @@ def push_to_mlflow(
     Raises:
         ArtifactError: the artifact is not valid.
         MissingExtra: mlflow is not installed; the text says how to.
-        PushFailed: MLflow cannot be reached or refuses.
+        MlflowUnreachable: nothing answers there.
+        PushFailed: MLflow refuses.
     """
     artifact = Path(artifact)
     manifest, history = verify(artifact), read_history(artifact)
@@ -98,7 +95,8 @@ def push_to_mlflow(
         client.log_artifacts(run.info.run_id, str(artifact), artifact_path="artifact")
         client.set_terminated(run.info.run_id)
     except errors as error:
-        raise PushFailed(f"MLflow: {_first_line(error)}") from error
+        kind = MlflowUnreachable if _without_answer(error) else PushFailed
+        raise kind(f"MLflow: {_first_line(error)}") from error
     return PushedRun(run.info.run_id, experiment, experiment_id, manifest.digest, new=True)
 
 
@@ -116,6 +114,14 @@ def _mlflow() -> tuple[Any, Any, tuple[type[Exception], ...]]:
             f"pushing to MLflow needs the package {error.name}: pip install 'mvprune[mlflow]'"
         ) from error
     return mlflow.MlflowClient, entities, (MlflowException, RequestException)
+
+
+def _without_answer(error: Exception) -> bool:
+    """Whether nothing answered. An error of MLflow's own has that of the connection as its context alone."""
+    from requests.exceptions import ConnectionError as NoConnection
+    from requests.exceptions import Timeout
+
+    return any(isinstance(each, (NoConnection, Timeout)) for each in (error, error.__context__))
 
 
 def _experiment(client: Any, name: str) -> str:

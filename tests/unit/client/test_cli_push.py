@@ -19,7 +19,7 @@ import pytest
 
 from mvprune.artifact import Accounting, ArtifactFile, DatasetSource, LayerCount, Manifest, ModelSource, write_weights
 from mvprune.artifact.history import Evaluated, History, Phase
-from mvprune.publish import push_to_mlflow, tracking
+from mvprune.publish import PushFailed, push_to_mlflow
 from mvprune.v1 import artifact_pb2, job_pb2
 
 pytestmark = pytest.mark.timeout(600)  # MLflow's server imports for a long time where others work too
@@ -149,7 +149,7 @@ def test_a_push_that_broke_off_goes_on(mlflow_server: str, artifact: Path, monke
             raise mlflow.exceptions.MlflowException("the connection is gone\nand more")
 
     monkeypatch.setattr(mlflow, "MlflowClient", Broken)
-    with pytest.raises(tracking.PushFailed, match=r"^MLflow: the connection is gone$"):
+    with pytest.raises(PushFailed, match=r"^MLflow: the connection is gone$"):
         push_to_mlflow(artifact, tracking_uri=mlflow_server, experiment="broken")
     monkeypatch.undo()
     (broken,) = runs(mlflow_server, "broken")
@@ -253,7 +253,7 @@ def test_a_folder_that_is_no_artifact(mvpctl: Callable[..., Any], tmp_path: Path
 
 def test_a_server_that_is_away(artifact: Path, mvpctl: Callable[..., Any]) -> None:
     outcome = mvpctl("push", str(artifact), "--to", "mlflow", "--tracking-uri", "http://user:secret@127.0.0.1:9")
-    assert outcome.code == 1
+    assert outcome.code == 7
     assert outcome.err.startswith("error: MLflow: ")
     assert "secret" not in outcome.err
     assert len(outcome.err.splitlines()) == 1

@@ -54,6 +54,11 @@ def test_numbers_as_text_are_refused(field: str) -> None:
         Training(**({"evaluate_every": 5} | {field: "3e-5"}))
 
 
+def test_a_number_without_a_default_elsewhere_is_needed() -> None:
+    with pytest.raises(ValueError, match=r"^training\.learning_rate_growth: None given; a number of 0 or more"):
+        Training(learning_rate_growth=None)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("field", COUNTS)
 def test_numbers_that_count_are_whole(field: str) -> None:
     with pytest.raises(ValueError, match=rf"^training\.{field}: 1.5 given; a whole number"):
