@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from mvprune_core.errors import CompressionError, Reason
 
-_TAG = re.compile(r"([BIEMSLU])(?:-(.*))?", re.DOTALL)
+_PREFIXES = "BIEMSLU"
+_TAG = re.compile(rf"([{_PREFIXES}])(?:-(.*))?", re.DOTALL)
 
 
 def check_packages() -> None:
@@ -94,7 +95,9 @@ def answer_metrics(
     return metrics
 
 
-def entity_metrics(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, float]:
+def entity_metrics(
+    predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], names: Collection[str]
+) -> dict[str, float]:
     """Measures over tagged sentences: f1, precision and recall over entities, accuracy over words.
 
     An entity counts where its first word, its last word and its type are right (Tjong Kim Sang and De Meulder 2003,
@@ -103,9 +106,11 @@ def entity_metrics(predictions: Sequence[Sequence[str]], references: Sequence[Se
     Args:
         predictions: the names of the tags of each sentence's words.
         references: likewise, of the same lengths.
+        names: of all tags that there are.
     """
+    typed = is_typed(names)
     found, expected = (
-        {(number, *entity) for number, tags in enumerate(sentences) for entity in entities(tags)}
+        {(number, *entity) for number, tags in enumerate(sentences) for entity in entities(tags, typed=typed)}
         for sentences in (predictions, references)
     )
     right = len(found & expected)
@@ -118,17 +123,23 @@ def entity_metrics(predictions: Sequence[Sequence[str]], references: Sequence[Se
     }
 
 
-def entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
+def is_typed(names: Collection[str]) -> bool:
+    """Whether a tag of one letter is a type, as L for a place may be: not where all tags are prefixes alone."""
+    return not (set(names) <= {"O", *_PREFIXES} and {"B", "I"} & set(names))
+
+
+def entities(tags: Sequence[str], *, typed: bool = False) -> list[tuple[int, int, str]]:
     """The entities among the words of a sentence: first word, last word, type.
 
     Reads IOB1, IOB2, IOE, IOBES and BILOU, and mends what does not fit, by the rules of the CoNLL shared tasks: a word
     begins an entity if its tag says so (B, S, U), if it follows a word outside or one that ends an entity (E, L, S, U),
-    or if its type is another than the word's before. A tag without such a prefix is a type.
+    or if its type is another than the word's before. A tag without such a prefix is a type; where tags are not `typed`,
+    a prefix may stand alone, for entities of one kind.
     """
     found: list[tuple[int, int, str]] = []
     begin, before, kind = 0, "O", ""
     for index, tag in enumerate([*tags, "O"]):
-        matched = _TAG.fullmatch(tag)
+        matched = None if typed and tag in _PREFIXES else _TAG.fullmatch(tag)
         prefix, its_kind = (matched[1], matched[2] or "") if matched else ("O" if tag == "O" else "I", tag)
         begins = prefix != "O" and (prefix in "BSU" or before in "OELSU" or its_kind != kind)
         if before != "O" and (begins or prefix == "O"):

@@ -156,6 +156,16 @@ def test_entities_of_tags(tags: str, found: list[tuple[int, int, str]]) -> None:
     assert entities(tags.split()) == found
 
 
+def test_a_letter_may_be_a_type() -> None:
+    """L for a place, M for what is neither that nor a person: other entities, not two prefixes."""
+    places, others = [["O", "L", "L"]], [["O", "M", "M"]]
+    assert entity_metrics(places, others, ["O", "L", "M"])["f1"] == 0
+    assert entity_metrics(places, places, ["O", "L", "M"])["f1"] == 1
+    assert entity_metrics([["B", "I"]], [["B", "B"]], ["O", "B", "I", "LOC"])["f1"] == 0
+    assert entity_metrics([["S", "S"]], [["S", "S"]], ["O", "B", "I", "E", "S"])["precision"] == 1
+    assert entity_metrics([["S", "O"]], [["S", "S"]], ["O", "B", "I", "E", "S"])["recall"] == 0.5
+
+
 @given(st.lists(st.sampled_from(["O", "O", "X", "Y"]), max_size=12), st.data())
 def test_entities_are_found_in_every_scheme(kinds: list[str], data: st.DataObject) -> None:
     """Random entities, written as IOB2 and as IOBES, are read back."""
@@ -178,15 +188,16 @@ def test_metrics_are_those_counted_by_hand() -> None:
     references = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-PER"]]
     # Right: LOC. Wrong: PER is too short, the second sentence's has another type, one is made up.
     predictions = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "B-LOC"]]
-    assert entity_metrics(predictions, references) == {
+    names = ["O", "B-LOC", "B-PER", "B-X", "I-PER"]
+    assert entity_metrics(predictions, references, names) == {
         "f1": pytest.approx(2 / 7),
         "precision": pytest.approx(1 / 4),
         "recall": pytest.approx(1 / 3),
         "accuracy": pytest.approx(3 / 6),
     }
-    assert entity_metrics(references, references) == {"f1": 1, "precision": 1, "recall": 1, "accuracy": 1}
-    assert entity_metrics([["O"]], [["B-X"]]) == {"f1": 0, "precision": 0, "recall": 0, "accuracy": 0}
-    assert entity_metrics([["O"]], [["O"]])["accuracy"] == 1
+    assert entity_metrics(references, references, names) == {"f1": 1, "precision": 1, "recall": 1, "accuracy": 1}
+    assert entity_metrics([["O"]], [["B-X"]], names) == {"f1": 0, "precision": 0, "recall": 0, "accuracy": 0}
+    assert entity_metrics([["O"]], [["O"]], names)["accuracy"] == 1
 
 
 def test_compresses_and_finds_entities(

@@ -61,6 +61,7 @@ class TokenClassification:
         return entity_metrics(
             self.tags(model, examples, device),
             [[names[tag] for tag in sentence] for sentence in self.data.validation.tags],
+            names,
         )
 
     def tags(self, model: nn.Module, examples: Examples, device: torch.device) -> list[list[str]]:
