@@ -51,15 +51,14 @@ class TokenMasking:
 
         Args:
             ids: any shape.
-            labels: the same shape; tokens with the label −100 are never chosen. At least one of the others always is:
-                a batch without labels has no loss.
+            labels: the same shape; tokens with the label −100 are never chosen. At least one of the others of each
+                row, the last dimension, always is: what has no labels has no loss.
             random: what is drawn from.
         """
         allowed = labels != IGNORED
         draws = random.random(ids.shape)
-        chosen = allowed & (draws < self.probability)
-        if allowed.any() and not chosen.any():
-            chosen.flat[np.where(allowed, draws, np.inf).argmin()] = True
+        lowest = np.where(allowed, draws, np.inf).min(axis=-1, keepdims=True)
+        chosen = allowed & (draws <= np.maximum(lowest, self.probability))
         fate = random.random(ids.shape)
         others = random.integers(self.vocabulary, size=ids.shape, dtype=ids.dtype)
         hidden, targets = ids.copy(), np.full_like(labels, IGNORED)

@@ -167,11 +167,12 @@ class FineTuning:
     def _backward(self, indices: Indices) -> Tensor:
         """Gradients of one batch; returns its loss."""
         total = torch.zeros((), device=self.device)
-        parts = np.array_split(indices, min(self.settings.accumulation_steps, len(indices)))
-        batches = [
-            self.examples.batch(some, self.device, np.random.default_rng((self.seed, self.step, part)))
-            for part, some in enumerate(parts)
-        ]
+        whole = self.examples.batch(indices, self.device, np.random.default_rng((self.seed, self.step)))
+        count = min(self.settings.accumulation_steps, len(indices))
+        # Cut when it is padded and masked: the parts then have the gradients of the whole.
+        columns = (column.tensor_split(count) for column in whole.values())
+        batches = [dict(zip(whole, values, strict=True)) for values in zip(*columns, strict=True)]
+        parts = np.array_split(indices, count)
         for some, batch, labelled, taught in zip(parts, batches, *_shares(batches), strict=True):
             with autocast(self.device, self.settings.precision):
                 output = self._forward(**batch)
@@ -313,6 +314,7 @@ class FineTuning:
         model: Any = self.model
         checkpointing, deterministic = self.settings.gradient_checkpointing, self.settings.deterministic
         before = torch.are_deterministic_algorithms_enabled()
+        warned = torch.is_deterministic_algorithms_warn_only_enabled()
         if checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         if deterministic:
@@ -323,7 +325,7 @@ class FineTuning:
             with nullcontext() if self.settings.dropout else without_dropout(model):
                 yield
         finally:
-            torch.use_deterministic_algorithms(before)
+            torch.use_deterministic_algorithms(before, warn_only=warned)
             if checkpointing:
                 model.gradient_checkpointing_disable()
 

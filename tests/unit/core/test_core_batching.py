@@ -99,6 +99,14 @@ def test_some_token_is_always_chosen_and_never_one_that_may_not_be(allowed: list
     assert hidden.dtype == ids.dtype
 
 
+def test_every_row_with_tokens_has_a_label() -> None:
+    ids = np.arange(300).reshape(100, 3)
+    labels = np.where(ids < 6, IGNORED, ids)
+    _, targets = MASKING.hide(ids, labels, np.random.default_rng(0))
+    assert (targets != IGNORED).any(axis=1).tolist() == [False] * 2 + [True] * 98
+    assert (targets != IGNORED).mean() < 0.45
+
+
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=60), size=st.integers(1, 9), seed=st.integers(0, 99))
 def test_every_example_comes_once_an_epoch(lengths: list[int], size: int, seed: int) -> None:
     array = np.array(lengths)

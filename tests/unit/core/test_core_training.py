@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import torch
 from tests.unit.core.training_runs import run, same, settings, with_dropout
 from torch import Tensor, nn
+from transformers import BertForMaskedLM, BertForQuestionAnswering
 
 from mvprune.data import ClassificationData
 from mvprune_core import (
@@ -22,7 +24,7 @@ from mvprune_core import (
     Reason,
     Schedule,
 )
-from mvprune_core.batching import rounded_length
+from mvprune_core.batching import Examples, TokenMasking, rounded_length
 from mvprune_core.models import Loaded, find_model, load_model
 from mvprune_core.settings import Precision
 from mvprune_core.tasks import Objective, objective_for
@@ -76,6 +78,27 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(model_folder: Path, 
         weights.append(loaded.model.get_submodule("classifier").weight.detach().clone())
     torch.testing.assert_close(weights[1], weights[0], rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(weights[2], weights[0], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_parts_of_a_batch_are_padded_and_masked_as_the_whole(bert_config: Callable[..., Any], hidden: bool) -> None:
+    """The loss over spans counts padding; which tokens are hidden is drawn for a batch."""
+    random = np.random.default_rng(0)
+    ids = [random.integers(4, 40, size, dtype=np.int32) for size in (3, 5, 9, 20, 4)]
+    if hidden:
+        examples = Examples({"input_ids": ids, "labels": ids}, {}, 0, masking=TokenMasking(0.3, 1, 40))
+    else:
+        ends = {"start_positions": torch.tensor([0, 1, 2, 3, 0]), "end_positions": torch.tensor([1, 1, 5, 9, 3])}
+        examples = Examples({"input_ids": ids}, ends, 0)
+    gradients = []
+    for parts in (1, 2, 5):
+        torch.manual_seed(0)
+        model = (BertForMaskedLM if hidden else BertForQuestionAnswering)(bert_config())
+        chosen = settings(accumulation_steps=parts)
+        FineTuning(model, examples, chosen, phase="dense", seed=0, callback=Callback())._backward(np.arange(5))
+        gradients.append(model.bert.encoder.layer[0].output.dense.weight.grad)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(gradients[2], gradients[0], rtol=1e-3, atol=1e-6)
 
 
 def test_gradient_checkpointing_changes_nothing_but_memory(model_folder: Path, objective: Objective) -> None:
