@@ -23,7 +23,8 @@ def prunable_layers(
 
     By default every one inside a numbered block: attention and feed-forward matrices of encoder and decoder, never
     norms, biases, pooler and task head. Embeddings are never pruned, nor what is tied to them. A weight that several
-    layers share (ALBERT's blocks are one block applied many times, tied matrices) counts once, under its first name.
+    layers share (ALBERT's blocks are one block applied many times, tied matrices) counts once, under its first name,
+    and is left dense where one of its names is excluded.
 
     Args:
         model: the model.
@@ -42,13 +43,17 @@ def prunable_layers(
                     Reason.UNSUPPORTED_ARCHITECTURE,
                     f"{field}: no layer matches {pattern!r}; the layers are named like {', '.join(blocks[:6])}",
                 )
-    layers = {}
-    seen = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    embedded = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    shared: dict[int, list[str]] = {}
     for name, module in linear.items():
-        wanted = _matches(name, include) if include else in_block(name)
-        if wanted and not _matches(name, exclude) and id(module.weight) not in seen:
-            seen.add(id(module.weight))
-            layers[name] = module
+        shared.setdefault(id(module.weight), []).append(name)
+    layers = {
+        names[0]: linear[names[0]]
+        for weight, names in shared.items()
+        if weight not in embedded
+        and any(_matches(name, include) if include else in_block(name) for name in names)
+        and not any(_matches(name, exclude) for name in names)
+    }
     if not layers:
         raise CompressionError(
             Reason.UNSUPPORTED_ARCHITECTURE,

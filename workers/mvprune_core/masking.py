@@ -27,6 +27,10 @@ from mvprune_core.families import prunable_layers
 from mvprune_core.methods.base import Gated, Matrix, Method, Moment, generator_of
 
 _NO_MASK = torch.empty(0, dtype=torch.bool)
+# In place of 0, which would pass for masked: a model that was pruned before may get weights back.
+_ALMOST_ZERO = 1e-30
+# Of the mean over all matrices. One that starts at 0, or nearly, would be the most important as soon as it moves.
+_LEAST_SCALE = 0.1
 
 
 class Masks:
@@ -62,9 +66,11 @@ class Masks:
         self._moment = Moment(0, total_steps, target, seed)
         self._control: dict[str, Tensor] = {}
         chosen = prunable_layers(model) if layers is None else layers
+        means = torch.stack([layer.weight.detach().abs().mean() for layer in chosen.values()])
+        scales = torch.maximum(means, _LEAST_SCALE * means.mean()).clamp_min(torch.finfo().tiny)
         self.matrices = [
-            _matrix(f"{name}.weight", layer.weight, self.method, generator_of(seed, index, device=layer.weight.device))
-            for index, (name, layer) in enumerate(chosen.items())
+            _matrix(f"{name}.weight", layer.weight, scale, self.method, generator_of(seed, index, device=scale.device))
+            for index, ((name, layer), scale) in enumerate(zip(chosen.items(), scales, strict=True))
         ]
         self.renew(0)
 
@@ -212,11 +218,11 @@ class Masks:
         in_parallel(write, self.matrices)
 
 
-def _matrix(name: str, masked: Tensor, method: Method, generator: torch.Generator) -> Matrix:
+def _matrix(name: str, masked: Tensor, scale: Tensor, method: Method, generator: torch.Generator) -> Matrix:
     if not isinstance(masked, nn.Parameter):
         raise TypeError(f"{name} is computed, not a parameter")
     weight = nn.Parameter(masked.detach().clone(memory_format=torch.contiguous_format))
+    weight.detach().masked_fill_(weight.detach() == 0, _ALMOST_ZERO)
     scores = nn.Parameter(method.scores(weight.detach(), generator)) if method.learned else None
     mask = torch.ones_like(weight, dtype=torch.float32, requires_grad=False) if isinstance(method, Gated) else _NO_MASK
-    scale = weight.detach().abs().mean().clamp_min(torch.finfo().tiny)
     return Matrix(name, weight, masked, scores, mask, scale)

@@ -22,7 +22,7 @@ from transformers import (
     T5Config,
 )
 
-from mvprune_core import METHODS, CompressionError, Method, Movement, Reason
+from mvprune_core import METHODS, CompressionError, Method, Movement, Random, Reason, Schedule, SoftMovement
 from mvprune_core.accounting import account
 from mvprune_core.dropout import without_dropout
 from mvprune_core.families import prunable_layers
@@ -252,6 +252,42 @@ def test_what_is_tied_to_the_embeddings_is_never_pruned() -> None:
 
 
 def test_tied_weights_count_once() -> None:
-    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    first, second, third = (nn.Linear(4, 4) for _ in range(3))
     second.weight = first.weight
-    assert list(prunable_layers(nn.ModuleDict({"layer": nn.ModuleList([first, second])}))) == ["layer.0"]
+    model = nn.ModuleDict({"layer": nn.ModuleList([first, second, third])})
+    assert list(prunable_layers(model)) == ["layer.0", "layer.2"]
+    assert list(prunable_layers(model, include=["layer.1"])) == ["layer.0"], "as the model's parameters name it"
+    assert list(prunable_layers(model, exclude=["layer.0"])) == ["layer.2"]
+
+
+@pytest.mark.parametrize("method", [Random(schedule=Schedule("one_shot", warmup=0)), Movement(initial_scores="zero")])
+def test_a_weight_of_zero_that_is_kept_has_a_gradient(method: Method) -> None:
+    """As of a model that was pruned before: 0 is not masked."""
+    model = BertForSequenceClassification(BertConfig(**SMALL))
+    for layer in prunable_layers(model).values():
+        layer.weight.data[::2] = 0
+    masks = masks_of(model, method, target=0.5)
+    masks.renew(10)
+    assert masks.density == 0.5
+    for matrix in masks.matrices:
+        assert matrix.kept.float().mean() == 0.5
+        matrix.masked.grad = torch.ones_like(matrix.masked)
+    kept = [matrix.kept for matrix in masks.matrices]
+    masks.take_gradients()
+    for matrix, where in zip(masks.matrices, kept, strict=True):
+        assert torch.equal(matrix.weight.grad, where.float())
+
+
+@pytest.mark.parametrize("shrunk", [0.0, 0.01])
+def test_a_matrix_that_starts_near_zero_does_not_take_the_weights_of_all_others(shrunk: float) -> None:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**SMALL))
+    model.bert.encoder.layer[1].output.dense.weight.data.mul_(shrunk)
+    masks = masks_of(model, SoftMovement().for_run(10), target=0.1)
+    for matrix in masks.matrices:
+        matrix.weight.data.add_(torch.randn_like(matrix.weight), alpha=1e-3)
+    masks.renew(10)
+    assert masks.density == pytest.approx(0.1, rel=0.02)
+    densities = [float(matrix.kept.float().mean()) for matrix in masks.matrices]
+    assert densities[-1] < 0.1
+    assert min(densities[:-1]) > 0.05

@@ -29,7 +29,7 @@ class Matrix:
         masked: the model's own parameter, W' = M ⊙ W.
         scores: S where the method learns them, float32.
         mask: M, there while masks are renewed: bool, or float32 gates in [0, 1] of methods that are `Gated`.
-        scale: mean |W| before training, one value, more than 0.
+        scale: mean |W| before training, one value, more than 0; at least a tenth of what matrices have on average.
     """
 
     name: str
