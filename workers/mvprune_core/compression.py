@@ -15,7 +15,7 @@ from mvprune_core.accounting import account
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.interruption import forgotten_when_stopped
+from mvprune_core.interruption import stops_alone
 from mvprune_core.methods import Method, get_method
 from mvprune_core.metrics import check_packages
 from mvprune_core.models import Source, find_model
@@ -89,10 +89,15 @@ def compress(
         CompressionError: everything that is wrong with the model or the run; `reason` says what.
         Stopped: `request_stop` was called.
     """
-    if not 0 < density <= 1:
-        raise ValueError(f"density: {density} given; a fraction in (0, 1] is allowed: the part of the weights to keep")
-    if not 0 <= seed <= _MAX_SEED:
-        raise ValueError(f"seed: {seed} given; a whole number from 0 to {_MAX_SEED} is allowed")
+    if not isinstance(density, int | float) or not 0 < density <= 1:
+        raise ValueError(
+            f"density: {density!r} given; a fraction in (0, 1] is allowed: the part of the weights to keep"
+        )
+    if not isinstance(seed, int) or not 0 <= seed <= _MAX_SEED:
+        raise ValueError(f"seed: {seed!r} given; a whole number from 0 to {_MAX_SEED} is allowed")
+    for field, patterns in (("include", include), ("exclude", exclude)):
+        if isinstance(patterns, str):
+            raise ValueError(f"{field}: {patterns!r} given; a list of patterns is allowed, such as [{patterns!r}]")
     check_packages()
     objective = objective_for(data)
     if teacher is not None and not objective.outputs:
@@ -112,7 +117,7 @@ def compress(
         trim_vocabulary=trim_vocabulary,
         delta=delta,
     )
-    with _memory_errors(), forgotten_when_stopped(), _flushed_denormals():
+    with _memory_errors(), stops_alone(), _flushed_denormals():
         phases = Phases(plan, training, callback or Callback(), _folder(cache), _folder(checkpoint), checkpoint_seconds)
         dense = phases.dense_metrics() if dense_baseline else {}
         loaded, pruned = phases.prune()

@@ -24,13 +24,12 @@ def stop_requested() -> bool:
 
 
 @contextmanager
-def forgotten_when_stopped() -> Iterator[None]:
-    """What runs inside may be stopped; the request ends with it and does not stop the next one."""
+def stops_alone() -> Iterator[None]:
+    """What runs inside may be stopped; a request ends with it, also one that came too late, and stops no other run."""
     try:
         yield
-    except Stopped:
+    finally:
         _requested.clear()
-        raise
 
 
 def check_stop() -> None:

@@ -78,6 +78,12 @@ class Phases:
         self._tokens, self._labels = tokenizer_digest(student.tokenizer), _labels(student.config)
         self._classes = self._class_order(student.config)
         prunable_layers(student.model, plan.include, plan.exclude)
+        if training.gradient_checkpointing and not student.model.supports_gradient_checkpointing:
+            raise CompressionError(
+                Reason.UNSUPPORTED_ARCHITECTURE,
+                f"training.gradient_checkpointing: given, but a {type(student.model).__name__} cannot do it; leave it "
+                "out, or take more accumulation_steps to save memory",
+            )
         self.max_length = self._longest_input(plan.source, student, training.max_length or plan.data.task.max_length)
         self.examples = self._examples(student, self.max_length, "train")
         width = getattr(student.config, "hidden_size", BASE_WIDTH)
@@ -115,6 +121,7 @@ class Phases:
             del settings["accumulation_steps"]
             self._checkpoints = Checkpoints(checkpoint, identity(run, settings, growth, options), checkpoint_seconds)
         self._dense: Loaded | None = None
+        self._dense_steps_done = 0
         # A teacher that cannot teach is found out before anything is trained.
         self._taught = None if self._teacher_model is None else self._lessons()
 
@@ -125,15 +132,16 @@ class Phases:
         def measure() -> dict[str, Any]:
             nonlocal told
             told = True
-            metrics = self.evaluate(self._dense_model(), "dense", self._dense_steps)
-            return {"metrics": metrics, "curve": curve.state()}
+            model = self._dense_model()
+            metrics = self.evaluate(model, "dense", self._dense_steps_done)
+            return {"metrics": metrics, "steps": self._dense_steps_done, "curve": curve.state()}
 
         found = self._cache.facts("baselines", self._dense_run, measure)
         curve.restore(found["curve"])
         self._baseline = curve.phase()  # a teacher may be trained once more
         metrics: dict[str, float] = found["metrics"]
         if not told:
-            self.callback.on_evaluate("dense", self._dense_steps, metrics)
+            self.callback.on_evaluate("dense", found["steps"], metrics)
         return metrics
 
     def prune(self) -> tuple[Loaded, tuple[str, ...]]:
@@ -207,7 +215,7 @@ class Phases:
         if self._dense is None:
             self._dense = self._take_student()
             if not self._dense.fine_tuned:
-                self._train(self._dense, "dense", None, None)
+                self._dense_steps_done = self._train(self._dense, "dense", None, None)
         return self._dense
 
     def _lessons(self) -> Lessons | None:

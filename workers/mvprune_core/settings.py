@@ -77,7 +77,12 @@ class Training:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is field.default or isinstance(value, bool) or field.name == "precision":
+            if value is field.default or field.name == "precision":
+                continue
+            if isinstance(value, bool) != isinstance(field.default, bool):
+                allowed = "true or false" if isinstance(field.default, bool) else "a number"
+                raise ValueError(f"training.{field.name}: {value!r} given; {allowed} is allowed")
+            if isinstance(value, bool):
                 continue
             zero_allowed = field.name in _MAY_BE_ZERO
             # YAML 1.1 reads 3e-5 as text.

@@ -11,17 +11,19 @@ import json
 import os
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-_FACTS = "mvprune"
+_FACTS, _CHECKSUM = "mvprune", "crc32"
 _FORMAT = 3  # of checkpoints: one that an older version left is as good as none
 _ABANDONED_SECONDS = 24 * 3600.0  # the folder may be that of many machines: only its age tells that a file is dead
 
@@ -99,17 +101,19 @@ class Checkpoints:
     def load(self, phase: str) -> _Content | None:
         """The newest checkpoint of `phase`: its tensors and facts; None where this run has left none.
 
-        Warns where another run has left one, which the next `save` replaces.
+        Warns where there is one that is damaged or of another run, which the next `save` replaces.
         """
-        found = _read(self._path(phase))
-        if found is None or found[1].get("run") == self._run:
+        path = self._path(phase)
+        found = _read(path)
+        if found is not None and found[1].get("run") == self._run:
             return found
-        warnings.warn(
-            f"{self._path(phase)} is of another run (other settings, data, versions or number of threads): "
-            "this one starts anew",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        if found is not None:
+            wrong = "is of another run (other settings, data, versions or number of threads)"
+        elif path.exists():
+            wrong = "is damaged or cannot be read"
+        else:
+            return None
+        warnings.warn(f"{path} {wrong}: this one starts anew", RuntimeWarning, stacklevel=2)
         return None
 
     def _path(self, phase: str) -> Path:
@@ -120,8 +124,9 @@ def _write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) 
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path.parent)
     aside = path.with_name(f".{path.name}.{uuid4().hex}")  # not its process number: containers have the same ones
+    whole, text = {name: tensor.contiguous() for name, tensor in tensors.items()}, json.dumps(facts)
     try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, aside, {_FACTS: json.dumps(facts)})
+        save_file(whole, aside, {_FACTS: text, _CHECKSUM: _checksum(whole, text)})
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         aside.replace(path)
@@ -141,7 +146,18 @@ def _remove_abandoned(folder: Path) -> None:
 def _read(path: Path) -> _Content | None:
     try:
         with safe_open(path, framework="pt") as file:
-            facts = json.loads(file.metadata()[_FACTS])
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (not a mapping)
+            told = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        intact = told[_CHECKSUM] == _checksum(tensors, told[_FACTS])
+        return (tensors, json.loads(told[_FACTS])) if intact else None
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         return None
+
+
+def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
+    """CRC-32 of all that a file says: safetensors itself does not notice a bit that has flipped."""
+    checksum = zlib.crc32(facts.encode())
+    for name in sorted(tensors):
+        content = tensors[name].cpu().reshape(-1).view(torch.uint8).numpy()
+        checksum = zlib.crc32(content.data, zlib.crc32(name.encode(), checksum))
+    return f"{checksum:08x}"

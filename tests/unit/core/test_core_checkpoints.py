@@ -125,17 +125,23 @@ def test_a_checkpoint_holds_all_that_the_next_step_depends_on(
     assert any(name.startswith("optimizer.") and name.endswith(".exp_avg_sq") for name in tensors)
     assert facts["step"] == 6
     assert 0.25 < facts["density"] < 1
-    assert Checkpoints(tmp_path, "another run", seconds=1e9).load("pruning") is None
+    with pytest.warns(RuntimeWarning, match="is of another run"):
+        assert Checkpoints(tmp_path, "another run", seconds=1e9).load("pruning") is None
     monkeypatch.setattr("mvprune_core.storage._FORMAT", 0)
-    assert Checkpoints(tmp_path, "run", seconds=1e9).load("pruning") is None, "of another version"
+    with pytest.warns(RuntimeWarning, match="is of another run"):
+        assert Checkpoints(tmp_path, "run", seconds=1e9).load("pruning") is None, "of another version"
 
 
 def test_a_damaged_checkpoint_is_not_used(model_folder: Path, objective: Objective, tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "run", seconds=0)
     run(with_dropout(model_folder, objective), objective, settings(), None, checkpoints=checkpoints)
     path = tmp_path / "pruning.safetensors"
-    path.write_bytes(path.read_bytes()[:-1000])
-    assert checkpoints.load("pruning") is None
+    content = path.read_bytes()
+    assert checkpoints.load("pruning") is not None
+    for damaged in (content[:-1000], content[:-1000] + bytes([content[-1000] ^ 1]) + content[-999:]):
+        path.write_bytes(damaged)
+        with pytest.warns(RuntimeWarning, match=r"pruning\.safetensors is damaged or cannot be read: .* anew"):
+            assert checkpoints.load("pruning") is None
 
 
 def test_what_is_not_finite_does_not_become_a_checkpoint(loaded: Loaded, objective: Objective, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BartConfig, BartModel, BertForSequenceClassification
+from transformers import AlbertConfig, AlbertModel, BartConfig, BartModel, BertForSequenceClassification
 
 from mvprune.artifact import load
 from mvprune.data import ClassificationData, Split
@@ -172,8 +172,8 @@ def test_regression(model_folder: Path, data: ClassificationData) -> None:
     assert set(result.metrics) == {f"{part}/{name}" for part in ("dense", "eval", "delta") for name in task.metrics}
 
 
-@pytest.mark.parametrize("density", [0, -1, 1.5, float("nan")])
-def test_density_out_of_range_is_refused(model_folder: Path, data: ClassificationData, density: float) -> None:
+@pytest.mark.parametrize("density", [0, -1, 1.5, float("nan"), "0.1", None])
+def test_density_out_of_range_is_refused(model_folder: Path, data: ClassificationData, density: Any) -> None:
     with pytest.raises(ValueError, match=r"^density: .* given; a fraction in \(0, 1\]"):
         compress(model_folder, data, density=density)
 
@@ -235,8 +235,8 @@ def test_folders_may_be_named_by_text(model_folder: Path, data: ClassificationDa
     assert Path(checkpoint).is_dir()
 
 
-@pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_out_of_range_is_refused(model_folder: Path, data: ClassificationData, seed: int) -> None:
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, None])
+def test_a_seed_out_of_range_is_refused(model_folder: Path, data: ClassificationData, seed: Any) -> None:
     with pytest.raises(ValueError, match=rf"^seed: {seed} given; a whole number from 0 to 4294967295"):
         compress(model_folder, data, density=0.5, seed=seed)
 
@@ -278,6 +278,18 @@ def test_patterns_decide_what_is_pruned(model_folder: Path, data: Classification
     assert len(result.pruned) == 6
     assert not any("query" in name for name in result.pruned)
     assert result.info.spec["include"] == ["*.attention.*"]
+    with pytest.raises(ValueError, match=r"^exclude: '\*\.query' given; a list of patterns is allowed"):
+        compress(model_folder, data, density=0.5, exclude="*.query")
+
+
+def test_a_model_that_cannot_checkpoint_gradients_is_refused_before_it_is_trained(
+    save: Callable[..., Path], data: ClassificationData
+) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    folder = save(AlbertModel(AlbertConfig(vocab_size=40, embedding_size=16, **sizes)))
+    with pytest.raises(CompressionError, match=r"^training\.gradient_checkpointing: given, but a Albert") as raised:
+        compress(folder, data, density=0.5, training=replace(QUICK, gradient_checkpointing=True))
+    assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
 
 
 def _no_weights(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from mvprune_core import (
     Teacher,
     Training,
     compress,
-    interruption,
     request_stop,
 )
 from mvprune_core.curves import Curve
@@ -33,19 +32,17 @@ QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
 EVALUATED = replace(QUICK, evaluate_every=6)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_requested() -> Iterator[None]:
-    yield
-    interruption._requested.clear()
-
-
 class Listener(Callback):
     """Keeps what it hears; asks for a stop after some step of a phase."""
 
     def __init__(self, phase: str = "", step: int = 0) -> None:
         self.stop = phase, step
         self.losses: dict[str, list[float]] = {"dense": [], "pruning": []}
+        self.evaluations: dict[str, list[int]] = {"dense": [], "pruning": []}
         self.densities: list[float] = []
+
+    def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
+        self.evaluations[phase].append(step)
 
     def on_step(self, progress: Progress) -> None:
         self.losses[progress.phase].append(progress.loss)
@@ -144,13 +141,26 @@ def test_the_kept_have_the_greater_scores(model_folder: Path, data: Classificati
     assert max(i for i, n in enumerate(counts["pruned"]) if n) <= min(i for i, n in enumerate(counts["kept"]) if n)
 
 
+def test_a_dense_phase_that_ends_early_is_judged_where_it_ended(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    still = Training(max_steps=20, learning_rate=1e-9, evaluate_every=2, patience=1)
+    for _ in "found", "remembered":
+        heard = Listener()
+        dense, _ = compress(
+            model_folder, data, density=0.2, training=still, cache=tmp_path, callback=heard
+        ).history.phases
+        assert dense.steps == (1, 2, 3, 4)
+        assert [one.step for one in dense.evaluations] == [2, 4]
+        assert heard.evaluations["dense"][-1] == 4
+
+
 def test_interruptions_leave_no_trace(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     options: dict[str, Any] = {"density": 0.2, "training": EVALUATED}
     whole = compress(model_folder, data, **options).history
     for phase, step in (("dense", 7), ("pruning", 3), ("pruning", 15)):
         with pytest.raises(Stopped):
             compress(model_folder, data, checkpoint=tmp_path / "c", callback=Listener(phase, step), **options)
-        interruption._requested.clear()
     assert compress(model_folder, data, checkpoint=tmp_path / "c", **options).history == whole
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,11 @@ from mvprune_core import (
     Teacher,
     Training,
     compress,
-    interruption,
     load_task,
     request_stop,
 )
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_requested() -> Iterator[None]:
-    yield
-    interruption._requested.clear()
 
 
 class StopIn(Callback):
@@ -65,10 +58,19 @@ def test_stops_in_every_phase_change_nothing(model_folder: Path, data: Classific
     for phase, step in (("dense", 7), ("evaluating", 0), ("teaching", 0), ("pruning", 3), ("pruning", 15)):
         with pytest.raises(Stopped):
             compress(model_folder, data, checkpoint=folder, callback=StopIn(phase, step), **options)
-        interruption._requested.clear()
     last = StopIn("nothing")
     assert same(whole, compress(model_folder, data, checkpoint=folder, callback=last, **options))
     assert last.seen == ["loading", "pruning", "evaluating"], "nothing that was done is done again"
+
+
+def test_a_stop_that_comes_too_late_stops_no_other_run(model_folder: Path, data: ClassificationData) -> None:
+    class Late(Callback):
+        def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
+            request_stop()
+
+    options: dict[str, Any] = {"density": 0.2, "training": QUICK, "dense_baseline": False}
+    first = compress(model_folder, data, callback=Late(), **options)
+    assert compress(model_folder, data, **options).metrics == first.metrics
 
 
 def test_a_stop_ends_one_compression_alone(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
@@ -86,7 +88,6 @@ def test_another_run_does_not_take_the_checkpoint_for_its_own(
     options: dict[str, Any] = {"density": 0.2, "training": QUICK, "dense_baseline": False}
     with pytest.raises(Stopped):
         compress(model_folder, data, checkpoint=tmp_path / "c", callback=StopIn("pruning", 10), **options)
-    interruption._requested.clear()
     other = options | {"training": replace(QUICK, learning_rate=4e-3)}
     with pytest.warns(RuntimeWarning, match=r"pruning\.safetensors is of another run .* starts anew"):
         anew = compress(model_folder, data, checkpoint=tmp_path / "c", **other)
