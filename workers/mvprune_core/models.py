@@ -112,8 +112,7 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
             f"such as {lost[0]}",
         )
     fit_tokenizer(source.name, tokenizer, model)
-    if getattr(model.config, "pad_token_id", None) is None:
-        model.config.pad_token_id = pad_token(tokenizer)
+    model.config.pad_token_id = pad_token(tokenizer)  # a decoder looks for the last token before it
     return Loaded(model, tokenizer, fine_tuned=same_question and not new)
 
 
@@ -129,6 +128,8 @@ def description_digest(source: Source) -> str:
 def longest_input(loaded: Loaded, max_length: int) -> int:
     """`max_length`, or less where the model takes less."""
     positions = getattr(loaded.config, "max_position_embeddings", None) or max_length
+    if positions < 0:  # XLNet's: without end
+        positions = max_length
     for name, module in loaded.model.named_modules():
         # RoBERTa and its like count positions from behind that of padding.
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:

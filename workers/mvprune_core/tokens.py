@@ -6,6 +6,8 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from mvprune_core.batching import Examples, TokenMasking
 from mvprune_core.storage import Cache
 
 _KIND = "tokens"
+_WHENCE = ("name_or_path", "is_local", "local_files_only")
 
 
 def cached_examples(cache: Cache, key: str, make: Callable[[], Examples]) -> Examples:
@@ -59,10 +62,25 @@ def tokenizer_digest(tokenizer: Any) -> str:
         rules = json.loads(tokenizer.backend_tokenizer.to_str())
         del rules["truncation"], rules["padding"]  # left over from the last call
     else:
-        rules = sorted(tokenizer.get_vocab().items())
+        rules = [sorted(tokenizer.get_vocab().items()), _vocabulary_files(tokenizer), _options(tokenizer)]
     beside = [tokenizer.model_input_names, tokenizer.special_tokens_map, tokenizer.truncation_side]
     parts = [type(tokenizer).__name__, rules, *beside]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _vocabulary_files(tokenizer: Any) -> list[str]:
+    """SHA-256 of the files that a tokenizer in Python would write: words, merges, a sentencepiece model."""
+    with TemporaryDirectory() as folder:
+        return [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in tokenizer.save_vocabulary(folder)]
+
+
+def _options(tokenizer: Any) -> dict[str, str]:
+    """What such a tokenizer was made with, but for where it came from."""
+    return {
+        name: str(value)
+        for name, value in sorted(tokenizer.init_kwargs.items())
+        if name not in _WHENCE and not name.endswith("_file")
+    }
 
 
 def _rows(tensor: Tensor, lengths: Tensor) -> Sequence[NDArray[np.int32]]:

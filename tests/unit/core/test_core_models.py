@@ -12,6 +12,7 @@ import pytest
 from transformers import (
     AutoTokenizer,
     BertModel,
+    BertweetTokenizer,
     GPT2Config,
     GPT2Model,
     PreTrainedTokenizerFast,
@@ -67,6 +68,23 @@ def test_a_decoder_pads_with_its_tokenizers_padding(save: Callable[..., Path], d
     config = GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=40, bos_token_id=3, eos_token_id=3)
     loaded = load_model(find_model(save(GPT2Model(config)), None), objective_for(data), seed=0)
     assert loaded.config.pad_token_id == loaded.tokenizer.pad_token_id == 0
+    other = save(GPT2Model(GPT2Config(**config.to_diff_dict() | {"pad_token_id": 5})), "other")
+    assert load_model(find_model(other, None), objective_for(data), seed=0).config.pad_token_id == 0
+
+
+def test_all_that_decides_a_slow_tokenizers_tokens_is_told_apart(tmp_path: Path) -> None:
+    def digest(name: str, merges: str, **options: Any) -> str:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "vocab.txt").write_text("hello 1\nwor@@ 1\nld 1\n")
+        (folder / "bpe.codes").write_text(merges)
+        tokenizer = BertweetTokenizer(str(folder / "vocab.txt"), str(folder / "bpe.codes"), **options)
+        tokenizer.save_pretrained(folder)
+        return tokenizer_digest(AutoTokenizer.from_pretrained(folder))
+
+    first = digest("first", "h e 1\n")
+    assert digest("copy", "h e 1\n") == first
+    assert len({first, digest("normalized", "h e 1\n", normalization=True), digest("merged", "l d 1\n")}) == 3
 
 
 def test_from_which_side_texts_are_cut_decides_the_tokens(
