@@ -16,6 +16,7 @@ from mvprune.tables import DataError, Table, checked_text, listed, shown
 from mvprune.tasks import Task, TaskKind, plain_label
 
 MAX_CLASSES = 1000
+LARGEST_VALUE = 1e15  # of a regression's labels: the squares of greater ones are soon too large for float32
 
 # 18 digits fit 64 bits; "1.0" is how a column of integers with holes is written by pandas.
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0+)?", re.ASCII)
@@ -252,15 +253,17 @@ def _number(rows: _Rows, numbers: Mapping[_Label, int], allowed: str) -> Split:
 
 
 def _values(rows: _Rows) -> Split:
-    """The rows with their labels as finite numbers (regression)."""
+    """The rows with their labels as numbers (regression)."""
     labels: list[float] = []
     for index, label in enumerate(rows.labels):
         try:
             value = float(label)
         except (ValueError, OverflowError):
             value = math.nan
-        if not math.isfinite(value):
-            raise rows.error(index, f"the label is {shown(label)}; a finite number is allowed")
+        if not abs(value) <= LARGEST_VALUE:
+            raise rows.error(
+                index, f"the label is {shown(label)}; a number from {-LARGEST_VALUE:g} to {LARGEST_VALUE:g} is allowed"
+            )
         labels.append(value)
     return Split(rows.texts, rows.pairs, labels)
 

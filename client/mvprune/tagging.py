@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -139,8 +140,9 @@ def sentences_in_file(path: Path, columns: Columns) -> Sentences:
     words: list[str] = []
     tags: list[str] = []
     for line, text in chain(read_lines(path), [(0, "")]):
-        cells = [cell.strip() for cell in text.strip("\r\n").split("\t")] if "\t" in text else text.split()
-        if not any(cells):
+        # Blanks other than the usual one may be part of a word, as in a number of many digits.
+        cells = [cell.strip(" ") for cell in re.split("\t" if "\t" in text else " +", text.strip(" \r\n"))]
+        if not text.strip():
             if words:
                 found.words.append(words)
                 found.tags.append(tags)

@@ -118,7 +118,8 @@ def teach(
     with autocast(device, precision):
         for indices, output in forward_passes(model, suited(examples, precision), device):
             for name in outputs:
-                logits = output[name].to(torch.float16).cpu()
+                value = output[name].shape[-1] == 1  # of a regression, of any size
+                logits = output[name].to(torch.float32 if value else torch.float16).cpu()
                 per_token = name != CLASS_LOGITS or logits.dim() == 3
                 for row, index in enumerate(indices):
                     # A copy: the padded batch is not to be kept alive by its rows.

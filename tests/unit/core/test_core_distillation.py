@@ -14,6 +14,7 @@ from transformers import BertForSequenceClassification, BertModel
 
 from mvprune.data import ClassificationData, Split
 from mvprune_core import Callback, CompressionError, Magnitude, Reason, Teacher, Training, compress
+from mvprune_core.batching import Examples
 from mvprune_core.distillation import Lessons, lessons, reorder_classes, teach
 from mvprune_core.models import find_model, load_model
 from mvprune_core.settings import Precision
@@ -104,6 +105,17 @@ def test_what_a_teacher_says_is_what_it_answers(model_folder: Path, objective: O
         [found.logits["logits"][found.starts["logits"][i] : found.starts["logits"][i + 1]] for i in indices]
     )
     torch.testing.assert_close(said.float(), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_values_that_a_teacher_says_are_not_rounded() -> None:
+    """Prices, say, where 16 bits end at 65,504 and have one digit in four thousand."""
+
+    class Valuer(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor, **_: Any) -> Output:
+            return Output(loss=torch.tensor(0.0), logits=input_ids[:, :1] * 100_001.0)
+
+    examples = Examples({"input_ids": [np.array([3], dtype=np.int32)]}, {}, pad_token=0)
+    assert teach(Valuer(), examples, ["logits"], torch.device("cpu"), "fp32")["logits"].tolist() == [[300_003]]
 
 
 def test_classes_are_put_into_the_students_order() -> None:

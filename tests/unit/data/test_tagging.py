@@ -45,6 +45,13 @@ def test_files_of_columns(content: str, name: str, load):
     assert data.train == data.validation == SPLIT
 
 
+@pytest.mark.parametrize("between", [" ", "  ", "\t"])
+@pytest.mark.parametrize("blank", ["\u00a0", "\u202f", "\u3000"])
+def test_other_blanks_are_part_of_a_word(blank: str, between: str, load):
+    word = f"10{blank}000"
+    assert load(f"{word}{between}B-NUM\nmen{between}O\n", task=NER, name="train.txt").train.words == [[word, "men"]]
+
+
 @pytest.mark.parametrize(("words", "tags"), [("tokens", "ner_tags"), ("words", "tags"), ("Tokens", "labels")])
 def test_tables_of_lists(words: str, tags: str, load, tmp_path):
     names = ("O", "B-LOC", "B-PER", "I-PER")
