@@ -77,7 +77,7 @@ class Teacher:
 
 @dataclass(frozen=True)
 class Training:
-    """Fine-tuning settings; None: the default."""
+    """Fine-tuning settings; None, or "": the default."""
 
     max_steps: int | None
     epochs: float | None
@@ -96,6 +96,7 @@ class Training:
     keep_best: bool | None
     dropout: bool | None
     learning_rate_growth: float | None
+    best_metric: str
 
 
 @dataclass(frozen=True)

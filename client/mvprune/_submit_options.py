@@ -108,6 +108,7 @@ class TrainingOptions(TypedDict, total=False):
         evaluate_every: steps; what patience and keep_best need.
         patience: evaluations without a better one, at the final density, after which it stops.
         keep_best: the best evaluated model is the result.
+        best_metric: what patience and keep_best go by; by default the task's primary metric.
         learning_rate_growth: x: at a density of v the pruned matrices learn at learning_rate · v^(-x).
     """
 
@@ -126,6 +127,7 @@ class TrainingOptions(TypedDict, total=False):
     evaluate_every: int | None
     patience: int | None
     keep_best: bool | None
+    best_metric: str
     dropout: bool | None
     learning_rate_growth: float | None
 

@@ -108,7 +108,12 @@ class Task:
     @property
     def higher_is_better(self) -> bool:
         """Whether of two results the one with the larger primary metric is the better."""
-        return self.primary_metric != "perplexity"
+        return higher_is_better(self.primary_metric)
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether more of a metric is better."""
+    return metric != "perplexity"
 
 
 _PAIR = ("sentence1", "sentence2")

@@ -12,7 +12,7 @@ import torch
 
 from mvprune.artifact import ArtifactError, Base, Coding, ModelSource, round_values
 from mvprune.artifact.history import Histogram, History, Phase, Plane
-from mvprune.tasks import SHORTEST_WINDOW, TaskKind
+from mvprune.tasks import SHORTEST_WINDOW, TaskKind, higher_is_better
 from mvprune_core.batching import Examples, Indices
 from mvprune_core.callbacks import Callback
 from mvprune_core.curves import Curve
@@ -186,6 +186,19 @@ class Phases:
         self.callback.on_evaluate(phase, step, metrics)
         return metrics
 
+    @property
+    def _best_metric(self) -> str:
+        return self.settings.best_metric or self.plan.data.task.primary_metric
+
+    def _judged(self, loaded: Loaded, phase: str, step: int) -> dict[str, float]:
+        metrics = self._measure(loaded, phase, step)
+        if self._best_metric not in metrics:  # such as that of a second validation file
+            raise CompressionError(
+                Reason.INVALID_DATASET,
+                f"training.best_metric: {self._best_metric!r} given; the validation data has {', '.join(metrics)}",
+            )
+        return metrics
+
     def history(self) -> History:
         """How the phases went that the result shows."""
         pruning = self._curves["pruning"].phase()
@@ -193,7 +206,7 @@ class Phases:
 
     def _train(self, loaded: Loaded, phase: str, masks: Masks | None, taught: Lessons | None) -> int:
         self.callback.on_phase(phase)
-        task = self.plan.data.task
+        metric = self._best_metric
         return FineTuning(
             loaded.model.to(self.plan.device),
             self.examples,
@@ -203,9 +216,7 @@ class Phases:
             callback=self.callback,
             masks=masks,
             lessons=taught,
-            evaluation=Evaluation(
-                lambda step: self._measure(loaded, phase, step), task.primary_metric, task.higher_is_better
-            ),
+            evaluation=Evaluation(lambda step: self._judged(loaded, phase, step), metric, higher_is_better(metric)),
             checkpoints=self._checkpoints,
             steps_before=0 if phase == "dense" else self._dense_steps,
             curve=self._curves[phase],

@@ -19,6 +19,7 @@ _NARROW_LEARNING_RATES = {255: 3e-4, BASE_WIDTH - 1: 1e-4}
 # right about 61 %, in 600 no more often.
 _FEWEST_STEPS = 200
 _MAY_BE_ZERO = ("weight_decay", "learning_rate_growth")
+_WORDS = ("precision", "best_metric")
 _WHOLE = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every", "patience")
 
 
@@ -47,6 +48,7 @@ class Training:
         evaluate_every: steps between evaluations; None evaluates in the end alone.
         patience: ends the run after so many evaluations at the target density without improvement.
         keep_best: the result is the best model that was evaluated at the target density, not the last.
+        best_metric: what patience and keep_best go by: one of the task's metrics, by default its primary one.
         learning_rate_growth: x, 0 or more: at a density of v the pruned matrices learn at learning_rate · v^(-x). With
             1, the default, a step changes what a matrix gives as much as in the dense model, though fewer weights make
             the change (Dey, Bergsma and Hestness 2024, https://arxiv.org/abs/2405.15743, table 1). 0 keeps the rate as
@@ -72,12 +74,13 @@ class Training:
     evaluate_every: int | None = None
     patience: int | None = None
     keep_best: bool = False
+    best_metric: str | None = None
     learning_rate_growth: float = 1.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is field.default or field.name == "precision":
+            if value is field.default or field.name in _WORDS:
                 continue
             if isinstance(value, bool) != isinstance(field.default, bool):
                 allowed = "true or false" if isinstance(field.default, bool) else "a number"
@@ -97,9 +100,19 @@ class Training:
         if self.evaluate_every is None and (self.patience is not None or self.keep_best):
             name = "patience" if self.patience is not None else "keep_best"
             raise ValueError(f"training.{name}: given without evaluate_every, which says how often to evaluate")
+        if self.best_metric is not None and self.patience is None and not self.keep_best:
+            raise ValueError("training.best_metric: given without patience or keep_best, which go by it")
 
     def settings(self, task: Task, hidden_size: int = BASE_WIDTH, examples: int | None = None) -> Settings:
-        """These settings with the defaults of the task, of the model's width and the number of examples, filled in."""
+        """These settings with the defaults of the task, of the model's width and the number of examples, filled in.
+
+        Raises:
+            ValueError: best_metric is none of the task's.
+        """
+        if self.best_metric not in (None, *task.metrics):
+            raise ValueError(
+                f"training.best_metric: {self.best_metric!r} given; one of {', '.join(task.metrics)} is allowed"
+            )
         narrow = (rate for width, rate in _NARROW_LEARNING_RATES.items() if hidden_size <= width)
         usual_rate = next(narrow, task.learning_rate)
         batch_size, usual_epochs = self.batch_size or task.batch_size, task.epochs
@@ -118,7 +131,8 @@ class Training:
 
 @dataclass(frozen=True)
 class Settings:
-    """Training settings without gaps, see `Training`; `epochs` counts where `max_steps` is None."""
+    """Training settings without gaps, see `Training`; `epochs` counts where `max_steps` is None, and None of the others
+    means never, or the task's own."""
 
     max_steps: int | None
     epochs: float
@@ -136,6 +150,7 @@ class Settings:
     evaluate_every: int | None
     patience: int | None
     keep_best: bool
+    best_metric: str | None
     learning_rate_growth: float
 
     def total_steps(self, examples: int) -> int:

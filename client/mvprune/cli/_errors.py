@@ -67,6 +67,7 @@ _SAME_NAME = {
     "allow_smaller_batch",
     "alpha",
     "batch_size",
+    "best_metric",
     "checkpoint_interval",
     "compile",
     "cooldown",

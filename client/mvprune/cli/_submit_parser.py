@@ -169,6 +169,9 @@ def _add_training(parser: Parser) -> None:
         help="stop after N evaluations at the final density without a better one",
     )
     _flag(training, "--keep-best", None, "the best evaluated model is the result, not the last")
+    training.add_argument(
+        "--best-metric", default="", metavar="M", help="what these two go by; default: the task's primary metric"
+    )
 
 
 def _add_resources(parser: Parser) -> None:

@@ -6,8 +6,7 @@ push_to_mlflow("out/", tracking_uri="http://127.0.0.1:5000")          # a run of
 
 from __future__ import annotations
 
-from mvprune._exceptions import MlflowUnreachable, PushFailed
 from mvprune.publish.hub import write_hub_folder
 from mvprune.publish.tracking import PushedRun, push_to_mlflow
 
-__all__ = ["MlflowUnreachable", "PushFailed", "PushedRun", "push_to_mlflow", "write_hub_folder"]
+__all__ = ["PushedRun", "push_to_mlflow", "write_hub_folder"]

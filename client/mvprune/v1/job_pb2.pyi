@@ -270,7 +270,7 @@ class RandomPruning(_message.Message):
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ...) -> None: ...
 
 class Training(_message.Message):
-    __slots__ = ("max_steps", "epochs", "batch_size", "learning_rate", "weight_decay", "max_length", "accumulation_steps", "precision", "train_embeddings", "compile", "gradient_checkpointing", "deterministic", "evaluate_every", "patience", "keep_best", "dropout", "learning_rate_growth")
+    __slots__ = ("max_steps", "epochs", "batch_size", "learning_rate", "weight_decay", "max_length", "accumulation_steps", "precision", "train_embeddings", "compile", "gradient_checkpointing", "deterministic", "evaluate_every", "patience", "keep_best", "dropout", "learning_rate_growth", "best_metric")
     class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PRECISION_UNSPECIFIED: _ClassVar[Training.Precision]
@@ -296,6 +296,7 @@ class Training(_message.Message):
     KEEP_BEST_FIELD_NUMBER: _ClassVar[int]
     DROPOUT_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_GROWTH_FIELD_NUMBER: _ClassVar[int]
+    BEST_METRIC_FIELD_NUMBER: _ClassVar[int]
     max_steps: int
     epochs: float
     batch_size: int
@@ -313,7 +314,8 @@ class Training(_message.Message):
     keep_best: bool
     dropout: bool
     learning_rate_growth: float
-    def __init__(self, max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., dropout: bool = ..., learning_rate_growth: _Optional[float] = ...) -> None: ...
+    best_metric: str
+    def __init__(self, max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., dropout: bool = ..., learning_rate_growth: _Optional[float] = ..., best_metric: _Optional[str] = ...) -> None: ...
 
 class Teacher(_message.Message):
     __slots__ = ("model", "job", "train", "revision", "temperature", "alpha")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mvprune.tasks import Task
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation
 
@@ -81,8 +82,8 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
     yield from _check_patterns("job.spec.exclude", spec.exclude)
 
 
-def check_training(training: job_pb2.Training) -> Iterator[Violation]:
-    """The fine-tuning settings."""
+def check_training(training: job_pb2.Training, task: Task | None) -> Iterator[Violation]:
+    """The fine-tuning settings; `task`: None where it is not known."""
     field = "job.spec.training"
     yield from check_numbers(field, training, _TRAINING)
     if training.HasField("max_steps") and training.HasField("epochs"):
@@ -97,6 +98,12 @@ def check_training(training: job_pb2.Training) -> Iterator[Violation]:
             yield bad(f"{field}.patience", training.patience, needs)
         if training.keep_best:
             yield bad(f"{field}.keep_best", "true", needs)
+    if training.best_metric:
+        if task is not None and training.best_metric not in task.metrics:
+            allowed = f"the metrics of {task.name}: {', '.join(task.metrics)}"
+            yield bad(f"{field}.best_metric", training.best_metric, allowed)
+        if not (training.HasField("patience") or training.keep_best):
+            yield bad(f"{field}.best_metric", training.best_metric, "patience or keep_best together with it")
 
 
 def check_teacher(teacher: job_pb2.Teacher) -> Iterator[Violation]:

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mvprune import PushFailed
 from mvprune.artifact import Accounting, ArtifactFile, DatasetSource, LayerCount, Manifest, ModelSource, write_weights
 from mvprune.artifact.history import Evaluated, History, Phase
-from mvprune.publish import PushFailed, push_to_mlflow
+from mvprune.publish import push_to_mlflow
 from mvprune.v1 import artifact_pb2, job_pb2
 
 pytestmark = pytest.mark.timeout(600)  # MLflow's server imports for a long time where others work too

@@ -51,6 +51,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         deterministic=True,
         evaluate_every=5,
         patience=3,
+        best_metric="f1",
         keep_best=True,
         learning_rate_growth=0.5,
         gpus=0.0,
@@ -106,6 +107,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         deterministic=True,
         evaluate_every=5,
         patience=3,
+        best_metric="f1",
         keep_best=True,
         learning_rate_growth=0.5,
     )
@@ -141,7 +143,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         "initial_scores": "zero",
     }
     assert submitted.spec.training == mvprune.Training(
-        10, 2.5, 8, 1e-4, 0.0, 64, 2, "bf16", True, False, True, True, 5, 3, True, True, 0.5
+        10, 2.5, 8, 1e-4, 0.0, 64, 2, "bf16", True, False, True, True, 5, 3, True, True, 0.5, "f1"
     )
     gates = (mvprune.Gate("eval/f1", min=0.8),)
     assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, 60.0, -5, 7200.0, 90.5, True, 86_400.0, 30.0, gates)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -170,6 +171,38 @@ def test_regression(model_folder: Path, data: ClassificationData) -> None:
     result = compress(model_folder, similar, method="magnitude", density=0.5, training=replace(QUICK, max_steps=100))
     assert result.metrics["eval/pearson"] > 0.9
     assert set(result.metrics) == {f"{part}/{name}" for part in ("dense", "eval", "delta") for name in task.metrics}
+
+
+@pytest.mark.parametrize(("metric", "ended"), [("pearson", 20), ("spearman", 15)])
+def test_early_stop_goes_by_the_metric_that_is_asked_for(
+    model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch, metric: str, ended: int
+) -> None:
+    """One rises from one evaluation to the next, the other falls. The target density is reached after step 12."""
+    values = itertools.count()
+
+    def judged(*_: Any) -> dict[str, float]:
+        value = float(next(values))
+        return {"pearson": value, "spearman": -value}
+
+    def scored(split: Split) -> Split:
+        return Split(split.texts, split.texts, [float(label) for label in split.labels])
+
+    monkeypatch.setattr("mvprune_core.tasks.classification.Classification.evaluate", judged)
+    similar = ClassificationData(get_task("stsb"), (), scored(data.train), scored(data.validation))
+    training = replace(QUICK, max_steps=20, evaluate_every=1, patience=3, best_metric=metric)
+    result = compress(model_folder, similar, method="random", density=0.5, training=training, dense_baseline=False)
+    assert result.history.phases[-1].steps[-1] == ended
+
+
+def test_a_metric_that_the_data_does_not_have_is_none_to_go_by(model_folder: Path, data: ClassificationData) -> None:
+    def three(split: Split) -> Split:
+        return Split(split.texts, split.texts, [index % 3 for index in range(len(split.texts))])
+
+    task = get_task("mnli")
+    one_file = ClassificationData(task, task.labels, three(data.train), three(data.validation))
+    training = replace(QUICK, evaluate_every=1, patience=1, best_metric="accuracy_mismatched")
+    with pytest.raises(CompressionError, match=r"^training\.best_metric: 'accuracy_mismatched' given; .* has accuracy"):
+        compress(model_folder, one_file, density=0.5, training=training, dense_baseline=False)
 
 
 @pytest.mark.parametrize("density", [0, -1, 1.5, float("nan"), "0.1", None])

@@ -71,5 +71,9 @@ def test_contradicting_options_are_refused() -> None:
     for options in ({"patience": 3}, {"keep_best": True}):
         with pytest.raises(ValueError, match="without evaluate_every"):
             Training(**options)
+    with pytest.raises(ValueError, match=r"^training\.best_metric: given without patience or keep_best"):
+        Training(evaluate_every=1, best_metric="f1")
+    with pytest.raises(ValueError, match=r"^training\.best_metric: 'f2' given; one of accuracy, f1 is allowed"):
+        Training(evaluate_every=1, patience=1, best_metric="f2").settings(get_task("mrpc"))
     with pytest.raises(ValueError, match=r"training\.precision: 'fp8' given; one of fp32, bf16"):
         Training(precision="fp8")
