@@ -109,7 +109,7 @@ class Checkpoints:
             return found
         if found is not None:
             wrong = "is of another run (other settings, data, versions or number of threads)"
-        elif path.exists():
+        elif os.path.exists(path):  # noqa: PTH110 (Path's own raises where the folder may not be read)
             wrong = "is damaged or cannot be read"
         else:
             return None
