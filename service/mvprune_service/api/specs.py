@@ -74,13 +74,13 @@ class Checker:
         self._check_labels()
         self._check_density(spec.target_density)
         self.violations += check_method(spec)
+        task = self._check_task(spec)
+        self.violations += check_training(spec.training, task)
         if not 0 <= spec.seed < 1 << 32:
             self._bad("job.spec.seed", spec.seed, "from 0 to 4294967295")
         self.violations += check_policy(policy)
         self.size = self._check_model("job.spec.model", spec.model)
         self._check_revision("job.spec.model_revision", spec.model_revision)
-        task = self._check_task(spec)
-        self.violations += check_training(spec.training, task)
         self.violations += check_gates(self._job, task)
         self._check_windows(task, spec.training)
         if spec.HasField("teacher"):
