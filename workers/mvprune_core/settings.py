@@ -82,14 +82,13 @@ class Training:
             value = getattr(self, field.name)
             if value is field.default or field.name in _WORDS:
                 continue
-            if isinstance(value, bool) != isinstance(field.default, bool):
-                allowed = "true or false" if isinstance(field.default, bool) else "a number"
-                raise ValueError(f"training.{field.name}: {value!r} given; {allowed} is allowed")
-            if isinstance(value, bool):
+            if isinstance(field.default, bool):
+                if not isinstance(value, bool):
+                    raise ValueError(f"training.{field.name}: {value!r} given; true or false is allowed")
                 continue
             zero_allowed = field.name in _MAY_BE_ZERO
-            # YAML 1.1 reads 3e-5 as text.
-            if not isinstance(value, int | float) or not (0 < value < math.inf or (zero_allowed and value == 0)):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)  # YAML 1.1 reads 3e-5 as text
+            if not is_number or not (0 < value < math.inf or (zero_allowed and value == 0)):
                 allowed = "a number of 0 or more" if zero_allowed else "a positive number"
                 raise ValueError(f"training.{field.name}: {value!r} given; {allowed} is allowed")
             if field.name in _WHOLE and not isinstance(value, int):

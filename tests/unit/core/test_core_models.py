@@ -18,11 +18,13 @@ from transformers import (
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaModel,
+    XLNetConfig,
+    XLNetModel,
 )
 
 from mvprune.data import ClassificationData, Split
 from mvprune_core import Training, compress
-from mvprune_core.models import find_model, load_model
+from mvprune_core.models import find_model, load_model, longest_input
 from mvprune_core.opened import open_artifact
 from mvprune_core.tasks import objective_for
 from mvprune_core.tokens import tokenizer_digest
@@ -62,6 +64,13 @@ def test_a_model_with_one_type_of_text_takes_pairs(
     quick = Training(max_steps=5, batch_size=32)
     compress(folder, pairs, density=0.5, training=quick, dense_baseline=False).save(artifact)
     assert ("token_type_ids" in open_artifact(artifact).loaded.tokenizer("good", "bad")) == (types == 2)
+
+
+def test_positions_without_end_are_no_limit(save: Callable[..., Path], data: ClassificationData) -> None:
+    config = XLNetConfig(vocab_size=40, d_model=32, n_layer=1, n_head=2, d_inner=64)
+    assert config.max_position_embeddings == -1
+    loaded = load_model(find_model(save(XLNetModel(config)), None), objective_for(data), seed=0)
+    assert longest_input(loaded, 100) == 100
 
 
 def test_a_decoder_pads_with_its_tokenizers_padding(save: Callable[..., Path], data: ClassificationData) -> None:

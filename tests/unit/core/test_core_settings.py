@@ -59,6 +59,13 @@ def test_a_number_without_a_default_elsewhere_is_needed() -> None:
         Training(learning_rate_growth=None)  # type: ignore[arg-type]
 
 
+def test_words_and_numbers_are_no_switches_nor_switches_numbers() -> None:
+    with pytest.raises(ValueError, match=r"^training\.dropout: 'yes' given; true or false is allowed"):
+        Training(dropout="yes")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^training\.max_steps: True given; a positive number is allowed"):
+        Training(max_steps=True)
+
+
 @pytest.mark.parametrize("field", COUNTS)
 def test_numbers_that_count_are_whole(field: str) -> None:
     with pytest.raises(ValueError, match=rf"^training\.{field}: 1.5 given; a whole number"):

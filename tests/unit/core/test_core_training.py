@@ -159,6 +159,12 @@ def test_deterministic_mode_holds_for_the_run_alone(loaded: Loaded, objective: O
     run(loaded, objective, settings(deterministic=True), Movement(), callback=Listener())
     assert modes == [True] * 12
     assert not torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        run(loaded, objective, settings(deterministic=True), None)
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 class Judge:
