@@ -78,7 +78,9 @@ class Run:
     @property
     def shared(self) -> tuple[str, ...]:
         """Names of what other runs need too, and the first of them computes: the dense model, a teacher's logits."""
-        settings = replace(self, label="", method="", options="", density=1.0, teacher="", learning_rate_growth=0.0)
+        settings = replace(
+            self, label="", method="", options="", density=1.0, teacher="", recipe=1, learning_rate_growth=0.0
+        )
         dense, taught = settings.identity, replace(settings, teacher=self.teacher).identity
         return (dense,) if dense == taught else (dense, taught)
 

@@ -157,6 +157,7 @@ def _teacher(run: Run, data: TaskData, place: Workplace, claims: Claims, callbac
         density=1.0,
         teacher="",
         seed=0,
+        recipe=1,
         steps=TEACHER_STEPS[run.task],
         precision=PRECISION.get(run.teacher, run.precision),
         learning_rate_growth=0.0,

@@ -53,7 +53,7 @@ class TestPlan:
         assert json.loads(zero.options)["initial_scores"] == "zero"
 
     def test_what_is_shared_depends_on_settings_and_teacher_alone(self):
-        assert RUN.shared == replace(RUN, label="L0", method="l0", options="{}", density=0.1).shared
+        assert RUN.shared == replace(RUN, label="L0", method="l0", options="{}", density=0.1, recipe=3).shared
         assert set(RUN.shared) < set(replace(RUN, teacher=SELF).shared)
         assert not set(RUN.shared) & set(replace(RUN, seed=1).shared)
 
@@ -231,8 +231,8 @@ class TestRealRun:
         def computed() -> None:
             known.append(any((place.cache / "baselines").iterdir()))
 
-        for teacher in "", SELF, "tiny":
-            run = replace(RUN, teacher=teacher)
+        for teacher, recipe in ("", 1), (SELF, 1), ("tiny", 1), ("tiny", 3):
+            run = replace(RUN, teacher=teacher, recipe=recipe)
             found = execute(run, place, Claims(place.cache / "claims"), Callback(), computed)
             assert found["error"] == ""
             Log(tmp_path / "runs.csv").append(found)
@@ -243,7 +243,7 @@ class TestRealRun:
             assert 0 < int(recorded["sparse_bytes"]) < int(recorded["dense_bytes"])
             assert "torch=" in recorded["versions"]
             assert recorded["eval_exact_match"] == ""
-        assert known == [True, True, True]
+        assert known == [True] * 4
         assert len(list((place.cache / "teachers").glob("*/model.safetensors"))) == 1
         assert not list((place.cache / "checkpoints").glob("*"))
 
