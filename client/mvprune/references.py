@@ -30,7 +30,7 @@ _REVISION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,198}[A-Za-z0-9_-])?", r
 _HUB_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?", re.ASCII)
 _FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
 _PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
-_NOT_PRUNED = re.compile(r"embed|norm|relative_attention_bias", re.IGNORECASE)
+_NOT_PRUNED = re.compile(r"embed|relative_attention_bias", re.IGNORECASE)
 
 
 class InvalidReference(ValueError):

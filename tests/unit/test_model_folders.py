@@ -80,6 +80,11 @@ def test_tables_inside_blocks_are_not_prunable(tmp_path: Path):
     assert size.prunable_weights == SIZE.prunable_weights
 
 
+def test_a_model_that_has_norm_in_its_name_is_counted(tmp_path: Path):
+    tensors = {f"roberta_prelayernorm.{name}": shape for name, shape in TENSORS.items()}
+    assert inspect_model(write_model(tmp_path, tensors)) == SIZE
+
+
 def test_shards_are_counted_once_each(tmp_path: Path):
     write_model(tmp_path)
     (tmp_path / "model.safetensors").unlink()

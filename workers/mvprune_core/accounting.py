@@ -8,7 +8,10 @@ import torch
 from torch import nn
 
 from mvprune.artifact import Accounting, LayerCount
+from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.families import in_block
+
+_TOLERANCE = 0.1  # relative, of the density
 
 
 def account(
@@ -41,3 +44,18 @@ def account(
         LayerCount(name, tuple(parameters[name].shape), nonzero[name] / sizes[name], nonzero[name]) for name in pruned
     )
     return accounting, layers
+
+
+def check_density(asked: float, kept: int, prunable: int) -> None:
+    """Refuses `kept` of `prunable` weights where that is not the density that was asked for.
+
+    Raises:
+        CompressionError: DENSITY_NOT_REACHED.
+    """
+    if abs(kept / prunable - asked) > _TOLERANCE * asked:
+        raise CompressionError(
+            Reason.DENSITY_NOT_REACHED,
+            f"density {asked:g} was asked for, but keeping {kept:,} of {prunable:,} weights is {kept / prunable:g}, "
+            "off by more than 10 %; take more steps, a density that the model's matrices are large enough for, global "
+            "selection, or allow_density_miss",
+        )

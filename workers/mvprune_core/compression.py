@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from mvprune.artifact import Accounting, Coding, DatasetSource, ResultInfo, Values
-from mvprune_core.accounting import account
+from mvprune.artifact import Coding, DatasetSource, ResultInfo, Values
+from mvprune_core.accounting import account, check_density
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason
@@ -24,7 +24,6 @@ from mvprune_core.result import Result, versions
 from mvprune_core.settings import Settings, Training
 from mvprune_core.tasks import TaskData, objective_for
 
-_DENSITY_TOLERANCE = 0.1  # relative
 _CHECKPOINT_SECONDS = 300.0
 _MAX_SEED = 2**32 - 1
 
@@ -116,6 +115,7 @@ def compress(
         coding=Coding(_values("values", values), _values("embeddings", embeddings)),
         trim_vocabulary=trim_vocabulary,
         delta=delta,
+        allow_density_miss=allow_density_miss,
     )
     with _memory_errors(), stops_alone(), _flushed_denormals():
         phases = Phases(plan, training, callback or Callback(), _folder(cache), _folder(checkpoint), checkpoint_seconds)
@@ -123,14 +123,14 @@ def compress(
         loaded, pruned = phases.prune()
         accounting, layers = account(loaded.model, pruned, density)
         if not allow_density_miss:
-            _check_density(accounting)
+            check_density(density, accounting.kept_weights, accounting.prunable_weights)
         evaluated = phases.evaluate(loaded, "pruning", phases.steps_done)
         loaded.model.cpu()
     metrics = {f"dense/{name}": value for name, value in dense.items()}
     metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
     metrics |= {f"delta/{name}": value - dense[name] for name, value in evaluated.items() if dense_baseline}
     info = ResultInfo(
-        spec=_spec(plan, phases.method, phases.settings, allow_density_miss),
+        spec=_spec(plan, phases.method, phases.settings),
         model=phases.model_source,
         dataset=DatasetSource(data.task.name, data.fingerprint, len(data.train), len(data.validation)),
         metrics=metrics,
@@ -153,18 +153,7 @@ def _values(option: str, given: str) -> Values:
     return Values(given)
 
 
-def _check_density(accounting: Accounting) -> None:
-    asked, reached = accounting.target_density, accounting.density
-    if abs(reached - asked) > _DENSITY_TOLERANCE * asked:
-        raise CompressionError(
-            Reason.DENSITY_NOT_REACHED,
-            f"density {asked:g} was asked for and {reached:g} reached ({accounting.kept_weights:,} of "
-            f"{accounting.prunable_weights:,} weights), which is off by more than 10 %; take more steps, a density "
-            "that the model's matrices are large enough for, or allow_density_miss",
-        )
-
-
-def _spec(plan: Plan, method: Method, settings: Settings, allow_density_miss: bool) -> Mapping[str, Any]:
+def _spec(plan: Plan, method: Method, settings: Settings) -> Mapping[str, Any]:
     spec: dict[str, Any] = {
         "model": plan.source.name,
         "model_revision": plan.source.revision,
@@ -186,7 +175,7 @@ def _spec(plan: Plan, method: Method, settings: Settings, allow_density_miss: bo
     options = {
         "include": list(plan.include),
         "exclude": list(plan.exclude),
-        "allow_density_miss": allow_density_miss,
+        "allow_density_miss": plan.allow_density_miss,
         "trim_vocabulary": plan.trim_vocabulary,
         "delta": plan.delta,
     }

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import transformers
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from torch import nn
 
 from mvprune.references import HubModel, InvalidReference, Roots, inspect_model, resolve_model
-from mvprune_core.batching import pad_token
+from mvprune_core.batching import Examples, pad_token
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.families import in_block
 from mvprune_core.hub import CONFIG_AND_TOKENIZER, fetch_model, first_line
@@ -116,6 +117,28 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     return Loaded(model, tokenizer, fine_tuned=same_question and not new)
 
 
+def check_forward(loaded: Loaded, examples: Examples) -> None:
+    """Lets a model on the CPU read the longest of its training examples: what cannot do that, cannot be trained.
+
+    Raises:
+        CompressionError: UNSUPPORTED_ARCHITECTURE, with what the model's own code says.
+    """
+    longest = np.array([examples.lengths.argmax()])
+    batch = examples.batch(longest, torch.device("cpu"), np.random.default_rng(0))
+    loaded.model.eval()
+    try:
+        with torch.inference_mode():
+            loaded.model(**batch)
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # anything, of code that is not ours
+        raise CompressionError(
+            Reason.UNSUPPORTED_ARCHITECTURE,
+            f"{type(loaded.model).__name__} cannot read the training data; its forward pass over an example of "
+            f"{examples.lengths[longest[0]]} tokens ends with {type(error).__name__}: {first_line(error)}",
+        ) from error
+
+
 def description_digest(source: Source) -> str:
     """SHA-256 of all that a model's folder says beside its weights: its config, its tokenizer."""
     digest = hashlib.sha256()
@@ -141,9 +164,16 @@ def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
     """Takes from a tokenizer what the model `name` has no embedding for: the type of a second text.
 
     Raises:
-        CompressionError: INVALID_MODEL, the tokenizer is empty, or not that of the model.
+        CompressionError: INVALID_MODEL, the tokenizer is empty, or not that of the model; UNSUPPORTED_ARCHITECTURE, the
+            model has no table of embeddings, a row for each token.
     """
-    tokens, embeddings = len(tokenizer), model.get_input_embeddings().num_embeddings
+    try:
+        tokens, embeddings = len(tokenizer), model.get_input_embeddings().num_embeddings
+    except (NotImplementedError, AttributeError) as error:  # such as CANINE, of characters, and I-BERT, of integers
+        raise CompressionError(
+            Reason.UNSUPPORTED_ARCHITECTURE,
+            f"{type(model).__name__} has no nn.Embedding of its tokens; give a Transformer that has",
+        ) from error
     # Without its files, transformers builds a tokenizer that knows the special tokens alone.
     if tokens <= len(tokenizer.all_special_tokens):
         raise CompressionError(

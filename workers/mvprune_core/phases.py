@@ -13,6 +13,7 @@ import torch
 from mvprune.artifact import ArtifactError, Base, Coding, ModelSource, round_values
 from mvprune.artifact.history import Histogram, History, Phase, Plane
 from mvprune.tasks import SHORTEST_WINDOW, TaskKind, higher_is_better
+from mvprune_core.accounting import check_density
 from mvprune_core.batching import Examples, Indices
 from mvprune_core.callbacks import Callback
 from mvprune_core.curves import Curve
@@ -23,7 +24,7 @@ from mvprune_core.families import prunable_layers
 from mvprune_core.interruption import check_stop
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Method
-from mvprune_core.models import Loaded, Source, description_digest, find_model, load_model, longest_input
+from mvprune_core.models import Loaded, Source, check_forward, description_digest, find_model, load_model, longest_input
 from mvprune_core.result import model_source, versions
 from mvprune_core.settings import BASE_WIDTH, Training
 from mvprune_core.storage import Cache, Checkpoints, identity
@@ -51,6 +52,7 @@ class Plan:
     coding: Coding
     trim_vocabulary: bool
     delta: bool
+    allow_density_miss: bool
 
 
 class Phases:
@@ -77,7 +79,10 @@ class Phases:
         self._unused: Loaded | None = student
         self._tokens, self._labels = tokenizer_digest(student.tokenizer), _labels(student.config)
         self._classes = self._class_order(student.config)
-        prunable_layers(student.model, plan.include, plan.exclude)
+        layers = prunable_layers(student.model, plan.include, plan.exclude)
+        if not plan.allow_density_miss:
+            sizes = [layer.weight.numel() for layer in layers.values()]
+            check_density(plan.density, plan.method.kept(sizes, plan.density), sum(sizes))
         if training.gradient_checkpointing and not student.model.supports_gradient_checkpointing:
             raise CompressionError(
                 Reason.UNSUPPORTED_ARCHITECTURE,
@@ -86,6 +91,7 @@ class Phases:
             )
         self.max_length = self._longest_input(plan.source, student, training.max_length or plan.data.task.max_length)
         self.examples = self._examples(student, self.max_length, "train")
+        check_forward(student, self.examples)
         width = getattr(student.config, "hidden_size", BASE_WIDTH)
         self.settings = training.settings(plan.data.task, width, len(self.examples))
         self._validation = self._examples(student, self.max_length, "validation")
@@ -250,6 +256,7 @@ class Phases:
                 )
             length = self._longest_input(self._teacher_model, model, self.settings.max_length)
             examples = self._examples(model, length, "train")
+            check_forward(model, examples)
         self.callback.on_phase("teaching")
         outputs, precision = plan.objective.outputs, self.settings.precision
         found = teach(model.model.to(plan.device), examples, outputs, plan.device, precision)

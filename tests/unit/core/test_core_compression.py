@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,28 +11,28 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AlbertConfig, AlbertModel, BartConfig, BartModel, BertForSequenceClassification
+from tests.unit.core.training_runs import Recorder
+from transformers import BartConfig, BartModel, BertForSequenceClassification
 
 from mvprune.artifact import load
 from mvprune.data import ClassificationData, Split
 from mvprune.tasks import get_task
-from mvprune_core import METHODS, Callback, CompressionError, Magnitude, Progress, Reason, Schedule, Training, compress
+from mvprune_core import (
+    METHODS,
+    Callback,
+    CompressionError,
+    Magnitude,
+    Movement,
+    Progress,
+    Reason,
+    Schedule,
+    Training,
+    compress,
+)
 from mvprune_core.models import find_model, load_model
 from mvprune_core.tasks import objective_for
 
 QUICK = Training(max_steps=120, batch_size=32, learning_rate=5e-3)
-
-
-class Recorder(Callback):
-    def __init__(self) -> None:
-        self.phases: list[str] = []
-        self.evaluations: list[tuple[str, int, dict[str, float]]] = []
-
-    def on_phase(self, name: str) -> None:
-        self.phases.append(name)
-
-    def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
-        self.evaluations.append((phase, step, dict(metrics)))
 
 
 @pytest.fixture
@@ -282,20 +282,19 @@ def test_unknown_methods_and_short_runs_are_refused(model_folder: Path, data: Cl
         compress(model_folder, data, method=short, density=0.5, training=Training(max_steps=4))
 
 
-def test_density_that_rounds_away_is_not_reached(model_folder: Path, data: ClassificationData) -> None:
-    quick = replace(QUICK, max_steps=6)
-    options: dict[str, Any] = {
-        "method": "movement",
-        "density": 0.0015,
-        "training": quick,
-        "dense_baseline": False,
-    }
-    with pytest.raises(CompressionError, match="off by more than 10 %") as raised:
-        compress(model_folder, data, **options)
+def test_density_that_rounds_away_is_told_before_training(model_folder: Path, data: ClassificationData) -> None:
+    recorder = Recorder()
+    options: dict[str, Any] = {"density": 0.0015, "training": replace(QUICK, max_steps=6), "dense_baseline": False}
+    # 1.5, 3.1 of the weights of a matrix: 1 and 3
+    with pytest.raises(CompressionError, match=r"keeping 20 of 16,384 weights is 0\.0012207, off by more") as raised:
+        compress(model_folder, data, method="movement", **options, callback=recorder)
     assert raised.value.reason is Reason.DENSITY_NOT_REACHED
-    allowed = compress(model_folder, data, **options, allow_density_miss=True)
+    assert recorder.phases == ["loading"]
+    allowed = compress(model_folder, data, method="movement", **options, allow_density_miss=True)
     assert allowed.accounting.target_density == 0.0015
-    assert allowed.accounting.density < 0.0015
+    assert allowed.accounting.kept_weights == 20
+    together = compress(model_folder, data, method=Movement(selection="global"), **options)
+    assert together.accounting.kept_weights == 24
 
 
 def test_patterns_decide_what_is_pruned(model_folder: Path, data: ClassificationData) -> None:
@@ -313,16 +312,6 @@ def test_patterns_decide_what_is_pruned(model_folder: Path, data: Classification
     assert result.info.spec["include"] == ["*.attention.*"]
     with pytest.raises(ValueError, match=r"^exclude: '\*\.query' given; a list of patterns is allowed"):
         compress(model_folder, data, density=0.5, exclude="*.query")
-
-
-def test_a_model_that_cannot_checkpoint_gradients_is_refused_before_it_is_trained(
-    save: Callable[..., Path], data: ClassificationData
-) -> None:
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    folder = save(AlbertModel(AlbertConfig(vocab_size=40, embedding_size=16, **sizes)))
-    with pytest.raises(CompressionError, match=r"^training\.gradient_checkpointing: given, but a Albert") as raised:
-        compress(folder, data, density=0.5, training=replace(QUICK, gradient_checkpointing=True))
-    assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
 
 
 def _no_weights(folder: Path) -> None:

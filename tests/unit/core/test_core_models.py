@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.core.training_runs import Recorder
 from transformers import (
+    AlbertConfig,
+    AlbertModel,
     AutoTokenizer,
     BertModel,
     BertweetTokenizer,
+    CanineConfig,
+    CanineModel,
     GPT2Config,
     GPT2Model,
+    GPTJConfig,
+    GPTJModel,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaModel,
@@ -23,7 +31,7 @@ from transformers import (
 )
 
 from mvprune.data import ClassificationData, Split
-from mvprune_core import Training, compress
+from mvprune_core import CompressionError, Reason, Training, compress
 from mvprune_core.models import find_model, load_model, longest_input
 from mvprune_core.opened import open_artifact
 from mvprune_core.tasks import objective_for
@@ -107,3 +115,42 @@ def test_from_which_side_texts_are_cut_decides_the_tokens(
         other("good bad word1", truncation=True, max_length=3)["input_ids"]
         != (tokenizer("good bad word1", truncation=True, max_length=3)["input_ids"])
     )
+
+
+TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "message"),
+    [
+        (
+            lambda: AlbertModel(AlbertConfig(**TINY, vocab_size=40, embedding_size=16)),
+            Training(gradient_checkpointing=True),
+            r"^training\.gradient_checkpointing: given, but a AlbertFor\w+ cannot do it",
+        ),
+        (
+            lambda: CanineModel(CanineConfig(**TINY, num_hash_buckets=64)),  # reads characters
+            Training(),
+            r"^CanineFor\w+ has no nn\.Embedding of its tokens",
+        ),
+        (
+            # What it rotates is wider than its heads.
+            lambda: GPTJModel(GPTJConfig(vocab_size=40, n_embd=32, n_layer=2, n_head=2, n_positions=64, rotary_dim=64)),
+            Training(),
+            r"^GPTJFor\w+ cannot read the training data; .* of 12 tokens ends with RuntimeError: The size of tensor",
+        ),
+    ],
+    ids=["without gradient checkpointing", "without a table of tokens", "that cannot read"],
+)
+def test_a_model_that_cannot_be_trained_is_refused_before(
+    save: Callable[..., Path],
+    data: ClassificationData,
+    model: Callable[[], PreTrainedModel],
+    training: Training,
+    message: str,
+) -> None:
+    recorder = Recorder()
+    with pytest.raises(CompressionError, match=message) as raised:
+        compress(save(model()), data, density=0.5, training=training, callback=recorder)
+    assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
+    assert recorder.phases == ["loading"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,20 @@ from mvprune_core.models import Loaded, find_model, load_model
 from mvprune_core.settings import Settings
 from mvprune_core.tasks import Objective
 from mvprune_core.training import FineTuning
+
+
+class Recorder(Callback):
+    """Notes the phases of a run and its evaluations."""
+
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+        self.evaluations: list[tuple[str, int, dict[str, float]]] = []
+
+    def on_phase(self, name: str) -> None:
+        self.phases.append(name)
+
+    def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
+        self.evaluations.append((phase, step, dict(metrics)))
 
 
 def settings(**changes: Any) -> Settings:

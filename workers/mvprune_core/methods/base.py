@@ -81,6 +81,10 @@ class Method(ABC):
         """The method with the defaults that suit a run of so many steps."""
         return self
 
+    def kept(self, sizes: Sequence[int], density: float) -> int:
+        """How many weights a run is to leave of matrices with so many weights each, at the density `density`."""
+        return kept_count(sum(sizes), density)
+
     @abstractmethod
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         """Importance of every entry of `weight`: same shape, float32; the largest are kept.
@@ -132,6 +136,11 @@ class TopV(Method):
     fixed: ClassVar[bool] = False
 
     selection: Selection
+
+    def kept(self, sizes: Sequence[int], density: float) -> int:
+        if self.selection == "global":
+            return super().kept(sizes, density)
+        return sum(kept_count(size, density) for size in sizes)
 
     def renew(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> float | Tensor:
         density = moment.scheduled(self.schedule)
