@@ -76,12 +76,23 @@ class Run:
         return ("dropout",) * self.dropout + ("constant",) * (self.learning_rate_growth == 0)
 
     @property
+    def dense(self) -> Run:
+        """The run of the same settings that prunes nothing and is taught by nobody."""
+        return replace(
+            self,
+            label="",
+            method="magnitude",
+            options=json.dumps({"schedule": {}}),
+            density=1.0,
+            teacher="",
+            recipe=1,
+            learning_rate_growth=0.0,
+        )
+
+    @property
     def shared(self) -> tuple[str, ...]:
         """Names of what other runs need too, and the first of them computes: the dense model, a teacher's logits."""
-        settings = replace(
-            self, label="", method="", options="", density=1.0, teacher="", recipe=1, learning_rate_growth=0.0
-        )
-        dense, taught = settings.identity, replace(settings, teacher=self.teacher).identity
+        dense, taught = self.dense.identity, replace(self.dense, teacher=self.teacher).identity
         return (dense,) if dense == taught else (dense, taught)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from results_data import load_data
 from results_log import COUNTS, METRICS, Claims, Run
-from results_plan import DENSE, PRECISION, SELF, TEACHER_STEPS
+from results_plan import PRECISION, SELF, TEACHER_STEPS
 
 from mvprune_core import METHODS, Callback, Method, Result, Schedule, Stopped, Teacher, Training, compress
 from mvprune_core.callbacks import Progress
@@ -149,18 +149,11 @@ def _teacher(run: Run, data: TaskData, place: Workplace, claims: Claims, callbac
         return Teacher()
     # One teacher for all seeds.
     lesson = replace(
-        run,
+        run.dense,
         model=run.teacher,
-        label=DENSE,
-        method="magnitude",
-        options=json.dumps({"schedule": {}}),
-        density=1.0,
-        teacher="",
         seed=0,
-        recipe=1,
         steps=TEACHER_STEPS[run.task],
         precision=PRECISION.get(run.teacher, run.precision),
-        learning_rate_growth=0.0,
     )
     folder = place.cache / "teachers" / identity(lesson.key)
     with claims.take([str(folder)], wait=True):

@@ -46,16 +46,15 @@ def account(
     return accounting, layers
 
 
-def check_density(asked: float, kept: int, prunable: int) -> None:
+def check_density(asked: float, kept: int, prunable: int, remedy: str) -> None:
     """Refuses `kept` of `prunable` weights where that is not the density that was asked for.
 
     Raises:
-        CompressionError: DENSITY_NOT_REACHED.
+        CompressionError: DENSITY_NOT_REACHED, with the `remedy`, or allow_density_miss.
     """
     if abs(kept / prunable - asked) > _TOLERANCE * asked:
         raise CompressionError(
             Reason.DENSITY_NOT_REACHED,
             f"density {asked:g} was asked for, but keeping {kept:,} of {prunable:,} weights is {kept / prunable:g}, "
-            "off by more than 10 %; take more steps, a density that the model's matrices are large enough for, global "
-            "selection, or allow_density_miss",
+            f"off by more than 10 %; {remedy}, or allow_density_miss",
         )

@@ -14,7 +14,7 @@ from mvprune.artifact import Coding, DatasetSource, ResultInfo, Values
 from mvprune_core.accounting import account, check_density
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher
-from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.interruption import stops_alone
 from mvprune_core.methods import Method, get_method
 from mvprune_core.metrics import check_packages
@@ -123,7 +123,8 @@ def compress(
         loaded, pruned = phases.prune()
         accounting, layers = account(loaded.model, pruned, density)
         if not allow_density_miss:
-            check_density(density, accounting.kept_weights, accounting.prunable_weights)
+            remedy = "take more steps, store finer values"
+            check_density(density, accounting.kept_weights, accounting.prunable_weights, remedy)
         evaluated = phases.evaluate(loaded, "pruning", phases.steps_done)
         loaded.model.cpu()
     metrics = {f"dense/{name}": value for name, value in dense.items()}
@@ -197,12 +198,13 @@ def _flushed_denormals() -> Iterator[None]:
 
 @contextmanager
 def _memory_errors() -> Iterator[None]:
-    advice = "take a smaller batch_size or max_length, more accumulation_steps, or a machine with more memory"
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise CompressionError(Reason.OUT_OF_MEMORY, f"the memory is used up; {advice}") from error
-    except RuntimeError as error:
-        if "DefaultCPUAllocator" not in str(error):  # torch has no class of its own for the CPU
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
             raise
-        raise CompressionError(Reason.OUT_OF_MEMORY, f"the memory is used up; {advice}") from error
+        raise CompressionError(
+            Reason.OUT_OF_MEMORY,
+            "the memory is used up; take a smaller batch_size or max_length, more accumulation_steps, or a machine "
+            "with more memory",
+        ) from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+import torch
+
 
 class Reason(StrEnum):
     """The reasons the core can give: names of `mvprune.v1.Failure.Reason`."""
@@ -25,3 +27,9 @@ class CompressionError(Exception):
         super().__init__(message)
         self.reason = reason
         self.message = message
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that memory is used up, of the machine or of a device."""
+    # torch has no class of its own for the CPU.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)

@@ -18,7 +18,7 @@ from torch import nn
 
 from mvprune.references import HubModel, InvalidReference, Roots, inspect_model, resolve_model
 from mvprune_core.batching import Examples, pad_token
-from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.families import in_block
 from mvprune_core.hub import CONFIG_AND_TOKENIZER, fetch_model, first_line
 from mvprune_core.tasks import Objective
@@ -129,9 +129,9 @@ def check_forward(loaded: Loaded, examples: Examples) -> None:
     try:
         with torch.inference_mode():
             loaded.model(**batch)
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
     except Exception as error:  # anything, of code that is not ours
+        if is_out_of_memory(error):
+            raise
         raise CompressionError(
             Reason.UNSUPPORTED_ARCHITECTURE,
             f"{type(loaded.model).__name__} cannot read the training data; its forward pass over an example of "
@@ -193,9 +193,9 @@ def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
 def _read(source: Source, load: Callable[[], _T]) -> _T:
     try:
         return load()
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
     except Exception as error:  # transformers raises almost anything over a folder that it cannot use
+        if is_out_of_memory(error):
+            raise
         raise CompressionError(
             Reason.INVALID_MODEL, f"the model {source.name!r} cannot be loaded: {first_line(error)}"
         ) from error

@@ -82,7 +82,8 @@ class Phases:
         layers = prunable_layers(student.model, plan.include, plan.exclude)
         if not plan.allow_density_miss:
             sizes = [layer.weight.numel() for layer in layers.values()]
-            check_density(plan.density, plan.method.kept(sizes, plan.density), sum(sizes))
+            remedy = "take a density that the model's matrices are large enough for, global selection"
+            check_density(plan.density, plan.method.kept(sizes, plan.density), sum(sizes), remedy)
         if training.gradient_checkpointing and not student.model.supports_gradient_checkpointing:
             raise CompressionError(
                 Reason.UNSUPPORTED_ARCHITECTURE,

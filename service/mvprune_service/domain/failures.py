@@ -56,7 +56,7 @@ RULES: Mapping[FailureReason, Rule] = MappingProxyType(
         FailureReason.UNREACHABLE_HUB: Rule(
             Retry.NEVER, "the hub cannot be reached; give a local model folder and local data files instead"
         ),
-        FailureReason.UNSUPPORTED_ARCHITECTURE: Rule(Retry.NEVER, "the model has no layers that can be pruned"),
+        FailureReason.UNSUPPORTED_ARCHITECTURE: Rule(Retry.NEVER, "the model cannot be pruned or trained"),
         FailureReason.NAN_LOSS: Rule(Retry.NEVER, "the loss became NaN or infinite; try a smaller learning rate"),
         FailureReason.OUT_OF_MEMORY: Rule(Retry.SMALLER_BATCH, "out of memory; try smaller batches or more memory"),
         FailureReason.DENSITY_NOT_REACHED: Rule(Retry.NEVER, "the target density was not reached"),

@@ -379,3 +379,15 @@ def test_running_out_of_memory_has_a_reason(model_folder: Path, data: Classifica
     with pytest.raises(CompressionError, match="batch_size") as raised:
         compress(model_folder, data, density=0.5, callback=Greedy())
     assert raised.value.reason is Reason.OUT_OF_MEMORY
+
+
+def test_a_model_that_memory_is_too_small_for_is_not_taken_for_an_unsupported_one(
+    model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def greedy(*_: Any, **__: Any) -> None:
+        torch.empty(2**60, dtype=torch.uint8)
+
+    monkeypatch.setattr(BertForSequenceClassification, "forward", greedy)
+    with pytest.raises(CompressionError, match="batch_size") as raised:
+        compress(model_folder, data, density=0.5)
+    assert raised.value.reason is Reason.OUT_OF_MEMORY
