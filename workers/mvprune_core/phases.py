@@ -25,6 +25,7 @@ from mvprune_core.interruption import check_stop
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Method
 from mvprune_core.models import Loaded, Source, check_forward, description_digest, find_model, load_model, longest_input
+from mvprune_core.precision import check_speed
 from mvprune_core.result import model_source, versions
 from mvprune_core.settings import BASE_WIDTH, Training
 from mvprune_core.storage import Cache, Checkpoints, identity
@@ -95,6 +96,7 @@ class Phases:
         check_forward(student, self.examples)
         width = getattr(student.config, "hidden_size", BASE_WIDTH)
         self.settings = training.settings(plan.data.task, width, len(self.examples))
+        check_speed(plan.device, training.precision)
         self._validation = self._examples(student, self.max_length, "validation")
         self.total_steps = self.settings.total_steps(len(self.examples))
         plan.method.schedule.check(self.total_steps)

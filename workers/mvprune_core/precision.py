@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from dataclasses import replace
 
 import torch
 
 from mvprune_core.batching import Examples
 from mvprune_core.settings import Precision
+
+_SIDE, _ROUNDS = 512, 8
+_TOO_SLOW = 1.5  # far from what other processes do to the least of a few rounds
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:
@@ -19,3 +24,32 @@ def suited(examples: Examples, precision: Precision) -> Examples:
     """The examples, padded as suits the precision."""
     # oneDNN keeps a kernel for each shape of bf16 matrices, and batches have as many shapes as there are lengths.
     return replace(examples, few_lengths=precision == "bf16")
+
+
+def check_speed(device: torch.device, precision: Precision) -> None:
+    """Warns where the device computes in `precision` more slowly than in fp32."""
+    if precision != "bf16":
+        return
+    times = slowdown(device)
+    if times > _TOO_SLOW:
+        warnings.warn(
+            f"training.precision: bf16 given, but here a product of matrices takes about {times:.1f} times as long in "
+            "bf16 as in fp32; leave it out",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def slowdown(device: torch.device) -> float:
+    """How many times as long a product of matrices takes in bf16 as in fp32, measured: what processors can do is named
+    differently by each of them, and says little about the kernels that torch has for it."""
+    matrices = [torch.ones(_SIDE, _SIDE, dtype=dtype, device=device) for dtype in (torch.float32, torch.bfloat16)]
+    rounds = [[_seconds(matrix) for matrix in matrices] for _ in range(_ROUNDS)]
+    fp32, bf16 = (min(seconds) for seconds in zip(*rounds, strict=True))
+    return float(bf16 / fp32)
+
+
+def _seconds(matrix: torch.Tensor) -> float:
+    began = time.perf_counter()
+    (matrix @ matrix)[0, 0].item()  # waits for a GPU
+    return time.perf_counter() - began
