@@ -72,7 +72,7 @@ class Task:
         implied_header: the columns of the official tsv files where these have no header line (CoLA).
         has_broken_rows: the official files hold a few damaged rows, left out as the hub's loader does.
         max_length: tokens an input, longer ones are cut (question answering: the length of a window).
-        epochs, batch_size, learning_rate, weight_decay: defaults of fine-tuning.
+        epochs, batch_size, learning_rate, weight_decay: defaults of fine-tuning, more epochs over few examples.
     """
 
     name: str
@@ -118,7 +118,6 @@ def higher_is_better(metric: str) -> bool:
 
 _PAIR = ("sentence1", "sentence2")
 
-# Data sets under 10,000 rows train for 10 epochs: three are a few hundred steps, too few to prune and recover.
 _ALL = (
     Task(
         name="cola",
@@ -132,7 +131,6 @@ _ALL = (
         hub_config="cola",
         folder="CoLA",
         implied_header=("source", "label", "star", "sentence"),
-        epochs=10.0,
     ),
     Task(
         name="sst2",
@@ -157,7 +155,6 @@ _ALL = (
         primary_metric="accuracy",
         hub_config="mrpc",
         folder="MRPC",
-        epochs=10.0,
     ),
     Task(
         name="qqp",
@@ -183,7 +180,6 @@ _ALL = (
         primary_metric="pearson",
         hub_config="stsb",
         folder="STS-B",
-        epochs=10.0,
     ),
     Task(
         name="mnli",
@@ -223,7 +219,6 @@ _ALL = (
         primary_metric="accuracy",
         hub_config="rte",
         folder="RTE",
-        epochs=10.0,
     ),
     Task(
         name="wnli",
@@ -236,7 +231,6 @@ _ALL = (
         primary_metric="accuracy",
         hub_config="wnli",
         folder="WNLI",
-        epochs=10.0,
     ),
     Task(
         name="squad",

@@ -15,6 +15,8 @@ BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
 # Of narrower models, by their greatest width. A pruned MiniLM (384) collapses at 3e-4; BERT-tiny (128) hardly learns
 # at 1e-4.
 _NARROW_LEARNING_RATES = {255: 3e-4, BASE_WIDTH - 1: 1e-4}
+# Pruning takes steps, not passes, as long as the examples are not too few (docs/what-a-run-needs.md).
+_USUAL_STEPS, _MOST_USUAL_EPOCHS = 3000, 30
 # Of 100 sentences of SST-2, BERT-tiny pruned to 10 % in 12 or 40 steps learns to answer always the same; in 200 it is
 # right about 61 %, in 600 no more often.
 _FEWEST_STEPS = 200
@@ -29,8 +31,8 @@ class Training:
 
     Args:
         max_steps: optimizer steps; given in place of `epochs`.
-        epochs: passes over the training data, may be a fraction; by default the task's, and more over data of so few
-            examples that these were less than 200 steps.
+        epochs: passes over the training data, may be a fraction; by default the task's, and where these are less than
+            3,000 steps as many as that takes, up to 30 passes, or to 200 steps where 30 are less.
         batch_size: examples a step.
         learning_rate: of the weights (AdamW), reached after a linear warm-up over 10 % of the steps, then falling
             linearly to 0. Models narrower than BERT-base take 1e-4 by default, and 3e-4 below a width of 256, not the
@@ -116,7 +118,7 @@ class Training:
         usual_rate = next(narrow, task.learning_rate)
         batch_size, usual_epochs = self.batch_size or task.batch_size, task.epochs
         if examples is not None and self.max_steps is None:
-            usual_epochs = max(usual_epochs, math.ceil(_FEWEST_STEPS / math.ceil(examples / batch_size)))
+            usual_epochs = max(usual_epochs, _enough_epochs(math.ceil(examples / batch_size)))
         given = asdict(self)
         given |= {
             "epochs": self.epochs or usual_epochs,
@@ -155,3 +157,8 @@ class Settings:
     def total_steps(self, examples: int) -> int:
         """Optimizer steps over so many examples an epoch."""
         return self.max_steps or math.ceil(self.epochs * math.ceil(examples / self.batch_size))
+
+
+def _enough_epochs(steps: int) -> int:
+    """The epochs that a run over few examples needs, of so many steps each."""
+    return max(min(math.ceil(_USUAL_STEPS / steps), _MOST_USUAL_EPOCHS), math.ceil(_FEWEST_STEPS / steps))
