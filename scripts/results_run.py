@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from results_data import load_data
 from results_log import COUNTS, METRICS, Claims, Run
-from results_plan import PRECISION, SELF, TEACHER_STEPS
+from results_plan import SELF, TEACHER_STEPS
 
 from mvprune_core import METHODS, Callback, Method, Result, Schedule, Stopped, Teacher, Training, compress
 from mvprune_core.callbacks import Progress
@@ -148,13 +148,7 @@ def _teacher(run: Run, data: TaskData, place: Workplace, claims: Claims, callbac
     if run.teacher == SELF:
         return Teacher()
     # One teacher for all seeds.
-    lesson = replace(
-        run.dense,
-        model=run.teacher,
-        seed=0,
-        steps=TEACHER_STEPS[run.task],
-        precision=PRECISION.get(run.teacher, run.precision),
-    )
+    lesson = replace(run.dense, model=run.teacher, seed=0, steps=TEACHER_STEPS[run.task])
     folder = place.cache / "teachers" / identity(lesson.key)
     with claims.take([str(folder)], wait=True):
         if not folder.exists():
