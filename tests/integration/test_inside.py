@@ -115,7 +115,7 @@ def test_a_job_seen_from_inside(tmp_path: Path, tiny: Tiny) -> None:
     key = load_key(server.home / "key")
     with closing(sqlite3.connect(server.home / "mvprune.sqlite")) as database:
         ((fencing_token,),) = database.execute("SELECT fencing_token FROM attempts")
-    secrets = [token, token.rpartition("_")[2], key.hex(), attempt_secret(key, attempt.name, fencing_token)]
+    secrets = [token, token.split("_", 2)[2], key.hex(), attempt_secret(key, attempt.name, fencing_token)]
     for secret in secrets:
         assert secret not in log
         assert secret.encode() not in logged_by_worker
