@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from mvprune_core.settings import Precision
@@ -17,7 +17,7 @@ from mvprune_core.settings import Precision
 
 @dataclass(frozen=True)
 class Run:
-    """One line of the csv: all that decides a result.
+    """One line of the csv: what decides a result, as far as these tables tell results apart.
 
     Attributes:
         model: a folder under MVPRUNE_MODELS.
@@ -31,7 +31,9 @@ class Run:
         seed, steps, batch_size: of the run and of its dense baseline.
         recipe: number of the core's defaults that are not options; see `results_plan.RECIPE`.
         learning_rate, max_length: None takes the core's default.
-        precision, dropout: of the training, of the dense baseline too.
+        precision: of the training, of the dense baseline too. Like the machine it makes no other run of it; the tables
+            name it.
+        dropout: of the training, of the dense baseline too.
         learning_rate_growth: of the pruned matrices.
     """
 
@@ -49,14 +51,19 @@ class Run:
     recipe: int
     learning_rate: float | None = None
     max_length: int | None = None
-    precision: Precision = "fp32"
+    precision: Precision = field(default="fp32", compare=False)
     dropout: bool = False
     learning_rate_growth: float = 1.0
 
     @property
-    def key(self) -> tuple[str, ...]:
+    def columns(self) -> dict[str, str]:
         """The fields as the csv has them."""
-        return tuple("" if value is None else str(value) for value in astuple(self))
+        return {name: "" if value is None else str(value) for name, value in vars(self).items()}
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What tells it from other runs."""
+        return key_of(self.columns)
 
     @property
     def identity(self) -> str:
@@ -97,7 +104,8 @@ class Run:
 
 
 METRICS = ("accuracy", "f1", "exact_match")
-RUN_COLUMNS = tuple(field.name for field in fields(Run))
+RUN_COLUMNS = tuple(column.name for column in fields(Run))
+KEY_COLUMNS = tuple(column.name for column in fields(Run) if column.compare)
 COUNTS = (
     "prunable_weights",
     "kept_weights",
@@ -135,7 +143,7 @@ class BadLog(Exception):
 
 def key_of(row: Row) -> Key:
     """`Run.key` of a row."""
-    return tuple(row[name] for name in RUN_COLUMNS)
+    return tuple(row[name] for name in KEY_COLUMNS)
 
 
 class Log:

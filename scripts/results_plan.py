@@ -10,7 +10,6 @@ from typing import Any
 from results_log import Run
 
 from mvprune_core import METHODS, Schedule
-from mvprune_core.settings import Precision
 
 # By method, 1 where it is not here. Raise it when a default that is not an option (an initial score, a learning rate)
 # changes: rows of earlier recipes stay in the csv, leave the tables and are run again. Where the training itself
@@ -29,7 +28,6 @@ QUICK_STEPS = {"mrpc": 300, "sst2": 300}
 BATCH_SIZE = {"squad": 8}
 USUAL_BATCH_SIZE = 32
 MAX_LENGTH = {"squad": 256}
-PRECISION: dict[str, Precision] = {MINILM: "bf16"}  # twice as fast as fp32 where the CPU has AMX
 DATA = {"qqp": "QQP-subset", "mrpc": "MRPC", "rte": "RTE", "sst2": "SST-2", "squad": "SQuAD"}
 
 TELLING = (0.03, 0.10)
@@ -109,7 +107,6 @@ def _stage(
                         batch_size=BATCH_SIZE.get(task, USUAL_BATCH_SIZE),
                         recipe=RECIPE.get(method, 1),
                         max_length=MAX_LENGTH.get(task),
-                        precision="fp32" if dropout else PRECISION.get(model, "fp32"),
                         dropout=dropout,
                         learning_rate_growth=growth,
                     )

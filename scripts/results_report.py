@@ -200,11 +200,12 @@ def _measured(row: Row, metric: str) -> tuple[float, float]:
 
 def _caption(group: Group, metric: str) -> str:
     run, _ = group.finished[0]
+    precisions = sorted({row["precision"] for _, row in group.finished})
     rates = sorted({float(row["used_learning_rate"]) for _, row in group.finished})
     return (
         f"{metric} in %: mean ± standard deviation (number of seeds), difference from the dense model "
         f"of the same run. {run.steps:,} steps of {run.batch_size}, learning rate "
-        f"{', '.join(f'{rate:g}' for rate in rates)}, {run.precision}."
+        f"{', '.join(f'{rate:g}' for rate in rates)}, {' and '.join(precisions)}."
     )
 
 

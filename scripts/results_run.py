@@ -66,7 +66,7 @@ def execute(
     started = time.monotonic()
     found: dict[str, object] = {}
     error = ""
-    checkpoint = place.cache / "checkpoints" / identity(run.key)
+    checkpoint = place.cache / "checkpoints" / identity(run.columns)
     try:
         data = load_data(run, place.data, place.cache / "data")
         teacher = _teacher(run, data, place, claims, callback)
@@ -80,7 +80,7 @@ def execute(
         error = f"{type(failure).__name__}: {failure}"
     shutil.rmtree(checkpoint, ignore_errors=True)
     return {
-        **dict(zip(Run.__dataclass_fields__, run.key, strict=True)),
+        **run.columns,
         **found,
         "error": " ".join(error.split()),
         "seconds": round(time.monotonic() - started, 1),
@@ -149,7 +149,7 @@ def _teacher(run: Run, data: TaskData, place: Workplace, claims: Claims, callbac
         return Teacher()
     # One teacher for all seeds.
     lesson = replace(run.dense, model=run.teacher, seed=0, steps=TEACHER_STEPS[run.task])
-    folder = place.cache / "teachers" / identity(lesson.key)
+    folder = place.cache / "teachers" / identity(lesson.columns)
     with claims.take([str(folder)], wait=True):
         if not folder.exists():
             result = _compress(

@@ -24,7 +24,7 @@ RUN = Run(
 def row(run: Run, metric: float = 0.7, dense: float = 0.8, **more: object) -> dict[str, object]:
     """A row as `execute` makes it."""
     return {
-        **dict(zip(Run.__dataclass_fields__, run.key, strict=True)),
+        **run.columns,
         "error": "",
         "primary_metric": "accuracy",
         "metric": metric,

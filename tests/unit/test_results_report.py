@@ -121,6 +121,16 @@ The same in f1:
         assert "SMvP" in picture
         assert "L0" not in picture
 
+    def test_runs_of_either_precision_stand_in_one_cell(self, tmp_path: Path):
+        plan = [replace(RUN, seed=seed) for seed in (0, 1)]
+        log = Log(tmp_path / "results" / "runs.csv")
+        log.append(row(plan[0], 0.7))
+        log.append(row(replace(plan[1], precision="bf16"), 0.8))
+        page = tmp_path / "results.md"
+        write_report(page, tmp_path / "results", plan, log.rows())
+        assert "75.0 ± 7.1 (2), -5.0" in page.read_text()
+        assert "learning rate 0.0001, bf16 and fp32." in page.read_text()
+
     def test_a_page_without_markers_is_left_alone(self, tmp_path: Path):
         page = tmp_path / "results.md"
         page.write_text("by hand\n")
