@@ -141,6 +141,7 @@ def _teacher(message: job_pb2.Teacher) -> models.Teacher:
         revision=message.revision,
         temperature=message.temperature if message.HasField("temperature") else None,
         alpha=message.alpha if message.HasField("alpha") else None,
+        hidden_states=message.hidden_states if message.HasField("hidden_states") else None,
     )
 
 

@@ -65,6 +65,7 @@ class Teacher:
         job: name of the job whose model it is.
         train: a dense model is trained for it.
         temperature, alpha: None: the default.
+        hidden_states: None: the default.
     """
 
     model: str
@@ -73,6 +74,7 @@ class Teacher:
     revision: str
     temperature: float | None
     alpha: float | None
+    hidden_states: float | None
 
 
 @dataclass(frozen=True)

@@ -89,12 +89,14 @@ class TeacherOptions(TypedDict, total=False):
         teacher: distil from this: a model, a job (or "job:ID"), or "train" for a dense model that is trained first.
         teacher_revision: on the hub.
         temperature, alpha: alpha is the teacher's part of the loss.
+        hidden_states: how much the difference from the teacher's hidden states counts beside that.
     """
 
     teacher: str | os.PathLike[str] | JobRecord
     teacher_revision: str
     temperature: float | None
     alpha: float | None
+    hidden_states: float | None
 
 
 class TrainingOptions(TypedDict, total=False):

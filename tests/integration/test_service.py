@@ -92,7 +92,7 @@ async def test_a_job_from_submit_to_artifact(plane: Plane) -> None:
 
 
 async def test_a_student_learns_from_a_teacher_that_is_trained_for_it(plane: Plane) -> None:
-    student = await plane.create(plane.job(steps=60, teacher={"train": True, "temperature": 3.0}))
+    student = await plane.create(plane.job(steps=60, teacher={"train": True, "temperature": 3.0, "hidden_states": 1.0}))
     teacher = (await plane.watch(student.spec.teacher.job))[-1].job
     assert job_pb2.Job.State.Name(teacher.state) == "SUCCEEDED", teacher.failure
     assert set(teacher.metrics) == {"eval/accuracy"}, "it is the dense model: there is nothing to compare it with"
@@ -106,7 +106,12 @@ async def test_a_student_learns_from_a_teacher_that_is_trained_for_it(plane: Pla
     assert [artifact.accounting.density for artifact in artifacts] == [1.0, pytest.approx(0.1, rel=0.05)]
     read = plane.artifacts.ReadFile(artifact_pb2.ReadFileRequest(name=last.artifact, path="manifest.json"))
     manifest = json.loads(b"".join([chunk.data async for chunk in read]))
-    assert manifest["spec"]["teacher"] == {"job": teacher.name, "temperature": 3.0, "alpha": 0.9}
+    assert manifest["spec"]["teacher"] == {
+        "job": teacher.name,
+        "temperature": 3.0,
+        "alpha": 0.9,
+        "hidden_states": 1.0,
+    }
     logs = plane.jobs.FollowLogs(job_pb2.FollowLogsRequest(attempt=f"{student.name}/attempts/-"))
     text = b"".join([piece.data async for piece in logs]).decode()
     assert f"fetching the teacher, artifact {teacher.artifact.rpartition('/')[2]}" in text

@@ -131,7 +131,7 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
     used = {
         "training": {name: value for name, value in training.items() if value is not None},
         "method": {"movement": asdict(Movement(score_learning_rate=0.5))},
-        "teacher": {"model": "x", "revision": "", "temperature": 2.0, "alpha": 0.0},
+        "teacher": {"model": "x", "revision": "", "temperature": 2.0, "alpha": 0.0, "hidden_states": 0.5},
         "values": "int8",
         "embeddings": "fp16",
     }
@@ -155,7 +155,7 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
     assert complete["movement"]["schedule"] == {"shape": "CUBIC", "warmup": 0.1, "cooldown": 0.4}
     assert complete["movement"]["score_learning_rate"] == 0.5
     assert complete["movement"]["selection"] == "LOCAL"
-    assert complete["teacher"] == {"job": "projects/p/jobs/t", "temperature": 2.0, "alpha": 0.0}
+    assert complete["teacher"] == {"job": "projects/p/jobs/t", "temperature": 2.0, "alpha": 0.0, "hidden_states": 0.5}
     assert (complete["values"], complete["embeddings"]) == ("INT8", "FP16")
     assert complete["dataset"]["train"] == spec.dataset.train
     assert not spec.training.HasField("batch_size")

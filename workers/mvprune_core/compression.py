@@ -172,6 +172,7 @@ def _spec(plan: Plan, method: Method, settings: Settings) -> Mapping[str, Any]:
             "revision": teacher.revision or "",
             "temperature": teacher.temperature,
             "alpha": teacher.alpha,
+            "hidden_states": teacher.hidden_states,
         }
     options = {
         "include": list(plan.include),

@@ -1,7 +1,8 @@
-"""Knowledge distillation: a teacher's logits, computed once, beside the labels."""
+"""Knowledge distillation: a teacher's logits, computed once, and its hidden states, beside the labels."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,10 @@ class Teacher:
         revision: of a model of the hub.
         temperature: T.
         alpha: the teacher's share of the loss, in [0, 1].
+        hidden_states: at least 0: how much the student's hidden states count beside that, which are to be the
+            teacher's in every layer (as in TinyBERT, Jiao et al. 2020, https://arxiv.org/abs/1909.10351, equation 8,
+            but relative to their size; see `HiddenStates`). Above 0 it takes a teacher of the student's architecture,
+            size and tokenizer, and a forward pass of it in every step.
 
     Raises:
         ValueError: an option out of its range.
@@ -45,11 +50,63 @@ class Teacher:
     revision: str | None = None
     temperature: float = 2.0
     alpha: float = 0.9
+    hidden_states: float = 0.0
 
     def __post_init__(self) -> None:
         check_positive("teacher.temperature", self.temperature)
         if not 0 <= self.alpha <= 1:
             raise ValueError(f"teacher.alpha: {self.alpha} given; a fraction in [0, 1] is allowed")
+        if not 0 <= self.hidden_states < math.inf:
+            raise ValueError(f"teacher.hidden_states: {self.hidden_states} given; a number of at least 0 is allowed")
+
+
+@dataclass(frozen=True)
+class HiddenStates:
+    """A teacher whose hidden states the student's are to match.
+
+    The loss of an example is weight · mean over layers of Σ‖s − t‖² / Σ‖t‖², summed over its tokens, for hidden states
+    s of the student and t of the teacher.
+
+    Attributes:
+        model: the teacher, in evaluation mode on the student's device; of the student's layers and widths.
+        weight: of `Teacher.hidden_states`.
+        precision: of the teacher's forward pass.
+    """
+
+    model: nn.Module
+    weight: float
+    precision: Precision
+
+    def loss(self, output: Any, batch: Mapping[str, Tensor]) -> Tensor:
+        """The mean over examples; over tokens, where these have labels.
+
+        Args:
+            output: the student's, with its hidden states.
+            batch: what it was computed from.
+        """
+        attended = batch["attention_mask"]
+        with torch.no_grad(), autocast(attended.device, self.precision):
+            taught = _states(self.model(**batch, output_hidden_states=True))
+        errors = [_relative_error(*pair, attended) for pair in zip(_states(output), taught, strict=True)]
+        error = torch.stack(errors).mean(0)
+        per_token = "labels" in batch and batch["labels"].dim() == 2
+        counts = attended.sum(1) if per_token else torch.ones_like(error)
+        loss: Tensor = self.weight * (error * counts).sum() / counts.sum()
+        return loss
+
+
+def _states(output: Any) -> list[Tensor]:
+    """What the layers give, but not what they are given: embeddings are not pruned."""
+    names = "hidden_states", "encoder_hidden_states", "decoder_hidden_states"
+    return [states for name in names for states in (output.get(name) or ())[1:]]
+
+
+def _relative_error(student: Tensor, teacher: Tensor, attended: Tensor) -> Tensor:
+    """Shape (examples,), of states of shape (examples, tokens, width)."""
+    tokens = attended.bool().unsqueeze(-1)
+    target = teacher.float().masked_fill(~tokens, 0)
+    error = student.float().masked_fill(~tokens, 0) - target
+    return error.square().sum((1, 2)) / target.square().sum((1, 2))
 
 
 @dataclass(frozen=True)
@@ -61,25 +118,27 @@ class Lessons:
             of logits over classes, or as many as it has tokens.
         starts: by the same name: where each example's rows begin, shape (examples + 1,).
         temperature, alpha: of the `Teacher`.
+        hidden: its hidden states, where they are to be matched.
     """
 
     logits: Mapping[str, Tensor]
     starts: Mapping[str, Tensor]
     temperature: float
     alpha: float
+    hidden: HiddenStates | None = None
 
     def loss(self, output: Any, batch: Mapping[str, Tensor], indices: Indices, share: float | Tensor = 1.0) -> Tensor:
         """The loss to train with, in place of `output.loss`.
 
         Args:
-            output: the student's, with its loss.
+            output: the student's, with its loss, and with its hidden states where these are to be matched.
             batch: what it was computed from.
             indices: of the batch's examples, shape (batch,).
             share: what part of a larger batch this one is, for the teacher's part; `output.loss` is weighted already.
         """
         taught = [self._taught(name, output[name].float(), batch["attention_mask"], indices) for name in self.logits]
         loss: Tensor = (1 - self.alpha) * output.loss + self.alpha * torch.stack(taught).mean() * share
-        return loss
+        return loss if self.hidden is None else loss + self.hidden.loss(output, batch) * share
 
     def _taught(self, name: str, student: Tensor, attended: Tensor, indices: Indices) -> Tensor:
         rows = [self.logits[name][self.starts[name][i] : self.starts[name][i + 1]] for i in indices]
@@ -159,7 +218,7 @@ def reorder_classes(found: dict[str, Tensor], teacher: Indices | None, student: 
     return found | {CLASS_LOGITS: ordered}
 
 
-def lessons(found: Mapping[str, Tensor], teacher: Teacher) -> Lessons:
+def lessons(found: Mapping[str, Tensor], teacher: Teacher, hidden: HiddenStates | None = None) -> Lessons:
     """What `teach` returned, to be learned from."""
     starts = {name.removesuffix(_STARTS): value for name, value in found.items() if name.endswith(_STARTS)}
-    return Lessons({name: found[name] for name in starts}, starts, teacher.temperature, teacher.alpha)
+    return Lessons({name: found[name] for name in starts}, starts, teacher.temperature, teacher.alpha, hidden)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from mvprune_core.accounting import check_density
 from mvprune_core.batching import Examples, Indices
 from mvprune_core.callbacks import Callback
 from mvprune_core.curves import Curve
-from mvprune_core.distillation import Lessons, Teacher, lessons, reorder_classes, same_lengths, teach
+from mvprune_core.distillation import HiddenStates, Lessons, Teacher, lessons, reorder_classes, same_lengths, teach
 from mvprune_core.distributions import Distributions
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.families import prunable_layers
@@ -32,7 +32,7 @@ from mvprune_core.storage import Cache, Checkpoints, identity
 from mvprune_core.tasks import Objective, TaskData
 from mvprune_core.tasks.classes import model_classes
 from mvprune_core.tokens import cached_examples, tokenizer_digest
-from mvprune_core.training import Evaluation, FineTuning
+from mvprune_core.training import Evaluation, FineTuning, fill, tensors_of
 from mvprune_core.vocabulary import trim_vocabulary
 
 
@@ -79,7 +79,7 @@ class Phases:
         student = self._load()
         self._unused: Loaded | None = student
         self._tokens, self._labels = tokenizer_digest(student.tokenizer), _labels(student.config)
-        self._classes = self._class_order(student.config)
+        self._classes, self._shape = self._class_order(student.config), _shape(student.config)
         layers = prunable_layers(student.model, plan.include, plan.exclude)
         if not plan.allow_density_miss:
             sizes = [layer.weight.numel() for layer in layers.values()]
@@ -124,7 +124,7 @@ class Phases:
         )
         self._checkpoints = None
         if checkpoint is not None:
-            teacher = plan.teacher and [taught_by, plan.teacher.temperature, plan.teacher.alpha]
+            teacher = plan.teacher and [taught_by, asdict(replace(plan.teacher, model=None))]
             options = [plan.method.name, repr(self.method), plan.density, plan.include, plan.exclude, teacher]
             # A run that was out of memory goes on with more passes a batch.
             del settings["accumulation_steps"]
@@ -243,7 +243,35 @@ class Phases:
         plan = self.plan
         if plan.teacher is None:
             return None
-        return lessons(self._cache.tensors("logits", self._logits_key or self._dense_run, self._teach), plan.teacher)
+        found = self._cache.tensors("logits", self._logits_key or self._dense_run, self._teach)
+        return lessons(found, plan.teacher, self._hidden_states(plan.teacher) if plan.teacher.hidden_states else None)
+
+    def _hidden_states(self, teacher: Teacher) -> HiddenStates:
+        if self._teacher_model is None:
+            values = self._cache.tensors("dense", self._dense_run, lambda: tensors_of(self._dense_model().model))
+            loaded = self._load()
+            fill(loaded.model, values)
+        else:
+            loaded = load_model(self._teacher_model, self.plan.objective, self.plan.seed)
+            self._check_alike(loaded, self._teacher_model)
+        model = loaded.model.to(self.plan.device).eval().requires_grad_(False)
+        return HiddenStates(model, teacher.hidden_states, self.settings.precision)
+
+    def _check_alike(self, teacher: Loaded, source: Source) -> None:
+        theirs = _shape(teacher.config)
+        if theirs != self._shape:
+            wrong = f"is {theirs}, the student {self._shape}"
+        elif tokenizer_digest(teacher.tokenizer) != self._tokens:
+            wrong = "has another tokenizer"
+        elif self._longest_input(source, teacher, self.settings.max_length) != self.max_length:
+            wrong = "takes shorter inputs"
+        else:
+            return
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"teacher.hidden_states: given, but the teacher {source.name!r} {wrong}; they are matched layer by layer "
+            "and token by token: give a teacher that is like the student, or leave them out",
+        )
 
     def _teach(self) -> dict[str, torch.Tensor]:
         plan = self.plan
@@ -312,6 +340,12 @@ class Phases:
 
 def _teacher_identity(teacher: Source) -> list[str]:
     return [model_source(teacher).sha256, description_digest(teacher)]
+
+
+def _shape(config: Any) -> str:
+    """In words."""
+    layers, width = (getattr(config, name, "?") for name in ("num_hidden_layers", "hidden_size"))
+    return f"a {config.model_type} of {layers} layers of {width}"
 
 
 def _options(config: Any) -> dict[str, Any]:

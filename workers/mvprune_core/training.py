@@ -106,6 +106,7 @@ class FineTuning:
         self._weights = [hidden.get(p, p) for p in model.parameters() if p.requires_grad]
         self._optimizer = self._build_optimizer()
         self._forward = torch.compile(model, dynamic=True) if settings.compile else model
+        self._asked = {"output_hidden_states": True} if lessons is not None and lessons.hidden is not None else {}
         self._finite = torch.ones((), dtype=torch.bool, device=self.device)
         self._syncs = 1 if self.device.type == "cpu" else _STEPS_BETWEEN_SYNCS
         self._loss, self._density = math.nan, 1.0
@@ -130,7 +131,7 @@ class FineTuning:
         if self.masks is not None:
             self.masks.finish()
         if self._best_model:
-            _fill(self.model, self._best_model)
+            fill(self.model, self._best_model)
         return self.step
 
     def _train(self) -> None:
@@ -175,7 +176,7 @@ class FineTuning:
         parts = np.array_split(indices, count)
         for some, batch, labelled, taught in zip(parts, batches, *_shares(batches), strict=True):
             with autocast(self.device, self.settings.precision):
-                output = self._forward(**batch)
+                output = self._forward(**batch, **self._asked)
             output.loss = output.loss * labelled
             loss = output.loss if self.lessons is None else self.lessons.loss(output, batch, some, taught)
             loss.backward()
@@ -212,7 +213,7 @@ class FineTuning:
             if self._best is None or sign * value > sign * self._best:
                 self._best, self._evaluations_since_best = value, 0
                 if self.settings.keep_best:
-                    self._best_model = {name: tensor.cpu().clone() for name, tensor in _tensors(self.model).items()}
+                    self._best_model = {name: tensor.cpu().clone() for name, tensor in tensors_of(self.model).items()}
             else:
                 self._evaluations_since_best += 1
 
@@ -223,7 +224,7 @@ class FineTuning:
 
     def _save(self, checkpoints: Checkpoints) -> None:
         self._check_finite()  # not at every step on a GPU, and what is lost must not replace what is good
-        tensors = {f"model.{name}": value for name, value in _tensors(self.model).items()}
+        tensors = {f"model.{name}": value for name, value in tensors_of(self.model).items()}
         tensors |= {f"best.{name}": value for name, value in self._best_model.items()}
         for index, state in self._optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
@@ -258,7 +259,7 @@ class FineTuning:
         for name, tensor in tensors.items():
             part, _, rest = name.partition(".")
             parts[part][rest] = tensor
-        _fill(self.model, parts["model"])
+        fill(self.model, parts["model"])
         self._best_model = parts["best"]
         state: dict[int, dict[str, Tensor]] = {}
         for name, tensor in parts["optimizer"].items():
@@ -359,13 +360,14 @@ def _clip(parameters: list[nn.Parameter]) -> Tensor:
     return norm
 
 
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name, tied ones once."""
     return {name: tensor.detach() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
 
 
-def _fill(model: nn.Module, values: Mapping[str, Tensor]) -> None:
-    tensors = _tensors(model)
+def fill(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Writes what `tensors_of` returned, or a part of it, into a model of the same shape."""
+    tensors = tensors_of(model)
     for name, value in values.items():
         tensors[name].copy_(value)
 

@@ -57,6 +57,7 @@ _PROGRESS_SECONDS = 0.25
 _METRIC_POINTS = 500  # of a phase, at most
 _LOG_LINES = 40  # of a phase, at most
 _CODING = ("values", "embeddings")  # how the artifact stores floats
+_TEACHER = ("temperature", "alpha", "hidden_states")
 
 
 def run_job(
@@ -140,7 +141,7 @@ def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dic
     name = str(spec.WhichOneof("method"))
     _fill(getattr(complete, name), used["method"][name])
     if spec.HasField("teacher"):
-        _fill(complete.teacher, {option: used["teacher"][option] for option in ("temperature", "alpha")})
+        _fill(complete.teacher, {option: used["teacher"][option] for option in _TEACHER})
     result: dict[str, Any] = MessageToDict(complete, preserving_proto_field_name=True)
     return result
 
@@ -249,7 +250,7 @@ def _teacher(teacher: job_pb2.Teacher, folders: Folders, roots: Roots) -> Teache
     else:
         source = _find_model(teacher.model, teacher.revision, roots, folders)
     given = _given(teacher)
-    return Teacher(source, **{option: given[option] for option in ("temperature", "alpha") if option in given})
+    return Teacher(source, **{option: given[option] for option in _TEACHER if option in given})
 
 
 def _unpack(folders: Folders, roots: Roots) -> Path:

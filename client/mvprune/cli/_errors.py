@@ -82,6 +82,7 @@ _SAME_NAME = {
     "filter",
     "gpus",
     "gradient_checkpointing",
+    "hidden_states",
     "include",
     "initial_scores",
     "insecure",

@@ -135,6 +135,12 @@ def _add_teacher(parser: Parser) -> None:
     teacher.add_argument("--teacher-revision", default="", metavar="REV", help="revision on the hub")
     teacher.add_argument("--temperature", type=number, metavar="R", help="default 2")
     teacher.add_argument("--alpha", type=number, metavar="F", help="the teacher's part of the loss; default 0.9")
+    teacher.add_argument(
+        "--hidden-states",
+        type=number,
+        metavar="R",
+        help="match the hidden states of a teacher that is like the student too, with this weight; default 0",
+    )
 
 
 def _add_training(parser: Parser) -> None:

@@ -53,7 +53,7 @@ _TRAINING = {
     "patience": Bound(1, 1_000_000),
     "learning_rate_growth": Bound(0, 2),
 }
-_TEACHER = {"temperature": Bound(0, 100, open_low=True), "alpha": Bound(0, 1)}
+_TEACHER = {"temperature": Bound(0, 100, open_low=True), "alpha": Bound(0, 1), "hidden_states": Bound(0, 100)}
 
 
 def bad(field: str, given: object, allowed: str) -> Violation:

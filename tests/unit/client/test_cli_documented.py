@@ -41,7 +41,7 @@ JOB = {
         "targetDensity": 0.03,
         "include": ["*.attention.*"],
         "exclude": ["*.0.*"],
-        "teacher": {"model": "bert-large-uncased", "temperature": 2, "alpha": 0.9},
+        "teacher": {"model": "bert-large-uncased", "temperature": 2, "alpha": 0.9, "hidden_states": 0},
         "training": {
             **{
                 "maxSteps": 3000,

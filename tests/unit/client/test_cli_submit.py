@@ -40,7 +40,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --shape linear --selection global --initial-scores magnitude
         --include *.attention.* --include *.dense --exclude *.0.* --allow-density-miss
         --values int8 --embeddings bf16 --trim-vocabulary --delta
-        --teacher org/t --teacher-revision v1 --temperature 3 --alpha 0.5
+        --teacher org/t --teacher-revision v1 --temperature 3 --alpha 0.5 --hidden-states 2
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
         --accumulation-steps 2 --precision bf16 --train-embeddings --compile --gradient-checkpointing --deterministic
         --dropout --learning-rate-growth 0.5 --evaluate-every 3 --patience 2 --keep-best --best-metric f1
@@ -80,7 +80,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         trim_vocabulary=True,
         delta=True,
         target_density=0.1,
-        teacher=job_pb2.Teacher(model="org/t", revision="v1", temperature=3, alpha=0.5),
+        teacher=job_pb2.Teacher(model="org/t", revision="v1", temperature=3, alpha=0.5, hidden_states=2),
         seed=5,
         training=job_pb2.Training(
             max_steps=9,

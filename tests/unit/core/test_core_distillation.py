@@ -177,6 +177,7 @@ def test_a_student_learns_from_the_teacher_alone(
         "revision": "",
         "temperature": 2.0,
         "alpha": 1.0,
+        "hidden_states": 0.0,
     }
 
 
@@ -290,7 +291,13 @@ def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_trained(
 
 
 @pytest.mark.parametrize(
-    ("options", "field"), [({"temperature": 0}, "temperature"), ({"alpha": 1.1}, "alpha"), ({"alpha": -1}, "alpha")]
+    ("options", "field"),
+    [
+        ({"temperature": 0}, "temperature"),
+        ({"alpha": 1.1}, "alpha"),
+        ({"alpha": -1}, "alpha"),
+        ({"hidden_states": -1}, "hidden_states"),
+    ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, float], field: str) -> None:
     with pytest.raises(ValueError, match=rf"^teacher\.{field}: .* given; .* allowed"):

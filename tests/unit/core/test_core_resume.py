@@ -51,8 +51,11 @@ def same(first: Result, second: Result) -> bool:
     return first.metrics == second.metrics and all(torch.equal(value, two[name]) for name, value in one.items())
 
 
-def test_stops_in_every_phase_change_nothing(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"density": 0.2, "method": "l0", "training": QUICK, "teacher": Teacher()}
+@pytest.mark.parametrize("teacher", [Teacher(), Teacher(hidden_states=1.0)], ids=("logits", "hidden states too"))
+def test_stops_in_every_phase_change_nothing(
+    model_folder: Path, data: ClassificationData, tmp_path: Path, teacher: Teacher
+) -> None:
+    options: dict[str, Any] = {"density": 0.2, "method": "l0", "training": QUICK, "teacher": teacher}
     whole = compress(model_folder, data, **options)
     folder = tmp_path / "checkpoint"
     for phase, step in (("dense", 7), ("evaluating", 0), ("teaching", 0), ("pruning", 3), ("pruning", 15)):

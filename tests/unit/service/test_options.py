@@ -48,7 +48,7 @@ GOOD: list[dict[str, Any]] = [
     {"training": {"evaluate_every": 5, "patience": 1, "best_metric": "accuracy"}},
     {"training": {"keep_best": False}},
     {"training": {"max_steps": 2}},
-    {"teacher": {"model": "tiny-bert", "temperature": 100, "alpha": 1}},
+    {"teacher": {"model": "tiny-bert", "temperature": 100, "alpha": 1, "hidden_states": 100}},
     {"teacher": {"model": "org/teacher", "revision": "v1", "alpha": 0}},
     {"teacher": {"train": True}},
 ]
@@ -97,6 +97,7 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"teacher": {"train": True, "revision": "x"}}, "teacher.revision", "x", "beside a model of the hub"),
     ({"teacher": {"model": "a/b", "temperature": 0}}, "teacher.temperature", "0.0", "more than 0 to 100"),
     ({"teacher": {"model": "a/b", "alpha": 1.5}}, "teacher.alpha", "1.5", "from 0 to 1"),
+    ({"teacher": {"train": True, "hidden_states": -1}}, "teacher.hidden_states", "-1.0", "from 0 to 100"),
 ]
 
 
