@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -197,6 +198,13 @@ def training_batches(lengths: Indices, batch_size: int, seed: int) -> Iterator[I
         for index in random.permutation(len(batches)):
             yield batches[index]
         epoch += 1
+
+
+def trained_on(lengths: Indices, batch_size: int, seed: int, steps: int) -> Indices:
+    """The examples of the first `steps` training batches, ascending."""
+    if steps >= math.ceil(len(lengths) / batch_size):
+        return np.arange(len(lengths))
+    return np.unique(np.concatenate([*itertools.islice(training_batches(lengths, batch_size, seed), steps)]))
 
 
 def evaluation_batches(lengths: Indices, batch_size: int) -> list[Indices]:

@@ -115,7 +115,7 @@ class Lessons:
 
     Attributes:
         logits: by the name of the model's output: the rows of all examples one after the other. An example has one row
-            of logits over classes, or as many as it has tokens.
+            of logits over classes, or as many as it has tokens; none, where it was not taught.
         starts: by the same name: where each example's rows begin, shape (examples + 1,).
         temperature, alpha: of the `Teacher`.
         hidden: its hidden states, where they are to be matched.
@@ -169,13 +169,18 @@ class Lessons:
 
 
 def teach(
-    model: nn.Module, examples: Examples, outputs: Sequence[str], device: torch.device, precision: Precision
+    model: nn.Module,
+    examples: Examples,
+    which: Indices,
+    outputs: Sequence[str],
+    device: torch.device,
+    precision: Precision,
 ) -> dict[str, Tensor]:
-    """A model's logits over all examples: `name` and `name.starts` of `Lessons`, for every output."""
+    """A model's logits over the examples of these indices: `name` and `name.starts` of `Lessons`, for every output."""
     rows: dict[str, list[Tensor]] = {name: [torch.empty(0)] * len(examples) for name in outputs}
     lengths = examples.lengths
     with autocast(device, precision):
-        for indices, output in forward_passes(model, suited(examples, precision), device):
+        for indices, output in forward_passes(model, suited(examples, precision), device, only=which):
             for name in outputs:
                 value = output[name].shape[-1] == 1  # of a regression, of any size
                 logits = output[name].to(torch.float32 if value else torch.float16).cpu()
@@ -188,18 +193,6 @@ def teach(
         found[name] = torch.cat(parts)
         found[name + _STARTS] = torch.tensor([0, *map(len, parts)]).cumsum(0)
     return found
-
-
-def same_lengths(found: Mapping[str, Tensor], examples: Examples) -> bool:
-    """Whether logits over tokens, as `teach` returned them, have a row for every token of `examples`."""
-    lengths = torch.from_numpy(examples.lengths)
-    for name, starts in found.items():
-        if name.endswith(_STARTS):
-            rows = starts.diff()
-            per_token = name != CLASS_LOGITS + _STARTS or bool((rows != 1).any())
-            if per_token and not torch.equal(rows, lengths):
-                return False
-    return True
 
 
 def reorder_classes(found: dict[str, Tensor], teacher: Indices | None, student: Indices | None) -> dict[str, Tensor]:

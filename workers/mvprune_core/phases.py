@@ -8,16 +8,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from mvprune.artifact import ArtifactError, Base, Coding, ModelSource, round_values
 from mvprune.artifact.history import Histogram, History, Phase, Plane
 from mvprune.tasks import SHORTEST_WINDOW, TaskKind, higher_is_better
 from mvprune_core.accounting import check_density
-from mvprune_core.batching import Examples, Indices
+from mvprune_core.batching import Examples, Indices, trained_on
 from mvprune_core.callbacks import Callback
 from mvprune_core.curves import Curve
-from mvprune_core.distillation import HiddenStates, Lessons, Teacher, lessons, reorder_classes, same_lengths, teach
+from mvprune_core.distillation import HiddenStates, Lessons, Teacher, lessons, reorder_classes, teach
 from mvprune_core.distributions import Distributions
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.families import prunable_layers
@@ -34,6 +35,8 @@ from mvprune_core.tasks.classes import model_classes
 from mvprune_core.tokens import cached_examples, tokenizer_digest
 from mvprune_core.training import Evaluation, FineTuning, fill, tensors_of
 from mvprune_core.vocabulary import trim_vocabulary
+
+_PER_TOKEN = (TaskKind.QUESTION_ANSWERING, TaskKind.TOKEN_CLASSIFICATION)  # what a teacher says
 
 
 @dataclass(frozen=True)
@@ -118,9 +121,12 @@ class Phases:
         settings = asdict(self.settings)
         growth = settings.pop("learning_rate_growth")  # the dense model has nothing to do with it
         self._dense_run = identity(run, settings)
+        lesson = self.settings.batch_size, plan.seed, self.total_steps
+        self._trained_on = trained_on(self.examples.lengths, *lesson)
+        partly = len(self._trained_on) < len(self.examples) and lesson
         self._logits_key = taught_by and identity(
             [taught_by, plan.data.task.name, plan.data.fingerprint],
-            [self.settings.max_length, self.max_length, self.settings.precision, self._tokens, self._labels],
+            [self.settings.max_length, self.max_length, self.settings.precision, self._tokens, self._labels, partly],
         )
         self._checkpoints = None
         if checkpoint is not None:
@@ -288,15 +294,15 @@ class Phases:
             length = self._longest_input(self._teacher_model, model, self.settings.max_length)
             examples = self._examples(model, length, "train")
             check_forward(model, examples)
+            if plan.data.task.kind in _PER_TOKEN and not np.array_equal(examples.lengths, self.examples.lengths):
+                raise CompressionError(
+                    Reason.INVALID_MODEL,
+                    "the teacher reads other tokens than the student, which a task over tokens does not allow; "
+                    "give a teacher with the student's tokenizer and input length",
+                )
         self.callback.on_phase("teaching")
         outputs, precision = plan.objective.outputs, self.settings.precision
-        found = teach(model.model.to(plan.device), examples, outputs, plan.device, precision)
-        if not same_lengths(found, self.examples):
-            raise CompressionError(
-                Reason.INVALID_MODEL,
-                "the teacher reads other tokens than the student, which a task over tokens does not allow; "
-                "give a teacher with the student's tokenizer and input length",
-            )
+        found = teach(model.model.to(plan.device), examples, self._trained_on, outputs, plan.device, precision)
         return reorder_classes(found, self._class_order(model.config), self._classes)
 
     def _class_order(self, config: Any) -> Indices | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from mvprune_core.batching import (
     TokenMasking,
     evaluation_batches,
     rounded_length,
+    trained_on,
     training_batches,
 )
 
@@ -131,3 +134,10 @@ def test_batches_cover_every_example_once_an_epoch_and_are_of_similar_length() -
     again = training_batches(lengths, 16, seed=5)
     assert all(np.array_equal(next(again), batch) for batch in epochs[0] + epochs[1])
     assert sorted(np.concatenate(evaluation_batches(lengths, 64)).tolist()) == list(range(1003))
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 3), st.integers(1, 12))
+def test_what_a_run_trains_on(examples: int, batch_size: int, seed: int, steps: int) -> None:
+    lengths = np.arange(examples) % 5 + 1
+    batches = itertools.islice(training_batches(lengths, batch_size, seed), steps)
+    assert trained_on(lengths, batch_size, seed, steps).tolist() == sorted({i for batch in batches for i in batch})

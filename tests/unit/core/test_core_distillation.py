@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from torch.nn import functional
 from transformers import BertForSequenceClassification, BertModel
@@ -95,7 +96,8 @@ def test_what_a_teacher_says_is_what_it_answers(model_folder: Path, objective: O
     examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
     types: set[torch.dtype] = set()
     loaded.model.get_submodule("classifier").register_forward_hook(lambda *call: types.add(call[-1].dtype))
-    found = lessons(teach(loaded.model, examples, objective.outputs, torch.device("cpu"), precision), Teacher())
+    which = np.array([2, 7, 300])
+    found = lessons(teach(loaded.model, examples, which, objective.outputs, torch.device("cpu"), precision), Teacher())
     assert types == {torch.float32 if precision == "fp32" else torch.bfloat16}
     loaded.model.eval()
     indices = np.array([7, 300, 2])
@@ -105,6 +107,7 @@ def test_what_a_teacher_says_is_what_it_answers(model_folder: Path, objective: O
         [found.logits["logits"][found.starts["logits"][i] : found.starts["logits"][i + 1]] for i in indices]
     )
     torch.testing.assert_close(said.float(), expected, rtol=1e-2, atol=1e-2)
+    assert len(found.logits["logits"]) == 3, "the others are not asked for"
 
 
 def test_values_that_a_teacher_says_are_not_rounded() -> None:
@@ -115,7 +118,8 @@ def test_values_that_a_teacher_says_are_not_rounded() -> None:
             return Output(loss=torch.tensor(0.0), logits=input_ids[:, :1] * 100_001.0)
 
     examples = Examples({"input_ids": [np.array([3], dtype=np.int32)]}, {}, pad_token=0)
-    assert teach(Valuer(), examples, ["logits"], torch.device("cpu"), "fp32")["logits"].tolist() == [[300_003]]
+    said = teach(Valuer(), examples, np.array([0]), ["logits"], torch.device("cpu"), "fp32")
+    assert said["logits"].tolist() == [[300_003]]
 
 
 def test_classes_are_put_into_the_students_order() -> None:
@@ -195,6 +199,19 @@ def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
         assert torch.equal(two.model.state_dict()[name], value)
     compress(model_folder, data, density=0.3, method="magnitude", seed=1, callback=third, **options)
     assert third.phases == ["loading", "dense", "evaluating", "pruning", "evaluating"]
+
+
+@pytest.mark.parametrize(("steps", "taught"), [(3, 80), (13, 400), (14, 400)])
+def test_a_teacher_is_asked_for_what_the_run_trains_on(
+    fine_tuned: Path, model_folder: Path, data: ClassificationData, tmp_path: Path, steps: int, taught: int
+) -> None:
+    """400 examples are 12 batches of 32 and one of 16, here among the first three."""
+    options: dict[str, Any] = {"density": 0.3, "training": replace(QUICK, max_steps=steps), "dense_baseline": False}
+    options |= {"teacher": Teacher(fine_tuned), "cache": tmp_path / "cache"}
+    for seed in (0, 1):
+        compress(model_folder, data, seed=seed, **options)
+    said = [safetensors.torch.load_file(file)["logits"] for file in (tmp_path / "cache" / "logits").iterdir()]
+    assert [len(logits) for logits in said] == [taught] * (2 if steps < 13 else 1), "seeds share what all examples give"
 
 
 def test_a_damaged_cache_is_made_anew(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:

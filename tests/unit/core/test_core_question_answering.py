@@ -12,11 +12,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import BertModel
+from transformers import BertForQuestionAnswering, BertModel
 
 from mvprune.data import Question, QuestionAnsweringData
 from mvprune.tasks import get_task
-from mvprune_core import CompressionError, Reason, Training, compress, load_task
+from mvprune_core import CompressionError, Reason, Teacher, Training, compress, load_task
 from mvprune_core.answers import ANSWER_TOKENS, Span, best_of_windows, best_spans
 from mvprune_core.metrics import answer_metrics, exact_match, token_f1
 from mvprune_core.models import find_model, load_model
@@ -86,6 +86,17 @@ def test_a_model_with_too_few_positions_is_invalid(
     assert e.value.reason is Reason.INVALID_MODEL
     with pytest.raises(ValueError, match=r"training\.max_length: 20 given"):
         compress(folder, squad, density=0.5, training=Training(max_length=20), dense_baseline=False)
+
+
+def test_a_teacher_that_cuts_passages_elsewhere_is_refused(
+    save: Callable[..., Path], bert_config: Callable[..., Any], squad: QuestionAnsweringData
+) -> None:
+    long = QuestionAnsweringData(squad.task, questions(40, 3, length=80), squad.validation)
+    student = save(BertModel(bert_config()))
+    teacher = save(BertForQuestionAnswering(bert_config(max_position_embeddings=40)), "teacher")
+    with pytest.raises(CompressionError, match="reads other tokens than the student") as raised:
+        compress(student, long, density=0.5, teacher=Teacher(teacher), dense_baseline=False)
+    assert raised.value.reason is Reason.INVALID_MODEL
 
 
 def test_long_passages_become_overlapping_windows_that_hold_every_token(

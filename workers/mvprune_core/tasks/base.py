@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -39,11 +40,18 @@ class Objective(Protocol):
 
 
 def forward_passes(
-    model: nn.Module, examples: Examples, device: torch.device, batch_size: int = EVALUATION_BATCH
+    model: nn.Module,
+    examples: Examples,
+    device: torch.device,
+    batch_size: int = EVALUATION_BATCH,
+    only: Indices | None = None,
 ) -> Iterator[tuple[Indices, Any]]:
-    """The model's output for every example once, without gradients: indices (batch,) and what the model returned."""
+    """The model's output for every example once, or for `only` these, without gradients: indices (batch,) and what the
+    model returned."""
     model.eval()
-    for indices in evaluation_batches(examples.lengths, batch_size):
+    some = np.arange(len(examples)) if only is None else only
+    for batch in evaluation_batches(examples.lengths[some], batch_size):
+        indices = some[batch]
         check_stop()
         with torch.inference_mode():
             output = model(**examples.batch(indices, device))
