@@ -138,6 +138,7 @@ def _teacher(message: job_pb2.Teacher) -> models.Teacher:
         model=message.model,
         job=message.job,
         train=message.train,
+        none=message.none,
         revision=message.revision,
         temperature=message.temperature if message.HasField("temperature") else None,
         alpha=message.alpha if message.HasField("alpha") else None,

@@ -59,11 +59,12 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Teacher:
-    """Distillation teacher: one of `model`, `job` and `train`.
+    """Distillation teacher: one of `model`, `job`, `train` and `none`, or the job's own dense baseline.
 
     Attributes:
         job: name of the job whose model it is.
         train: a dense model is trained for it.
+        none: no distillation.
         temperature, alpha: None: the default.
         hidden_states: None: the default.
     """
@@ -71,6 +72,7 @@ class Teacher:
     model: str
     job: str
     train: bool
+    none: bool
     revision: str
     temperature: float | None
     alpha: float | None

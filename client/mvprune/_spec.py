@@ -33,7 +33,7 @@ from mvprune.v1 import job_pb2
 
 DEFAULT_METHOD = "soft_movement"
 DEFAULT_OWN_DATA_TASK = "text-classification"
-_JOB_PREFIX, _TRAIN = "job:", "train"  # what a teacher may be besides a model
+_JOB_PREFIX, _TRAIN, _NONE = "job:", "train", "none"  # what a teacher may be besides a model
 
 
 def _paths(descriptor: Any) -> dict[str, tuple[str, ...]]:
@@ -158,7 +158,7 @@ def _request_id(request: job_pb2.CreateJobRequest, run_id: str) -> str:
 
 
 def _set_teacher(spec: job_pb2.CompressionSpec, options: dict[str, Any]) -> None:
-    """A teacher is a model, "job:" with a job's id or name, or "train"."""
+    """A teacher is a model, "job:" with a job's id or name, "train" or "none"."""
     teacher = options.pop("teacher", "")
     if isinstance(teacher, JobRecord):
         spec.teacher.job = teacher.name
@@ -166,6 +166,8 @@ def _set_teacher(spec: job_pb2.CompressionSpec, options: dict[str, Any]) -> None
         spec.teacher.job = teacher.removeprefix(_JOB_PREFIX)
     elif teacher == _TRAIN:
         spec.teacher.train = True
+    elif teacher == _NONE:
+        spec.teacher.none = True
     elif teacher:
         spec.teacher.model = reference(teacher)
     for name, value in options.items():

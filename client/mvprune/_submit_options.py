@@ -86,7 +86,8 @@ class TeacherOptions(TypedDict, total=False):
     """Distillation.
 
     Attributes:
-        teacher: distil from this: a model, a job (or "job:ID"), or "train" for a dense model that is trained first.
+        teacher: distil from this: a model, a job (or "job:ID"), "train" for a dense model that is trained first, once
+            for all jobs that can share it, or "none"; by default the job's own dense baseline.
         teacher_revision: on the hub.
         temperature, alpha: alpha is the teacher's part of the loss.
         hidden_states: how much the difference from the teacher's hidden states counts beside that.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -70,15 +71,17 @@ async def test_a_job_file(service: Service, tmp_path: Path, capsys: pytest.Captu
     assert set(capsys.readouterr().out.split()) == {first, second}
 
     # What the server refuses comes with the place in the file, or the option; nothing is submitted.
-    file.write_text(text.format("0.3") + "---\n" + text.format("7") + "priority: 1000\ntemperature: 3\n")
+    file.write_text(
+        text.format("0.3") + "---\n" + text.format("7") + "task: masked-lm\npriority: 1000\ntemperature: 3\n"
+    )
     assert await mvpctl("submit", "-f", str(file), "--max-length", "3") == 2
     found = [line.removeprefix(f"error: {file}:") for line in capsys.readouterr().err.splitlines()]
-    places = [line.rpartition(": got ")[0] for line in found]
+    places = [re.split(r": (?:got|the task) ", line)[0] for line in found]
     assert places == [
         "error: job.spec.training.max_length (--max-length)",  # once for each job
         "10:10: density",
         "error: job.spec.training.max_length (--max-length)",
-        "12:11: priority",
+        "13:11: priority",
         "error: job.spec.teacher (--teacher)",
     ]
     assert await mvpctl("list", "--quiet") == 0

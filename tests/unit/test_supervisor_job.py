@@ -161,6 +161,31 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
     assert not spec.training.HasField("batch_size")
 
 
+@pytest.mark.parametrize(
+    ("given", "density", "recorded"),
+    [
+        (None, 0.25, {"temperature": 2.0, "alpha": 0.9, "hidden_states": 0.0}),
+        ({"alpha": 0.5}, 0.25, {"temperature": 2.0, "alpha": 0.5, "hidden_states": 0.0}),
+        ({"none": True}, 0.25, {"none": True}),
+        (None, 1.0, {"none": True}),
+    ],
+)
+def test_the_dense_baseline_teaches_unless_told_otherwise(
+    spec: job_pb2.CompressionSpec,
+    tmp_path: Path,
+    given: dict[str, Any] | None,
+    density: float,
+    recorded: dict[str, Any],
+) -> None:
+    spec.target_density = density
+    if given is not None:
+        spec.teacher.CopyFrom(job_pb2.Teacher(**given))
+    told = run(spec, tmp_path)
+    assert read_manifest(folders(tmp_path).output).spec["teacher"] == recorded
+    phases = {event.phase for event in told if isinstance(event, ProgressEvent)}
+    assert ("teaching" in phases) == ("none" not in recorded)
+
+
 def _options(message: Any) -> dict[str, set[str] | None]:
     """Name to words, or None where they are numbers."""
     return {

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -35,7 +35,7 @@ def compress(
     method: str | Method = "soft_movement",
     density: float,
     training: Training = Training(),  # noqa: B008 (immutable)
-    teacher: Teacher | None = None,
+    teacher: Teacher | Literal["baseline"] | None = "baseline",
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     allow_density_miss: bool = False,
@@ -64,7 +64,8 @@ def compress(
         method: name or options of the method.
         density: fraction of the prunable weights to KEEP, in (0, 1]; 0.03 is the "3 %" of the literature.
         training: fine-tuning settings; unset ones are the task's.
-        teacher: distils from it; None: labels alone.
+        teacher: distils from it. "baseline": from the dense baseline, where there is one, something is pruned and the
+            task can be distilled, as masked language models cannot. None: labels alone.
         include: patterns of layer names to prune, such as `*.attention.*`; by default every matrix of the blocks.
         exclude: patterns of layer names to leave dense.
         allow_density_miss: a density off by more than 10 % (relative) is a result all the same.
@@ -99,6 +100,10 @@ def compress(
             raise ValueError(f"{field}: {patterns!r} given; a list of patterns is allowed, such as [{patterns!r}]")
     check_packages()
     objective = objective_for(data)
+    if teacher == "baseline":
+        teacher = Teacher() if objective.outputs and dense_baseline and density < 1 else None
+    if teacher is not None and not isinstance(teacher, Teacher):
+        raise ValueError(f'teacher: {teacher!r} given; a Teacher, "baseline" or None is allowed')
     if teacher is not None and not objective.outputs:
         raise ValueError(f"teacher: given, but the task {data.task.name} cannot be distilled; leave it out")
     plan = Plan(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from google.protobuf.json_format import MessageToDict
@@ -88,7 +88,7 @@ def run_job(
             "install a build of torch with CUDA, or submit with --gpus 0",
         )
     source = _find_model(spec.model, spec.model_revision, roots, folders)
-    teacher = _teacher(spec.teacher, folders, roots) if spec.HasField("teacher") else None
+    teacher = _teacher(spec, folders, roots)
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
         data = _load_data(spec, roots, folders)
     with _invalid(Reason.DENSITY_NOT_REACHED, ValueError):
@@ -140,8 +140,10 @@ def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dic
     _fill(complete, {option: used[option] for option in _CODING})
     name = str(spec.WhichOneof("method"))
     _fill(getattr(complete, name), used["method"][name])
-    if spec.HasField("teacher"):
+    if "teacher" in used:
         _fill(complete.teacher, {option: used["teacher"][option] for option in _TEACHER})
+    else:
+        complete.teacher.none = True
     result: dict[str, Any] = MessageToDict(complete, preserving_proto_field_name=True)
     return result
 
@@ -242,12 +244,18 @@ def _find_model(reference: str, revision: str, roots: Roots, folders: Folders) -
     return find_model(found.id if isinstance(found, HubModel) else found, revision or None)
 
 
-def _teacher(teacher: job_pb2.Teacher, folders: Folders, roots: Roots) -> Teacher:
-    if teacher.WhichOneof("source") == "job":
+def _teacher(spec: job_pb2.CompressionSpec, folders: Folders, roots: Roots) -> Teacher | Literal["baseline"] | None:
+    if not spec.HasField("teacher"):
+        return "baseline"
+    teacher = spec.teacher
+    if teacher.none:
+        return None
+    source = None  # the dense baseline
+    if teacher.job:
         with _invalid(Reason.INVALID_MODEL, ArtifactError):
             folder = _unpack(folders, roots)
         source = replace(find_model(folder, None), name=teacher.job)
-    else:
+    elif teacher.model:
         source = _find_model(teacher.model, teacher.revision, roots, folders)
     given = _given(teacher)
     return Teacher(source, **{option: given[option] for option in _TEACHER if option in given})

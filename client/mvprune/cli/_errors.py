@@ -58,6 +58,7 @@ _OPTION_OF = {
     "target_density": "--density",
     "teacher.job": "--teacher",
     "teacher.model": "--teacher",
+    "teacher.none": "--teacher",
     "teacher.revision": "--teacher-revision",
     "teacher.train": "--teacher",
 }

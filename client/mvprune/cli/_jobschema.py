@@ -90,11 +90,12 @@ _TYPES: dict[Kind, dict[str, Any]] = {
 _METHOD = "how weights are chosen; default: soft_movement"
 _TEACHER = (
     "distil from this: a fine-tuned model, as for model; job:ID, the model of a job; "
-    "or train: a dense model is trained first, once for all jobs that can share it"
+    "train: a dense model is trained first, once for all jobs that can share it; none: no distillation; "
+    "default: the job's own dense baseline"
 )
 _GATES = "what the result must reach, such as f1>=80, delta_f1>=-2 or bytes<=10MB; at most 32"
 _STRICT = "a job that misses a gate FAILS, and publishes nothing"
-_SOURCES = tuple(f"spec.teacher.{name}" for name in ("model", "job", "train"))
+_SOURCES = tuple(f"spec.teacher.{name}" for name in ("model", "job", "train", "none"))
 
 
 @functools.cache

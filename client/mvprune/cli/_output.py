@@ -207,7 +207,7 @@ def print_job(job: JobRecord) -> None:
 
 def _teacher(job: JobRecord) -> str:
     teacher = job.spec.teacher
-    return teacher.model or teacher.job if teacher else ""
+    return teacher.model or teacher.job or ("none" if teacher.none else "") if teacher else ""
 
 
 def print_result(artifact: Artifact) -> None:

@@ -130,7 +130,8 @@ def _add_teacher(parser: Parser) -> None:
         default="",
         metavar="T",
         help="a fine-tuned model, as --model; job:ID, the model of a job; "
-        "or train: a dense model is trained first, once for all jobs that can share it",
+        "train: a dense model is trained first, once for all jobs that can share it; none: no distillation; "
+        "default: the job's own dense baseline",
     )
     teacher.add_argument("--teacher-revision", default="", metavar="REV", help="revision on the hub")
     teacher.add_argument("--temperature", type=number, metavar="R", help="default 2")

@@ -318,10 +318,11 @@ class Training(_message.Message):
     def __init__(self, max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., dropout: bool = ..., learning_rate_growth: _Optional[float] = ..., best_metric: _Optional[str] = ...) -> None: ...
 
 class Teacher(_message.Message):
-    __slots__ = ("model", "job", "train", "revision", "temperature", "alpha", "hidden_states")
+    __slots__ = ("model", "job", "train", "none", "revision", "temperature", "alpha", "hidden_states")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     TRAIN_FIELD_NUMBER: _ClassVar[int]
+    NONE_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     ALPHA_FIELD_NUMBER: _ClassVar[int]
@@ -329,11 +330,12 @@ class Teacher(_message.Message):
     model: str
     job: str
     train: bool
+    none: bool
     revision: str
     temperature: float
     alpha: float
     hidden_states: float
-    def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., train: bool = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ..., hidden_states: _Optional[float] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., train: bool = ..., none: bool = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ..., hidden_states: _Optional[float] = ...) -> None: ...
 
 class ExecutionPolicy(_message.Message):
     __slots__ = ("resources", "max_attempts", "start_timeout", "priority", "max_runtime", "max_queue_time", "allow_smaller_batch", "retention", "checkpoint_interval", "gates")

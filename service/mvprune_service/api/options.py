@@ -16,7 +16,7 @@ _METHODS = tuple(field.name for field in job_pb2.CompressionSpec.DESCRIPTOR.oneo
 _SCHEDULED = {
     name for name in _METHODS if "schedule" in getattr(job_pb2.CompressionSpec(), name).DESCRIPTOR.fields_by_name
 }
-_SOURCES = tuple(field.name for field in job_pb2.Teacher.DESCRIPTOR.oneofs_by_name["source"].fields)
+_CHOICES = ("train", "none")  # sources of a teacher that name nothing
 _MAX_PATTERNS, _MAX_PATTERN = 64, 256
 
 
@@ -111,8 +111,12 @@ def check_teacher(teacher: job_pb2.Teacher) -> Iterator[Violation]:
     field = "job.spec.teacher"
     yield from check_numbers(field, teacher, _TEACHER)
     source = teacher.WhichOneof("source")
-    if source is None or (source == "train" and not teacher.train):
-        yield bad(field, "no source", f"one of {', '.join(_SOURCES)}")
+    if source in _CHOICES and not getattr(teacher, source):
+        yield bad(f"{field}.{source}", "false", "true, or left out")
+    if teacher.none:
+        for name in _TEACHER:
+            if teacher.HasField(name):
+                yield bad(f"{field}.{name}", getattr(teacher, name), "left out where there is no teacher")
     if teacher.revision and source != "model":
         yield bad(f"{field}.revision", teacher.revision, "only beside a model of the hub")
 

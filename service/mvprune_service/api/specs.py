@@ -159,8 +159,11 @@ class Checker:
         if teacher.WhichOneof("source") == "model":
             self._check_model("job.spec.teacher.model", teacher.model)
         self._check_revision("job.spec.teacher.revision", teacher.revision)
-        if task is not None and task.kind is TaskKind.MASKED_LM:
-            self._add("job.spec.teacher", f"the task {task.name} cannot be distilled: its words are hidden at random")
+        if task is not None and task.kind is TaskKind.MASKED_LM and not teacher.none:
+            self._add(
+                "job.spec.teacher",
+                f"the task {task.name} cannot be distilled, its words are hidden at random; allowed: none",
+            )
 
     def _check_task(self, spec: job_pb2.CompressionSpec) -> Task | None:
         try:

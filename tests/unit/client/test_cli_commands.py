@@ -158,6 +158,10 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
     text = mvpctl("get", "j1").out
     assert "state    QUEUED: waits for its teacher (WAITING_FOR_TEACHER)\n" in text
     assert "teacher  projects/default/jobs/sst2-teacher-k3\n" in text
+    alone = job("QUEUED")
+    alone.spec.teacher.none = True
+    fake.answers["GetJob"] = always(alone)
+    assert "teacher  none\n" in mvpctl("get", "j1").out
     fake.answers["GetJob"] = always(job("SUCCEEDED", artifact=succeeds))
     stored = job("SUCCEEDED", artifact=succeeds)
     stored.spec.values, stored.spec.delta = job_pb2.CompressionSpec.INT8, True

@@ -147,12 +147,23 @@ def test_options_of_a_method(fake: Fake, mvpctl: Mvpctl, method: str, options: s
 
 @pytest.mark.parametrize(
     ("given", "teacher"),
-    [("train", {"train": True}), ("job:sst2-k3", {"job": "sst2-k3"}), ("org/big", {"model": "org/big"})],
+    [
+        ("train", {"train": True}),
+        ("job:sst2-k3", {"job": "sst2-k3"}),
+        ("org/big", {"model": "org/big"}),
+        ("none", {"none": True}),
+    ],
 )
-def test_the_three_kinds_of_teacher(fake: Fake, mvpctl: Mvpctl, given: str, teacher: dict[str, Any]) -> None:
+def test_who_may_teach(fake: Fake, mvpctl: Mvpctl, given: str, teacher: dict[str, Any]) -> None:
     fake.answers["CreateJob"] = always(job("QUEUED"))
     assert mvpctl(*SUBMIT, "--density", "0.1", "--teacher", given).code == 0
     assert fake.asked("CreateJob").job.spec.teacher == job_pb2.Teacher(**teacher)
+
+
+def test_the_dense_baseline_teaches_as_is_said(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    assert mvpctl(*SUBMIT, "--density", "0.1", "--alpha", "0.5").code == 0
+    assert fake.asked("CreateJob").job.spec.teacher == job_pb2.Teacher(alpha=0.5)
 
 
 def test_help_names_every_method_option_and_word_of_the_contract(mvpctl: Mvpctl) -> None:

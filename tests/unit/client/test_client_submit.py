@@ -150,7 +150,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     )
     gates = (mvprune.Gate("eval/f1", min=0.8),)
     assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, 60.0, -5, 7200.0, 90.5, True, 86_400.0, 30.0, gates)
-    assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, "v1", 4.0, 0.0, 1.0)
+    assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, False, "v1", 4.0, 0.0, 1.0)
     assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
     assert submitted.spec.allow_density_miss
 
@@ -177,7 +177,7 @@ def test_every_method_takes_its_options_and_no_other(fake: Fake, client: Client,
             client.submit(model="m", task="sst2", density=0.5, method=method, **{other: WORDS.get(other, 0.25)})
 
 
-def test_a_teacher_is_a_model_a_job_or_one_that_is_trained(
+def test_a_teacher_is_a_model_a_job_one_that_is_trained_or_none(
     fake: Fake, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answers["CreateJob"] = echo
@@ -188,11 +188,12 @@ def test_a_teacher_is_a_model_a_job_or_one_that_is_trained(
         job = client.submit(model="m", task="sst2", density=0.5, teacher=teacher)
         return fake.requests["CreateJob"][-1].job.spec.teacher, job.spec.teacher
 
-    assert sent("train") == (job_pb2.Teacher(train=True), mvprune.Teacher("", "", True, "", None, None, None))
+    assert sent("train") == (job_pb2.Teacher(train=True), mvprune.Teacher("", "", True, False, "", None, None, None))
+    assert sent("none") == (job_pb2.Teacher(none=True), mvprune.Teacher("", "", False, True, "", None, None, None))
     assert sent("job:sst2-k3")[0] == job_pb2.Teacher(job="sst2-k3")
     assert sent("job:projects/p/jobs/j")[0] == job_pb2.Teacher(job="projects/p/jobs/j")
     earlier = client.submit(model="m", task="sst2", density=0.5)
-    assert sent(earlier)[1] == mvprune.Teacher("", earlier.name, False, "", None, None, None)
+    assert sent(earlier)[1] == mvprune.Teacher("", earlier.name, False, False, "", None, None, None)
     assert sent("./train")[0] == sent(Path("train"))[0] == job_pb2.Teacher(model=str(tmp_path / "train"))
     assert sent("") == (job_pb2.Teacher(), None)
 

@@ -55,7 +55,7 @@ def test_compresses_from_folder_to_artifact(
 ) -> None:
     recorder = Recorder()
     result = compress(model_folder, data, method=method, density=0.2, training=QUICK, callback=recorder)
-    assert recorder.phases == ["loading", "dense", "evaluating", "pruning", "evaluating"]
+    assert recorder.phases == ["loading", "dense", "evaluating", "teaching", "pruning", "evaluating"]
     assert [(phase, step) for phase, step, _ in recorder.evaluations] == [
         ("dense", QUICK.max_steps),
         ("pruning", QUICK.max_steps),
@@ -102,7 +102,7 @@ def test_a_fine_tuned_model_is_its_own_baseline(
     trained.tokenizer.save_pretrained(tmp_path / "trained")
     recorder = Recorder()
     result = compress(tmp_path / "trained", data, density=0.5, training=replace(QUICK, max_steps=6), callback=recorder)
-    assert recorder.phases == ["loading", "evaluating", "pruning", "evaluating"]
+    assert recorder.phases == ["loading", "evaluating", "teaching", "pruning", "evaluating"]
     assert recorder.evaluations[0] == ("dense", 0, {"accuracy": trained.metrics["eval/accuracy"]})
     assert result.metrics["dense/accuracy"] == trained.metrics["eval/accuracy"]
 

@@ -197,8 +197,30 @@ def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
     assert two.metrics == one.metrics
     for name, value in one.model.state_dict().items():
         assert torch.equal(two.model.state_dict()[name], value)
-    compress(model_folder, data, density=0.3, method="magnitude", seed=1, callback=third, **options)
+    compress(model_folder, data, density=0.3, method="magnitude", seed=1, teacher=None, callback=third, **options)
     assert third.phases == ["loading", "dense", "evaluating", "pruning", "evaluating"]
+
+
+def test_by_default_the_dense_baseline_teaches_where_there_is_one(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"training": replace(QUICK, max_steps=10), "cache": tmp_path}
+    default, own, alone = (
+        compress(model_folder, data, density=0.3, **teacher, **options)
+        for teacher in ({}, {"teacher": Teacher()}, {"teacher": None})
+    )
+    assert default.info.spec["teacher"] == own.info.spec["teacher"]
+    assert "teacher" not in alone.info.spec
+    states = [result.model.state_dict() for result in (default, own, alone)]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    assert not all(torch.equal(value, states[2][name]) for name, value in states[0].items())
+    for without in ({"density": 0.3, "dense_baseline": False}, {"density": 1.0}):
+        assert "teacher" not in compress(model_folder, data, **without, **options).info.spec
+
+
+def test_what_is_no_teacher_is_refused(model_folder: Path, data: ClassificationData) -> None:
+    with pytest.raises(ValueError, match=r"^teacher: 'bert-large' given; a Teacher, \"baseline\" or None"):
+        compress(model_folder, data, density=0.3, teacher="bert-large")
 
 
 @pytest.mark.parametrize(("steps", "taught"), [(3, 80), (13, 400), (14, 400)])

@@ -51,6 +51,9 @@ GOOD: list[dict[str, Any]] = [
     {"teacher": {"model": "tiny-bert", "temperature": 100, "alpha": 1, "hidden_states": 100}},
     {"teacher": {"model": "org/teacher", "revision": "v1", "alpha": 0}},
     {"teacher": {"train": True}},
+    {"teacher": {"none": True}},
+    {"teacher": {"alpha": 0.5, "hidden_states": 1}},
+    {"teacher": {}},
 ]
 
 
@@ -90,8 +93,10 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"training": {"patience": 2}}, "training.patience", "2", "evaluate_every together with it"),
     ({"training": {"keep_best": True}}, "training.keep_best", "true", "evaluate_every together with it"),
     ({"training": {"evaluate_every": 1, "patience": 0}}, "training.patience", "0", "from 1"),
-    ({"teacher": {}}, "teacher", "no source", "one of model, job, train"),
-    ({"teacher": {"train": False}}, "teacher", "no source", "one of model, job, train"),
+    ({"teacher": {"train": False}}, "teacher.train", "false", "true, or left out"),
+    ({"teacher": {"none": False}}, "teacher.none", "false", "true, or left out"),
+    ({"teacher": {"none": True, "alpha": 0.5}}, "teacher.alpha", "0.5", "left out where there is no teacher"),
+    ({"teacher": {"revision": "x"}}, "teacher.revision", "x", "beside a model of the hub"),
     ({"teacher": {"model": ""}}, "teacher.model", "empty", ""),
     ({"teacher": {"model": "/etc"}}, "teacher.model", "/etc", "outside the allowed folders"),
     ({"teacher": {"train": True, "revision": "x"}}, "teacher.revision", "x", "beside a model of the hub"),
@@ -139,8 +144,10 @@ def test_data_is_not_looked_for_where_links_lead_outside(tiny: Tiny, linked_data
 
 
 def test_masked_language_models_cannot_be_distilled(tiny: Tiny) -> None:
-    spec = {"task": "wikitext-2", "dataset": {}, "teacher": {"model": "org/teacher"}}
-    assert "cannot be distilled" in refused(tiny, **spec)["job.spec.teacher"]
+    spec: dict[str, Any] = {"task": "wikitext-2", "dataset": {}}
+    for teacher in ({"model": "org/teacher"}, {"alpha": 0.5}):
+        assert "cannot be distilled" in refused(tiny, **spec, teacher=teacher)["job.spec.teacher"]
+    assert refused(tiny, **spec, teacher={"none": True}) == {}
 
 
 def test_files_in_which_nothing_is_wrong_are_read_once(
