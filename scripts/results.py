@@ -66,6 +66,9 @@ class Meter(Callback):
     def on_step(self, progress: Step) -> None:
         self._progress.update(self._bar, completed=progress.step, total=progress.total_steps)
 
+    def on_examples(self, phase: str, done: int, total: int) -> None:
+        self._progress.update(self._bar, completed=done, total=total)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs what is left of the plan and writes the report; returns the exit code."""

@@ -51,6 +51,9 @@ class _Sharing(Callback):
     def on_step(self, progress: Progress) -> None:
         self._shown.on_step(progress)
 
+    def on_examples(self, phase: str, done: int, total: int) -> None:
+        self._shown.on_examples(phase, done, total)
+
 
 def execute(
     run: Run, place: Workplace, claims: Claims, callback: Callback, computed: Callable[[], object] = lambda: None

@@ -336,6 +336,19 @@ def test_checkpoints_are_told_and_taken_up_with_another_factor(
     assert read_manifest(folders(tmp_path).output).spec["training"]["accumulation_steps"] == 2
 
 
+def test_examples_are_counted_where_each_is_read_once() -> None:
+    now, events = 0.0, list[Event]()
+    reports = Reports(events.append, clock=lambda: now)
+    reports.on_phase("teaching")
+    for done in range(64, 6401, 64):
+        now += 0.1
+        reports.on_examples("teaching", done, 6400)
+    assert events[1] == ProgressEvent("teaching", 64, 6400, 1.0, None, pytest.approx(9.9))
+    assert events[-1] == ProgressEvent("teaching", 6400, 6400, 1.0, None, pytest.approx(0))
+    assert 30 <= len(events) <= 40, "four a second"
+    assert not any(isinstance(event, MetricEvent) for event in events)
+
+
 def test_a_long_run_reports_little(caplog: pytest.LogCaptureFixture) -> None:
     now, events = 0.0, list[Event]()
     reports = Reports(events.append, clock=lambda: now)

@@ -31,10 +31,13 @@ class Callback:
     """Subclass and override what is wanted. An exception raised here ends the compression."""
 
     def on_phase(self, name: str) -> None:
-        """A phase begins: "loading", "dense", "pruning" or "evaluating"."""
+        """A phase begins: "loading", "dense", "evaluating", "teaching" or "pruning"."""
 
     def on_step(self, progress: Progress) -> None:
         """A training step is done."""
+
+    def on_examples(self, phase: str, done: int, total: int) -> None:
+        """So many examples are read, in a phase that reads each once: "evaluating" or "teaching"."""
 
     def on_resume(self, phase: str, step: int) -> None:
         """`phase` goes on after `step` steps, from a checkpoint."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,6 +15,7 @@ from mvprune_core.metrics import check_packages
 from mvprune_core.opened import Opened, Runtime, open_artifact
 from mvprune_core.sources import load_task
 from mvprune_core.tasks import TaskData, objective_for
+from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.classes import model_classes
 
 
@@ -108,19 +108,9 @@ def _measure(opened: Opened, data: TaskData, runtime: str, progress: Callable[[i
         except ValueError as error:
             raise CannotEvaluate(str(error)) from error
     examples = objective.validation_examples(opened.loaded.tokenizer, opened.loaded.config, opened.max_length)
-    done = 0
-
-    def count(_: Any, __: Any, inputs: Mapping[str, Any], ___: Any) -> None:
-        nonlocal done
-        done += len(inputs["input_ids"])
-        progress(done, len(examples))
-
     device = torch.device("cuda" if runtime == "dense" and torch.cuda.is_available() else "cpu")
-    counting = model.register_forward_hook(count, with_kwargs=True)
-    try:
+    with counted(model, lambda done: progress(done, len(examples))):
         return objective.evaluate(model.to(device), examples, device)
-    finally:
-        counting.remove()
 
 
 def _is_same(manifest: Manifest, data: TaskData) -> bool | None:

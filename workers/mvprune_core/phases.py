@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from mvprune.artifact import ArtifactError, Base, Coding, ModelSource, round_values
 from mvprune.artifact.history import Histogram, History, Phase, Plane
@@ -31,6 +33,7 @@ from mvprune_core.result import model_source, versions
 from mvprune_core.settings import BASE_WIDTH, Training
 from mvprune_core.storage import Cache, Checkpoints, identity
 from mvprune_core.tasks import Objective, TaskData
+from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.classes import model_classes
 from mvprune_core.tokens import cached_examples, tokenizer_digest
 from mvprune_core.training import Evaluation, FineTuning, fill, tensors_of
@@ -191,8 +194,14 @@ class Phases:
     def evaluate(self, loaded: Loaded, phase: str, step: int) -> dict[str, float]:
         """The task's metrics of a model."""
         check_stop()
-        self.callback.on_phase("evaluating")
-        return self._measure(loaded, phase, step)
+        with self._read_once("evaluating", loaded.model, len(self._validation)):
+            return self._measure(loaded, phase, step)
+
+    @contextmanager
+    def _read_once(self, phase: str, model: nn.Module, total: int) -> Iterator[None]:
+        self.callback.on_phase(phase)
+        with counted(model, lambda done: self.callback.on_examples(phase, done, total)):
+            yield
 
     def _measure(self, loaded: Loaded, phase: str, step: int) -> dict[str, float]:
         loaded.model.to(self.plan.device)
@@ -300,9 +309,9 @@ class Phases:
                     "the teacher reads other tokens than the student, which a task over tokens does not allow; "
                     "give a teacher with the student's tokenizer and input length",
                 )
-        self.callback.on_phase("teaching")
         outputs, precision = plan.objective.outputs, self.settings.precision
-        found = teach(model.model.to(plan.device), examples, self._trained_on, outputs, plan.device, precision)
+        with self._read_once("teaching", model.model, len(self._trained_on)):
+            found = teach(model.model.to(plan.device), examples, self._trained_on, outputs, plan.device, precision)
         return reorder_classes(found, self._class_order(model.config), self._classes)
 
     def _class_order(self, config: Any) -> Indices | None:

@@ -156,30 +156,19 @@ class Reports(Callback):
         self._clock = clock
         self._next_progress = -math.inf
         self._density = 1.0
+        self._began = clock()
 
     def on_phase(self, name: str) -> None:
         """See Callback."""
         log.info("phase: %s", name)
-        self._next_progress = -math.inf
+        self._next_progress, self._began = -math.inf, self._clock()
         self._emit(ProgressEvent(name, density=self._density))
 
     def on_step(self, progress: Progress) -> None:
         """See Callback."""
         step, total = progress.step, progress.total_steps
         self._density = progress.density
-        now = self._clock()
-        if now >= self._next_progress or step == total:
-            self._next_progress = now + _PROGRESS_SECONDS
-            self._emit(
-                ProgressEvent(
-                    progress.phase,
-                    step,
-                    total,
-                    progress.density,
-                    _finite(progress.loss),
-                    _finite(progress.eta_seconds),
-                )
-            )
+        self._show(progress.phase, step, total, _finite(progress.loss), _finite(progress.eta_seconds))
         if _is_due(step, total, _METRIC_POINTS):
             self._record(f"{progress.phase}/loss", step, progress.loss)
             self._record(f"{progress.phase}/density", step, progress.density)
@@ -187,6 +176,11 @@ class Reports(Callback):
             log.info(
                 "%s: step %d of %d, loss %.4f, density %.4f", progress.phase, step, total, progress.loss, self._density
             )
+
+    def on_examples(self, phase: str, done: int, total: int) -> None:
+        """See Callback."""
+        eta = (self._clock() - self._began) / done * (total - done)
+        self._show(phase, done, total, None, eta)
 
     def on_resume(self, phase: str, step: int) -> None:
         """See Callback."""
@@ -201,6 +195,12 @@ class Reports(Callback):
         log.info("%s model: %s", phase, ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
         for name, value in metrics.items():
             self._record(f"{phase}/{name}", step, value)
+
+    def _show(self, phase: str, step: int, total: int, loss: float | None, eta: float | None) -> None:
+        now = self._clock()
+        if now >= self._next_progress or step == total:
+            self._next_progress = now + _PROGRESS_SECONDS
+            self._emit(ProgressEvent(phase, step, total, self._density, loss, eta))
 
     def _record(self, metric: str, step: int, value: float) -> None:
         if math.isfinite(value):

@@ -139,9 +139,13 @@ def fine_tuned(save: Callable[..., Path], bert_config: Callable[..., Any]) -> Pa
 class Phases(Callback):
     def __init__(self) -> None:
         self.phases: list[str] = []
+        self.read: list[tuple[str, int, int]] = []
 
     def on_phase(self, name: str) -> None:
         self.phases.append(name)
+
+    def on_examples(self, phase: str, done: int, total: int) -> None:
+        self.read.append((phase, done, total))
 
 
 @pytest.fixture
@@ -192,6 +196,9 @@ def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
     options: dict[str, Any] = {"training": QUICK, "cache": tmp_path}
     one = compress(model_folder, data, density=0.3, teacher=Teacher(), callback=first, **options)
     assert first.phases == ["loading", "dense", "evaluating", "teaching", "pruning", "evaluating"]
+    evaluated = [("evaluating", done, 200) for done in (64, 128, 192, 200)]
+    taught = [("teaching", done, 400) for done in (*range(64, 400, 64), 400)]
+    assert first.read == [*evaluated, *taught, *evaluated]
     two = compress(model_folder, data, density=0.3, teacher=Teacher(), callback=second, **options)
     assert second.phases == ["loading", "pruning", "evaluating"]
     assert two.metrics == one.metrics

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,6 +38,23 @@ class Objective(Protocol):
 
     def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
         """The task's metrics over `validation_examples`. Leaves the model in evaluation mode."""
+
+
+@contextmanager
+def counted(model: nn.Module, tell: Callable[[int], None]) -> Iterator[None]:
+    """A context in which `tell` hears after each forward pass how many examples the model has read."""
+    done = 0
+
+    def count(_: Any, __: Any, inputs: Mapping[str, Any], ___: Any) -> None:
+        nonlocal done
+        done += len(inputs["input_ids"])
+        tell(done)
+
+    hook = model.register_forward_hook(count, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def forward_passes(
