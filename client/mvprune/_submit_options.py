@@ -90,7 +90,8 @@ class TeacherOptions(TypedDict, total=False):
             for all jobs that can share it, or "none"; by default the job's own dense baseline.
         teacher_revision: on the hub.
         temperature, alpha: alpha is the teacher's part of the loss.
-        hidden_states: how much the difference from the teacher's hidden states counts beside that.
+        hidden_states: how much the difference from the teacher's hidden states counts beside that; by default 1 in runs
+            of five passes over the data or more where the job's own baseline teaches, else 0.
     """
 
     teacher: str | os.PathLike[str] | JobRecord

@@ -136,7 +136,7 @@ def compress(
     metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
     metrics |= {f"delta/{name}": value - dense[name] for name, value in evaluated.items() if dense_baseline}
     info = ResultInfo(
-        spec=_spec(plan, phases.method, phases.settings),
+        spec=_spec(phases.plan, phases.method, phases.settings),
         model=phases.model_source,
         dataset=DatasetSource(data.task.name, data.fingerprint, len(data.train), len(data.validation)),
         metrics=metrics,

@@ -117,8 +117,10 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     return Loaded(model, tokenizer, fine_tuned=same_question and not new)
 
 
-def check_forward(loaded: Loaded, examples: Examples) -> None:
-    """Lets a model on the CPU read the longest of its training examples: what cannot do that, cannot be trained.
+def check_forward(
+    loaded: Loaded, examples: Examples, read: Callable[[Any, Any], object] = lambda model, batch: model(**batch)
+) -> None:
+    """Lets a model on the CPU `read` the longest of its training examples: what cannot do that, cannot be trained.
 
     Raises:
         CompressionError: UNSUPPORTED_ARCHITECTURE, with what the model's own code says.
@@ -128,7 +130,7 @@ def check_forward(loaded: Loaded, examples: Examples) -> None:
     loaded.model.eval()
     try:
         with torch.inference_mode():
-            loaded.model(**batch)
+            read(loaded.model, batch)
     except Exception as error:  # anything, of code that is not ours
         if is_out_of_memory(error):
             raise

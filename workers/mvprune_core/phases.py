@@ -39,6 +39,7 @@ from mvprune_core.tokens import cached_examples, tokenizer_digest
 from mvprune_core.training import Evaluation, FineTuning, fill, tensors_of
 from mvprune_core.vocabulary import trim_vocabulary
 
+_MANY_PASSES = 5  # over the data: hidden states are worth it then (docs/what-a-run-needs.md)
 _PER_TOKEN = (TaskKind.QUESTION_ANSWERING, TaskKind.TOKEN_CLASSIFICATION)  # what a teacher says
 
 
@@ -105,6 +106,9 @@ class Phases:
         check_speed(plan.device, training.precision)
         self._validation = self._examples(student, self.max_length, "validation")
         self.total_steps = self.settings.total_steps(len(self.examples))
+        self._teacher_model = self._find_teacher()
+        if plan.teacher is not None:
+            self.plan = plan = replace(plan, teacher=self._decided(plan.teacher, student))
         plan.method.schedule.check(self.total_steps)
         self._dense_steps = 0 if student.fine_tuned else self.total_steps
         self.method = plan.method.for_run(self.total_steps)
@@ -114,7 +118,6 @@ class Phases:
         self._distributions: tuple[Mapping[str, Histogram], Mapping[str, Plane]] = {}, {}
         self.model_source: ModelSource = model_source(plan.source)
         self.base = Base(plan.source.folder) if plan.delta else None
-        self._teacher_model = self._find_teacher()
         taught_by = None if self._teacher_model is None else _teacher_identity(self._teacher_model)
         run = [
             [self.model_source.sha256, _options(student.config), self._tokens],
@@ -261,6 +264,23 @@ class Phases:
         found = self._cache.tensors("logits", self._logits_key or self._dense_run, self._teach)
         return lessons(found, plan.teacher, self._hidden_states(plan.teacher) if plan.teacher.hidden_states else None)
 
+    def _decided(self, teacher: Teacher, student: Loaded) -> Teacher:
+        """The teacher with how much its hidden states count, said or not."""
+        given = teacher.hidden_states
+        passes = self.total_steps * self.settings.batch_size / len(self.examples)
+        # A named one may be alike and have states of another pretraining, which mean something else.
+        usual = float(passes >= _MANY_PASSES and teacher.model is None)
+        weight = usual if given is None else given
+        try:
+            if weight:
+                check_forward(student, self.examples, _compare_states)
+                self._check_alike()
+        except CompressionError:
+            if given is not None:
+                raise
+            weight = 0.0
+        return replace(teacher, hidden_states=weight)
+
     def _hidden_states(self, teacher: Teacher) -> HiddenStates:
         if self._teacher_model is None:
             values = self._cache.tensors("dense", self._dense_run, lambda: tensors_of(self._dense_model().model))
@@ -268,11 +288,14 @@ class Phases:
             fill(loaded.model, values)
         else:
             loaded = load_model(self._teacher_model, self.plan.objective, self.plan.seed)
-            self._check_alike(loaded, self._teacher_model)
         model = loaded.model.to(self.plan.device).eval().requires_grad_(False)
-        return HiddenStates(model, teacher.hidden_states, self.settings.precision)
+        return HiddenStates(model, teacher.hidden_states or 0.0, self.settings.precision)
 
-    def _check_alike(self, teacher: Loaded, source: Source) -> None:
+    def _check_alike(self) -> None:
+        source = self._teacher_model
+        if source is None:
+            return
+        teacher = load_model(source, self.plan.objective, self.plan.seed)
         theirs = _shape(teacher.config)
         if theirs != self._shape:
             wrong = f"is {theirs}, the student {self._shape}"
@@ -351,6 +374,10 @@ class Phases:
             loaded.config.is_encoder_decoder and loaded.config.eos_token_id,  # see `Classification`
         )
         return cached_examples(self._cache, key, lambda: make(loaded.tokenizer, loaded.config, max_length))
+
+
+def _compare_states(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    return HiddenStates(model, 1.0, "fp32").loss(model(**batch, output_hidden_states=True), batch)
 
 
 def _teacher_identity(teacher: Source) -> list[str]:

@@ -139,6 +139,50 @@ def test_hidden_states_come_closer(
         )
 
 
+@pytest.mark.parametrize(
+    ("steps", "teacher", "weight"),
+    [
+        (62, Teacher(), 0.0),
+        (63, Teacher(), 1.0),
+        (63, Teacher(hidden_states=0.0), 0.0),
+        (6, Teacher(hidden_states=0.5), 0.5),
+    ],
+)
+def test_hidden_states_are_matched_where_examples_are_passed_over_five_times(
+    model_folder: Path, data: ClassificationData, steps: int, teacher: Teacher, weight: float
+) -> None:
+    """400 examples, 32 a step."""
+    training = Training(max_steps=steps, batch_size=32)
+    result = compress(model_folder, data, density=0.3, teacher=teacher, training=training, dense_baseline=False)
+    assert result.info.spec["teacher"]["hidden_states"] == weight
+
+
+def test_a_teacher_of_another_pretraining_is_not_matched_unasked(
+    model_folder: Path, save: Callable[..., Path], bert_config: Callable[..., Any], data: ClassificationData
+) -> None:
+    torch.manual_seed(2)
+    teacher = Teacher(save(BertForSequenceClassification(bert_config()), "fine-tuned"))
+    training = Training(max_steps=63, batch_size=32)
+    result = compress(model_folder, data, density=0.3, teacher=teacher, training=training, dense_baseline=False)
+    assert result.info.spec["teacher"]["hidden_states"] == 0.0
+
+
+def test_a_model_that_does_not_give_its_hidden_states(
+    model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = BertForSequenceClassification.forward
+
+    def silent(self: Any, *inputs: Any, output_hidden_states: bool = False, **options: Any) -> Any:
+        return whole(self, *inputs, **options)
+
+    monkeypatch.setattr(BertForSequenceClassification, "forward", silent)
+    options: dict[str, Any] = {"density": 0.3, "training": Training(max_steps=63, batch_size=32)}
+    assert compress(model_folder, data, **options).info.spec["teacher"]["hidden_states"] == 0.0
+    with pytest.raises(CompressionError, match="it gives no hidden states") as raised:
+        compress(model_folder, data, teacher=Teacher(hidden_states=1.0), **options)
+    assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
+
+
 def _more_layers(folder: Path, config: Callable[..., Any]) -> None:
     BertForSequenceClassification(config(num_hidden_layers=3)).save_pretrained(folder)
 
