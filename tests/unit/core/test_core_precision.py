@@ -11,12 +11,12 @@ import torch
 
 from mvprune.data import ClassificationData
 from mvprune_core import Training, compress, precision
+from mvprune_core.settings import Precision
 
-BRIEF = Training(max_steps=4, batch_size=8, precision="bf16")
 
-
-def prune(model: Path, data: ClassificationData) -> None:
-    compress(model, data, density=0.5, training=BRIEF, dense_baseline=False)
+def prune(model: Path, data: ClassificationData, given: Precision = "bf16") -> None:
+    brief = Training(max_steps=4, batch_size=8, precision=given)
+    compress(model, data, density=0.5, training=brief, dense_baseline=False)
 
 
 def test_slow_bf16_is_told(model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,6 +31,21 @@ def test_fast_bf16_is_no_matter(model_folder: Path, data: ClassificationData, mo
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         prune(model_folder, data)
+
+
+@pytest.mark.parametrize(("times", "told"), [(0.3, True), (0.9, False), (5.0, False)])
+def test_fast_bf16_is_told_where_it_is_not_used(
+    model_folder: Path,
+    data: ClassificationData,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    times: float,
+    told: bool,
+) -> None:
+    monkeypatch.setattr(precision, "slowdown", lambda device: times)
+    caplog.set_level("INFO", logger="mvprune_core")
+    prune(model_folder, data, "fp32")
+    assert ("0.30 times as long in bf16" in caplog.text) == told
 
 
 def test_slowdown_is_a_ratio_of_times() -> None:
