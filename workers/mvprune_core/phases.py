@@ -106,9 +106,9 @@ class Phases:
         check_speed(plan.device, training.precision)
         self._validation = self._examples(student, self.max_length, "validation")
         self.total_steps = self.settings.total_steps(len(self.examples))
-        self._teacher_model = self._find_teacher()
+        passes = self.total_steps * self.settings.batch_size / len(self.examples)
         if plan.teacher is not None:
-            self.plan = plan = replace(plan, teacher=self._decided(plan.teacher, student))
+            self.plan = plan = replace(plan, teacher=self._decided(plan.teacher, passes, student))
         plan.method.schedule.check(self.total_steps)
         self._dense_steps = 0 if student.fine_tuned else self.total_steps
         self.method = plan.method.for_run(self.total_steps)
@@ -118,6 +118,7 @@ class Phases:
         self._distributions: tuple[Mapping[str, Histogram], Mapping[str, Plane]] = {}, {}
         self.model_source: ModelSource = model_source(plan.source)
         self.base = Base(plan.source.folder) if plan.delta else None
+        self._teacher_model = self._find_teacher()
         taught_by = None if self._teacher_model is None else _teacher_identity(self._teacher_model)
         run = [
             [self.model_source.sha256, _options(student.config), self._tokens],
@@ -127,9 +128,8 @@ class Phases:
         settings = asdict(self.settings)
         growth = settings.pop("learning_rate_growth")  # the dense model has nothing to do with it
         self._dense_run = identity(run, settings)
-        lesson = self.settings.batch_size, plan.seed, self.total_steps
-        self._trained_on = trained_on(self.examples.lengths, *lesson)
-        partly = len(self._trained_on) < len(self.examples) and lesson
+        self._batches = self.settings.batch_size, plan.seed, self.total_steps
+        partly = passes < 1 and self._batches  # else all examples are taught, whatever the order
         self._logits_key = taught_by and identity(
             [taught_by, plan.data.task.name, plan.data.fingerprint],
             [self.settings.max_length, self.max_length, self.settings.precision, self._tokens, self._labels, partly],
@@ -261,41 +261,38 @@ class Phases:
         plan = self.plan
         if plan.teacher is None:
             return None
+        weight = plan.teacher.hidden_states
+        hidden = self._hidden_states(weight) if weight else None  # before it answers: it may be unlike the student
         found = self._cache.tensors("logits", self._logits_key or self._dense_run, self._teach)
-        return lessons(found, plan.teacher, self._hidden_states(plan.teacher) if plan.teacher.hidden_states else None)
+        return lessons(found, plan.teacher, hidden)
 
-    def _decided(self, teacher: Teacher, student: Loaded) -> Teacher:
+    def _decided(self, teacher: Teacher, passes: float, student: Loaded) -> Teacher:
         """The teacher with how much its hidden states count, said or not."""
         given = teacher.hidden_states
-        passes = self.total_steps * self.settings.batch_size / len(self.examples)
         # A named one may be alike and have states of another pretraining, which mean something else.
         usual = float(passes >= _MANY_PASSES and teacher.model is None)
         weight = usual if given is None else given
         try:
             if weight:
                 check_forward(student, self.examples, _compare_states)
-                self._check_alike()
         except CompressionError:
             if given is not None:
                 raise
             weight = 0.0
         return replace(teacher, hidden_states=weight)
 
-    def _hidden_states(self, teacher: Teacher) -> HiddenStates:
+    def _hidden_states(self, weight: float) -> HiddenStates:
         if self._teacher_model is None:
             values = self._cache.tensors("dense", self._dense_run, lambda: tensors_of(self._dense_model().model))
             loaded = self._load()
             fill(loaded.model, values)
         else:
             loaded = load_model(self._teacher_model, self.plan.objective, self.plan.seed)
+            self._check_alike(loaded, self._teacher_model)
         model = loaded.model.to(self.plan.device).eval().requires_grad_(False)
-        return HiddenStates(model, teacher.hidden_states or 0.0, self.settings.precision)
+        return HiddenStates(model, weight, self.settings.precision)
 
-    def _check_alike(self) -> None:
-        source = self._teacher_model
-        if source is None:
-            return
-        teacher = load_model(source, self.plan.objective, self.plan.seed)
+    def _check_alike(self, teacher: Loaded, source: Source) -> None:
         theirs = _shape(teacher.config)
         if theirs != self._shape:
             wrong = f"is {theirs}, the student {self._shape}"
@@ -333,8 +330,9 @@ class Phases:
                     "give a teacher with the student's tokenizer and input length",
                 )
         outputs, precision = plan.objective.outputs, self.settings.precision
-        with self._read_once("teaching", model.model, len(self._trained_on)):
-            found = teach(model.model.to(plan.device), examples, self._trained_on, outputs, plan.device, precision)
+        which = trained_on(self.examples.lengths, *self._batches)
+        with self._read_once("teaching", model.model, len(which)):
+            found = teach(model.model.to(plan.device), examples, which, outputs, plan.device, precision)
         return reorder_classes(found, self._class_order(model.config), self._classes)
 
     def _class_order(self, config: Any) -> Indices | None:

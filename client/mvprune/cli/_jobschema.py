@@ -95,7 +95,7 @@ _TEACHER = (
 )
 _GATES = "what the result must reach, such as f1>=80, delta_f1>=-2 or bytes<=10MB; at most 32"
 _STRICT = "a job that misses a gate FAILS, and publishes nothing"
-_SOURCES = tuple(f"spec.teacher.{name}" for name in ("model", "job", "train", "none"))
+_SOURCES = tuple(f"spec.teacher.{each.name}" for each in job_pb2.Teacher.DESCRIPTOR.oneofs_by_name["source"].fields)
 
 
 @functools.cache

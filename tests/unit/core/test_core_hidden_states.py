@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.core.training_runs import Recorder
 from torch import Tensor, nn
 from transformers import (
     AlbertConfig,
@@ -155,6 +156,20 @@ def test_hidden_states_are_matched_where_examples_are_passed_over_five_times(
     training = Training(max_steps=steps, batch_size=32)
     result = compress(model_folder, data, density=0.3, teacher=teacher, training=training, dense_baseline=False)
     assert result.info.spec["teacher"]["hidden_states"] == weight
+
+
+def test_a_second_run_that_matches_hidden_states_trains_at_once(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    phases = []
+    for density in (0.3, 0.5):
+        heard = Recorder()
+        training = Training(max_steps=63, batch_size=32)
+        compress(model_folder, data, density=density, training=training, cache=tmp_path, callback=heard)
+        phases.append(heard.phases)
+    first, second = phases
+    assert first == ["loading", "dense", "evaluating", "teaching", "pruning", "evaluating"]
+    assert second == ["loading", "pruning", "evaluating"]
 
 
 def test_a_teacher_of_another_pretraining_is_not_matched_unasked(
