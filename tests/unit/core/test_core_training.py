@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,19 @@ def test_gradient_checkpointing_changes_nothing_but_memory(model_folder: Path, o
         states.append(loaded.model.state_dict())
     for name, value in states[0].items():
         torch.testing.assert_close(states[1][name], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method")
+def test_a_compiled_model_learns_the_same(model_folder: Path, objective: Objective) -> None:
+    states = []
+    for compiled in (False, True):
+        loaded = load_model(find_model(model_folder, None), objective, seed=0)
+        run(loaded, objective, settings(compile=compiled, dropout=False), Movement())
+        states.append(loaded.model.state_dict())
+    for name, value in states[0].items():
+        if not name.endswith("key.bias"):  # no output depends on it: its gradient is rounding error
+            torch.testing.assert_close(states[1][name], value, rtol=1e-4, atol=1e-5)
 
 
 def test_bf16_keeps_weights_and_scores_in_fp32(loaded: Loaded, objective: Objective) -> None:
