@@ -60,7 +60,7 @@ bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVI
 
 .PHONY: results
 results: setup ## the quality table on real models and data (many hours, in many sittings; ARGS=--quick: minutes)
-	$(BIN)/python scripts/results.py $(ARGS)
+	$(BIN)/python research/results.py $(ARGS)
 
 .PHONY: lint
 lint: setup ## ruff, buf

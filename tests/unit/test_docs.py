@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md")])
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(page for folder in ("docs", "research", "deploy") for page in ROOT.glob(f"{folder}/**/*.md")),
+    ]
+)
 
 
 def anchors(document: Path) -> set[str]:

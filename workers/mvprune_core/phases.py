@@ -39,7 +39,7 @@ from mvprune_core.tokens import cached_examples, tokenizer_digest
 from mvprune_core.training import Evaluation, FineTuning, fill, tensors_of
 from mvprune_core.vocabulary import trim_vocabulary
 
-_MANY_PASSES = 5  # over the data: hidden states are worth it then (docs/what-a-run-needs.md)
+_MANY_PASSES = 5  # over the data: hidden states are worth it then (research/notebook.md)
 _PER_TOKEN = (TaskKind.QUESTION_ANSWERING, TaskKind.TOKEN_CLASSIFICATION)  # what a teacher says
 
 

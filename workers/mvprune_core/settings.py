@@ -15,7 +15,7 @@ BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
 # Of narrower models, by their greatest width. A pruned MiniLM (384) collapses at 3e-4; BERT-tiny (128) hardly learns
 # at 1e-4.
 _NARROW_LEARNING_RATES = {255: 3e-4, BASE_WIDTH - 1: 1e-4}
-# Pruning takes steps, not passes, as long as the examples are not too few (docs/what-a-run-needs.md).
+# Pruning takes steps, not passes, as long as the examples are not too few (research/notebook.md).
 _USUAL_STEPS, _MOST_USUAL_EPOCHS = 3000, 30
 # Of 100 sentences of SST-2, BERT-tiny pruned to 10 % in 12 or 40 steps learns to answer always the same; in 200 it is
 # right about 61 %, in 600 no more often.

@@ -17,7 +17,7 @@ from results_log import COLUMNS, BadLog, Claims, Log, Run
 from results_plan import MINILM, SELF, TINY, plan, quick_plan
 from results_run import execute, measurements
 from rich.console import Console
-from tests.unit.result_rows import RUN, row
+from tests.research.result_rows import RUN, row
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from mvprune_core import Callback, Training, compress, load_task
@@ -185,10 +185,9 @@ class TestCommand:
     ):
         monkeypatch.setenv("MVPRUNE_MODELS", "/models")
         monkeypatch.setenv("MVPRUNE_DATA", "/data")
-        monkeypatch.setattr(results, "ROOT", tmp_path)
+        monkeypatch.setattr(results, "RESEARCH", tmp_path)
         monkeypatch.setattr(results, "work", lambda *args: pytest.fail("began"))
-        (tmp_path / "docs").mkdir()
-        (tmp_path / "docs" / "results.md").write_text("by hand\n")
+        (tmp_path / "results.md").write_text("by hand\n")
         assert results.main([]) == 1
         assert "results.md lacks the lines <!-- overview: begin" in capsys.readouterr().err
 

@@ -10,7 +10,7 @@ import pytest
 from results_log import Log
 from results_plan import SELF
 from results_report import OVERVIEW, TABLES, BadPage, Cell, markers, write_report
-from tests.unit.result_rows import RUN, row
+from tests.research.result_rows import RUN, row
 
 
 class TestReport:

@@ -1,9 +1,9 @@
-"""`make results`: fine-prunes real models on real data, row by row of a plan, and writes docs/results.md.
+"""`make results`: fine-prunes real models on real data, row by row of a plan, and writes research/results.md.
 
-    MVPRUNE_MODELS=… MVPRUNE_DATA=… python scripts/results.py [--quick] [--only PATTERN] [--limit N] [--minutes M]
+    MVPRUNE_MODELS=… MVPRUNE_DATA=… python research/results.py [--quick] [--only PATTERN] [--limit N] [--minutes M]
 
-Every run that ends is a row of docs/results/runs.csv at once; a run that is there already is not done again, and one
-that was stopped goes on from its checkpoint. Several processes may work at the same time: none does what another is
+Every run that ends is a row of research/results/runs.csv at once; a run that is there already is not done again, and
+one that was stopped goes on from its checkpoint. Several processes may work at the same time: none does what another is
 doing, nor trains a dense model that another is training.
 """
 
@@ -35,8 +35,8 @@ from mvprune_core.callbacks import Progress as Step
 from mvprune_core.interruption import check_stop
 from mvprune_core.settings import Precision
 
-ROOT = Path(__file__).resolve().parents[1]
-CACHE = ROOT / ".results-cache"
+RESEARCH = Path(__file__).resolve().parent
+CACHE = RESEARCH.parent / ".results-cache"
 WAIT_SECONDS = 5.0  # for other processes, where each run that is left needs what they are working on
 INTERRUPTED = 130
 
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outputs = (
         Outputs(CACHE / "quick" / "results.md", CACHE / "quick" / "results")
         if options.quick
-        else Outputs(ROOT / "docs" / "results.md", ROOT / "docs" / "results")
+        else Outputs(RESEARCH / "results.md", RESEARCH / "results")
     )
     console = Console()
     code = 0

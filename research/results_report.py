@@ -1,4 +1,4 @@
-"""The tables and plots of docs/results.md, from the csv."""
+"""The tables and plots of research/results.md, from the csv."""
 
 from __future__ import annotations
 
