@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
     [
         *ROOT.glob("*.md"),
-        *(page for folder in ("docs", "research", "deploy") for page in ROOT.glob(f"{folder}/**/*.md")),
+        *(page for folder in ("docs", "contributing", "research", "deploy") for page in ROOT.glob(f"{folder}/**/*.md")),
     ]
 )
 

@@ -10,7 +10,7 @@ from mvprune.data import ClassificationData
 from mvprune_core import METHODS, Method, Training, compress
 from mvprune_core.methods import _found
 
-PAGE = Path(__file__).parents[3] / "docs" / "add-a-method.md"
+PAGE = Path(__file__).parents[3] / "contributing" / "method.md"
 
 
 def test_the_example_of_the_page_prunes_a_model(model_folder: Path, data: ClassificationData) -> None:
