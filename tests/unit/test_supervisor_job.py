@@ -365,3 +365,10 @@ def test_a_long_run_reports_little(caplog: pytest.LogCaptureFixture) -> None:
     assert {point.metric for point in points} == {"pruning/density"}, "a loss that is no number is not recorded"
     assert len(points) == 500
     assert len(caplog.records) == 41
+
+
+def test_a_note_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    Reports(list[Event]().append).on_note("the label column was guessed")
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("WARNING", "note: the label column was guessed")
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -47,3 +48,8 @@ class Callback:
 
     def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
         """A model was evaluated after `step` steps: `phase` is "dense" or "pruning", `metrics` has plain names."""
+
+    def on_note(self, text: str) -> None:
+        """Something was guessed, was replaced or looks wrong; the result has it among its `notes`. By default it is a
+        Python warning."""
+        warnings.warn(text, RuntimeWarning, stacklevel=2)

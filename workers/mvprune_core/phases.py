@@ -28,6 +28,7 @@ from mvprune_core.interruption import check_stop
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Method
 from mvprune_core.models import Loaded, Source, check_forward, description_digest, find_model, load_model, longest_input
+from mvprune_core.notes import Notes
 from mvprune_core.precision import check_speed
 from mvprune_core.result import model_source, versions
 from mvprune_core.settings import BASE_WIDTH, Training
@@ -79,7 +80,7 @@ class Phases:
         checkpoint: Path | None,
         checkpoint_seconds: float,
     ) -> None:
-        self.plan, self.callback = plan, callback
+        self.plan, self.callback, self.notes = plan, callback, Notes(callback)
         callback.on_phase("loading")
         folder = checkpoint / "cache" if cache is None and checkpoint is not None else cache
         self._cache = Cache(folder)

@@ -57,6 +57,11 @@ class Result:
         return self.info.accounting
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What was guessed, was replaced or looks wrong in the run, a sentence each; see `Callback.on_note`."""
+        return self.info.notes
+
+    @property
     def layers(self) -> tuple[LayerCount, ...]:
         """Counts of every pruned matrix."""
         return self.info.layers

@@ -196,6 +196,10 @@ class Reports(Callback):
         for name, value in metrics.items():
             self._record(f"{phase}/{name}", step, value)
 
+    def on_note(self, text: str) -> None:
+        """See Callback."""
+        log.warning("note: %s", text)
+
     def _show(self, phase: str, step: int, total: int, loss: float | None, eta: float | None) -> None:
         now = self._clock()
         if now >= self._next_progress or step == total:

@@ -43,6 +43,7 @@ def model_card(info: ResultInfo, architecture: str, form: Form = "sparse") -> st
         _table(("", ""), _facts(info)),
         "## Metrics",
         _table(("metric", "this model", "dense model", "difference"), _metrics(info)),
+        *_notes(info),
         "## Use",
         *_use(architecture, form),
     ]
@@ -155,6 +156,10 @@ def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:
         values = (info.metrics.get(f"{part}/{metric}") for part in ("eval", "dense", "delta"))
         rows.append((_code(metric), *("" if value is None else f"{value:.4f}" for value in values)))
     return rows
+
+
+def _notes(info: ResultInfo) -> list[str]:
+    return ["## Notes", "\n".join(f"- {_code(note)}" for note in info.notes)] if info.notes else []
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

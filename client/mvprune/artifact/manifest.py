@@ -129,6 +129,8 @@ class ResultInfo:
     versions: Mapping[str, str]
     """Package → version, of what produced the artifact."""
     seed: int
+    notes: tuple[str, ...] = ()
+    """What was guessed, was replaced or looks wrong in the run, a sentence each."""
 
     @property
     def spec_sha256(self) -> str:
@@ -162,6 +164,8 @@ class Manifest(ResultInfo):
         """
         checked = decode(Manifest, parse_json(_dump(vars(self)).encode()), MANIFEST_FILE)
         plain = asdict(checked) | {"spec_sha256": checked.spec_sha256, "version": self.VERSION}
+        if not checked.notes:
+            del plain["notes"]
         return (_dump(plain, indent=2) + "\n").encode()
 
     @classmethod
@@ -182,7 +186,7 @@ class Manifest(ResultInfo):
         version, spec_sha256 = values.pop("version", None), values.pop("spec_sha256", None)
         if type(version) is not int or version != cls.VERSION:
             raise ArtifactError(f"{MANIFEST_FILE}: version is {version!r:.200}, this reader knows {cls.VERSION}")
-        manifest = decode(cls, values, MANIFEST_FILE)
+        manifest = decode(cls, {"notes": [], **values}, MANIFEST_FILE)
         if spec_sha256 != manifest.spec_sha256:
             raise ArtifactError(f"{MANIFEST_FILE}: spec_sha256 is {spec_sha256!r:.200}, not the digest of spec")
         if manifest.to_json() != content:

@@ -116,5 +116,6 @@ def _provenance(found: Inspection) -> list[tuple[str, str]]:
         ("", f"fingerprint {data.fingerprint}"),
         ("spec", f"sha256 {manifest.spec_sha256}"),
         ("seed", str(manifest.seed)),
+        *(("note", note) for note in manifest.notes),
         ("versions", ", ".join(f"{package} {version}" for package, version in sorted(manifest.versions.items()))),
     ]

@@ -17,6 +17,7 @@ REPORT_FILE = "report.html"
 
 _MAX_TEXT = 200  # characters of a name from outside
 _MAX_SPEC = 6000
+_MAX_NOTES, _MAX_NOTE = 10, 600  # characters
 _MAX_ROWS = 30  # of metrics, of versions
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _PAGE_STYLE = """
@@ -56,6 +57,7 @@ def report_page(info: ResultInfo, architecture: str, history: History) -> str:
         f"<h1>{_text(title)}</h1>",
         f"<p>{_text(_summary(info, architecture))}</p>",
         _tiles(info),
+        _notes(info),
         "<h2>Metrics</h2>",
         _table(("metric", "dense", "pruned", "difference"), _metrics(info), numbers=True),
         "<h2>Pictures</h2>",
@@ -108,6 +110,13 @@ def _tiles(info: ResultInfo) -> str:
     )
 
 
+def _notes(info: ResultInfo) -> str:
+    if not info.notes:
+        return ""
+    items = "".join(f"<li>{_text(note, _MAX_NOTE)}</li>" for note in info.notes[:_MAX_NOTES])
+    return f"<h2>Notes</h2><ul>{items}</ul>"
+
+
 def _metrics(info: ResultInfo) -> list[_Row]:
     names = sorted((key[5:] for key in info.metrics if key.startswith("eval/")), key=lambda n: n != info.primary_metric)
     rows: list[_Row] = []
@@ -157,7 +166,7 @@ def _table(head: _Row, rows: Iterable[_Row], *, numbers: bool = False) -> str:
     return f'<div class="wide"><table>{heading}<tbody>{"".join(line("td", row) for row in rows)}</tbody></table></div>'
 
 
-def _text(value: Any) -> str:
-    """Text from outside: escaped, and cut where it is endless."""
+def _text(value: Any, most: int = _MAX_TEXT) -> str:
+    """Text from outside: escaped, and cut after `most` characters."""
     text = str(value)
-    return escape(text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…")
+    return escape(text if len(text) <= most else f"{text[:most]}…")

@@ -94,3 +94,9 @@ def test_a_name_from_outside_is_no_markdown(result: ResultInfo) -> None:
     assert "\n# [click]" not in card
     assert "| base model | `x' # [click](http://y) / \"--- \U0001f600` |" in card
     assert front_matter(card).model_name == 'y) | "--- \U0001f600'
+
+
+def test_the_card_has_the_notes_of_the_run(result: ResultInfo) -> None:
+    assert "## Notes" not in model_card(result, "BertModel")
+    card = model_card(dataclasses.replace(result, notes=("first\n# no heading", "a | b")), "BertModel")
+    assert "\n## Notes\n\n- `first # no heading`\n- `a / b`\n\n## Use\n" in card

@@ -66,6 +66,16 @@ def test_the_golden_manifest_reads_and_writes_as_ever(manifest: Manifest) -> Non
     assert Manifest.from_json(GOLDEN.read_bytes()) == manifest
 
 
+def test_notes_are_kept_and_absent_where_there_are_none(manifest: Manifest) -> None:
+    assert b"notes" not in manifest.to_json()
+    noted = dataclasses.replace(manifest, notes=("the label column was guessed: 'y'", "two"))
+    assert json.loads(noted.to_json())["notes"] == ["the label column was guessed: 'y'", "two"]
+    assert Manifest.from_json(noted.to_json()) == noted
+    for wrong, reason in (([], "canonical"), (None, "expected a list"), ([1], "expected a string")):
+        with pytest.raises(ArtifactError, match=reason):
+            Manifest.from_json(changed(manifest, lambda values, given=wrong: values.update(notes=given)))
+
+
 def test_whole_numbers_serve_as_floats_and_any_mapping_as_an_object(manifest: Manifest) -> None:
     whole = dataclasses.replace(
         manifest,

@@ -70,6 +70,13 @@ def test_inspect_a_folder(mvpctl: Mvpctl, folder: Path) -> None:
     assert mvpctl("inspect", str(folder), "--quiet").out == f"{found['digest']}\n"
 
 
+def test_inspect_shows_the_notes_of_the_run(mvpctl: Mvpctl, tmp_path: Path) -> None:
+    make_artifact(tmp_path / "noted", notes=("the label column was guessed", "two"))
+    shown = mvpctl("inspect", str(tmp_path / "noted")).out
+    assert "note        the label column was guessed\nnote        two\n" in shown
+    assert mvpctl("inspect", str(tmp_path / "noted"), "-o", "json").json["manifest"]["notes"][1] == "two"
+
+
 def test_inspect_a_job(fake: Fake, mvpctl: Mvpctl, folder: Path, serve: Serve) -> None:
     """Its manifest and the header of its weights are read, the weights are not."""
     serve(folder, inspect(folder).manifest)

@@ -122,6 +122,13 @@ def test_the_page_says_what_the_manifest_says(info: ResultInfo, history: History
     assert page == report_page(info, "BertForSequenceClassification", history)
 
 
+def test_the_notes_of_the_run_are_on_the_page(info: ResultInfo, history: History) -> None:
+    assert "<h2>Notes</h2>" not in report_page(info, "BertModel", history)
+    page = report_page(dataclasses.replace(info, notes=("first", "x" * 500)), "BertModel", history)
+    parsed(page)
+    assert f"<h2>Notes</h2><ul><li>first</li><li>{'x' * 500}</li></ul>" in page
+
+
 def test_nothing_comes_from_elsewhere(info: ResultInfo, history: History) -> None:
     page = report_page(info, "BertForSequenceClassification", history)
     found = parsed(page)
@@ -146,6 +153,7 @@ def test_names_from_outside_are_no_markup(info: ResultInfo, history: History) ->
         primary_metric=evil,
         layers=(LayerCount(f"layer.0.{evil}.weight", (4, 4), 0.5, 8), LayerCount(evil, (4, 4), 0.5, 8)),
         versions={evil: evil},
+        notes=(evil,),
     )
     renamed = [dataclasses.replace(one, name=evil, evaluations=(Evaluated(1, {evil: 1.0}), Evaluated(2, {evil: 0.5})))
                for one in history.phases]  # fmt: skip
@@ -172,6 +180,7 @@ def test_the_size_is_bounded(info: ResultInfo) -> None:
         metrics=metrics,
         layers=tuple(layers),
         versions={f"{long}{number}": long for number in range(1000)},
+        notes=(long,) * 1000,
     )
     noise = tuple(tuple(source.randrange(1_000_000) for _ in range(64)) for _ in range(48))
     bins = tuple(source.randrange(1_000_000) for _ in range(64))
