@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mvprune.tables import DataError, Table, listed, shown
+from mvprune.excerpts import listed, shown
+from mvprune.tables import DataError, Table
 from mvprune.tasks import Task
 
 # The first entry whose columns are all there is the text.

@@ -12,7 +12,8 @@ from functools import cached_property, partial
 from types import MappingProxyType
 
 from mvprune.columns import Columns, find_columns
-from mvprune.tables import DataError, Table, checked_text, listed, shown
+from mvprune.excerpts import listed, shown
+from mvprune.tables import DataError, Table, checked_text
 from mvprune.tasks import Task, TaskKind, plain_label
 
 MAX_CLASSES = 1000

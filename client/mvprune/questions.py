@@ -13,7 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mvprune.tables import DataError, Table, check_file, flaw_of_text, listed, read_table, unreadable
+from mvprune.excerpts import listed, shown
+from mvprune.tables import DataError, Table, check_file, flaw_of_text, read_table, unreadable
 from mvprune.tasks import Task
 
 _OF_ROWS = (".jsonl", ".ndjson", ".parquet")
@@ -84,7 +85,7 @@ def questions_in_file(path: Path) -> Iterator[Question]:
         for article in content["data"]:
             for paragraph in article["paragraphs"]:
                 for entry in paragraph["qas"]:
-                    after = f", after question {str(entry['id'])[:80]!r}"
+                    after = f", after question {shown(entry['id'])}"
                     given = [] if entry.get("is_impossible") else entry["answers"]
                     answers = tuple((answer["text"], answer["answer_start"]) for answer in given)
                     yield Question(entry["id"], entry["question"], paragraph["context"], answers)
@@ -141,16 +142,17 @@ def read_validation_questions(task: Task, name: Path | str, questions: Iterator[
 def _checked(task: Task, path: Path | str, questions: Iterator[Question]) -> tuple[Question, ...]:
     kept = tuple(questions)
     for question in kept:
+        which = f"question {shown(question.id)}"
         texts = [("the id", question.id), ("the question", question.question), ("the context", question.context)]
         for name, text in [*texts, *(("an answer", text) for text, _ in question.answers)]:
             if flaw := flaw_of_text(text):
-                raise DataError(path, f"{name} of question {question.id!r} {flaw}")
+                raise DataError(path, f"{name} of {which} {flaw}")
         if not question.answers and not task.allows_no_answer:
             advice = "the task squad_v2 takes questions without"
-            raise DataError(path, f"question {question.id!r} has no answer; the task {task.name} needs one, {advice}")
+            raise DataError(path, f"{which} has no answer; the task {task.name} needs one, {advice}")
         for text, start in question.answers:
             if type(start) is not int or start < 0 or not question.context.startswith(text, start):
-                raise DataError(path, f"the answer {text[:60]!r} of question {question.id!r} is not at {start!r}")
+                raise DataError(path, f"the answer {shown(text)} of {which} is not at {shown(start)}")
     if not kept:
         raise DataError(path, "there are no questions")
     return kept

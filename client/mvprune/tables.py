@@ -21,6 +21,8 @@ from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
+from mvprune.excerpts import shown
+
 MAX_BYTES = 2 * 2**30
 MAX_CELL = 16 * 2**20
 """Characters of a csv cell: one whose quote is never closed would take all of the file into memory."""
@@ -59,24 +61,6 @@ class Table:
     rows: Callable[[Sequence[str]], Iterator[tuple[int, Sequence[object] | str]]]
     unit: str = "line"
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-
-def shown(value: object) -> str:
-    """A value for an error text, short, on one line and printable."""
-    if isinstance(value, str):
-        return repr(value) if len(value) <= 60 else f"{value[:60]!r}…"
-    if isinstance(value, int | float):
-        return str(value)[:60]
-    return f"a {type(value).__name__}"
-
-
-def listed(names: Iterable[object], limit: int = 20) -> str:
-    """Names for an error text: the first `limit`, and how many more there are."""
-    every = [
-        name if isinstance(name, str) and len(name) <= 60 and name.isprintable() else shown(name) for name in names
-    ]
-    more = f" and {len(every) - limit} more" if len(every) > limit else ""
-    return ", ".join(every[:limit]) + more
 
 
 def read_table(path: Path, implied_header: tuple[str, ...] = ()) -> Table:

@@ -18,7 +18,8 @@ from itertools import chain
 from pathlib import Path
 
 from mvprune.columns import Columns, find_column
-from mvprune.tables import DataError, Table, is_writable, listed, read_lines, read_table, shown
+from mvprune.excerpts import listed, shown
+from mvprune.tables import DataError, Table, is_writable, read_lines, read_table
 from mvprune.tasks import Task
 
 MAX_TAGS = 1000

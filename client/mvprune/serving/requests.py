@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from mvprune.artifact.strictjson import InvalidJson, parse_json
+from mvprune.excerpts import listed
 from mvprune.serving.batching import Field, Input
-from mvprune.tables import is_writable, listed
+from mvprune.tables import is_writable
 
 BATCH_FIELD = "inputs"
 
