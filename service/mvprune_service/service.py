@@ -79,6 +79,7 @@ _HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 _REFLECTION = tuple(reflection_pb2.DESCRIPTOR.services_by_name.values())
 _RATE, _BURST_SECONDS = 100.0, 2.0  # of a token's calls
 _STREAM_SECONDS = 2.0  # between looks at who has a stream open
+_METRICS = "--metrics-address"
 _WRITE_SECONDS = 10.0  # between looks whether the database takes writes: each makes the disk work
 
 
@@ -274,9 +275,11 @@ class Service:
         settings = self.settings
         client_tls, worker_tls = ports.tls_files(settings) or (None, None)
         remote = settings.allow_remote
-        for_clients, self.address = ports.listen(settings.address, client_tls, clients, allow_remote=remote)
+        for_clients, self.address = ports.listen(
+            settings.address, "--address", client_tls, clients, allow_remote=remote
+        )
         for_workers, self.worker_address = ports.listen(
-            settings.worker_address, worker_tls, workers, allow_remote=remote
+            settings.worker_address, "--worker-address", worker_tls, workers, allow_remote=remote
         )
         return for_workers, for_clients
 
@@ -293,15 +296,16 @@ class Service:
         address, remote = self.settings.metrics_address, self.settings.allow_remote
         if not address:
             return
-        if not (ports.is_loopback(address) or remote):
-            raise StartError(f"{address} can be reached from elsewhere, without TLS: --allow-remote if you mean it")
+        ports.check_reach(address, _METRICS, allow_remote=remote)
         host, _, wanted = address.rpartition(":")
         live = Probe("database", lambda: db.read(overview.overview, overview.LIVE_JOBS), self._problems)
         collector = scrape.OverviewCollector(live, asyncio.get_running_loop())
         try:
             port, stop = scrape.serve(host.strip("[]"), int(wanted), collector)
         except OSError as error:
-            raise StartError(f"cannot serve metrics on {address}: {error.strerror}") from None
+            raise StartError(
+                f"{_METRICS} must be an address of this machine with a free port, got {address}: {error.strerror}"
+            ) from None
         self._stack.push_async_callback(asyncio.to_thread, stop)
         self.metrics_address = f"{host}:{port}"
 

@@ -229,7 +229,7 @@ async def test_beyond_this_machine_only_with_tls_or_in_so_many_words(
 ) -> None:
     open_to_all = {"address": "0.0.0.0:0", "worker_address": "0.0.0.0:0"}
     plain = local_settings(tmp_path, tiny).model_copy(update=open_to_all)
-    with pytest.raises(StartError, match="without TLS: give --tls-cert and --tls-key, or --allow-remote"):
+    with pytest.raises(StartError, match="without TLS; give --tls-cert and --tls-key, or --allow-remote"):
         async with Service(plain):
             pass
     async with Service(plain.model_copy(update={"allow_remote": True})):

@@ -107,8 +107,9 @@ def junit_xml(job: JobRecord) -> bytes:
     for name in ("model", "task", "method", "target_density"):
         _element(properties, "property", name=name, value=str(getattr(job.spec, name)))
     # Not the job's id, which is another in every run: CI systems tell a test's history by its names.
-    density = percent(job.spec.target_density)
-    classname = job.display_name or f"mvprune.{job.spec.task} {job.spec.method} {density}"
+    # Jenkins takes what is before the last dot for a package: there is one dot only.
+    name = job.display_name or f"{job.spec.task} {job.spec.method} {100 * job.spec.target_density:.6g} %"
+    classname = f"mvprune.{name.replace('.', ',')}"
     case = _element(suite, "testcase", classname=classname, name="job", time=f"{seconds:.3f}")
     if job.failure:
         _element(case, "failure", type=job.failure.reason, message=job.failure.message)

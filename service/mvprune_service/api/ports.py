@@ -20,20 +20,27 @@ class PortError(Exception):
     """A port cannot be opened as the settings say; the text says why and what to do."""
 
 
-def is_loopback(address: str) -> bool:
-    """Whether HOST:PORT can be reached from this machine alone. Raises PortError for anything else than HOST:PORT."""
+def is_loopback(address: str, option: str) -> bool:
+    """Whether HOST:PORT can be reached from this machine only.
+
+    Args:
+        option: that sets the address, for the error.
+
+    Raises:
+        PortError: it is not HOST:PORT.
+    """
     try:
         host, _ = addresses.split_address(address)
     except ValueError:
-        allowed = f"HOST:PORT, e.g. 127.0.0.1:7070 or [::1]:7070, ports from 0 to {addresses.LAST_PORT}"
-        raise PortError(f"got the address {address!r}; allowed: {allowed}") from None
+        form = f"HOST:PORT, such as 127.0.0.1:7070 or [::1]:7070, with a port from 0 to {addresses.LAST_PORT}"
+        raise PortError(f"{option} must be {form}, got {address!r}") from None
     return addresses.is_loopback(host)
 
 
 def is_auth_required(settings: Settings) -> bool:
     """Whether clients must show a token."""
     if settings.auth == "auto":
-        return not is_loopback(settings.address)
+        return not is_loopback(settings.address, "--address")
     return settings.auth == "required"
 
 
@@ -60,25 +67,45 @@ def worker_environment(settings: Settings, address: str) -> dict[str, str]:
     return environment
 
 
+def check_reach(address: str, option: str, *, allow_remote: bool, remedy: str = "") -> None:
+    """Refuses an address that other machines can reach, where that is not allowed.
+
+    Args:
+        option: that sets the address, for the error.
+        remedy: what helps besides --allow-remote, with a comma.
+
+    Raises:
+        PortError: it is such an address, or none.
+    """
+    if not (is_loopback(address, option) or allow_remote):
+        raise PortError(
+            f"{option} must be an address of this machine only, such as 127.0.0.1:7070, got {address}, which others "
+            f"can reach without TLS; give {remedy}--allow-remote if you mean it"
+        )
+
+
 def listen(
-    address: str, tls: TlsFiles | None, handlers: Handlers, *, allow_remote: bool
+    address: str, option: str, tls: TlsFiles | None, handlers: Handlers, *, allow_remote: bool
 ) -> tuple[grpc.aio.Server, str]:
     """A server that is not started yet, and its address with the port that it got.
+
+    Args:
+        option: that sets the address, for errors.
 
     Raises:
         PortError: the port is taken, or would be open to others without TLS.
         BadCertificate: see `TlsFiles`.
     """
-    if not (is_loopback(address) or tls or allow_remote):
-        raise PortError(
-            f"{address} can be reached from elsewhere, without TLS: give --tls-cert and --tls-key, "
-            "or --allow-remote if you mean it"
-        )
+    is_allowed = allow_remote or tls is not None
+    check_reach(address, option, allow_remote=is_allowed, remedy="--tls-cert and --tls-key, or ")
     server = grpc.aio.server(handlers=(handlers,), options=_OPTIONS)
     try:
         port = server.add_secure_port(address, tls.credentials()) if tls else server.add_insecure_port(address)
     except RuntimeError:
         port = 0
     if not port:
-        raise PortError(f"cannot listen on {address}: is another server running there? (--address HOST:PORT)")
+        raise PortError(
+            f"{option} must be an address of this machine with a free port, got {address}; is another server running "
+            f"there? Give another: {option} HOST:PORT"
+        )
     return server, f"{address.rpartition(':')[0]}:{port}"

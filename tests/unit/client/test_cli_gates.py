@@ -211,7 +211,24 @@ def test_each_gate_is_a_test(mvpctl: Mvpctl, misses: str, tmp_path: Path) -> Non
     assert [len(case) for case in cases.values()] == [0, 1, 0, 1]
     assert cases["f1>=80"][0].attrib == {"type": "GATE", "message": "observed: 70"}
     assert cases["latency_ratio>=2"][0].attrib["message"] == "observed: no such metric"
-    assert {case.attrib["classname"] for case in cases.values()} == {"mvprune.sst2 movement 3.0 %"}
+    assert {case.attrib["classname"] for case in cases.values()} == {"mvprune.sst2 movement 3 %"}
+
+
+@pytest.mark.parametrize(
+    ("density", "name", "shown"),
+    [(0.035, "", "sst2 movement 3,5 %"), (0.1, "", "sst2 movement 10 %"), (0.1, "bert v1.2", "bert v1,2")],
+)
+def test_a_ci_system_splits_a_class_from_its_package_at_one_dot(
+    fake: Fake, mvpctl: Mvpctl, tmp_path: Path, density: float, name: str, shown: str
+) -> None:
+    done = gated("SUCCEEDED", [], display_name=name)
+    done.spec.target_density = density
+    artifact = fake.serve({"weights.safetensors": b"w"})
+    done.artifact = artifact
+    fake.answers["GetJob"] = always(done)
+    mvpctl("wait", "j1", "--junit", str(tmp_path / "gates.xml"))
+    names = {case.attrib["classname"] for case in junit(tmp_path / "gates.xml").findall("testcase")}
+    assert [one.rpartition(".")[::2] for one in names] == [("mvprune", shown)]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +246,7 @@ def test_a_job_without_a_result_is_a_test_that_failed(
     assert problem.attrib["type"] == word
     assert kind == "error" or problem.attrib["message"] == '"<&>  '
     assert suite.attrib["skipped"] == "3"
-    assert suite.find("testcase").attrib["classname"] == "mine"  # type: ignore[union-attr]
+    assert suite.find("testcase").attrib["classname"] == "mvprune.mine"  # type: ignore[union-attr]
 
 
 def test_a_full_disk(mvpctl: Mvpctl, misses: str) -> None:

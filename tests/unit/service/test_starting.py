@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -30,9 +31,11 @@ from mvprune_service.service import Service, StartError
         ({"store": "ftp://x"}, r"^store url 'ftp://x'; allowed: file:///absolute/folder, .* \(--store URL\)$"),
         ({"store": "file:///proc/x"}, r"^file:///proc/x: No such file or directory: /proc/x \(--store URL\)$"),
         ({"executor": "ray", "ray_address": "ftp://x"}, r"^Ray address 'ftp://x'; allowed: .* \(--ray-address URL\)$"),
-        ({"address": "127.0.0.1:99999"}, r"^got the address '127\.0\.0\.1:99999'; allowed: HOST:PORT, .*65535$"),
-        ({"worker_address": "1:2:3"}, r"^got the address '1:2:3'; allowed: HOST:PORT, .*\[::1\]:7070"),
-        ({"metrics_address": "127.0.0.1:65536"}, r"^got the address '127\.0\.0\.1:65536'; allowed: HOST:PORT"),
+        ({"address": "127.0.0.1:99999"}, r"^--address must be HOST:PORT, .* 0 to 65535, got '127\.0\.0\.1:99999'$"),
+        ({"worker_address": "1:2:3"}, r"^--worker-address must be HOST:PORT, .*\[::1\]:7070.*, got '1:2:3'$"),
+        ({"metrics_address": "127.0.0.1:65536"}, r"^--metrics-address must be HOST:PORT, .*, got '127.*65536'$"),
+        ({"worker_address": "0.0.0.0:0"}, r"^--worker-address must be .* this machine only, .*, got 0\.0\.0\.0:0, "),
+        ({"metrics_address": "0.0.0.0:0"}, r"^--metrics-address must be .* this machine only, .*give --allow-remote "),
         ({"home": "/proc/x"}, r"^cannot use the home folder /proc/x: No such file or directory \(--home FOLDER"),
     ],
 )
@@ -42,6 +45,19 @@ async def test_settings_that_cannot_be_followed(tmp_path: Path, given: dict[str,
     with pytest.raises(StartError, match=words):
         async with Service(settings):
             pass
+
+
+@pytest.mark.parametrize("taken", ["address", "worker_address", "metrics_address"])
+async def test_a_port_that_is_taken_is_said_with_the_option_that_sets_it(tmp_path: Path, taken: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        here = f"127.0.0.1:{other.getsockname()[1]}"
+        given = {"address": "127.0.0.1:0", "worker_address": "127.0.0.1:0", taken: here}
+        settings = Settings(home=tmp_path / "home", executor="local", roots=(tmp_path,), **given)  # type: ignore[arg-type]
+        option = f"--{taken.replace('_', '-')}"
+        with pytest.raises(StartError, match=rf"^{option} must be an address .* with a free port, got {here}\b") as raised:
+            async with Service(settings):
+                pass
+    assert {word for word in str(raised.value).split() if word.startswith("--")} == {option}
 
 
 async def test_a_store_that_was_used_is_not_made_anew(tmp_path: Path) -> None:
@@ -81,18 +97,18 @@ async def test_a_store_that_was_used_is_not_made_anew(tmp_path: Path) -> None:
     [*(f"127.0.0.1:{port}" for port in ("", "x", "-1", "65536", "099999", "²")), "1:2:3", "::1:7070", "[::1]", ":1"],
 )
 def test_addresses_that_are_none(address: str) -> None:
-    with pytest.raises(PortError, match=r"got the address '.*'; allowed: HOST:PORT, e\.g\. 127.* or \[::1\]:7070"):
-        is_loopback(address)
+    with pytest.raises(PortError, match=r"^--here must be HOST:PORT, such as 127.* or \[::1\]:7070, .*, got '.*'$"):
+        is_loopback(address, "--here")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "127.0.0.2:7070", "localhost:65535", "[::1]:1"])
 def test_addresses_of_this_machine_alone(address: str) -> None:
-    assert is_loopback(address)
+    assert is_loopback(address, "--here")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:1", "localhost.example:1", "10.0.0.1:7070", "127.0.0.1.x:1"])
 def test_addresses_that_others_can_reach(address: str) -> None:
-    assert not is_loopback(address)
+    assert not is_loopback(address, "--here")
 
 
 def test_the_settings_file_lies_in_the_home_folder_that_is_named(
