@@ -21,6 +21,7 @@ from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, 
 from mvprune_workers.events import CheckpointEvent, Event, MetricEvent, ProgressEvent
 from mvprune_workers.folders import Folders
 from mvprune_workers.job import Reports, complete_spec, run_job
+from mvprune_workers.position import Position, read_position
 
 
 @pytest.fixture
@@ -336,9 +337,9 @@ def test_checkpoints_are_told_and_taken_up_with_another_factor(
     assert read_manifest(folders(tmp_path).output).spec["training"]["accumulation_steps"] == 2
 
 
-def test_examples_are_counted_where_each_is_read_once() -> None:
+def test_examples_are_counted_where_each_is_read_once(tmp_path: Path) -> None:
     now, events = 0.0, list[Event]()
-    reports = Reports(events.append, clock=lambda: now)
+    reports = Reports(events.append, Position(tmp_path / "position"), clock=lambda: now)
     reports.on_phase("teaching")
     for done in range(64, 6401, 64):
         now += 0.1
@@ -349,14 +350,16 @@ def test_examples_are_counted_where_each_is_read_once() -> None:
     assert not any(isinstance(event, MetricEvent) for event in events)
 
 
-def test_a_long_run_reports_little(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_run_reports_little(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     now, events = 0.0, list[Event]()
-    reports = Reports(events.append, clock=lambda: now)
+    reports = Reports(events.append, Position(tmp_path / "position"), clock=lambda: now)
     caplog.set_level("INFO")
     reports.on_phase("pruning")
     for step in range(1, 10_001):
         now += 0.01
         reports.on_step(Progress("pruning", step, 10_000, 1.0 - step / 20_000, float("nan"), 5.0))
+        if step % 1000 == 1:
+            assert read_position(tmp_path / "position") == ("pruning", step), "each step is known, reported or not"
     progress = [event for event in events if isinstance(event, ProgressEvent)]
     assert 395 <= len(progress) <= 405, "four a second"
     assert progress[0] == ProgressEvent("pruning", density=1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import threading
 from itertools import islice
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from mvprune.v1 import job_pb2
+from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_core import CompressionError, Reason
 from mvprune_workers import backoff
 from mvprune_workers.classify import classify, disk_full, oom_kills
@@ -28,6 +29,7 @@ from mvprune_workers.events import (
 )
 from mvprune_workers.inbox import Fact, Inbox
 from mvprune_workers.logs import LogFile, forward
+from mvprune_workers.position import Position, read_position
 from mvprune_workers.report import TrainerReport
 from mvprune_workers.scratch import Scratch
 from mvprune_workers.settings import Settings, SettingsError
@@ -176,15 +178,40 @@ class TestClassify:
     def test_out_of_memory_needs_evidence(self) -> None:
         for before, after, reason in (
             (0, 1, "OUT_OF_MEMORY"),
-            (1, 1, "TRAINER_CRASHED"),
-            (None, None, "TRAINER_CRASHED"),
+            (1, 1, "TRAINER_KILLED"),
+            (None, None, "TRAINER_KILLED"),
         ):
-            assert job_pb2.Failure.Reason.Name(classify(-9, before, after, "").reason) == reason
-        assert classify(-11, 0, 1, "").reason == job_pb2.Failure.TRAINER_CRASHED
+            end = classify(-9, before, after, "", ("pruning", 7))
+            assert job_pb2.Failure.Reason.Name(end.failure.reason) == reason
+            assert end.killed == worker_pb2.CompleteAttemptRequest.Killed(signal=9, phase="pruning", step=7)
+        assert classify(-11, 0, 1, "", ("", 0)).failure.reason == job_pb2.Failure.TRAINER_CRASHED
 
-    def test_signals_have_names(self) -> None:
-        assert "SIGSEGV" in classify(-11, 0, 0, "").message
-        assert "signal 63" in classify(-63, 0, 0, "").message
+    @pytest.mark.parametrize(
+        "number",
+        [signal.SIGTERM, signal.SIGBUS, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1, signal.SIGRTMAX],
+    )
+    def test_a_signal_that_comes_from_outside(self, number: int) -> None:
+        end = classify(-number, 0, 1, "", ("dense", 3))
+        assert end.failure.reason == job_pb2.Failure.TRAINER_KILLED
+        assert f"killed by signal {number} " in end.failure.message
+        assert "after step 3 of dense" in end.failure.message
+        assert end.killed is not None
+
+    @pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS"])
+    def test_a_crash_has_a_name(self, name: str) -> None:
+        number = signal.Signals[name].value
+        end = classify(-number, 0, 0, "free(): invalid pointer", ("dense", 3))
+        assert end.failure.reason == job_pb2.Failure.TRAINER_CRASHED
+        assert f"crashed: signal {number} ({name}); its last log line: free()" in end.failure.message
+        assert end.killed is None
+
+    def test_the_position_outlives_the_trainer(self, tmp_path: Path) -> None:
+        path = tmp_path / "scratch" / "position"
+        assert read_position(path) == ("", 0)
+        position = Position(path)
+        for phase, step in (("pruning", 0), ("pruning", 123_456), ("evaluating", 9)):
+            position.set(phase, step)
+            assert read_position(path) == (phase, step)
 
     def test_a_full_disk_behind_other_errors(self) -> None:
         with pytest.raises(OSError, match="No space") as full:

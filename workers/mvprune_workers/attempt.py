@@ -29,6 +29,7 @@ from mvprune_workers.heartbeat import Heartbeat
 from mvprune_workers.inbox import Fact, Inbox
 from mvprune_workers.limits import Limits
 from mvprune_workers.logs import LogFile
+from mvprune_workers.position import read_position
 from mvprune_workers.process import TrainerProcess
 from mvprune_workers.report import TrainerReport
 from mvprune_workers.reporter import Reporter
@@ -236,7 +237,11 @@ class Attempt:
         code = self._trainer.returncode or 0
         if self._report.failure is None and code == TRAINER_STOPPED:
             return _preempted()
-        return _failed(self._report.failure or classify(code, self._oom_kills, oom_kills(), self._log.last_line()))
+        if self._report.failure is not None:
+            return _failed(self._report.failure)
+        position = read_position(self._folders.position)
+        end = classify(code, self._oom_kills, oom_kills(), self._log.last_line(), position)
+        return _failed(end.failure, killed=end.killed)
 
     def _check_lease(self) -> None:
         if self._is(Fact.LEASE_LOST):
@@ -251,8 +256,12 @@ def _published(manifest_sha256: str) -> Outcome:
     return Outcome(ExitCode.PUBLISHED, request, f"published the artifact {manifest_sha256}")
 
 
-def _failed(failure: job_pb2.Failure, exit_code: ExitCode = ExitCode.FAILED) -> Outcome:
-    request = worker_pb2.CompleteAttemptRequest(failure=failure)
+def _failed(
+    failure: job_pb2.Failure,
+    exit_code: ExitCode = ExitCode.FAILED,
+    killed: worker_pb2.CompleteAttemptRequest.Killed | None = None,
+) -> Outcome:
+    request = worker_pb2.CompleteAttemptRequest(failure=failure, killed=killed)
     return Outcome(exit_code, request, f"{job_pb2.Failure.Reason.Name(failure.reason)}: {failure.message}")
 
 

@@ -6,12 +6,16 @@ import errno
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from mvprune.v1 import job_pb2
+from mvprune.v1 import job_pb2, worker_pb2
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+# What a process does to itself: its own code is wrong. SIGBUS is none of these: a file that it has mapped lost its disk
+# or its room (/dev/shm).
+_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS)
 
 
 def oom_kills(own: Path = Path("/proc/self/cgroup"), cgroups: Path = _CGROUPS) -> int | None:
@@ -26,22 +30,42 @@ def oom_kills(own: Path = Path("/proc/self/cgroup"), cgroups: Path = _CGROUPS) -
     return None
 
 
-def classify(returncode: int, oom_before: int | None, oom_after: int | None, last_line: str) -> job_pb2.Failure:
-    """The failure behind a return code (as of subprocess: negative for a signal) that no failure event explains."""
+@dataclass(frozen=True)
+class End:
+    """How a trainer ended that did not say so itself: the failure and, where a signal from outside killed it, that."""
+
+    failure: job_pb2.Failure
+    killed: worker_pb2.CompleteAttemptRequest.Killed | None = None
+
+
+def classify(
+    returncode: int, oom_before: int | None, oom_after: int | None, last_line: str, position: tuple[str, int]
+) -> End:
+    """What is behind a return code (as of subprocess: negative for a signal) that no failure event explains, of a
+    trainer that nobody here wanted to end; `position`: the phase and the last of its steps that was done."""
     hint = f"; its last log line: {last_line}" if last_line else ""
-    if returncode == -signal.SIGKILL and oom_before is not None and oom_after is not None and oom_after > oom_before:
-        return job_pb2.Failure(
-            reason=job_pb2.Failure.OUT_OF_MEMORY,
-            message="The trainer was killed by the kernel because memory ran out; "
-            "ask for more memory, or lower the batch size or the maximum length.",
+    if returncode >= 0:
+        what = f"exited with code {returncode}" if returncode else "ended without a result"
+        return _crashed(f"The trainer {what}{hint}")
+    number = -returncode
+    name = _signal_name(number)
+    if number in _CRASHES:
+        return _crashed(f"The trainer crashed: {name}{hint}")
+    phase, step = position
+    where = f"after step {step} of {phase}" if phase else "before the work began"
+    killed = worker_pb2.CompleteAttemptRequest.Killed(signal=number, phase=phase, step=step)
+    if number == signal.SIGKILL and oom_before is not None and oom_after is not None and oom_after > oom_before:
+        message = (
+            f"The trainer was killed by the kernel {where} because memory ran out; "
+            "ask for more memory, or lower the batch size or the maximum length."
         )
-    if returncode == 0:
-        what = "ended without a result"
-    elif returncode > 0:
-        what = f"exited with code {returncode}"
-    else:
-        what = f"was killed by {_signal_name(-returncode)}"
-    return job_pb2.Failure(reason=job_pb2.Failure.TRAINER_CRASHED, message=f"The trainer {what}{hint}")
+        return End(job_pb2.Failure(reason=job_pb2.Failure.OUT_OF_MEMORY, message=message), killed)
+    message = f"The trainer was killed by {name} {where}. The service did not send the signal."
+    return End(job_pb2.Failure(reason=job_pb2.Failure.TRAINER_KILLED, message=message), killed)
+
+
+def _crashed(message: str) -> End:
+    return End(job_pb2.Failure(reason=job_pb2.Failure.TRAINER_CRASHED, message=message))
 
 
 def disk_full(error: BaseException) -> str | None:
@@ -76,6 +100,6 @@ def _counters(own: Path, cgroups: Path) -> list[Path]:
 
 def _signal_name(number: int) -> str:
     try:
-        return signal.Signals(number).name
+        return f"signal {number} ({signal.Signals(number).name})"
     except ValueError:
         return f"signal {number}"

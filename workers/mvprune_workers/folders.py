@@ -23,3 +23,8 @@ class Folders:
     inputs: Path
     checkpoint: Path
     cache: Path
+
+    @property
+    def position(self) -> Path:
+        """A file of the attempt's: see position.py."""
+        return self.output.with_name("position")

@@ -50,6 +50,7 @@ from mvprune_workers.buckets import input_path
 from mvprune_workers.events import CheckpointEvent, Event, MetricEvent, ProgressEvent
 from mvprune_workers.folders import Folders
 from mvprune_workers.latency import add_latency
+from mvprune_workers.position import Position
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ def run_job(
             delta=spec.delta,
             seed=spec.seed,
             device=device,
-            callback=Reports(emit),
+            callback=Reports(emit, Position(folders.position)),
             dense_baseline=spec.target_density < 1,  # else it is the dense model itself
             cache=folders.cache,
             checkpoint=folders.checkpoint,
@@ -149,10 +150,13 @@ def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dic
 
 
 class Reports(Callback):
-    """Turns what the core tells into events and log lines, few enough for long runs."""
+    """Turns what the core tells into events and log lines, few enough for long runs, and into a position."""
 
-    def __init__(self, emit: Callable[[Event], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, emit: Callable[[Event], None], position: Position, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._emit = emit
+        self._position = position
         self._clock = clock
         self._next_progress = -math.inf
         self._density = 1.0
@@ -162,6 +166,7 @@ class Reports(Callback):
         """See Callback."""
         log.info("phase: %s", name)
         self._next_progress, self._began = -math.inf, self._clock()
+        self._position.set(name, 0)
         self._emit(ProgressEvent(name, density=self._density))
 
     def on_step(self, progress: Progress) -> None:
@@ -201,6 +206,7 @@ class Reports(Callback):
         log.warning("note: %s", text)
 
     def _show(self, phase: str, step: int, total: int, loss: float | None, eta: float | None) -> None:
+        self._position.set(phase, step)
         now = self._clock()
         if now >= self._next_progress or step == total:
             self._next_progress = now + _PROGRESS_SECONDS

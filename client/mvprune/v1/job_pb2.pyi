@@ -428,6 +428,7 @@ class Failure(_message.Message):
         MAX_QUEUE_TIME: _ClassVar[Failure.Reason]
         GATE_FAILED: _ClassVar[Failure.Reason]
         DISK_FULL: _ClassVar[Failure.Reason]
+        TRAINER_KILLED: _ClassVar[Failure.Reason]
     REASON_UNSPECIFIED: Failure.Reason
     INVALID_MODEL: Failure.Reason
     INVALID_DATASET: Failure.Reason
@@ -449,6 +450,7 @@ class Failure(_message.Message):
     MAX_QUEUE_TIME: Failure.Reason
     GATE_FAILED: Failure.Reason
     DISK_FULL: Failure.Reason
+    TRAINER_KILLED: Failure.Reason
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     reason: Failure.Reason

@@ -125,19 +125,30 @@ class CommitCheckpointResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class CompleteAttemptRequest(_message.Message):
-    __slots__ = ("lease", "manifest_sha256", "failure", "cancelled")
+    __slots__ = ("lease", "manifest_sha256", "failure", "cancelled", "killed")
     class Cancelled(_message.Message):
         __slots__ = ()
         def __init__(self) -> None: ...
+    class Killed(_message.Message):
+        __slots__ = ("signal", "phase", "step")
+        SIGNAL_FIELD_NUMBER: _ClassVar[int]
+        PHASE_FIELD_NUMBER: _ClassVar[int]
+        STEP_FIELD_NUMBER: _ClassVar[int]
+        signal: int
+        phase: str
+        step: int
+        def __init__(self, signal: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
     LEASE_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    KILLED_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     manifest_sha256: str
     failure: _job_pb2.Failure
     cancelled: CompleteAttemptRequest.Cancelled
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., manifest_sha256: _Optional[str] = ..., failure: _Optional[_Union[_job_pb2.Failure, _Mapping]] = ..., cancelled: _Optional[_Union[CompleteAttemptRequest.Cancelled, _Mapping]] = ...) -> None: ...
+    killed: CompleteAttemptRequest.Killed
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., manifest_sha256: _Optional[str] = ..., failure: _Optional[_Union[_job_pb2.Failure, _Mapping]] = ..., cancelled: _Optional[_Union[CompleteAttemptRequest.Cancelled, _Mapping]] = ..., killed: _Optional[_Union[CompleteAttemptRequest.Killed, _Mapping]] = ...) -> None: ...
 
 class CompleteAttemptResponse(_message.Message):
     __slots__ = ()

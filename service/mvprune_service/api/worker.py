@@ -24,6 +24,7 @@ from mvprune_service.db.leases import Fence
 from mvprune_service.domain import gates
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
+from mvprune_service.domain.retries import Kill
 from mvprune_service.secret import attempt_secret
 
 _LOG_CAP = 256 << 10
@@ -31,6 +32,7 @@ _LOG_RATE, _LOG_BURST = 1 << 20, 8 << 20  # bytes: a second, and at once
 _POINTS_CAP = 1000
 _COUNT_CAP = 10**12  # of steps and of bytes
 _MESSAGE_CAP = 2000  # characters that are kept
+_LAST_SIGNAL = 64
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 WORKER = "worker"
 
@@ -156,7 +158,8 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
                 raise invalid(Violation("failure.reason", "is missing"))
             reason = FailureReason(job_pb2.Failure.Reason.Name(request.failure.reason))
             message = clean(request.failure.message, _MESSAGE_CAP)
-            await self._db.write(leases.fail_attempt, fence, reason, message, actor=WORKER)
+            kill = _kill(request.killed) if request.HasField("killed") else None
+            await self._db.write(leases.fail_attempt, fence, reason, message, actor=WORKER, kill=kill)
         elif outcome == "cancelled":
             await self._db.write(leases.stopped, fence, actor=WORKER)
         else:
@@ -174,6 +177,14 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         if not hmac.compare_digest(expected.encode(), str(given).encode()):
             raise ApiError(grpc.StatusCode.UNAUTHENTICATED, "BAD_CREDENTIAL", "the credential is not this attempt's")
         return Fence(name, lease.fencing_token)
+
+
+def _kill(killed: worker_pb2.CompleteAttemptRequest.Killed) -> Kill:
+    if not 1 <= killed.signal <= _LAST_SIGNAL:
+        raise invalid(bad("killed.signal", killed.signal, f"1 to {_LAST_SIGNAL}"))
+    _check_length("killed.phase", killed.phase, 0, 64)
+    _check_count("killed.step", killed.step)
+    return Kill(killed.signal, killed.phase, killed.step)
 
 
 def _check_length(field: str, text: str, least: int, most: int) -> None:

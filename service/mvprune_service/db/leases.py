@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
@@ -17,10 +18,11 @@ from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db.database import Tx
 from mvprune_service.db.lifecycle import StaleLease, canonical, current_attempt, lock_job, lock_job_named, move, touch
-from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS
 from mvprune_service.domain import gates
-from mvprune_service.domain.failures import RULES, FailureReason, Retry
+from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import TERMINAL, AttemptState, Command, IllegalTransition, JobState
+from mvprune_service.domain.retries import Kill, verdict
 from mvprune_service.ids import AttemptName, JobName, new_uid
 from mvprune_service.observability import metrics
 
@@ -202,21 +204,30 @@ def fail_attempt(
     actor: str,
     lost: bool = False,
     counts: bool = True,
+    kill: Kill | None = None,
 ) -> None:
     """Ends an attempt that failed: back to the queue if that may help, else FAILED. A job that is being cancelled
-    becomes CANCELLED. Unless it `counts`, the job has as many attempts left as before it. Raises StaleLease."""
+    becomes CANCELLED. Unless it `counts`, the job has as many attempts left as before it. `kill`: how a signal ended
+    it. Raises StaleLease."""
     job, attempt = fenced(tx, fence)
-    rule = RULES[reason]
-    message = message or rule.text
-    if job.state == JobState.CANCELLING:
+    attempts_left = job.attempts_left + (not counts)
+    smaller_factor = _smaller_passes(job)
+    follows = verdict(
+        JobState(job.state),
+        reason,
+        message,
+        attempts_left=attempts_left,
+        can_shrink=smaller_factor is not None,
+        kills=[kill, *_kills(tx.conn, job.uid)] if kill else (),
+    )
+    if follows.command is Command.STOPPED:
         stopped(tx, fence, actor=actor)
         return
-    _end_attempt(tx, attempt, AttemptState.LOST if lost else AttemptState.FAILED, reason, message)
-    details = {"reason": reason.value, "message": message, "attempt": str(attempt.number)}
+    why = message or follows.message
+    _end_attempt(tx, attempt, AttemptState.LOST if lost else AttemptState.FAILED, reason, why)
+    details = {"reason": reason.value, "message": why, "attempt": str(attempt.number), **_kill_details(kill)}
     token = job.fencing_token + 1
-    factor = _next_factor(job, rule.retry)
-    attempts_left = job.attempts_left + (not counts)
-    if factor and attempts_left > 0 and job.state != JobState.FINALIZING:
+    if follows.command is Command.REQUEUE:
         wait = min(_BACK_OFF << min(attempt.number - 1, 10), _BACK_OFF_CAP)
         move(
             tx,
@@ -227,7 +238,7 @@ def fail_attempt(
             attempts_left=attempts_left,
             fencing_token=token,
             not_before_us=tx.now + wait,
-            accumulation_factor=factor,
+            accumulation_factor=smaller_factor if follows.smaller else job.accumulation_factor,
             ran_us=_ran(tx, job, attempt),
             state_reason=reason.value,
             progress=None,
@@ -242,7 +253,7 @@ def fail_attempt(
             fencing_token=token,
             ran_us=_ran(tx, job, attempt),
             failure_reason=reason,
-            failure_message=message,
+            failure_message=follows.message,
             state_reason=reason.value,
         )
 
@@ -307,16 +318,31 @@ def _end_attempt(
     tx.after.append(partial(metrics.attempt_ended, state.value, reason.value if reason else ""))
 
 
-def _next_factor(job: Row[Any], retry: Retry) -> int:
-    """The accumulation factor to try again with; 0 where trying again is no use."""
-    factor: int = job.accumulation_factor
-    if retry is not Retry.SMALLER_BATCH:
-        return factor if retry is Retry.ALWAYS else 0
+def _smaller_passes(job: Row[Any]) -> int | None:
+    """The accumulation factor for half as many examples in memory; None where the job does not allow it, or each pass
+    has one example."""
     spec = job_pb2.CompressionSpec.FromString(job.spec)
     batch, passes = spec.training.batch_size, spec.training.accumulation_steps or 1
     largest = min(_MAX_FACTOR, batch // passes if batch else _MAX_FACTOR)
+    factor: int = 2 * job.accumulation_factor
     allowed = job_pb2.ExecutionPolicy.FromString(job.policy).allow_smaller_batch
-    return 2 * factor if allowed and 2 * factor <= largest else 0
+    return factor if allowed and factor <= largest else None
+
+
+def _kill_details(kill: Kill | None) -> dict[str, str]:
+    """What an event says of a kill: `_kills` reads it."""
+    return {"signal": str(kill.signal), "phase": kill.phase, "step": str(kill.step)} if kill else {}
+
+
+def _kills(conn: Connection, job_uid: str) -> list[Kill]:
+    """How signals ended attempts of a job since its user last asked for it."""
+    events = conn.execute(
+        select(EVENTS.c.type, EVENTS.c.details)
+        .where(EVENTS.c.job_uid == job_uid, EVENTS.c.type.in_((Command.REQUEUE, Command.RETRY)))
+        .order_by(EVENTS.c.sequence.desc())
+    )
+    details = [event.details for event in takewhile(lambda event: event.type != Command.RETRY, events.all())]
+    return [Kill(int(one["signal"]), one["phase"], int(one["step"])) for one in details if "signal" in one]
 
 
 def _ran(tx: Tx, job: Row[Any], attempt: Row[Any]) -> int:

@@ -31,6 +31,7 @@ class FailureReason(StrEnum):
     MAX_QUEUE_TIME = "MAX_QUEUE_TIME"
     GATE_FAILED = "GATE_FAILED"
     DISK_FULL = "DISK_FULL"
+    TRAINER_KILLED = "TRAINER_KILLED"
 
 
 class Retry(Enum):
@@ -39,6 +40,7 @@ class Retry(Enum):
     NEVER = "NEVER"
     ALWAYS = "ALWAYS"
     SMALLER_BATCH = "SMALLER_BATCH"  # only with fewer examples in memory at a time, where the job allows it
+    UNLESS_REPEATED = "UNLESS_REPEATED"  # until the same has happened at the same step too often: see retries.py
 
 
 @dataclass(frozen=True)
@@ -73,5 +75,8 @@ RULES: Mapping[FailureReason, Rule] = MappingProxyType(
         FailureReason.MAX_QUEUE_TIME: Rule(Retry.NEVER, "the job waited in the queue longer than its max_queue_time"),
         FailureReason.GATE_FAILED: Rule(Retry.NEVER, "the result misses a gate without which the job is to fail"),
         FailureReason.DISK_FULL: Rule(Retry.ALWAYS, "the worker's disk is full"),
+        FailureReason.TRAINER_KILLED: Rule(
+            Retry.UNLESS_REPEATED, "a signal that the service did not send killed the training process"
+        ),
     }
 )

@@ -19,6 +19,7 @@ from mvprune_workers.events import (
     ResultEvent,
 )
 from mvprune_workers.lifeline import Lifeline
+from mvprune_workers.position import Position
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--events-fd", type=int)
@@ -91,6 +92,8 @@ elif mode == "silent":
     sys.exit(0)
 elif mode == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
+elif mode == "crashes":
+    os.kill(os.getpid(), signal.SIGSEGV)
 elif mode == "taught":
     files = [path for path in args.teacher.rglob("*") if path.is_file()]
     tell("teacher", json.dumps({str(path.relative_to(args.teacher)): bool(path.read_bytes()) for path in files}))
@@ -98,7 +101,7 @@ elif mode == "taught":
     artifact()
 elif mode in ("steps", "steps, then dies"):
     # Makes the steps that it is told to, each with a checkpoint; one more where it is stopped.
-    stopped = []
+    stopped, position = [], Position(args.output.with_name("position"))
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
     state = args.checkpoint / "state"
     step = int(state.read_text().split()[0]) if state.exists() else 0
@@ -113,6 +116,7 @@ elif mode in ("steps", "steps, then dies"):
             (args.checkpoint / ".state").rename(state)
             events.emit(CheckpointEvent(step))
             events.emit(MetricEvent("steps", step, step, time.time()))  # comes after the checkpoint's
+            position.set("steps", step)
             tell("step", step)
         elif step and mode == "steps, then dies":
             os.kill(os.getpid(), signal.SIGKILL)

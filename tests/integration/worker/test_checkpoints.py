@@ -128,7 +128,8 @@ def test_what_a_trainer_that_died_has_reached_is_kept(worker: Any) -> None:
     assert worker.wait() is ExitCode.FAILED
     [commit], [outcome] = worker.service.committed, worker.service.outcomes
     assert fetched(worker, commit) == commit.step == 4
-    assert outcome.failure.reason == job_pb2.Failure.TRAINER_CRASHED
+    assert outcome.failure.reason == job_pb2.Failure.TRAINER_KILLED
+    assert (outcome.killed.signal, outcome.killed.phase, outcome.killed.step) == (signal.SIGKILL, "steps", 4)
 
 
 def test_a_cancelled_attempt_uploads_nothing(worker: Any) -> None:

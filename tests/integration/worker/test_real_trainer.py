@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ FOLDERS = ("output", "teacher", "inputs", "checkpoint", "cache")
 # A trainer that cannot keep the words of its data.
 WITHOUT_ROOM = """
 import sys
+from contextlib import suppress
 from pathlib import Path
 from mvprune_core import CompressionError, Reason
 from mvprune_workers import job, trainer
@@ -93,11 +95,7 @@ def test_the_real_trainer_stops_at_the_next_step(worker: Any, tiny: Any) -> None
     worker.service.spec.training.max_steps = 100_000
     worker.start_real(tiny.models, tiny.train.parent)
     worker.service.wait(lambda: any(beat.progress.step > 1 for beat in worker.service.heartbeats))
-    children = Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children").read_text().split()
-    [trainer] = [
-        int(pid) for pid in children if b"mvprune_workers.trainer" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    os.kill(trainer, signal.SIGTERM)
+    os.kill(trainer_of(worker), signal.SIGTERM)
     assert worker.wait() is ExitCode.PREEMPTED
     [outcome] = worker.service.outcomes
     assert outcome.failure.reason == job_pb2.Failure.PREEMPTED
@@ -105,7 +103,17 @@ def test_the_real_trainer_stops_at_the_next_step(worker: Any, tiny: Any) -> None
     worker.assert_clean()
 
 
-def test_an_attempt_after_a_kill_ends_with_the_same_weights(worker: Any, tiny: Any) -> None:
+def trainer_of(worker: Any) -> int:
+    """The process of the trainer."""
+    children = Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children").read_text().split()
+    [trainer] = [
+        int(pid) for pid in children if b"mvprune_workers.trainer" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    return trainer
+
+
+@pytest.mark.parametrize("killed", ["supervisor", "trainer"])
+def test_an_attempt_after_a_kill_ends_with_the_same_weights(worker: Any, tiny: Any, killed: str) -> None:
     service = worker.service
     service.spec = real_job(tiny)
     service.spec.training.max_steps = steps = 200
@@ -114,7 +122,13 @@ def test_an_attempt_after_a_kill_ends_with_the_same_weights(worker: Any, tiny: A
     assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
     assert service.committed == []
 
-    reached = kill_while_it_prunes(worker, tiny, steps)
+    reached = kill_while_it_prunes(worker, tiny, steps, killed)
+    if killed == "trainer":
+        last = service.outcomes[-1]
+        assert last.failure.reason in (job_pb2.Failure.TRAINER_KILLED, job_pb2.Failure.OUT_OF_MEMORY)
+        assert (last.killed.signal, last.killed.phase) == (signal.SIGKILL, "pruning")
+        assert last.killed.step >= reached.step - steps, "exact, though few steps are reported"
+        assert f"after step {last.killed.step} of pruning" in last.failure.message
     service.checkpoints = [
         worker_pb2.Checkpoint(attempt_uid=worker.uid, step=reached.step, manifest_sha256=reached.manifest_sha256)
     ]
@@ -131,14 +145,15 @@ def test_an_attempt_after_a_kill_ends_with_the_same_weights(worker: Any, tiny: A
     assert resumed["metrics"] == whole["metrics"]
 
 
-def kill_while_it_prunes(worker: Any, tiny: Any, steps: int) -> worker_pb2.CommitCheckpointRequest:
+def kill_while_it_prunes(worker: Any, tiny: Any, steps: int, killed: str) -> worker_pb2.CommitCheckpointRequest:
     """Starts a run that commits checkpoints, and kills it at one past the dense baseline. On a busy machine a run may
     have ended by then: that takes another one. Returns what was committed last."""
     service = worker.service
 
     def kill(call: str, _: Any) -> None:
-        if call == "commit" and service.committed[-1].step > steps:
-            worker.process.kill()
+        if call == "commit" and steps < service.committed[-1].step < 2 * steps:
+            with suppress(ProcessLookupError, ValueError):  # it has just ended
+                os.kill(trainer_of(worker) if killed == "trainer" else worker.process.pid, signal.SIGKILL)
 
     service.checkpoint_interval = 0.2
     service.after.append(kill)

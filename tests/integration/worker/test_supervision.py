@@ -216,7 +216,8 @@ def test_a_lease_that_is_lost_while_the_store_is_away(worker: Any) -> None:
         ("fails", "INVALID_DATASET", "train.jsonl line 7: not JSON"),
         ("exits", "TRAINER_CRASHED", "exited with code 3; its last log line: cannot go on: the flux is out of range"),
         ("silent", "TRAINER_CRASHED", "ended without a result"),
-        ("killed", "TRAINER_CRASHED", "was killed by SIGKILL"),
+        ("killed", "TRAINER_KILLED", "was killed by signal 9 (SIGKILL) before the work began"),
+        ("crashes", "TRAINER_CRASHED", "crashed: signal 11 (SIGSEGV)"),
     ],
 )
 def test_why_a_trainer_ended(worker: Any, model: str, reason: str, words: str) -> None:

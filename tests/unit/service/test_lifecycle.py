@@ -17,6 +17,7 @@ from mvprune_service.db.lifecycle import StaleLease
 from mvprune_service.db.models import ATTEMPTS, EVENTS, JOBS, LOGS, METRICS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import IllegalTransition
+from mvprune_service.domain.retries import Kill
 from mvprune_service.ids import ArtifactName, AttemptName, JobName
 
 from .conftest import Jobs, TestClock
@@ -132,6 +133,36 @@ async def test_infrastructure_failures_are_retried_until_attempts_are_used_up(
     assert (job.state, job.failure_reason, job.failure_message) == ("FAILED", "WORKER_LOST", "it is gone")
     states = [row.state for row in await db.read(records.attempts_of, job.uid, 0, 10)]
     assert states == ["LOST", "LOST"]
+
+
+async def test_a_trainer_that_a_signal_kills_at_the_same_step_again_and_again_fails_the_job(
+    db: Database, jobs: Jobs
+) -> None:
+    await jobs.create(max_attempts=9)
+
+    async def killed(step: int, reason: FailureReason = FailureReason.TRAINER_KILLED) -> Any:
+        kill = Kill(9, "pruning", step)
+        fence = await run(db, jobs)
+        await db.write(leases.fail_attempt, fence, reason, f"killed at {step}.", actor="worker", kill=kill)
+        return await jobs.get()
+
+    async def lost() -> None:
+        await db.write(leases.fail_attempt, await run(db, jobs), FailureReason.WORKER_LOST, "", actor="watchdog")
+
+    for step in (7, 5, 5):
+        job = await killed(step)
+        assert (job.state, job.state_reason) == ("QUEUED", "TRAINER_KILLED")
+    await lost()
+    job = await killed(5)
+    assert (job.state, job.failure_reason) == ("FAILED", "TRAINER_KILLED")
+    assert job.failure_message.startswith("killed at 5. 3 attempts ended so at this step;")
+    [*_, last] = await db.read(records.attempts_of, job.uid, 0, 10)
+    assert last.failure_message == "killed at 5."
+
+    await db.write(lambda tx: lifecycle.retry(tx, lifecycle.lock_job_named(tx, JobName("p", "a")), actor="user"))
+    for reason in (FailureReason.TRAINER_KILLED, FailureReason.OUT_OF_MEMORY):
+        assert (await killed(5, reason)).state == "QUEUED", "the user's retry begins to count anew"
+    assert (await killed(5, FailureReason.OUT_OF_MEMORY)).state == "FAILED"
 
 
 async def test_each_retry_waits_twice_as_long_up_to_five_minutes(db: Database, jobs: Jobs) -> None:

@@ -74,5 +74,6 @@ def test_the_documented_diagram_is_the_table() -> None:
 def test_the_page_tells_every_failure() -> None:
     page = Path(__file__).parents[3] / "docs" / "architecture.md"
     told = {Retry.NEVER: "no", Retry.ALWAYS: "yes", Retry.SMALLER_BATCH: "in smaller passes"}
+    told[Retry.UNLESS_REPEATED] = "unless it repeats"
     rows = [f"| `{reason}` | {told[rule.retry]} | {rule.text} |" for reason, rule in RULES.items()]
     assert "\n".join(rows) in page.read_text()

@@ -64,6 +64,13 @@ class Workers:
         failure = job_pb2.Failure(reason=reason, message=message)
         await self.call("CompleteAttempt", worker_pb2.CompleteAttemptRequest(failure=failure))
 
+    async def killed(self, step: int) -> None:
+        request = worker_pb2.CompleteAttemptRequest(
+            failure={"reason": job_pb2.Failure.TRAINER_KILLED, "message": "killed."},
+            killed={"signal": 9, "phase": "pruning", "step": step},
+        )
+        await self.call("CompleteAttempt", request)
+
     async def log(self, offset: int, data: bytes) -> int:
         answer = await self.call("AppendLogs", worker_pb2.AppendLogsRequest(offset=offset, data=data))
         return int(answer.next_offset)
@@ -207,6 +214,18 @@ REFUSED: list[tuple[Any, str]] = [
     (("CompleteAttempt", worker_pb2.CompleteAttemptRequest(failure={"reason": 99})), "failure.reason"),
     (("CompleteAttempt", worker_pb2.CompleteAttemptRequest(failure={})), "failure.reason"),
     (("CompleteAttempt", worker_pb2.CompleteAttemptRequest()), "outcome"),
+    (("CompleteAttempt", worker_pb2.CompleteAttemptRequest(failure={"reason": 21}, killed={})), "killed.signal"),
+    (
+        ("CompleteAttempt", worker_pb2.CompleteAttemptRequest(failure={"reason": 21}, killed={"signal": 65})),
+        "killed.signal",
+    ),
+    (
+        (
+            "CompleteAttempt",
+            worker_pb2.CompleteAttemptRequest(failure={"reason": 21}, killed={"signal": 9, "step": -1}),
+        ),
+        "killed.step",
+    ),
 ]
 
 
@@ -267,3 +286,15 @@ def details(error: grpc.aio.AioRpcError, kind: Callable[[], Any]) -> Any:
     for detail in status_pb2.Status.FromString(packed).details:
         detail.Unpack(found)
     return found
+
+
+async def test_how_a_trainer_was_killed_is_kept_for_the_next_attempts(workers: Workers, jobs: Jobs) -> None:
+    await jobs.create(max_attempts=9)
+    for step in (8, 3, 3, 3):
+        assert (await jobs.get()).state == "QUEUED"
+        await workers.schedule()
+        await workers.claim()
+        await workers.killed(step)
+    job = await jobs.get()
+    assert (job.state, job.failure_reason) == ("FAILED", "TRAINER_KILLED")
+    assert job.failure_message.startswith("killed. 3 attempts ended so at this step")
