@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 class Parts:
     """Numbers of the parts that a store sends; it loses its connection for those in `lost`."""
 
@@ -53,13 +58,13 @@ def test_an_upload_that_was_cut_off_is_gone_on_with(url: str, file: Path) -> Non
     first = open_store(url)
     before = Parts(first, lost=frozenset({3, 5}))
     with pytest.raises(StoreUnavailable):
-        first.put_file("blobs/1", file)
+        first.put_file("blobs/1", file, digest(file))
     assert sorted(before.sent) == [1, 2, 4]
     assert first.size("blobs/1") is None, "no half of a file is visible"
 
     second = open_store(url)
     after = Parts(second)
-    second.put_file("blobs/1", file)
+    second.put_file("blobs/1", file, digest(file))
     assert sorted(after.sent) == [3, 5]
     assert second.get("blobs/1") == file.read_bytes()
     bucket, prefix = url.removeprefix("s3://").split("/")
@@ -71,12 +76,12 @@ def test_a_part_that_arrived_with_other_content_is_sent_again(url: str, file: Pa
     store = open_store(url)
     Parts(store, lost=frozenset({2, 3, 4, 5}))
     with pytest.raises(StoreUnavailable):
-        store.put_file("blobs/1", file)
+        store.put_file("blobs/1", file, digest(file))
     with file.open("r+b") as changed:
         changed.write(b"X")
     again = open_store(url)
     parts = Parts(again)
-    again.put_file("blobs/1", file)
+    again.put_file("blobs/1", file, digest(file))
     assert sorted(parts.sent) == [1, 2, 3, 4, 5]
     assert again.get("blobs/1") == file.read_bytes()
 
@@ -86,9 +91,9 @@ def test_an_upload_that_another_process_completed_is_done(url: str, file: Path) 
 
     def overtake(params: dict[str, Any], **_: Any) -> None:
         if params["PartNumber"] == 5 and fast.size("blobs/1") is None:
-            fast.put_file("blobs/1", file)
+            fast.put_file("blobs/1", file, digest(file))
 
     assert isinstance(slow, S3Store)
     slow._client.meta.events.register("before-parameter-build.s3.UploadPart", overtake)
-    slow.put_file("blobs/1", file)
+    slow.put_file("blobs/1", file, digest(file))
     assert slow.get("blobs/1") == file.read_bytes()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.stores import open_store
-from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreDenied, StoreUnavailable
+from mvprune_service.stores.base import BadSource, BlobStore, ObjectNotFound, StoreDenied, StoreUnavailable
 from mvprune_workers.transfer import transfer
 
 from .conftest import keys_in
@@ -77,27 +79,67 @@ def test_only_one_of_many_racing_writers_wins(store: BlobStore) -> None:
     assert store.get("attempts/1/RESULT.json") == b"%d" % won.index(True)
 
 
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def test_files_go_up_once(store: BlobStore, tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"x" * (3 * MEGABYTE) + b"end")
-    store.put_file("blobs/1", path)
+    store.put_file("blobs/1", path, digest(path))
     assert store.size("blobs/1") == 3 * MEGABYTE + 3
     assert store.read("blobs/1", 3 * MEGABYTE, 10) == b"end"
-    store.put("blobs/1", b"y" * (3 * MEGABYTE + 3))
-    store.put_file("blobs/1", path)  # the same key and size: nothing is sent
-    assert store.read("blobs/1", 0, 1) == b"y"
+    before = version(store, tmp_path, "blobs/1")
+    store.put_file("blobs/1", path, digest(path))  # the same content: nothing is sent
+    assert version(store, tmp_path, "blobs/1") == before
+
+
+def version(store: BlobStore, tmp_path: Path, key: str) -> object:
+    """What changes whenever an object is written."""
+    if store.url.startswith("file:"):
+        return (tmp_path / "a store" / key).stat().st_ino
+    time.sleep(1.1)  # S3 tells seconds
+    return next(iter(store.list(key))).modified_us
+
+
+@pytest.mark.parametrize("megabytes", [0, 1, 70])
+def test_a_file_whose_content_is_not_what_lies_there_goes_up_anew(
+    store: BlobStore, tmp_path: Path, megabytes: int
+) -> None:
+    """However young and of whatever size it is."""
+    path, data = tmp_path / "weights", bytearray(b"x" * (megabytes * MEGABYTE) + b"right")
+    path.write_bytes(data)
+    data[-1:] = b"?"
+    store.put("blobs/1", bytes(data))
+    for _ in range(2):
+        store.put_file("blobs/1", path, digest(path))
+        assert store.size("blobs/1") == len(data)
+        assert store.read("blobs/1", len(data) - 5, 10) == b"right"
+
+
+def test_a_file_is_not_sent_under_the_name_of_another_content(store: BlobStore, tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"before")
+    before = digest(path)
+    path.write_bytes(b"after!")
+    with pytest.raises(BadSource, match=f"weights has the SHA-256 {digest(path)}, not {before}"):
+        store.put_file("blobs/1", path, before)
+    assert keys_in(store, "") == []
+    with pytest.raises(FileNotFoundError):
+        store.put_file("blobs/1", tmp_path / "none", before)
 
 
 def test_a_file_that_has_been_there_for_long_goes_up_anew(
     store: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "weights"
-    path.write_bytes(b"new")
-    store.put("blobs/1", b"old")
+    path.write_bytes(b"content")
+    store.put_file("blobs/1", path, digest(path))
+    before = version(store, tmp_path, "blobs/1")
     monkeypatch.setattr("mvprune_service.stores.local.FRESH_US", -5 * SECOND)
     monkeypatch.setattr("mvprune_service.stores.s3.FRESH_US", -5 * SECOND)
-    store.put_file("blobs/1", path)
-    assert store.get("blobs/1") == b"new"
+    store.put_file("blobs/1", path, digest(path))
+    assert version(store, tmp_path, "blobs/1") != before
 
 
 def test_a_file_sent_in_parts(store: BlobStore, tmp_path: Path) -> None:
@@ -106,9 +148,12 @@ def test_a_file_sent_in_parts(store: BlobStore, tmp_path: Path) -> None:
         file.truncate(70 * MEGABYTE)
         file.seek(66 * MEGABYTE)
         file.write(b"middle")
-    store.put_file("blobs/2", path)
+    store.put_file("blobs/2", path, digest(path))
     assert store.size("blobs/2") == 70 * MEGABYTE
     assert store.read("blobs/2", 66 * MEGABYTE - 1, 8) == b"\0middle\0"
+    before = version(store, tmp_path, "blobs/2")
+    store.put_file("blobs/2", path, digest(path))
+    assert version(store, tmp_path, "blobs/2") == before, "nothing is sent again"
     store.delete("blobs/2")
 
 
@@ -224,7 +269,7 @@ def test_a_worker_makes_no_store_where_a_disk_is_not_mounted(tmp_path: Path) -> 
     root.mkdir()
     calls: list[Callable[[BlobStore], object]] = [
         lambda store: store.put("a", b"1"),
-        lambda store: store.put_file("a", Path(__file__)),
+        lambda store: store.put_file("a", Path(__file__), digest(Path(__file__))),
         lambda store: store.get("a"),
         lambda store: store.size("a"),
         lambda store: list(store.list("")),
@@ -248,7 +293,7 @@ def test_a_bucket_server_that_is_away(monkeypatch: pytest.MonkeyPatch, tmp_path:
     calls: list[Callable[[], object]] = [
         lambda: store.get("a"),
         lambda: store.put("a", b"2", if_absent=True),
-        lambda: store.put_file("a", path),
+        lambda: store.put_file("a", path, digest(path)),
         lambda: list(store.list("")),
     ]
     with ThreadPoolExecutor(len(calls)) as pool:

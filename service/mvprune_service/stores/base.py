@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from mvprune_service.clock import SECOND
 FRESH_US = 12 * 3600 * SECOND
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+_CHUNK = 1 << 20
 _MAX_KEY = 800  # bytes; S3 allows 1024, the rest is left to the store's own prefix
 
 
@@ -24,6 +26,14 @@ class StoreUnavailable(Exception):
 
 class StoreDenied(StoreUnavailable):
     """The store refuses these credentials, or has none. Waiting does not help; a person must look."""
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no room left, or its quota is used up. Waiting helps where somebody makes room."""
+
+
+class BadSource(Exception):
+    """The file to upload cannot be read, or has other content than its SHA-256 says."""
 
 
 class ObjectNotFound(Exception):
@@ -39,10 +49,15 @@ class Entry:
     modified_us: int  # by the store's clock
 
 
+def is_key(key: str) -> bool:
+    """Whether `key` is what `check_key` lets pass."""
+    return len(key) <= _MAX_KEY and all(_SEGMENT.fullmatch(segment) for segment in key.split("/"))
+
+
 def check_key(key: str) -> str:
     """Returns `key`. Raises ValueError unless it is '/'-separated segments of letters, digits, '_', '-' and '.', none
     of which starts with a dot: relative, without '..', the same in a file system, in S3 and in a URL."""
-    if len(key) > _MAX_KEY or not all(_SEGMENT.fullmatch(segment) for segment in key.split("/")):
+    if not is_key(key):
         raise ValueError(f"key {key[:200]!r}: segments of letters, digits, '_', '-' and '.', separated by '/'")
     return key
 
@@ -60,9 +75,23 @@ def check_range(offset: int, limit: int) -> None:
         raise ValueError(f"offset {offset}, limit {limit}: offset is 0 and up, limit 1 and up")
 
 
+def checked(path: Path, sha256: str) -> Iterator[bytes]:
+    """The content of a local file. Raises BadSource, after the last chunk, unless it has this SHA-256."""
+    hasher = hashlib.sha256()
+    try:
+        with path.open("rb") as source:
+            while chunk := source.read(_CHUNK):
+                hasher.update(chunk)
+                yield chunk
+    except OSError as error:
+        raise BadSource(f"{path} cannot be read: {error.strerror}") from error
+    if hasher.hexdigest() != sha256:
+        raise BadSource(f"{path} has the SHA-256 {hasher.hexdigest()}, not {sha256}: it was changed meanwhile")
+
+
 class BlobStore(Protocol):
     """Objects by key (see check_key). Methods block: call them from a thread. All raise StoreUnavailable (StoreDenied
-    where credentials are the reason) and ValueError for a malformed key."""
+    where credentials are the reason, StoreFull where room is) and ValueError for a malformed key."""
 
     @property
     def url(self) -> str:
@@ -73,9 +102,10 @@ class BlobStore(Protocol):
         callers that race, one gets True. A caller whose True was lost with the connection may get False from the
         retry: compare the content where that matters."""
 
-    def put_file(self, key: str, path: Path) -> None:
-        """Uploads a file, whole or not at all; nothing is sent if an object of that key and size is there already
-        and younger than FRESH_US. For content-addressed keys."""
+    def put_file(self, key: str, path: Path, sha256: str) -> None:
+        """Uploads a file, whole or not at all; nothing is sent if an object of that key is there already, younger than
+        FRESH_US, and its content is the file's. `sha256` is that of the file. Raises BadSource, OSError where there is
+        no such file."""
 
     def get(self, key: str) -> bytes:
         """Reads a small object. Raises ObjectNotFound."""

@@ -42,7 +42,7 @@ def put_checkpoint(store: BlobStore, directory: Path, attempt_uid: str, step: in
     files = [_describe(directory, path) for path in sorted(directory.rglob("*")) if path.is_file()]
     manifest = {"files": [asdict(file) for file in files]}
     for file in listed_files(manifest):
-        store.put_file(prefix + file.path, directory / file.path)
+        store.put_file(prefix + file.path, directory / file.path, file.sha256)
     data = json.dumps(manifest).encode()
     store.put(prefix + MANIFEST_FILE, data)
     return hashlib.sha256(data).hexdigest()

@@ -62,11 +62,11 @@ def publish(store: BlobStore, directory: Path, attempt_uid: str, confirm: Callab
         if not path.is_file():
             raise ArtifactCorrupt(f"{file.path}: in the manifest, not in the folder")
         file.check(read_chunks(path))
-        store.put_file(blob_key(file.sha256), path)
+        store.put_file(blob_key(file.sha256), path, file.sha256)
     if store.size(SWEEP_KEY) is not None:
         raise StoreUnavailable(f"{store.url} is being swept")
     for file in files:  # puts back what a sweep took meanwhile: see control/sweeper.py
-        store.put_file(blob_key(file.sha256), directory / file.path)
+        store.put_file(blob_key(file.sha256), directory / file.path, file.sha256)
     store.put(manifest_key(digest), data)
     confirm()
     marker = json.dumps({"manifest_sha256": digest}).encode()

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import os
-import shutil
-import stat
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
 
 from mvprune_service.clock import system_clock
+from mvprune_service.stores import tree
 from mvprune_service.stores.base import (
     FRESH_US,
     Entry,
     ObjectNotFound,
     StoreDenied,
+    StoreFull,
     StoreUnavailable,
     check_key,
     check_prefix,
     check_range,
+    checked,
+    is_key,
 )
 
 _STAGING = ".staging"  # not a key: no segment of a key starts with a dot
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalStore:
@@ -30,20 +36,21 @@ class LocalStore:
 
     An object is written beside the others' folder, synced, and moved into place, so a reader and a crash see it whole
     or not at all. The staging folder doubles as the sign that the root is really there: an unmounted root is
-    StoreUnavailable, not empty.
+    StoreUnavailable, not empty. What is no regular file, such as a symbolic link, is no object, and is replaced by the
+    next one of its key.
     """
 
     def __init__(self, root: Path, *, create: bool = True) -> None:
         if not root.is_absolute():
             raise ValueError(f"store folder {str(root)!r}: an absolute path is needed")
         self._root = root
-        self._staging = root / _STAGING
+        staging = root / _STAGING
         with self._errors():
             if create:
-                self._staging.mkdir(parents=True, exist_ok=True)
-            elif not self._staging.is_dir():
+                staging.mkdir(parents=True, exist_ok=True)
+            if staging.is_symlink() or not staging.is_dir():
                 raise StoreUnavailable(
-                    f"{self.url} is no store: is its disk mounted? (`mkdir -p {self._staging}` makes a new, empty one)"
+                    f"{self.url} is no store: is its disk mounted? (`mkdir -p {staging}` makes a new, empty one)"
                 )
 
     @property
@@ -56,117 +63,128 @@ class LocalStore:
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """See BlobStore.put."""
-        target = self._path(key)
-        with self._errors(), self._staged() as staged:
-            staged.write_bytes(data)
-            return self._install(staged, target, if_absent)
+        path = check_key(key).split("/")
+        with self._errors(), self._draft() as draft:
+            draft.write(data)
+            return self._install(draft, path, if_absent=if_absent)
 
-    def put_file(self, key: str, path: Path) -> None:
-        """See BlobStore.put_file."""
-        target = self._path(key)
-        there = self._entry(key)
-        if there and there.size == path.stat().st_size and there.modified_us > system_clock() - FRESH_US:
+    def put_file(self, key: str, path: Path, sha256: str) -> None:
+        """See BlobStore.put_file. An object that is there is read, to know its content."""
+        target = check_key(key).split("/")
+        if self._holds(key, path.stat().st_size, sha256):
             return
-        with self._errors(), self._staged() as staged:
-            shutil.copyfile(path, staged)
-            self._install(staged, target, if_absent=False)
+        with self._errors(), self._draft() as draft:
+            for chunk in checked(path, sha256):
+                draft.write(chunk)
+            self._install(draft, target, if_absent=False)
 
     def get(self, key: str) -> bytes:
         """See BlobStore.get."""
-        with self._errors(key):
-            return self._path(key).read_bytes()
+        with self._errors(key), self._open(key) as file:
+            return file.read()
 
     def read(self, key: str, offset: int, limit: int) -> bytes:
         """See BlobStore.read."""
         check_range(offset, limit)
-        with self._errors(key), self._path(key).open("rb") as file:
+        with self._errors(key), self._open(key) as file:
             file.seek(min(offset, file.seek(0, os.SEEK_END)))  # no file system knows every offset
             return file.read(limit)
 
     def size(self, key: str) -> int | None:
         """See BlobStore.size."""
-        there = self._entry(key)
-        return there.size if there else None
+        with contextlib.suppress(ObjectNotFound), self._errors(key), self._open(key) as file:
+            return os.fstat(file.fileno()).st_size
+        return None
 
     def delete(self, key: str) -> None:
         """See BlobStore.delete."""
-        with contextlib.suppress(ObjectNotFound), self._errors(key):
-            self._path(key).unlink()
+        *parents, name = check_key(key).split("/")
+        with (
+            contextlib.suppress(ObjectNotFound),
+            self._errors(key),
+            tree.folders(self._root, parents) as held,
+        ):
+            os.unlink(name, dir_fd=held[-1])
 
     def list(self, prefix: str) -> Iterator[Entry]:
         """See BlobStore.list."""
-        folder = self._root / check_prefix(prefix).rpartition("/")[0]
-        with self._errors():
-            self._staging.stat()
-            keys = [path.relative_to(self._root).as_posix() for path in folder.rglob("*") if path.is_file()]
-        wanted = (key for key in keys if key.startswith(prefix) and not key.startswith(_STAGING))
-        return (entry for entry in map(self._entry, wanted) if entry)  # None: deleted meanwhile
+        folder, _, beginning = check_prefix(prefix).rpartition("/")
+        parents = folder.split("/") if folder else []
+        with contextlib.suppress(ObjectNotFound), self._errors(prefix), tree.folders(self._root, parents) as held:
+            self._check_there()
+            found = [("/".join([*parents, path]), status) for path, status in tree.walk(held[-1], beginning)]
+            return (Entry(key, status.st_size, status.st_mtime_ns // 1000) for key, status in found if is_key(key))
+        return iter(())
 
     def remove_torn(self, before_us: int) -> None:
         """See BlobStore.remove_torn: files that were never moved into place."""
-        with self._errors():
-            for staged in self._staging.iterdir():
+        with (
+            self._errors(),
+            tree.folders(self._root, [_STAGING]) as (_, staging),
+            os.scandir(staging) as drafts,
+        ):
+            for draft in drafts:
                 with contextlib.suppress(FileNotFoundError):  # moved meanwhile
-                    if staged.stat().st_mtime_ns < before_us * 1000:
-                        staged.unlink()
+                    if draft.stat(follow_symlinks=False).st_mtime_ns < before_us * 1000:
+                        os.unlink(draft.name, dir_fd=staging)
 
     def presign(self, key: str, ttl_seconds: int) -> str | None:
         """None: a folder has no URLs."""
         return None
 
-    def _entry(self, key: str) -> Entry | None:
-        try:
-            with self._errors(key):
-                status = self._path(key).stat()
-        except ObjectNotFound:
-            return None
-        return Entry(key, status.st_size, status.st_mtime_ns // 1000) if stat.S_ISREG(status.st_mode) else None
+    @contextlib.contextmanager
+    def _open(self, key: str) -> Iterator[BufferedReader]:
+        with (
+            tree.regular_file(self._root, check_key(key).split("/")) as descriptor,
+            open(descriptor, "rb", closefd=False) as file,
+        ):
+            yield file
 
-    def _path(self, key: str) -> Path:
-        return self._root / check_key(key)
+    def _holds(self, key: str, size: int, sha256: str) -> bool:
+        """Whether an object is there, young, whole, and on disk for good. What cannot be read is not there."""
+        with contextlib.suppress(ObjectNotFound, StoreUnavailable), self._errors(key), self._open(key) as file:
+            status = os.fstat(file.fileno())
+            young = status.st_mtime_ns // 1000 > system_clock() - FRESH_US
+            if young and status.st_size == size and hashlib.file_digest(file, "sha256").hexdigest() == sha256:
+                with tree.folders(self._root, key.split("/")[:-1]) as held:
+                    tree.sync(held)  # another upload may have moved it there just now, or failed to make it stay
+                return True
+        return False
 
     @contextlib.contextmanager
-    def _staged(self) -> Iterator[Path]:
-        staged = self._staging / uuid.uuid4().hex
-        try:
-            yield staged
-        finally:
-            staged.unlink(missing_ok=True)
+    def _draft(self) -> Iterator[tree.Draft]:
+        with tree.folders(self._root, [_STAGING]) as (_, staging), tree.Draft(staging) as draft:
+            yield draft
 
-    def _install(self, staged: Path, target: Path, if_absent: bool) -> bool:
-        _sync(staged)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if if_absent:
-            try:
-                os.link(staged, target)
-            except FileExistsError:
-                return False
-        else:
-            staged.replace(target)
-        folder = target.parent
-        while folder != self._root.parent:  # new folders are entries to be synced too
-            _sync(folder)
-            folder = folder.parent
-        return True
+    def _install(self, draft: tree.Draft, path: Sequence[str], *, if_absent: bool) -> bool:
+        with tree.folders(self._root, path[:-1], make=True) as held:
+            return draft.install(held, path[-1], if_absent=if_absent)
+
+    def _check_there(self) -> None:
+        with tree.folders(self._root, [_STAGING]):
+            pass
 
     @contextlib.contextmanager
     def _errors(self, key: str | None = None) -> Iterator[None]:
         """Tells the absence of `key` (where one is read) from the absence of the store."""
         try:
             yield
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            if key is not None and self._staging.is_dir():
+        except _ABSENT as error:
+            if key is not None and self._is_there():
                 raise ObjectNotFound(f"{key} is not in {self.url}") from None
             raise StoreUnavailable(f"{self.url}: {error.strerror}: {error.filename}") from error
         except PermissionError as error:
             raise StoreDenied(f"{self.url}: {error.strerror}: {error.filename}") from error
         except OSError as error:
+            if error.errno in _FULL:
+                raise StoreFull(
+                    f"{self.url} has no room left ({error.strerror}): free some, or raise its quota"
+                ) from error
             raise StoreUnavailable(f"{self.url}: {error.strerror}") from error
 
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _is_there(self) -> bool:
+        try:
+            self._check_there()
+        except OSError:
+            return False
+        return True

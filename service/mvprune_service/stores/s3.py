@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
@@ -22,6 +24,7 @@ from mvprune_service.stores.base import (
     Entry,
     ObjectNotFound,
     StoreDenied,
+    StoreFull,
     StoreUnavailable,
     check_key,
     check_prefix,
@@ -30,10 +33,29 @@ from mvprune_service.stores.base import (
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import HeadObjectOutputTypeDef
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ABSENT = {"NoSuchKey", "404"}
-_DENIED = {"AccessDenied", "403", "401", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
+_KINDS: Mapping[str, type[StoreUnavailable]] = {
+    **dict.fromkeys(
+        (
+            "AccessDenied",
+            "403",
+            "401",
+            "InvalidAccessKeyId",
+            "SignatureDoesNotMatch",
+            "ExpiredToken",
+            "InvalidToken",
+        ),
+        StoreDenied,
+    ),
+    # Not AWS's, which has no end: of servers that keep buckets on disks of their own.
+    **dict.fromkeys(
+        ("507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"),
+        StoreFull,
+    ),
+}
 _CONFLICT_ATTEMPTS = 6
 _MULTIPART = 64 << 20  # bytes from which a file goes up in parts
 
@@ -67,12 +89,12 @@ class S3Store:
         name = self._name(key)
         if not if_absent:
             with self._errors():
-                self._client.put_object(Bucket=self._bucket, Key=name, Body=data)
+                self._put(name, data)
             return True
         for attempt in range(_CONFLICT_ATTEMPTS):
             with self._errors():
                 try:
-                    self._client.put_object(Bucket=self._bucket, Key=name, Body=data, IfNoneMatch="*")
+                    self._put(name, data, IfNoneMatch="*")
                 except ClientError as error:
                     if _code(error) in {"PreconditionFailed", "412"}:
                         return False
@@ -83,24 +105,29 @@ class S3Store:
             time.sleep(0.05 * 2**attempt)
         raise StoreUnavailable(f"{self.url}: {key} is being written by others")
 
-    def put_file(self, key: str, path: Path) -> None:
-        """See BlobStore.put_file. Large files go up in parts, and appear when the last one has."""
-        if self._has(key, path):
+    def put_file(self, key: str, path: Path, sha256: str) -> None:
+        """See BlobStore.put_file. What is there is known by its ETag, which S3 made of the content that it received.
+        Large files go up in parts, and appear when the last one has."""
+        name = self._name(key)
+        parts = multipart.parts_of(path, sha256, single=_MULTIPART)
+        if self._has(key, parts):
             return
         with self._errors():
-            if path.stat().st_size < _MULTIPART:
-                with path.open("rb") as file:
-                    self._client.put_object(Bucket=self._bucket, Key=self._name(key), Body=file)
+            if len(parts.md5s) == 1:
+                content = multipart.read_part(path, parts, 1)
+                self._put(name, content)
                 return
             try:
-                multipart.upload(self._client, self._bucket, self._name(key), path)
+                multipart.upload(self._client, self._bucket, name, path, parts)
             except ClientError as error:
-                if _code(error) != "NoSuchUpload" or not self._has(key, path):  # else another process completed it
+                if _code(error) != "NoSuchUpload" or not self._has(key, parts):  # else another process completed it
                     raise
 
-    def _has(self, key: str, path: Path) -> bool:
-        there = self._entry(key)
-        return there is not None and there.size == path.stat().st_size and there.modified_us > system_clock() - FRESH_US
+    def _has(self, key: str, parts: multipart.Parts) -> bool:
+        found = self._head(key)
+        if found is None or (found["ContentLength"], found["ETag"]) != (parts.size, parts.tag):
+            return False
+        return _us(found["LastModified"]) > system_clock() - FRESH_US
 
     def get(self, key: str) -> bytes:
         """See BlobStore.get."""
@@ -122,8 +149,8 @@ class S3Store:
 
     def size(self, key: str) -> int | None:
         """See BlobStore.size. A missing bucket looks like a missing object here: HEAD answers carry no reason."""
-        there = self._entry(key)
-        return there.size if there else None
+        found = self._head(key)
+        return found["ContentLength"] if found else None
 
     def delete(self, key: str) -> None:
         """See BlobStore.delete."""
@@ -164,13 +191,15 @@ class S3Store:
                 "get_object", Params={"Bucket": self._bucket, "Key": self._name(key)}, ExpiresIn=ttl_seconds
             )
 
-    def _entry(self, key: str) -> Entry | None:
-        try:
-            with self._errors(key):
-                found = self._client.head_object(Bucket=self._bucket, Key=self._name(key))
-        except ObjectNotFound:
-            return None
-        return Entry(key, found["ContentLength"], _us(found["LastModified"]))
+    def _head(self, key: str) -> HeadObjectOutputTypeDef | None:
+        with contextlib.suppress(ObjectNotFound), self._errors(key):
+            return self._client.head_object(Bucket=self._bucket, Key=self._name(key))
+        return None
+
+    def _put(self, name: str, data: bytes, **more: Any) -> None:
+        """With a checksum, so that S3 keeps nothing else than what was sent."""
+        md5 = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+        self._client.put_object(Bucket=self._bucket, Key=name, Body=data, ContentMD5=md5, **more)
 
     def _name(self, key: str) -> str:
         return self._prefix + check_key(key)
@@ -184,7 +213,7 @@ class S3Store:
         except ClientError as error:
             if key is not None and _code(error) in _ABSENT:
                 raise ObjectNotFound(f"{key} is not in {self.url}") from None
-            kind = StoreDenied if _code(error) in _DENIED else StoreUnavailable
+            kind = _KINDS.get(_code(error), StoreUnavailable)
             raise kind(f"{self.url}: {error}") from error
         except BotoCoreError as error:
             raise StoreUnavailable(f"{self.url}: {error}") from error

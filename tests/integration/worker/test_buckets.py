@@ -32,11 +32,11 @@ def bucket(seaweedfs: S3Server, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> s
         monkeypatch.setenv(name, value)
     store = open_store(f"{seaweedfs.url}/{uuid.uuid4().hex}")
     for file in tiny.model.iterdir():
-        store.put_file(f"model/{file.name}", file)
+        store.put(f"model/{file.name}", file.read_bytes())
     store.put("model/pytorch_model.bin", b"a pickle")
     store.put("model/old/model.safetensors", b"of a folder below")
     for file in (tiny.train, tiny.validation):
-        store.put_file(file.name, file)
+        store.put(file.name, file.read_bytes())
     return store.url
 
 

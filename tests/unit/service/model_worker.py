@@ -132,7 +132,7 @@ class Worker:
         """A part of the result, which may remain all there ever is."""
         data = artifact(self._folder, choice) / "weights"
         key = f"blobs/sha256/{_sha256(data)[:2]}/{_sha256(data)}"
-        self._store.put_file(key, data)
+        self._store.put_file(key, data, _sha256(data))
 
     async def _finish(self, choice: int, servicer: WorkerServicer) -> None:
         self._conclude(manifest_sha256=publish(self._store, artifact(self._folder, choice), self.attempt_uid))
