@@ -69,6 +69,13 @@ def test_damage_is_found_and_nothing_is_left(store: BlobStore, checkpoint: Path,
     refused("missing")
 
 
+def test_the_next_upload_repairs_a_damaged_checkpoint(store: BlobStore, checkpoint: Path, tmp_path: Path) -> None:
+    digest = put_checkpoint(store, checkpoint, "uid-1", 7)
+    store.put(f"{checkpoint_prefix('uid-1', 7)}pruning.safetensors", b"q" * 100_000)
+    assert put_checkpoint(store, checkpoint, "uid-1", 7) == digest
+    fetch_checkpoint(store, "uid-1", 7, digest, tmp_path / "fetched")
+
+
 def test_one_step_is_deleted_and_no_other(store: BlobStore, checkpoint: Path) -> None:
     for uid, step in (("uid-1", 7), ("uid-1", 70), ("uid-2", 7)):
         put_checkpoint(store, checkpoint, uid, step)

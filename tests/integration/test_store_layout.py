@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,28 @@ def test_damage_in_the_store_is_found(store: BlobStore, artifact: Path) -> None:
     store.put(marker_key("uid-1"), b"half a mar")
     with pytest.raises(ArtifactCorrupt, match="JSON"):
         read_marker(store, "uid-1")
+
+
+@pytest.mark.parametrize("damage", [b"v" * 100_000, b"v", b""])
+def test_the_next_upload_repairs_what_cannot_be_verified(store: BlobStore, artifact: Path, damage: bytes) -> None:
+    digest = publish(store, artifact, "uid-1")
+    weights = hashlib.sha256(b"w" * 100_000).hexdigest()
+    store.put(blob_key(weights), damage)
+    store.put(manifest_key(digest), b"{}")
+    for _ in range(2):
+        with pytest.raises(ArtifactCorrupt):
+            verify(store, digest)
+    assert publish(store, artifact, "uid-2") == digest
+    assert verify(store, digest)
+
+
+def test_uploads_that_race_repair_it_together(store: BlobStore, artifact: Path) -> None:
+    digest = hashlib.sha256((artifact / "manifest.json").read_bytes()).hexdigest()
+    store.put(blob_key(hashlib.sha256(b"w" * 100_000).hexdigest()), b"v" * 100_000)
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda number: publish(store, artifact, f"uid-{number}"), range(8)))
+    assert done == [digest] * 8
+    assert verify(store, digest)
 
 
 def test_an_upload_cut_anywhere_leaves_no_marker_and_can_be_repeated(tmp_path: Path, artifact: Path) -> None:

@@ -79,7 +79,11 @@ class Draft:
         self._file = -1
 
     def __enter__(self) -> Draft:
-        self._file = os.open(self._name, _NEW, 0o666, dir_fd=self._staging)
+        try:
+            self._file = os.open(self._name, _NEW, 0o666, dir_fd=self._staging)
+        except OSError:
+            self.__exit__()  # a file server may have made it before it failed
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
