@@ -8,7 +8,6 @@ out/                    appears by one rename
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -20,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from mvprune._exceptions import DestinationNotEmpty, DownloadError, IntegrityError, UnsafeArtifact
 from mvprune._fetch import POLL_SECONDS, fetch
 from mvprune._files import expanded
+from mvprune._folder import Folder, Place
 from mvprune._models import Artifact
 from mvprune._parts import FileInParts
 from mvprune._source import Source
@@ -53,10 +53,12 @@ def download(
     partial = directory.with_name(f"{directory.name}.{artifact.sha256}.partial")
     try:
         while not _occupied(directory):
-            with _locked(partial, cancelled) as is_current:
-                if is_current and not _occupied(directory):
-                    _fill(partial, transport, artifact, progress, cancelled)
+            with _locked(partial, cancelled) as folder:
+                if folder and not _occupied(directory):
+                    _fill(folder, transport, artifact, progress, cancelled)
                     partial.rename(directory)
+                    if not folder.is_at(directory):
+                        raise DownloadError(f"{directory} must be what was downloaded, got a folder of another process")
                     return directory
         _verify(directory, artifact, progress)
         with contextlib.suppress(OSError):
@@ -149,24 +151,29 @@ def _verify(directory: Path, artifact: Artifact, progress: _Progress) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, cancelled: threading.Event) -> Iterator[bool]:
-    """Makes a folder and waits until no other download has it; gives False if that one has renamed it by then."""
-    folder.mkdir(parents=True, exist_ok=True)
+def _locked(path: Path, cancelled: threading.Event) -> Iterator[Folder | None]:
+    """Makes a folder and waits until no other download has it; gives None if that one has renamed it by then."""
+    with contextlib.suppress(FileExistsError):  # a file: the next call says so
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        folder = Folder(path)
     except FileNotFoundError:
-        yield False
+        yield None
         return
+    # Of its own: threads that outlive the download keep the folder open, and would keep the lock.
+    lock = os.open(".", os.O_RDONLY, dir_fd=folder.descriptor)
     try:
-        while not _lock(descriptor):
+        while not _lock(lock):
             if cancelled.wait(POLL_SECONDS):
                 raise DownloadError("cancelled")
-        yield folder.exists() and os.path.samestat(folder.stat(), os.fstat(descriptor))
+        yield folder if folder.is_at(path) else None
     finally:
-        os.close(descriptor)
+        os.close(lock)
 
 
 def _lock(descriptor: int) -> bool:
+    import fcntl  # Windows has none
+
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -175,19 +182,23 @@ def _lock(descriptor: int) -> bool:
 
 
 def _fill(
-    partial: Path, transport: Transport, artifact: Artifact, progress: _Progress, cancelled: threading.Event
+    folder: Folder, transport: Transport, artifact: Artifact, progress: _Progress, cancelled: threading.Event
 ) -> None:
     """Fetches what is missing."""
-    parts = partial.with_suffix(".parts")
-    parts.mkdir(exist_ok=True)
+    parts = Folder(folder.path.with_suffix(".parts"))
     own = Transport(BlockingWire(transport.endpoint), transport.endpoint, transport.timeout)
     try:
         source = Source(own, artifact)
         files = [
-            FileInParts(file, partial / file.path, parts / str(number), splits=source.has_ranges)
+            FileInParts(file, _place(folder, file.path), parts, str(number), splits=source.has_ranges)
             for number, file in enumerate(artifact.files)
         ]
         fetch(source, files, progress.add, cancelled)
     finally:
         run(own.wire.close())
-    shutil.rmtree(parts)
+    shutil.rmtree(parts.path)
+
+
+def _place(folder: Folder, path: str) -> Place:
+    *parents, name = path.split("/")
+    return Place(folder.below(parents), name)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from mvprune._exceptions import DownloadError, IntegrityError
-from mvprune._parts import FileInParts, Part, size
+from mvprune._parts import FileInParts, Part
 from mvprune._source import Source
 
 CONNECTIONS = 4
@@ -100,8 +100,8 @@ class _Workers:
                 self._news.put(part)
 
     def _fetch(self, part: Part) -> None:
-        wanted, at = part.of.wanted, part.start + size(part.path)
-        with part.path.open("ab") as out, closing(self._source.blocks(wanted, at, part.end)) as blocks:
+        wanted, at = part.of.wanted, part.start + part.place.size
+        with part.place.open("ab") as out, closing(self._source.blocks(wanted, at, part.end)) as blocks:
             for block in blocks:
                 with self._writing:
                     if self._closed:

@@ -11,9 +11,9 @@ import hashlib
 import os
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
 from mvprune._exceptions import IntegrityError
+from mvprune._folder import Folder, Place
 from mvprune._models import ArtifactFile
 
 PART_BYTES = 8 << 20
@@ -22,19 +22,19 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Part:
-    """Bytes `start` to `end` of a file, collected in `path`."""
+    """Bytes `start` to `end` of a file, collected at `place`."""
 
     of: FileInParts
-    path: Path
+    place: Place
     start: int
     end: int
 
     @property
     def missing(self) -> int:
         """Bytes that are neither in the file nor collected for it."""
-        if size(self.of.path) >= self.end:
+        if self.of.place.size >= self.end:
             return 0
-        return self.end - self.start - size(self.path)
+        return self.end - self.start - self.place.size
 
 
 class FileInParts:
@@ -42,28 +42,31 @@ class FileInParts:
 
     Args:
         wanted: the file as the artifact lists it.
-        path: where it grows.
-        stem: path of its later parts, before their number.
+        place: where it grows.
+        parts: the folder of its later parts.
+        stem: their names, before their number.
         splits: whether there are later parts.
+
+    Raises:
+        DownloadError, OSError: see Place.open.
     """
 
-    def __init__(self, wanted: ArtifactFile, path: Path, stem: Path, *, splits: bool) -> None:
+    def __init__(self, wanted: ArtifactFile, place: Place, parts: Folder, stem: str, *, splits: bool) -> None:
         self.wanted = wanted
-        self.path = path
+        self.place = place
         step = PART_BYTES if splits else max(1, wanted.size_bytes)
         self._parts = [
             Part(
                 self,
-                stem.with_name(f"{stem.name}.{start}") if start else path,
+                Place(parts, f"{stem}.{start}") if start else place,
                 start,
                 min(start + step, wanted.size_bytes),
             )
             for start in range(0, wanted.size_bytes, step)
         ]
         self._digest, self._hashed = hashlib.sha256(), 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        if size(path) > wanted.size_bytes or any(part.missing < 0 for part in self._parts):
+        place.open("ab").close()
+        if place.size > wanted.size_bytes or any(part.missing < 0 for part in self._parts):
             self.clear()
         self.resumed = self.present > 0
 
@@ -78,9 +81,10 @@ class FileInParts:
 
     def clear(self) -> None:
         """Forgets what is there."""
-        os.truncate(self.path, 0)
+        with self.place.open("r+b") as file:
+            file.truncate(0)
         for part in self._parts[1:]:
-            part.path.unlink(missing_ok=True)
+            part.place.remove()
         self._digest, self._hashed, self.resumed = hashlib.sha256(), 0, False
 
     def advance(self) -> bool:
@@ -89,7 +93,7 @@ class FileInParts:
         Raises:
             IntegrityError: all is there, and does not have the SHA-256 that is wanted.
         """
-        with self.path.open("r+b") as file:
+        with self.place.open("r+b") as file:
             for part in self._parts:
                 if part.missing:
                     return False
@@ -106,18 +110,10 @@ class FileInParts:
 
     def _join(self, part: Part) -> None:
         """Appends what the file does not have of a whole part; a run that was killed may have appended some."""
-        joined = size(self.path)
+        joined = self.place.size
         if joined < part.end:
-            with part.path.open("rb") as source, self.path.open("ab") as sink:
+            with part.place.open("rb") as source, self.place.open("ab") as sink:
                 source.seek(joined - part.start)
                 shutil.copyfileobj(source, sink, _BLOCK)
         if part.start:
-            part.path.unlink(missing_ok=True)
-
-
-def size(path: Path) -> int:
-    """Bytes of a file; 0 where there is none."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+            part.place.remove()

@@ -328,6 +328,8 @@ class Service:
             "pid": os.getpid(),
             "ca": ca and str(ca),  # with TLS: what the server is known by
         }
-        draft.write_text(json.dumps(status) + "\n")
+        draft.unlink(missing_ok=True)
+        with draft.open("x") as file:  # follows no link
+            file.write(json.dumps(status) + "\n")
         draft.replace(path)
         self._stack.callback(path.unlink, missing_ok=True)

@@ -258,6 +258,23 @@ class TestScratch:
             with Scratch(tmp_path, "new"):
                 assert {path.name for path in tmp_path.iterdir()} == {"held", "foreign", "new"}
 
+    def test_a_folder_that_somebody_else_prepared_is_not_used(self, tmp_path: Path) -> None:
+        root, victim = tmp_path / "root", tmp_path / "victim"
+        for folder in (root / "one", root / "two", victim):
+            folder.mkdir(parents=True)
+        (victim / "file").write_bytes(b"precious")
+        (root / "linked").symlink_to(victim)
+        (root / "one" / ".mvprune-attempt.lock").symlink_to(victim / "file")
+        for name, words in (("linked", "link"), ("one", "symbolic links")):
+            with pytest.raises(OSError, match=words), Scratch(root, name):
+                pass
+        if os.geteuid() == 0:
+            os.chown(root / "two", 12345, 12345)
+            with pytest.raises(PermissionError, match="another user's"), Scratch(root, "two"):
+                pass
+        assert [path.name for path in victim.iterdir()] == ["file"]
+        assert (victim / "file").read_bytes() == b"precious"
+
 
 def test_delays_grow_to_the_cap() -> None:
     for step, delay in enumerate(islice(backoff.delays(first=1.0, cap=8.0), 10)):

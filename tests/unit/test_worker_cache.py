@@ -87,10 +87,10 @@ def test_a_folder_in_use_stays(cache: Path) -> None:
 def test_what_is_another_users_holds_up_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened, theirs = os.open, cache / "tokens" / f"{'a' * 64}.safetensors"
 
-    def refuse(path: Path, *rest: int) -> int:
+    def refuse(path: Path, *rest: int, **more: int) -> int:
         if path == theirs:
             raise PermissionError(errno.EACCES, "not yours", str(path))
-        return opened(path, *rest)
+        return opened(path, *rest, **more)
 
     monkeypatch.setattr(os, "open", refuse)  # the tests may run as root
     trim(cache, 600)

@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToJson
 from mvprune import tracing
 from mvprune.references import Roots
 from mvprune.v1 import job_pb2, worker_pb2
-from mvprune_service.stores.base import BlobStore, StoreUnavailable
+from mvprune_service.stores.base import BlobStore, StoreFull, StoreUnavailable
 from mvprune_service.stores.layout import fetch, publish
 from mvprune_workers import backoff
 from mvprune_workers.buckets import BadInput, base_of, inputs_of
@@ -276,6 +276,8 @@ def _cancelled() -> Outcome:
 
 
 def _store_failure(error: Exception, corrupt: job_pb2.Failure.Reason, what: str) -> job_pb2.Failure:
+    if isinstance(error, StoreFull):
+        return job_pb2.Failure(reason=job_pb2.Failure.STORE_UNAVAILABLE, message=f"The artifact store is full: {error}")
     if isinstance(error, StoreUnavailable):
         return job_pb2.Failure(
             reason=job_pb2.Failure.STORE_UNAVAILABLE, message=f"The artifact store could not be reached: {error}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -31,19 +33,30 @@ class Scratch:
         return self.folder
 
     def _hold(self) -> bool:
-        """Makes and locks the folder; False if another worker swept it before the lock was taken."""
+        """Makes and locks the folder; False if another worker swept it before the lock was taken. Raises
+        PermissionError where somebody else has made it."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        path = self.folder / _LOCK
         try:
-            self._lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+            held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:
             return False
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        except NotADirectoryError:
+            raise PermissionError(errno.EPERM, "not a folder of this worker's but a link", self.folder) from None
         try:
-            if os.fstat(self._lock).st_ino == path.stat().st_ino:
-                return True
+            if os.fstat(held).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "another user's folder", self.folder)
+            return self._lock_in(held)
         except FileNotFoundError:
-            pass
+            return False
+        finally:
+            os.close(held)
+
+    def _lock_in(self, folder: int) -> bool:
+        self._lock = os.open(_LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._lock), (self.folder / _LOCK).lstat()):
+                return True
         os.close(self._lock)
         return False
 
@@ -56,7 +69,7 @@ class Scratch:
 
 def _remove_if_abandoned(lock: Path) -> None:
     try:
-        held = os.open(lock, os.O_RDWR)
+        held = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:  # gone meanwhile, or another user's
         return
     try:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from mvprune._files import replace_text
 from mvprune_service.executors import processes
 from mvprune_service.executors.base import ExecutorUnavailable
 from mvprune_service.executors.ray import RayExecutor
@@ -208,10 +209,7 @@ class EmbeddedRay:
 
     def _write_state(self, running: _Running) -> None:
         """Before the start, so that a start that is cut off leaves nothing that cannot be found."""
-        draft = self._state.with_suffix(".draft")
-        draft.touch(mode=0o600)
-        draft.write_text(json.dumps(asdict(running)))
-        draft.replace(self._state)
+        replace_text(self._state, json.dumps(asdict(running)))
 
 
 def _free_port() -> int:
