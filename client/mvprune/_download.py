@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from mvprune._exceptions import DestinationNotEmpty, DownloadError, IntegrityError, UnsafeArtifact
 from mvprune._fetch import POLL_SECONDS, fetch
 from mvprune._files import expanded
-from mvprune._folder import Folder, Place
+from mvprune._folder import Folder, Place, check_links
 from mvprune._models import Artifact
 from mvprune._parts import FileInParts
 from mvprune._source import Source
@@ -86,7 +86,9 @@ def check_destination(directory: Path) -> None:
 def _real(directory: Path) -> Path:
     """Where a folder is or will be. Raises DownloadError."""
     try:
-        return expanded(directory).resolve()
+        path = expanded(directory)
+        check_links(path.absolute())
+        return path.resolve()
     except (OSError, RuntimeError):
         raise DownloadError(f"{directory}: its symbolic links lead in a circle") from None
 

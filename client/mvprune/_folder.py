@@ -79,6 +79,22 @@ class Folder:
             )
 
 
+def check_links(path: Path) -> None:
+    """Refuses a path that a link leads away which another user put into a folder that all may write to, such as /tmp:
+    what Linux does when a file is opened there (protected_symlinks).
+
+    Raises:
+        DownloadError: there is such a link.
+        OSError: a folder cannot be read.
+    """
+    for link in (path, *path.parents):
+        if link.is_symlink():
+            folder, owner = link.parent.stat(), link.lstat().st_uid
+            is_shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+            if is_shared and owner not in (os.geteuid(), folder.st_uid):
+                raise DownloadError(f"{link} must not be a link of another user's, got one of the user {owner}")
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a file lies, or will."""

@@ -105,6 +105,23 @@ def test_what_belongs_to_another_user(client: Client, name: str, tmp_path: Path,
     refused(client, name, tmp_path, victim, "must be a file that only you|must belong to you")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give links away")
+@pytest.mark.parametrize("at", ["out", "folder/out"])
+def test_where_another_users_link_leads_in_a_shared_folder(
+    client: Client, name: str, tmp_path: Path, victim: Path, at: str
+) -> None:
+    shared = tmp_path / "shared"
+    link = shared / Path(at).parts[0]
+    prepare(link, lambda path: path.symlink_to(victim.parent / "new"))
+    shared.chmod(0o1777)
+    os.lchown(link, 12345, 12345)
+    with pytest.raises(mvprune.DownloadError, match="link of another user's"):
+        client.download(name, shared / at)
+    assert [path.name for path in victim.parent.iterdir()] == ["file"]
+    os.lchown(link, os.geteuid(), 0)
+    assert client.download(name, shared / at).is_relative_to(victim.parent), "one's own leads anywhere"
+
+
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
 def test_what_one_left_oneself_is_gone_on_with(
     client: Client, fake: Fake, name: str, tmp_path: Path, umask: int
