@@ -95,6 +95,9 @@ class Settings(BaseSettings):
     janitor_seconds: float = Field(60.0, gt=0, le=86400, description="how often what nobody needs is taken away")
     request_days: float = Field(7.0, gt=0, le=3650, description="how long a request id answers with its job")
     checkpoint_days: float = Field(7.0, ge=0, le=3650, description="how long FAILED and CANCELLED jobs can be resumed")
+    quarantine_days: float = Field(
+        7.0, ge=0, le=3650, description="days that an object nothing refers to stays in the store before it is deleted"
+    )
     allow_remote: bool = Field(False, description="listen beyond this machine, without TLS")
     auth: Literal["auto", "required", "off"] = Field(
         "auto", description="whether clients need an API token; auto: where they can come from other machines"

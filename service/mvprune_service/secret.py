@@ -38,11 +38,6 @@ def _make_key(path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def server_id(key: bytes) -> str:
-    """Tells the servers with this key from all others. Says nothing about the key."""
-    return hmac.new(key, b"server", hashlib.sha256).hexdigest()
-
-
 def attempt_secret(key: bytes, attempt: str, fencing_token: int) -> str:
     """What the worker of one attempt must present."""
     return hmac.new(key, f"{attempt}#{fencing_token}".encode(), hashlib.sha256).hexdigest()

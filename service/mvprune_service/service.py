@@ -47,6 +47,7 @@ from mvprune_service.control.dispatcher import Dispatcher
 from mvprune_service.control.finalizer import Finalizer
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.loop import Loops
+from mvprune_service.control.ownership import Ownership, Standing
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import opening, overview
@@ -60,7 +61,7 @@ from mvprune_service.lock import InUse, lock
 from mvprune_service.observability import metrics, scrape
 from mvprune_service.observability.health import Health
 from mvprune_service.observability.probes import Probe, Problems
-from mvprune_service.secret import BadKey, load_key, server_id
+from mvprune_service.secret import BadKey, load_key
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 
@@ -68,6 +69,7 @@ log = logging.getLogger(__name__)
 
 STATUS_FILE = "server.json"
 _STOP_GRACE = 3.0
+_MARK_SECONDS = 5.0  # that a start waits for a store
 _CANNOT_START = (access.MissingRule, ports.PortError, BadCertificate, BadKey, InUse, opening.CannotOpen)
 _CONTRACT = tuple(
     service
@@ -148,6 +150,7 @@ class Service:
         db.on_commit = changes.announce
         db.listen()
         store = self._store(is_used=await db.read(overview.has_stored))
+        await self._refuse_older_database(db, store)
         authenticator, clients, workers = self._handlers(db)
         servers = self._listen(clients, workers)
         if ports.is_auth_required(settings):
@@ -196,10 +199,11 @@ class Service:
             db,
             executor,
             store,
-            owner=server_id(key),
+            self._problems,
             server=f"{socket.gethostname()}:{settings.home}",
             request_days=settings.request_days,
             checkpoint_days=settings.checkpoint_days,
+            quarantine_days=settings.quarantine_days,
         )
         for server in servers:
             await server.start()
@@ -234,6 +238,20 @@ class Service:
             return open_store(self.settings.store_url, create=not is_used)
         except (ValueError, StoreUnavailable) as error:
             raise StartError(f"{error} (--store URL)") from None
+
+    async def _refuse_older_database(self, db: Database, store: BlobStore) -> None:
+        """The store's mark says so where a backup was restored, or commits were lost. A store that is away is looked at
+        later, before anything is deleted from it."""
+        try:
+            found = await asyncio.wait_for(Ownership(db, store).look(), _MARK_SECONDS)
+        except (StoreUnavailable, TimeoutError) as error:
+            log.warning("whose the store is could not be read: %s", error or "no answer")
+            return
+        if found.standing is Standing.NEWER:
+            raise StartError(
+                f"{found.why}: it has lost commits, or is an older backup. Restore a newer backup, or continue with "
+                'the database as it is: `mvpctl server adopt-store`; docs/operate.md, "Restore a backup", has the steps'
+            )
 
     async def _executor(self) -> Executor:
         settings = self.settings

@@ -18,6 +18,7 @@ from sqlalchemy import delete, insert, select
 
 from mvprune_migrations import upgrade
 from mvprune_service.clock import SECOND, system_clock
+from mvprune_service.control.ownership import Ownership
 from mvprune_service.control.sweeper import GRACE_US, Sweeper
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.models import ARTIFACTS
@@ -84,9 +85,11 @@ async def keep_publishing(db: Database, store: BlobStore, folders: list[Path], d
 
 async def sweep(db: Database, store: BlobStore) -> None:
     """A whole pass."""
-    sweeper = Sweeper(db, store, owner="us", server="a")
+    ownership = Ownership(db, store)
+    sweeper = Sweeper(db, store, ownership, server="a", quarantine_us=0)
     for _ in range(1 + PARTS):
-        await sweeper.step()
+        sweeper.remove_left_flag()
+        await sweeper.step(await ownership.check())
 
 
 async def test_no_sweep_takes_what_a_row_needs(db: Database, tmp_path: Path) -> None:

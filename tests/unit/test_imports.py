@@ -24,6 +24,8 @@ ALLOWED = {
     # Commands that hand over, lazily: `mvpctl server`, `mvpctl serve`, `mvpctl evaluate`.
     "mvprune": {
         "mvprune_service.server",
+        "mvprune_service.adopt",
+        "mvprune_service.check",
         "mvprune_service.migrate",
         "mvprune_service.config",  # its completion
         "mvprune_core.prediction",

@@ -11,13 +11,14 @@ import logging
 from collections.abc import Callable
 
 from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.control.ownership import Ownership, StoreNotOwned
 from mvprune_service.control.sweeper import Sweeper
 from mvprune_service.db import janitor
 from mvprune_service.db.database import Database
 from mvprune_service.executors.base import Executor, ExecutorUnavailable
+from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.checkpoints import delete_checkpoint
-from mvprune_service.stores.layout import SWEEP_KEY
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ _BATCHES = 10  # transactions a step, of each kind
 _BATCH = 500  # rows a transaction
 _JOBS = 20  # the same of jobs, each of which may have megabytes of logs
 _CHECKPOINTS = 100  # a step
+_PROBLEM = "garbage collection"
 _REF = "mvprune-"  # executor_ref = mvprune-{attempt uid}
 
 
@@ -37,21 +39,26 @@ class Janitor:
         db: Database,
         executor: Executor,
         store: BlobStore,
+        problems: Problems,
         *,
-        owner: str,
         server: str,
         request_days: float,
         checkpoint_days: float,
+        quarantine_days: float,
         clock: Clock = system_clock,
     ) -> None:
         self._db = db
         self._executor = executor
         self._store = store
         self._clock = clock
-        self._sweeper = Sweeper(db, store, owner=owner, server=server, clock=clock)
+        self._problems = problems
+        self._ownership = Ownership(db, store)
+        quarantine_us = int(quarantine_days * _DAY_US)
+        self._sweeper = Sweeper(db, store, self._ownership, server=server, quarantine_us=quarantine_us, clock=clock)
         self._request_us = int(request_days * _DAY_US)
         self._checkpoint_us = int(checkpoint_days * _DAY_US)
         self._orphans: set[str] = set()  # refs seen with the last step
+        self._refusal = ""  # why nothing was deleted from the store with the last step
 
     async def step(self) -> None:
         """One round."""
@@ -63,8 +70,7 @@ class Janitor:
         except ExecutorUnavailable as error:
             log.warning("orphans wait for the executor: %s", error)
         try:
-            await self._drop_checkpoints()
-            await self._sweeper.step()
+            await self._clean_store()
         except StoreUnavailable as error:
             log.warning("waiting for the store: %s", error)
 
@@ -86,8 +92,26 @@ class Janitor:
             await asyncio.to_thread(self._executor.stop, ref)
         self._orphans = orphans
 
-    async def _drop_checkpoints(self) -> None:
-        await asyncio.to_thread(self._store.size, SWEEP_KEY)  # raises while the store is away: then the rows stay
+    async def _clean_store(self) -> None:
+        """All deletions from the store are made here: none of them unless the store belongs to this database."""
+        await asyncio.to_thread(self._sweeper.remove_left_flag)
+        try:
+            mark = await self._ownership.check()
+            await self._drop_checkpoints(mark)
+            await self._sweeper.step(mark)
+        except StoreNotOwned as error:
+            if str(error) != self._refusal:
+                log.error("%s: %s", self._store.url, error)
+            self._refusal = str(error)
+            self._problems.report(_PROBLEM, error)
+            self._sweeper.start_over()
+        else:
+            self._refusal = ""
+            self._problems.clear(_PROBLEM)
+
+    async def _drop_checkpoints(self, mark: bytes) -> None:
         dropped = await self._db.write(janitor.drop_checkpoints, self._clock() - self._checkpoint_us, _CHECKPOINTS)
         for checkpoint in dropped:
+            if not await asyncio.to_thread(self._ownership.is_still, mark):
+                return  # what has no row any more is garbage, which the store's owner collects
             await asyncio.to_thread(delete_checkpoint, self._store, checkpoint.attempt_uid, checkpoint.step)

@@ -66,6 +66,10 @@ class Backend(Protocol):
         missed, as before the first word."""
         ...
 
+    def witness_commits(self) -> None:
+        """From now on the loss of a commit whose caller was answered is noticed by the next start."""
+        ...
+
     def close(self) -> None:
         """Finishes accepted writes, closes connections."""
         ...
@@ -163,6 +167,11 @@ class Database:
             loop.call_soon_threadsafe(self.on_commit, uids)
 
         self._backend.listen(heard)
+
+    def witness_commits(self) -> None:
+        """From now on the loss of a commit whose caller was answered is noticed by the next start. Call it once the
+        schema is the newest."""
+        self._backend.witness_commits()
 
     def close(self) -> None:
         """Finishes accepted writes, closes connections."""

@@ -331,3 +331,36 @@ PROJECTS = Table(
     METADATA,
     ProjectColumns,
 )
+
+
+class InstallationColumns(TypedColumns):
+    """What tells this database from all others, and from its own copies and backups. One row, made with the schema."""
+
+    uid: Named[str] = Column(Text, primary_key=True)  # random: the same database, whatever its URL, key and home
+    # Only grows. On SQLite it counts commits; everywhere it grows with each new mark in the store.
+    generation: Named[int] = Column(BigInteger)
+    # The tokens of the newest marks that this database wrote to its store. A copy that goes on by itself draws others.
+    tokens: Named[list[str]] = Column(JSON)
+
+
+INSTALLATION = Table(
+    "installation",
+    METADATA,
+    InstallationColumns,
+)
+
+
+class QuarantineColumns(TypedColumns):
+    """An object of the store that nothing refers to, from when it was first found so until it is deleted."""
+
+    part: Named[str] = Column(Text, primary_key=True)  # of the store, as garbage collection divides it
+    key: Named[str] = Column(Text, primary_key=True)
+    modified_us: Named[int] = Column(BigInteger)  # by the store's clock; an upload since then starts the delay anew
+    found_us: Named[int] = Column(BigInteger)
+
+
+QUARANTINE = Table(
+    "quarantine",
+    METADATA,
+    QuarantineColumns,
+)

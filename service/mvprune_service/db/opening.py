@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 
 import mvprune_migrations
 from mvprune_migrations import SchemaMismatch
+from mvprune_service.db import integrity
 from mvprune_service.db.database import BadDatabase, Database, sqlite_file
+from mvprune_service.db.integrity import BadFile
 from mvprune_service.db.outages import is_away
 from mvprune_service.lock import InUse, lock
 
@@ -31,29 +34,68 @@ class Migration:
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Database]:
-    """The database, closed in the end. SQLite's file is this process's alone. Raises CannotOpen."""
+def opened(url: str, accept_loss: Callable[[Path], None] | None = None) -> Iterator[Database]:
+    """The database, closed in the end. SQLite's file is this process's alone, and a file that is damaged or has lost
+    commits is refused. Raises CannotOpen.
+
+    Args:
+        accept_loss: called with a file that has lost commits, before it is opened; then that is no reason to refuse it.
+    """
     with ExitStack() as stack:
         with _explained():
             if file := sqlite_file(url):
                 text = f"another server uses the database {file} (PostgreSQL serves several)"
                 stack.enter_context(lock(file.with_name(f"{file.name}.lock"), text))
+                _examine(file, accept_loss)
             db = Database(url)
         stack.callback(db.close)
         yield db
 
 
+@contextmanager
+def looked_at(url: str) -> Iterator[Connection | None]:
+    """A connection that changes nothing, while servers may use the database; None if that is empty. Raises
+    CannotOpen."""
+    with ExitStack() as stack:
+        with _explained():
+            conn = _connected(url, stack)
+        yield conn
+
+
+def _connected(url: str, stack: ExitStack) -> Connection | None:
+    file = sqlite_file(url)
+    if file is not None and not integrity.has_content(file):
+        return None
+    if file is not None:
+        engine = create_engine(f"sqlite:///{file.as_uri()}?mode=ro&uri=true")
+        stack.callback(engine.dispose)
+    else:
+        db = Database(url)
+        stack.callback(db.close)
+        engine = db.engine
+    state = mvprune_migrations.state(engine)
+    if state.found is not None and not state.is_current:
+        raise CannotOpen(_outdated(state))
+    return stack.enter_context(engine.connect()) if state.found else None
+
+
 def prepare(db: Database, *, migrate: bool) -> None:
-    """Makes the schema of an empty database. One at an older revision is refused, or migrated. Raises CannotOpen."""
+    """Makes the schema of an empty database. One at an older revision is refused, or migrated. From then on commits are
+    witnessed. Raises CannotOpen."""
     with _explained():
         state = mvprune_migrations.state(db.engine)
         if state.found is None or migrate:
             _upgrade(db, state)
         elif not state.is_current:
-            raise CannotOpen(
-                f"the database is at revision {state.found}, this version works with {state.head}: "
-                "run `mvpctl server migrate`, or start with --migrate"
-            )
+            raise CannotOpen(_outdated(state))
+        db.witness_commits()
+
+
+def _outdated(state: mvprune_migrations.State) -> str:
+    return (
+        f"the database is at revision {state.found}, this version works with {state.head}: "
+        "run `mvpctl server migrate`, or start with --migrate"
+    )
 
 
 def migrate(url: str) -> Migration:
@@ -68,9 +110,26 @@ def _upgrade(db: Database, state: mvprune_migrations.State) -> Migration:
         if not state.is_current:
             message = f"servers use the database, at revision {state.found}: stop all of them before it is migrated"
             raise CannotOpen(message)
-    backup = None if state.found is None or state.is_current else mvprune_migrations.backup(db.engine, state)
+    backup = None if state.found is None or state.is_current else _copy(db, state)
     mvprune_migrations.upgrade(db.engine)
     return Migration(state.found, state.head, backup)
+
+
+def _copy(db: Database, state: mvprune_migrations.State) -> Path | None:
+    try:
+        return mvprune_migrations.backup(db.engine, state)
+    except sqlite3.Error as error:
+        raise CannotOpen(f"the database cannot be copied, so it is not migrated: {error}") from None
+
+
+def _examine(file: Path, accept_loss: Callable[[Path], None] | None) -> None:
+    try:
+        integrity.find_lost_commits(file)
+    except BadFile:
+        if accept_loss is None:
+            raise
+        accept_loss(file)
+    integrity.examine(file)
 
 
 def _is_served(db: Database) -> bool:
@@ -86,12 +145,12 @@ def _is_served(db: Database) -> bool:
 def _explained() -> Iterator[None]:
     try:
         yield
-    except (BadDatabase, SchemaMismatch, InUse) as error:
+    except (BadDatabase, BadFile, SchemaMismatch, InUse) as error:
         raise CannotOpen(str(error)) from None
     except SQLAlchemyError as error:
         if not is_away(error) and type(error) is not DatabaseError:  # SQLite's for a file that is none, or damaged
             raise
         reason = str(getattr(error, "orig", error)).strip().partition("\n")[0]
         raise CannotOpen(f"the database cannot be used: {reason}") from None
-    except sqlite3.Error as error:  # of the copy
-        raise CannotOpen(f"the database cannot be copied, so it is not migrated: {error}") from None
+    except sqlite3.Error as error:
+        raise CannotOpen(f"the database cannot be used: {error}") from None

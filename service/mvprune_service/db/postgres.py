@@ -124,6 +124,9 @@ class Postgres:
         if self._listener is None:
             self._listener = _Listener(self.engine, self._origin, heard)
 
+    def witness_commits(self) -> None:
+        """See Backend.witness_commits: PostgreSQL checks its WAL and pages itself."""
+
     def close(self) -> None:
         """See Backend.close."""
         if self._listener is not None:

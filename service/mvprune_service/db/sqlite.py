@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
+from mvprune_service.db.integrity import Count, Witness, check_uid
 from mvprune_service.db.statements import on_driver
 from mvprune_service.observability import metrics
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 _Item = tuple[Callable[[Connection], Any], Callable[[Any, Exception | None], None]]
 
 _GROUP = 64  # writes that may share one commit
 _PATIENCE = 0.02  # seconds that a group waits for more
+_COUNT = "UPDATE installation SET generation = generation + 1 RETURNING uid, generation"
 _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
 
 
@@ -53,6 +58,10 @@ class Sqlite:
     def listen(self, heard: Callable[[set[str] | None], None]) -> None:
         """See Backend.listen."""
 
+    def witness_commits(self) -> None:
+        """See Backend.witness_commits, and integrity.py. Raises BadFile."""
+        self._writer.witness(Path(str(self.engine.url.database)).resolve())
+
     def close(self) -> None:
         """See Backend.close."""
         self._writer.close()
@@ -75,6 +84,7 @@ class _GroupWriter:
         self._waiting: list[_Item] = []
         self._wanted = 1  # how many must wait before the thread is woken
         self._closing = False
+        self._witness: Witness | None = None
         self._enough = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="db-write", daemon=True)
         self._thread.start()
@@ -85,11 +95,21 @@ class _GroupWriter:
             if len(self._waiting) >= self._wanted:
                 self._enough.notify()
 
+    def witness(self, file: Path) -> None:
+        """From now on commits are counted, and the witness of the file has the count. Raises BadFile."""
+        with self._engine.begin() as conn:
+            count = _count(conn.connection.dbapi_connection)
+            check_uid(file, count)
+        self._witness = Witness(file)
+        self._acknowledge(count)
+
     def close(self) -> None:
         with self._enough:
             self._closing = True
             self._enough.notify()
         self._thread.join()
+        if self._witness is not None:
+            self._witness.close()
         self._engine.dispose()
 
     def _run(self) -> None:
@@ -129,9 +149,11 @@ class _GroupWriter:
         """Does these writes in one transaction, and tells who waits for them. Raises _Spoilt where nothing of it was
         kept, because one of several failed after it had changed something."""
         outcomes: list[tuple[Any, Exception | None]] = []
+        count: Count | None = None
         try:
             with self._engine.begin() as conn:
                 driver: Any = conn.connection.dbapi_connection
+                changes_before = driver.total_changes
                 for work, _ in group:
                     changes = driver.total_changes
                     try:
@@ -142,6 +164,9 @@ class _GroupWriter:
                             raise
                         if driver.total_changes != changes:
                             raise _Spoilt from error
+                if self._witness is not None and driver.total_changes != changes_before:
+                    count = _count(driver)
+            self._acknowledge(count)
         except _Spoilt:
             if len(group) > 1:
                 raise
@@ -150,6 +175,19 @@ class _GroupWriter:
             outcomes = [(None, failure or error) for failure in failures]
         for (_, done), (result, failure) in zip(group, outcomes, strict=True):
             done(result, failure)
+
+    def _acknowledge(self, count: Count | None) -> None:
+        """Before the callers are answered: a database that has less than this has lost a commit."""
+        if self._witness is not None and count is not None:
+            try:
+                self._witness.write(count)
+            except OSError as error:  # it goes on saying less, which is true
+                log.warning("%s cannot be written: %s", self._witness.path, error.strerror)
+
+
+def _count(driver: Any) -> Count:
+    """Counts the commit that is about to be made."""
+    return Count(*driver.execute(_COUNT).fetchone())
 
 
 def _json(value: Any) -> str:

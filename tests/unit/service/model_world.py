@@ -22,6 +22,7 @@ from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.domain.machine import TERMINAL, Command, JobState
 from mvprune_service.ids import JobName
+from mvprune_service.observability.probes import Problems
 
 from . import model_invariants
 from .conftest import TestClock
@@ -64,10 +65,11 @@ class Plane:
             db,
             cluster,
             store,
-            owner="model",
+            Problems(),
             server=self._name,
             request_days=_DAYS,
             checkpoint_days=_DAYS,
+            quarantine_days=0,
             clock=clock,
         )
         self.steps: dict[str, Callable[[], _Work]] = {

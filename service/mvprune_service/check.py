@@ -1,0 +1,146 @@
+"""Looking for damage in a database and its store, as `mvpctl server check` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from mvprune_service.config import Settings, usage_errors
+from mvprune_service.control.ownership import Standing, compare, is_used_store, read_mark
+from mvprune_service.db import integrity, opening
+from mvprune_service.db.database import sqlite_file
+from mvprune_service.db.installation import installation
+from mvprune_service.db.models import ARTIFACTS, CHECKPOINTS, METADATA
+from mvprune_service.db.overview import has_stored
+from mvprune_service.observability.logs import redact
+from mvprune_service.stores import open_store
+from mvprune_service.stores.base import BlobStore, StoreUnavailable
+from mvprune_service.stores.checkpoints import checkpoint_prefix
+from mvprune_service.stores.layout import (
+    MANIFEST_FILE,
+    ArtifactCorrupt,
+    StoredFile,
+    blob_key,
+    get_manifest,
+    listed_files,
+    manifest_key,
+    parse,
+    verify,
+)
+
+_ROWS = 500  # fetched at a time
+
+
+class CannotCheck(Exception):
+    """Nothing could be checked; the text says why."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was checked, and what is wrong.
+
+    Attributes:
+        database: sqlite or postgresql.
+        rows: rows of the database that were read.
+        artifacts: artifacts, and `checkpoints` checkpoints, that were looked for in the store.
+        problems: what is wrong, a line each; empty if nothing is.
+    """
+
+    database: str
+    rows: int
+    artifacts: int
+    checkpoints: int
+    problems: list[str]
+
+
+def check(*, files: bool, **given: str) -> Report:
+    """Reads the database that these settings name (default: the server's own), and looks for what it refers to in the
+    store. Servers may be running. Raises CannotCheck.
+
+    Args:
+        files: read and hash every file of every artifact; otherwise sizes are compared.
+    """
+    try:
+        settings = Settings(**given)  # type: ignore[arg-type]
+        return _check(settings, files)
+    except ValidationError as error:
+        raise CannotCheck("; ".join(usage_errors(error))) from None
+    except (SettingsError, opening.CannotOpen, StoreUnavailable, ValueError, OSError) as error:
+        raise CannotCheck(str(error)) from None
+
+
+def _check(settings: Settings, files: bool) -> Report:
+    problems: list[str] = []
+    file = sqlite_file(settings.database)
+    if file is not None and integrity.has_content(file):
+        try:
+            integrity.find_lost_commits(file)
+        except integrity.BadFile as error:
+            problems.append(str(error))
+        damage = integrity.deep_findings(file)
+        problems += [f"the database {file}: {what}" for what in damage]
+        if damage:  # its rows say nothing
+            return Report("sqlite", 0, 0, 0, problems)
+    with opening.looked_at(settings.database) as conn:
+        if conn is None:
+            raise CannotCheck("the database is empty")
+        rows = 0
+        for table in METADATA.sorted_tables:
+            try:
+                rows += sum(1 for _ in conn.execution_options(yield_per=_ROWS).execute(select(table)))
+            except (SQLAlchemyError, ValueError) as error:
+                problems.append(f"a row of the table {table.name} cannot be read: {redact(str(error))[:200]}")
+        if problems:
+            return Report(conn.dialect.name, rows, 0, 0, problems)
+        store = open_store(settings.store_url, create=False)
+        problems += _ownership(conn, store)
+        artifacts = conn.execute(select(ARTIFACTS.c.project, ARTIFACTS.c.sha256, ARTIFACTS.c.manifest)).all()
+        for row in artifacts:
+            problems += [
+                f"artifact {row.sha256} of projects/{row.project}: {what}"
+                for what in _artifact(store, row.sha256, row.manifest, files)
+            ]
+        checkpoints = conn.execute(select(CHECKPOINTS)).all()
+        for row in checkpoints:
+            prefix = checkpoint_prefix(row.attempt_uid, row.step)
+            problems += [f"checkpoint {prefix}: {what}" for what in _checkpoint(store, prefix, row.manifest_sha256)]
+        return Report(conn.dialect.name, rows, len(artifacts), len(checkpoints), problems)
+
+
+def _ownership(conn: Connection, store: BlobStore) -> list[str]:
+    look = compare(installation(conn), read_mark(store), is_used=is_used_store(store) or has_stored(conn))
+    return [] if look.standing in (Standing.OURS, Standing.NEW) else [f"the store {store.url}: {look.why}"]
+
+
+def _artifact(store: BlobStore, sha256: str, recorded: object, files: bool) -> Iterator[str]:
+    try:
+        manifest = verify(store, sha256) if files else parse(get_manifest(store, manifest_key(sha256), sha256))
+        if manifest != recorded:
+            yield "the database has another manifest than the store"
+        if not files:
+            yield from _sizes(store, manifest, lambda file: blob_key(file.sha256))
+    except ArtifactCorrupt as error:
+        yield str(error)
+
+
+def _checkpoint(store: BlobStore, prefix: str, sha256: str) -> Iterator[str]:
+    try:
+        manifest = parse(get_manifest(store, prefix + MANIFEST_FILE, sha256))
+        yield from _sizes(store, manifest, lambda file: prefix + file.path)
+    except ArtifactCorrupt as error:
+        yield str(error)
+
+
+def _sizes(store: BlobStore, manifest: dict[str, Any], key: Callable[[StoredFile], str]) -> Iterator[str]:
+    for file in listed_files(manifest):
+        size = store.size(key(file))
+        if size is None:
+            yield f"{file.path} is missing"
+        elif size != file.size_bytes:
+            yield f"{file.path} has {size} bytes, the manifest says {file.size_bytes}"
