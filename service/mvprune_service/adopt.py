@@ -13,7 +13,6 @@ from sqlalchemy import Connection
 from mvprune_service.config import Settings, usage_errors
 from mvprune_service.control.ownership import ARTIFACTS, Look, Ownership, Standing, compare, is_used_store, read_mark
 from mvprune_service.db import integrity, janitor, opening
-from mvprune_service.db.database import sqlite_file
 from mvprune_service.db.installation import Installation, installation
 from mvprune_service.db.janitor import ArtifactKey
 from mvprune_service.db.outages import DatabaseUnavailable
@@ -82,7 +81,7 @@ def adopt(*, confirmed: bool, **given: str) -> Adoption:
 
 def _adopt(settings: Settings, confirmed: bool) -> Adoption:
     store = open_store(settings.store_url, create=False)
-    lost = _lost(settings.database)
+    lost = opening.lost_commits(settings.database)
     with opening.looked_at(settings.database) as conn:
         look = _look(conn, store)
         objects, unreferenced = _count(conn, store)
@@ -105,16 +104,6 @@ def _adopt(settings: Settings, confirmed: bool) -> Adoption:
         opening.prepare(db, migrate=False)
         mark = asyncio.run(Ownership(db, store).adopt(look))
     return replace(found, database=mark.database, generation=mark.generation, kept_wal=kept[-1], adopted=True)
-
-
-def _lost(url: str) -> str | None:
-    file = sqlite_file(url)
-    try:
-        if file is not None:
-            integrity.find_lost_commits(file)
-    except integrity.BadFile as error:
-        return str(error)
-    return None
 
 
 def _look(conn: Connection | None, store: BlobStore) -> Look:

@@ -13,8 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mvprune_service.config import Settings, usage_errors
 from mvprune_service.control.ownership import Standing, compare, is_used_store, read_mark
-from mvprune_service.db import integrity, opening
-from mvprune_service.db.database import sqlite_file
+from mvprune_service.db import opening
 from mvprune_service.db.installation import installation
 from mvprune_service.db.models import ARTIFACTS, CHECKPOINTS, METADATA
 from mvprune_service.db.overview import has_stored
@@ -76,17 +75,10 @@ def check(*, files: bool, **given: str) -> Report:
 
 
 def _check(settings: Settings, files: bool) -> Report:
-    problems: list[str] = []
-    file = sqlite_file(settings.database)
-    if file is not None and integrity.has_content(file):
-        try:
-            integrity.find_lost_commits(file)
-        except integrity.BadFile as error:
-            problems.append(str(error))
-        damage = integrity.deep_findings(file)
-        problems += [f"the database {file}: {what}" for what in damage]
-        if damage:  # its rows say nothing
-            return Report("sqlite", 0, 0, 0, problems)
+    lost = opening.lost_commits(settings.database)
+    problems = opening.damage(settings.database)
+    if problems:  # its rows say nothing
+        return Report("sqlite", 0, 0, 0, problems)
     with opening.looked_at(settings.database) as conn:
         if conn is None:
             raise CannotCheck("the database is empty")
@@ -96,6 +88,8 @@ def _check(settings: Settings, files: bool) -> Report:
                 rows += sum(1 for _ in conn.execution_options(yield_per=_ROWS).execute(select(table)))
             except (SQLAlchemyError, ValueError) as error:
                 problems.append(f"a row of the table {table.name} cannot be read: {redact(str(error))[:200]}")
+        if lost is not None:
+            problems.append(lost)
         if problems:
             return Report(conn.dialect.name, rows, 0, 0, problems)
         store = open_store(settings.store_url, create=False)

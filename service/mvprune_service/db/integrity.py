@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _WITNESS = struct.Struct("<16sQI")  # the database's uid, its generation, CRC-32 of both
+_IS_EMPTY = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'alembic_version')"
 _COUNT = "SELECT uid, generation FROM installation"
 _RESTORE = 'docs/operate.md, "Restore a backup", has the steps'
 
@@ -83,7 +84,7 @@ def find_lost_commits(file: Path) -> None:
     acknowledged = Witness(file).read()
     if acknowledged is None:
         return
-    if not has_content(file):
+    if _is_empty(file):
         raise BadFile(_text(file, f"is missing or empty; it had {acknowledged.generation:,} commits"))
     found = _count(file)
     if found is None:
@@ -138,9 +139,15 @@ def _findings(conn: sqlite3.Connection, check: str) -> list[str]:
     return [] if found == ["ok"] else found
 
 
-def _count(file: Path) -> Count | None:
+def _is_empty(file: Path) -> bool:
+    """Whether it would get a new schema: without the beginning of its WAL a file may be one page."""
     if not has_content(file):
-        return None
+        return True
+    with closing(_read_only(file)) as conn:
+        return bool(conn.execute(_IS_EMPTY).fetchone()[0])
+
+
+def _count(file: Path) -> Count | None:
     with closing(_read_only(file)) as conn:
         try:
             row = conn.execute(_COUNT).fetchone()

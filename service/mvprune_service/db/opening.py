@@ -56,10 +56,8 @@ def opened(url: str, accept_loss: Callable[[Path], None] | None = None) -> Itera
 def looked_at(url: str) -> Iterator[Connection | None]:
     """A connection that changes nothing, while servers may use the database; None if that is empty. Raises
     CannotOpen."""
-    with ExitStack() as stack:
-        with _explained():
-            conn = _connected(url, stack)
-        yield conn
+    with _explained(), ExitStack() as stack:
+        yield _connected(url, stack)
 
 
 def _connected(url: str, stack: ExitStack) -> Connection | None:
@@ -77,6 +75,27 @@ def _connected(url: str, stack: ExitStack) -> Connection | None:
     if state.found is not None and not state.is_current:
         raise CannotOpen(_outdated(state))
     return stack.enter_context(engine.connect()) if state.found else None
+
+
+def lost_commits(url: str) -> str | None:
+    """Which commits an SQLite database has lost, as a refused start says it. Raises CannotOpen."""
+    with _explained():
+        file = sqlite_file(url)
+        try:
+            if file is not None:
+                integrity.find_lost_commits(file)
+        except BadFile as error:
+            return str(error)
+    return None
+
+
+def damage(url: str) -> list[str]:
+    """What is wrong with the pages, indexes and references of an SQLite database. A server may be using it. Raises
+    CannotOpen."""
+    with _explained():
+        file = sqlite_file(url)
+        found = integrity.deep_findings(file) if file is not None and integrity.has_content(file) else []
+    return [f"the database {file}: {what}" for what in found]
 
 
 def prepare(db: Database, *, migrate: bool) -> None:
