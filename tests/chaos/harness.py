@@ -70,12 +70,20 @@ class Server:
             **{f"MVPRUNE_{name.upper()}": value for name, value in {**own, **settings}.items()},
         }
 
-    def start(self, failpoints: str = "", environment: Mapping[str, str] | None = None) -> None:
-        """Starts it, and returns when it serves or has died of a failpoint."""
+    def set(self, **settings: str) -> None:
+        """Changes settings of the next start."""
+        self.database = settings.get("database_url", self.database)
+        self._environment |= {f"MVPRUNE_{name.upper()}": value for name, value in settings.items()}
+
+    def start(
+        self, failpoints: str = "", environment: Mapping[str, str] | None = None, *, refusal: bool = False
+    ) -> None:
+        """Starts it, and returns when it serves or has died of a failpoint; where a `refusal` is allowed, when it has
+        refused to start too."""
         environment = {**self._environment, "MVPRUNE_FAILPOINTS": failpoints, **(environment or {})}
         self.process = start_server((), environment, self.log)
         eventually(lambda: self._serves() or self.process.exitcode is not None, 60, self.tail)
-        assert self.process.exitcode in (None, -signal.SIGKILL), self.tail()
+        assert self.process.exitcode in (None, -signal.SIGKILL, *([1] if refusal else [])), self.tail()
 
     def wait_killed(self, timeout: float = 60) -> bool:
         """Whether it was killed, by a failpoint, within `timeout` seconds."""

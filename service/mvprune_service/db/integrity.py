@@ -10,6 +10,7 @@ The file is opened read-only here, so SQLite changes neither it nor the WAL: wha
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import sqlite3
@@ -43,7 +44,7 @@ class Witness:
 
     def __init__(self, database: Path) -> None:
         self.path = database.with_name(f"{database.name}.commits")
-        self._descriptor: int | None = None
+        self._map: mmap.mmap | None = None
 
     def read(self) -> Count | None:
         """What it says. None if it is missing or, after a power failure, unreadable: then it says nothing."""
@@ -55,17 +56,29 @@ class Witness:
         return Count(uid.hex(), generation) if checksum == zlib.crc32(data[:-4]) else None
 
     def write(self, count: Count) -> None:
-        """Replaces what it says. Raises OSError."""
-        if self._descriptor is None:
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        """Replaces what it says. Raises OSError at the first time, if the file cannot be made."""
         head = _WITNESS.pack(bytes.fromhex(count.uid), count.generation, 0)[:-4]
-        os.pwrite(self._descriptor, head + zlib.crc32(head).to_bytes(4, "little"), 0)
+        data = head + zlib.crc32(head).to_bytes(4, "little")
+        if self._map is None:
+            self._map = self._opened(data)
+        self._map[:] = data
+
+    def _opened(self, data: bytes) -> mmap.mmap:
+        """The file as memory. A system call would make the writing thread wait for its turn among the others; what is
+        in the memory is in the file when the process is killed."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.pwrite(descriptor, data, 0)  # takes the room on the disk
+            os.ftruncate(descriptor, len(data))
+            return mmap.mmap(descriptor, len(data))
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
         """Closes the file."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self._map is not None:
+            self._map.close()
+            self._map = None
 
 
 def examine(file: Path) -> None:

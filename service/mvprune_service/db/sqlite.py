@@ -100,8 +100,13 @@ class _GroupWriter:
         with self._engine.begin() as conn:
             count = _count(conn.connection.dbapi_connection)
             check_uid(file, count)
-        self._witness = Witness(file)
-        self._acknowledge(count)
+        witness = Witness(file)
+        try:
+            witness.write(count)
+        except OSError as error:
+            log.warning("%s cannot be written, so lost commits go unnoticed: %s", witness.path, error.strerror)
+        else:
+            self._witness = witness
 
     def close(self) -> None:
         with self._enough:
@@ -166,7 +171,8 @@ class _GroupWriter:
                             raise _Spoilt from error
                 if self._witness is not None and driver.total_changes != changes_before:
                     count = _count(driver)
-            self._acknowledge(count)
+            if self._witness is not None and count is not None:  # before the callers are answered
+                self._witness.write(count)
         except _Spoilt:
             if len(group) > 1:
                 raise
@@ -175,14 +181,6 @@ class _GroupWriter:
             outcomes = [(None, failure or error) for failure in failures]
         for (_, done), (result, failure) in zip(group, outcomes, strict=True):
             done(result, failure)
-
-    def _acknowledge(self, count: Count | None) -> None:
-        """Before the callers are answered: a database that has less than this has lost a commit."""
-        if self._witness is not None and count is not None:
-            try:
-                self._witness.write(count)
-            except OSError as error:  # it goes on saying less, which is true
-                log.warning("%s cannot be written: %s", self._witness.path, error.strerror)
 
 
 def _count(driver: Any) -> Count:

@@ -19,8 +19,10 @@ from mvprune.cli import _complete, main
 from mvprune.cli._app import COMMANDS, COMPLETING
 from mvprune.cli._options import Parser
 from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2
-from mvprune_migrations import config_for
+from mvprune_migrations import config_for, upgrade
+from mvprune_service.control.ownership import OWNER_KEY
 from mvprune_service.db.database import Database
+from mvprune_service.stores import open_store
 
 from ...sparse_artifacts import make_artifact
 from .conftest import NAME, Fake, Mvpctl, always, job
@@ -133,7 +135,7 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
 
 
 # Every command about the server whose answer is data, and the example that shows it; [x] is a list of such.
-# OUT is a new folder, OLD a server's home with a database of an older version.
+# OUT is a new folder, OLD a server's home with a database of an older version, FOREIGN one whose store is another's.
 COMMANDS_ANSWER = {
     "submit --model m --density 0.1": "Job",
     "get j1": "Job",
@@ -157,6 +159,8 @@ COMMANDS_ANSWER = {
     "project set p": "Project",
     "server status": "Status",
     "server migrate --home OLD": "Migration",
+    "server check --home FOREIGN": "Check",
+    "server adopt-store --home FOREIGN": "Adoption",
 }
 _FREE = {"labels", "metrics", "details", "method_options", "jobs", "problems", "contexts"}  # keys are data there
 
@@ -212,7 +216,12 @@ def _arguments(command: str, folder: Path) -> list[str]:
         folder.mkdir()
         with closing(Database(f"sqlite:///{folder / 'mvprune.sqlite'}")) as database:
             alembic.upgrade(config_for(database.engine), "0002")
-    return [str(folder) if word in ("OUT", "OLD") else word for word in command.split()]
+    if "FOREIGN" in command:
+        store = open_store((folder / "store").as_uri())
+        store.put(OWNER_KEY, b'{"database": "other", "generation": 1, "token": ""}')
+        with closing(Database(f"sqlite:///{folder / 'mvprune.sqlite'}")) as database:
+            upgrade(database.engine)
+    return [str(folder) if word in ("OUT", "OLD", "FOREIGN") else word for word in command.split()]
 
 
 def test_a_failure_is_as_documented(answers: dict[str, Any], mvpctl: Mvpctl) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import shutil
 import signal
@@ -254,13 +253,11 @@ async def test_the_witness_has_the_count_before_callers_are_answered(tmp_path: P
 
 
 async def test_a_witness_that_cannot_be_written_stops_no_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
+    (tmp_path / "x.sqlite.commits").symlink_to(tmp_path / "elsewhere")
     with opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as db:
         prepare(db, migrate=False)
-        monkeypatch.setattr(os, "pwrite", full)
         await db.write(lambda tx: tx.conn.execute(text("INSERT INTO projects (project) VALUES ('p')")) and None)
-    assert "x.sqlite.commits cannot be written: No space left on device" in caplog.text
+    assert "x.sqlite.commits cannot be written, so lost commits go unnoticed: Too many levels" in caplog.text
+    assert not (tmp_path / "elsewhere").exists()

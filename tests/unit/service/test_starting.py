@@ -54,7 +54,9 @@ async def test_a_port_that_is_taken_is_said_with_the_option_that_sets_it(tmp_pat
         given = {"address": "127.0.0.1:0", "worker_address": "127.0.0.1:0", taken: here}
         settings = Settings(home=tmp_path / "home", executor="local", roots=(tmp_path,), **given)  # type: ignore[arg-type]
         option = f"--{taken.replace('_', '-')}"
-        with pytest.raises(StartError, match=rf"^{option} must be an address .* with a free port, got {here}\b") as raised:
+        with pytest.raises(
+            StartError, match=rf"^{option} must be an address .* with a free port, got {here}\b"
+        ) as raised:
             async with Service(settings):
                 pass
     assert {word for word in str(raised.value).split() if word.startswith("--")} == {option}
