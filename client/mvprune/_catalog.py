@@ -109,7 +109,7 @@ async def methods(transport: Transport) -> AsyncGenerator[MethodEntry, None]:
 def _model(message: catalog_pb2.ModelEntry) -> ModelEntry:
     known = catalog_pb2.ModelEntry.Source.DESCRIPTOR.values_by_number.get(message.source)
     size = message.size
-    counts = ModelSize(size.total_parameters, size.encoder_parameters, size.prunable_weights)
+    counts = ModelSize(size.base_parameters, size.encoder_parameters, size.prunable_weights)
     return ModelEntry(
         name=message.name,
         source=known.name if known else "SOURCE_UNSPECIFIED",

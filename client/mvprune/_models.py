@@ -210,9 +210,15 @@ class Progress:
 
 @dataclass(frozen=True)
 class ModelSize:
-    """Parameters of the dense model."""
+    """Parameters of the model to compress, without what depends on the task.
 
-    total_parameters: int
+    Attributes:
+        base_parameters: embeddings, blocks and norms: the model without pooler and task head.
+        encoder_parameters: in the numbered blocks: weights, biases and norms.
+        prunable_weights: the encoder's matrices.
+    """
+
+    base_parameters: int
     encoder_parameters: int
     prunable_weights: int
 

@@ -31,7 +31,7 @@ ALLOWED = {
         "mvprune_core.prediction",
         "mvprune_core.evaluation",
     },
-    "mvprune_core": {"mvprune.tasks", "mvprune.data", "mvprune.columns", "mvprune.references", "mvprune.artifact"},
+    "mvprune_core": {"mvprune.tasks", "mvprune.data", "mvprune.columns", "mvprune.references", "mvprune.model_folder", "mvprune.artifact"},
     "mvprune_service": {"mvprune", "mvprune_migrations"},
     "mvprune_workers": {"mvprune", "mvprune_core", "mvprune_service.stores"},
     "mvprune_migrations": {"mvprune_service.db", "mvprune.v1"},

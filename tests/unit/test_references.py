@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mvprune import references
+from mvprune.model_folder import inspect_model
 from mvprune.references import (
     HubModel,
     InvalidReference,
     Roots,
     check_hub_id,
     check_revision,
-    inspect_model,
     resolve_model,
     resolve_path,
 )

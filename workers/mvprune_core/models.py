@@ -16,7 +16,8 @@ import transformers
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from torch import nn
 
-from mvprune.references import HubModel, InvalidReference, Roots, inspect_model, resolve_model
+from mvprune.model_folder import inspect_model
+from mvprune.references import HubModel, InvalidReference, Roots, resolve_model
 from mvprune_core.batching import Examples, pad_token
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.families import in_block

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from mvprune.artifact.base import Base, open_base
 from mvprune.artifact.card import CARD_FILE, model_card
+from mvprune.artifact.config import build_config
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import open_file
 from mvprune.artifact.header import VERSION
@@ -38,10 +38,11 @@ from mvprune.artifact.parts import EMBEDDINGS, ENCODER, bytes_by_part
 from mvprune.artifact.strictjson import InvalidJson, parse_json
 from mvprune.artifact.values import rounded
 from mvprune.artifact.weights import Coding, open_header, stream_weights, tied_names, write_weights
+from mvprune.model_config import CONFIG_FILE
+from mvprune.references import InvalidReference
 from mvprune.report import REPORT_FILE, report_page
 from mvprune.runtime._optimize import Replacement
 
-CONFIG_FILE = "config.json"
 QUANT_METHOD = "mvprune"
 """What config.json names, so that transformers can read the weights once `mvprune.hf` is imported."""
 
@@ -52,11 +53,7 @@ _MEDIA_TYPES = {
     ".txt": "text/plain",
     ".jinja": "text/plain",
 }
-# Keys, at any depth, with which a configuration makes transformers fetch code from the hub.
-_CODE_KEYS = ("auto_map", "attn_implementation", "experts_implementation")
 _MAX_CONFIG = 16 << 20
-# What a model's classes build one by one, so that its number costs memory before any tensor does.
-_LIMITS = ((re.compile(r"(^|_)(layers?|blocks|groups)$"), 1000), (re.compile(r"^num_labels$"), 1 << 20))
 _RANDOM = ("normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_")
 
 
@@ -260,7 +257,7 @@ def _check_tensors(config: dict[str, Any], found: dict[str, tuple[int, ...]]) ->
 
 
 def _read_config(directory: Path) -> dict[str, Any]:
-    """config.json, refused if it asks for code from elsewhere."""
+    """config.json, without the note that the weights are an artifact's, refused if a key of it reaches code."""
     try:
         with open_file(directory / CONFIG_FILE) as file:
             content = file.read(_MAX_CONFIG + 1)
@@ -271,47 +268,35 @@ def _read_config(directory: Path) -> dict[str, Any]:
         raise ArtifactError(f"{CONFIG_FILE}: {error}") from error
     if not isinstance(config, dict):
         raise ArtifactError(f"{CONFIG_FILE}: expected a JSON object")
-    for key in _keys(config):
-        if any(word in key for word in _CODE_KEYS):
-            raise ArtifactError(f"{CONFIG_FILE}: {key} is refused: it may load code that the artifact does not hold")
-    for key, value in config.items():
-        for pattern, limit in _LIMITS:
-            if pattern.search(key) and isinstance(value, int) and value > limit:
-                raise ArtifactError(f"{CONFIG_FILE}: {key} is {value}, at most {limit} are allowed")
+    match config.get("quantization_config"):
+        case {"quant_method": str(method)} if method == QUANT_METHOD:
+            del config["quantization_config"]
     return config
 
 
-def _keys(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from value
-    if isinstance(value, (dict, list)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _keys(item)
-
-
 def _build(config: dict[str, Any]) -> transformers.PreTrainedModel:
-    """The model that config.json describes, from transformers' own classes alone."""
-    model_type, architectures = config.get("model_type"), config.get("architectures")
-    if not isinstance(model_type, str) or model_type not in transformers.CONFIG_MAPPING:
-        raise ArtifactError(f"{CONFIG_FILE}: model_type {model_type!r:.200} is not known to this transformers")
+    """The model that config.json describes, from transformers' own classes only."""
+    try:
+        built = build_config(config, CONFIG_FILE)
+    except InvalidReference as error:
+        raise ArtifactError(str(error)) from error
+    architectures = config.get("architectures")
     if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
         raise ArtifactError(
             f"{CONFIG_FILE}: architectures is {architectures!r:.200}, expected a list of one class name"
         )
-    config = {key: value for key, value in config.items() if key != "quantization_config"}
-    config_class = transformers.CONFIG_MAPPING[model_type]
     model_class = getattr(transformers, architectures[0], None)
     if (
         not isinstance(model_class, type)
         or not issubclass(model_class, transformers.PreTrainedModel)
-        or model_class.config_class is not config_class
+        or model_class.config_class is not type(built)
     ):
         raise ArtifactError(
             f"{CONFIG_FILE}: architectures names {architectures[0]!r:.200}, "
-            f"which is not a transformers model class for model_type {model_type!r}"
+            f"which is not a transformers model class for model_type {config['model_type']!r}"
         )
     try:
-        return model_class(config_class.from_dict(config))
+        return model_class(built)
     except Exception as error:  # whatever a model's constructor raises on a configuration that makes no sense
         raise ArtifactError(f"{CONFIG_FILE}: {architectures[0]} cannot be built from it: {error!r:.500}") from error
 

@@ -47,7 +47,7 @@ def _print_models(models: Sequence[ModelEntry]) -> None:
         [
             model.name,
             model.source.lower(),
-            count(model.size.total_parameters) if model.size else "",
+            count(model.size.base_parameters) if model.size else "",
             count(model.size.prunable_weights) if model.size else "",
             model.problem,
         ]

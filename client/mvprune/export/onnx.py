@@ -15,7 +15,8 @@ import onnxscript  # noqa: F401 (torch's exporter needs it, and says so late)
 import torch
 
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.model import CONFIG_FILE, load
+from mvprune.artifact.model import load
+from mvprune.model_config import CONFIG_FILE
 
 ONNX_FILE = "model.onnx"
 

@@ -394,14 +394,14 @@ class Resources(_message.Message):
     def __init__(self, gpus: _Optional[float] = ..., cpus: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class ModelSize(_message.Message):
-    __slots__ = ("total_parameters", "encoder_parameters", "prunable_weights")
-    TOTAL_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("base_parameters", "encoder_parameters", "prunable_weights")
+    BASE_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     ENCODER_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     PRUNABLE_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
-    total_parameters: int
+    base_parameters: int
     encoder_parameters: int
     prunable_weights: int
-    def __init__(self, total_parameters: _Optional[int] = ..., encoder_parameters: _Optional[int] = ..., prunable_weights: _Optional[int] = ...) -> None: ...
+    def __init__(self, base_parameters: _Optional[int] = ..., encoder_parameters: _Optional[int] = ..., prunable_weights: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("reason", "message")

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 from sqlalchemy import Row
 
-from mvprune.references import ModelSize
+from mvprune.model_folder import ModelSize
 from mvprune.v1 import artifact_pb2, job_pb2
 from mvprune_service.ids import ArtifactName, AttemptName, JobName
 
@@ -24,7 +24,7 @@ def timestamp(microseconds: int) -> Timestamp:
 def model_size(size: ModelSize) -> job_pb2.ModelSize:
     """Counts of a model."""
     return job_pb2.ModelSize(
-        total_parameters=size.total_parameters,
+        base_parameters=size.base_parameters,
         encoder_parameters=size.encoder_parameters,
         prunable_weights=size.prunable_weights,
     )

@@ -9,15 +9,14 @@ from pathlib import Path
 from mvprune.buckets import bucket_path
 from mvprune.data import Columns, DataError, TaskFiles, find_task_files, load_files
 from mvprune.identifiers import ID_PATTERN, ID_RULE
+from mvprune.model_folder import KNOWN_SIZES, inspect_model
 from mvprune.references import (
-    KNOWN_SIZES,
     HubModel,
     InvalidReference,
     Roots,
     check_hub_id,
     check_inside,
     check_revision,
-    inspect_model,
     resolve_model,
     resolve_path,
 )

@@ -214,7 +214,7 @@ def mvpctl(fake: Fake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 
 Mvpctl = Callable[..., Outcome]
-SIZE = job_pb2.ModelSize(total_parameters=109_482_240, encoder_parameters=85_054_464, prunable_weights=84_934_656)
+SIZE = job_pb2.ModelSize(base_parameters=108_891_648, encoder_parameters=85_054_464, prunable_weights=84_934_656)
 SUBMIT = ("submit", "--model", "bert-base-uncased", "--task", "sst2")
 
 

@@ -108,7 +108,7 @@ def test_jobs_and_models_of_the_server(fake: Fake) -> None:
     jobs[1].name = "projects/default/jobs/sst2-other"
     fake.answers["ListJobs"] = always(job_pb2.ListJobsResponse(jobs=jobs))
     models = [
-        catalog_pb2.ModelEntry(name="tiny/bert", source="SERVER", size=job_pb2.ModelSize(total_parameters=1)),
+        catalog_pb2.ModelEntry(name="tiny/bert", source="SERVER", size=job_pb2.ModelSize(base_parameters=1)),
         catalog_pb2.ModelEntry(name="broken", source="SERVER", problem="no weights"),
     ]
     fake.answers["ListModels"] = always(catalog_pb2.ListModelsResponse(models=models))

@@ -69,7 +69,7 @@ JOB = {
     "state": "SUCCEEDED",
     "progress": {"phase": "pruning", "step": 120, "totalSteps": 400, "density": 0.4, "loss": 0.43, "eta": "80s"},
     "attempt": 1,
-    "modelSize": {"totalParameters": 109482240, "encoderParameters": 85054464, "prunableWeights": 84934656},
+    "modelSize": {"baseParameters": 108891648, "encoderParameters": 85054464, "prunableWeights": 84934656},
     "metrics": {"eval/accuracy": 0.875},
     "creator": "local",
     "gateResults": [{"gate": GATE, "observed": 0.875}],

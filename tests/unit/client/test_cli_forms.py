@@ -17,7 +17,7 @@ from .conftest import NAME, SUBMIT, Fake, Mvpctl, always, echo, job
 def catalog(fake: Fake) -> None:
     models = [
         catalog_pb2.ModelEntry(
-            name="tiny", source="SERVER", size=job_pb2.ModelSize(total_parameters=4_400_000, prunable_weights=1_000_000)
+            name="tiny", source="SERVER", size=job_pb2.ModelSize(base_parameters=4_400_000, prunable_weights=1_000_000)
         ),
         catalog_pb2.ModelEntry(name="broken", source="SERVER", problem="has no weights"),
     ]

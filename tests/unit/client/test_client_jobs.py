@@ -156,7 +156,7 @@ def test_a_job_is_read_in_full(fake: Fake, client: Client) -> None:
         labels={"a": "b"},
         metrics={"eval/accuracy": 0.5},
         progress=job_pb2.Progress(phase="pruning", step=3, total_steps=10, density=0.5, loss=0.25),
-        model_size=job_pb2.ModelSize(total_parameters=3, encoder_parameters=2, prunable_weights=1),
+        model_size=job_pb2.ModelSize(base_parameters=3, encoder_parameters=2, prunable_weights=1),
         failure=job_pb2.Failure(reason="NAN_LOSS", message="lower the learning rate"),
         creator="token-k3h9",
     )

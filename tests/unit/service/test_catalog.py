@@ -11,7 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from mvprune.references import KNOWN_SIZES, Roots, inspect_model
+from mvprune.model_folder import KNOWN_SIZES, inspect_model
+from mvprune.references import Roots
 from mvprune.tasks import TASKS
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc, job_pb2
 from mvprune_service.api.catalog import CatalogServicer
@@ -69,8 +70,8 @@ async def test_models_under_the_roots_and_of_the_hub(stub: Any, tiny: Tiny, tmp_
     assert set(here) == {"tiny-bert", "owner/name", "pickled", str(tmp_path / "more" / "mine")}
     size = inspect_model(tiny.model)
     for name in {"tiny-bert", "owner/name", str(tmp_path / "more" / "mine")}:
-        assert (here[name].size.total_parameters, here[name].size.prunable_weights) == (
-            size.total_parameters,
+        assert (here[name].size.base_parameters, here[name].size.prunable_weights) == (
+            size.base_parameters,
             size.prunable_weights,
         )
         assert not here[name].problem

@@ -1,0 +1,164 @@
+"""Whether a checkpoint gives a model its body: every tensor but those of the task head, in its shape, and finite."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from mvprune.model_folder import table_key, table_remedy
+from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.families import in_block
+
+_EXAMPLES = 3  # of names in a message
+
+
+@dataclass(frozen=True)
+class Unlike:
+    """A tensor that has another shape in the checkpoint than in the model."""
+
+    name: str
+    stored: Sequence[int]
+    described: Sequence[int]
+
+    def __str__(self) -> str:
+        return f"{self.name} is {list(self.stored)} in the weights, {list(self.described)} by config.json"
+
+
+@dataclass(frozen=True)
+class NewHead:
+    """Tensors of the task head that the checkpoint does not give: they are drawn from the seed.
+
+    Attributes:
+        missing: names of those that the checkpoint lacks.
+        unlike: those that it has in another shape, as that of a head for more classes.
+    """
+
+    missing: tuple[str, ...] = ()
+    unlike: tuple[Unlike, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all of them."""
+        return tuple(sorted({*self.missing, *(tensor.name for tensor in self.unlike)}))
+
+
+def check_body(name: str, model: Any, report: Mapping[str, Any]) -> NewHead:
+    """Refuses a checkpoint that does not give the body of a model, or holds tensors of a body that the model has not.
+
+    Args:
+        name: of the model, for the message.
+        model: as transformers loaded it.
+        report: what transformers says of the loading, of `output_loading_info`.
+
+    Returns:
+        What of the task head is new.
+
+    Raises:
+        CompressionError: INVALID_MODEL; names a tensor, its shapes and what to do.
+    """
+    unlike = [Unlike(*entry) for entry in sorted(report["mismatched_keys"])]
+    for tensor in unlike:
+        if _is_body(tensor.name, model):
+            _refuse(name, f"{tensor}; {_remedy(tensor)}")
+    body = sorted(key for key in report["missing_keys"] if _is_body(key, model) and not _is_pooler(key))
+    if body:
+        _refuse(
+            name,
+            f"the weights lack {_listed(body)}, which config.json describes; give the config.json that belongs to "
+            "the weights, or all of the weights",
+        )
+    surplus = sorted(key for key in report["unexpected_keys"] if _is_of_base(key, model) and not _is_pooler(key))
+    if surplus:
+        _refuse(
+            name,
+            f"the weights have {_listed(surplus)}, which config.json does not describe{_layers(surplus, model)}; give "
+            "the config.json that belongs to the weights, or save the smaller model with save_pretrained of transformers",
+        )
+    return NewHead(tuple(sorted(report["missing_keys"])), tuple(unlike))
+
+
+def check_finite(name: str, model: nn.Module) -> None:
+    """Refuses a model with a value that is NaN or infinite.
+
+    Raises:
+        CompressionError: INVALID_MODEL, names the tensor.
+    """
+    for key, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            _refuse(
+                name,
+                f"tensor {key} holds NaN or infinity, as after a training that diverged or in a damaged file; give "
+                "another checkpoint",
+            )
+
+
+def _refuse(name: str, what: str) -> NoReturn:
+    raise CompressionError(Reason.INVALID_MODEL, f"the model {name!r} cannot be used: {what}")
+
+
+def _is_body(name: str, model: Any) -> bool:
+    """Whether a tensor of the model belongs to a part that has blocks or embeddings: all but the task head."""
+    part, _, rest = name.partition(".")
+    module = getattr(model, part, None)
+    if not rest or in_block(name):
+        return in_block(name)
+    return isinstance(module, nn.Module) and any(
+        isinstance(inner, nn.Embedding) or in_block(path) for path, inner in module.named_modules()
+    )
+
+
+def _is_of_base(name: str, model: Any) -> bool:
+    """Whether a tensor that the model does not have would be of its body: checkpoints name the parts of a base model
+    with and without its prefix."""
+    prefix = f"{model.base_model_prefix}."
+    base = model.base_model
+    parts = {part for part, _ in base.named_children()} | {part for part, _ in base.named_parameters(recurse=False)}
+    return (name.startswith(prefix) and base is not model) or name.partition(".")[0] in parts
+
+
+def _is_pooler(name: str) -> bool:
+    """Part of the base model for transformers, but of the task head for those who train: many checkpoints have none."""
+    return "pooler" in name.split(".")
+
+
+def _remedy(tensor: Unlike) -> str:
+    key = table_key(tensor.name)
+    if key and list(tensor.stored[1:]) == list(tensor.described[1:]):
+        return table_remedy(key, tensor.stored[0], tensor.described[0])
+    return "give the config.json that belongs to the weights"
+
+
+def _listed(names: Collection[str]) -> str:
+    few = sorted(names)[:_EXAMPLES]
+    more = f" and {len(names) - len(few):,} more" if len(names) > len(few) else ""
+    return f"{', '.join(few)}{more}"
+
+
+def _layers(surplus: Collection[str], model: Any) -> str:
+    """Says how many blocks there are, where the surplus ones are whole blocks."""
+    for name in surplus:
+        parts = name.split(".")
+        number = next((index for index, part in enumerate(parts) if part.isdecimal()), None)
+        if number is None:
+            continue
+        stem = ".".join(parts[:number])
+        have = _blocks(stem, (key for key, _ in model.named_parameters()))
+        found = have | _blocks(stem, surplus)
+        if found > have:
+            return f" ({stem} has {len(found)} blocks in the weights, {len(have)} by config.json)"
+    return ""
+
+
+def _blocks(stem: str, names: Any) -> set[str]:
+    """Numbers of the blocks under a stem, whatever prefix it has."""
+    found = set()
+    for name in names:
+        before, separator, after = f".{name}".partition(f".{stem}.")
+        number = after.partition(".")[0]
+        if separator and number.isdecimal():
+            found.add(number)
+    return found
