@@ -178,7 +178,9 @@ def _check_quantized(folder: Path, tensors: Mapping[str, _Tensor]) -> None:
 
 
 def _check_layers(config: Mapping[str, object], file: Path, parameters: Mapping[str, _Tensor]) -> None:
-    keys, pattern = _LAYERS.get(str(config["model_type"]), ((), re.compile("")))
+    if config["model_type"] not in _LAYERS:
+        return
+    keys, pattern = _LAYERS[str(config["model_type"])]
     found = {match[1] for name in parameters if (match := pattern.search(name))}
     for key in keys:
         if found and key in config and config[key] != len(found):

@@ -45,6 +45,13 @@ class NewHead:
         """Of all of them."""
         return tuple(sorted({*self.missing, *(tensor.name for tensor in self.unlike)}))
 
+    def notes(self, name: str) -> tuple[str, ...]:
+        """What is new in the model `name`, in a sentence; () where nothing is."""
+        if not self.names:
+            return ()
+        why = f" ({'; '.join(map(str, self.unlike))})" if self.unlike else ""
+        return (f"new in the model {name!r}, drawn from the seed: {', '.join(self.names)}{why}",)
+
 
 def check_body(name: str, model: Any, report: Mapping[str, Any]) -> NewHead:
     """Refuses a checkpoint that does not give the body of a model, or holds tensors of a body that the model has not.
@@ -76,7 +83,8 @@ def check_body(name: str, model: Any, report: Mapping[str, Any]) -> NewHead:
         _refuse(
             name,
             f"the weights have {_listed(surplus)}, which config.json does not describe{_layers(surplus, model)}; give "
-            "the config.json that belongs to the weights, or save the smaller model with save_pretrained of transformers",
+            "the config.json that belongs to the weights, or save the smaller model with save_pretrained of "
+            "transformers",
         )
     return NewHead(tuple(sorted(report["missing_keys"])), tuple(unlike))
 
@@ -157,7 +165,7 @@ def _blocks(stem: str, names: Any) -> set[str]:
     """Numbers of the blocks under a stem, whatever prefix it has."""
     found = set()
     for name in names:
-        before, separator, after = f".{name}".partition(f".{stem}.")
+        _, separator, after = f".{name}".partition(f".{stem}.")
         number = after.partition(".")[0]
         if separator and number.isdecimal():
             found.add(number)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +17,13 @@ import transformers
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from torch import nn
 
+from mvprune.artifact.config import build_config
+from mvprune.model_config import CONFIG_FILE, check_tokenizer, read_json
 from mvprune.model_folder import inspect_model
 from mvprune.references import HubModel, InvalidReference, Roots, resolve_model
 from mvprune_core.batching import Examples, pad_token
+from mvprune_core.checkpoint_checks import check_body, check_finite
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
-from mvprune_core.families import in_block
 from mvprune_core.hub import CONFIG_AND_TOKENIZER, fetch_model, first_line
 from mvprune_core.tasks import Objective
 
@@ -44,11 +47,13 @@ class Loaded:
         model: the transformers model.
         tokenizer: its tokenizer.
         fine_tuned: its checkpoint has a head for this task already.
+        notes: what was changed in it, for the notes of the result.
     """
 
     model: nn.Module
     tokenizer: Any
     fine_tuned: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def config(self) -> Any:
@@ -82,17 +87,16 @@ def find_model(model: str | Path, revision: str | None) -> Source:
 
 
 def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
-    """Loads a model with the task's head. One that the checkpoint lacks, or has in another size, is drawn from `seed`.
+    """Loads a model with the task's head. A head that the checkpoint lacks, or has in another size, is drawn from
+    `seed`; every other tensor comes from the checkpoint.
 
     Raises:
         CompressionError: INVALID_MODEL.
     """
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        config = _read(source, lambda: transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False))
-        tokenizer = _read(
-            source, lambda: transformers.AutoTokenizer.from_pretrained(source.folder, trust_remote_code=False)
-        )
+        config = _read(source, lambda: build_config(read_json(source.folder / CONFIG_FILE), CONFIG_FILE))
+        tokenizer = load_tokenizer(source, config)
         same_question = objective.configure(config)
         model, report = _read(
             source,
@@ -102,20 +106,16 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
                 dtype=torch.float32,
                 use_safetensors=True,
                 trust_remote_code=False,
+                local_files_only=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             ),
         )
-    new = sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
-    if lost := [name for name in new if in_block(name)]:
-        raise CompressionError(
-            Reason.INVALID_MODEL,
-            f"the weights of {source.name!r} lack {len(lost)} tensors of the encoder that its config.json describes, "
-            f"such as {lost[0]}",
-        )
+    head = check_body(source.name, model, report)
+    check_finite(source.name, model)
     fit_tokenizer(source.name, tokenizer, model)
     model.config.pad_token_id = pad_token(tokenizer)  # a decoder looks for the last token before it
-    return Loaded(model, tokenizer, fine_tuned=same_question and not new)
+    return Loaded(model, tokenizer, fine_tuned=same_question and not head.names, notes=head.notes(source.name))
 
 
 def check_forward(
@@ -191,6 +191,40 @@ def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
         )
     if getattr(model.config, "type_vocab_size", 2) < 2:  # RoBERTa's, where the tokenizer is one as of BERT
         tokenizer.model_input_names = [each for each in tokenizer.model_input_names if each != "token_type_ids"]
+
+
+def load_tokenizer(source: Source, config: Any) -> Any:
+    """The tokenizer in a model's folder.
+
+    Raises:
+        CompressionError: INVALID_MODEL, MISSING_DEPENDENCY.
+    """
+    folder = source.folder
+    pieces = "" if (folder / "tokenizer.json").exists() else next((path.name for path in folder.glob("*.model")), "")
+    if pieces and find_spec("sentencepiece") is None:
+        raise CompressionError(
+            Reason.MISSING_DEPENDENCY,
+            f"the package sentencepiece is needed to read {pieces} of {source.name!r}; install it with "
+            "`pip install sentencepiece`, or put a tokenizer.json into the folder",
+        )
+
+    def load() -> Any:
+        check_tokenizer(folder)
+        return transformers.AutoTokenizer.from_pretrained(
+            folder, config=config, trust_remote_code=False, local_files_only=True
+        )
+
+    try:
+        return _read(source, load)
+    except CompressionError as error:
+        if not pieces or isinstance(error.__cause__, InvalidReference):
+            raise
+        # transformers takes what it cannot read as SentencePiece for a file of tiktoken, and asks for that package.
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"the model {source.name!r} cannot be loaded: {pieces} is no SentencePiece model that its tokenizer can "
+            "read; put a tokenizer.json into the folder",
+        ) from error
 
 
 def _read(source: Source, load: Callable[[], _T]) -> _T:

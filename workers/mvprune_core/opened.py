@@ -10,6 +10,7 @@ from typing import Any, Literal
 import transformers
 
 from mvprune.artifact import ArtifactError, Manifest, load, read_manifest
+from mvprune.model_config import check_tokenizer
 from mvprune.tasks import Task, TaskKind, UnknownTask, get_task
 from mvprune_core.hub import first_line
 from mvprune_core.models import Loaded, fit_tokenizer, longest_input, quiet
@@ -75,9 +76,10 @@ def open_artifact(
 
 def _tokenizer(directory: str | Path, model: Any) -> Any:
     try:
+        check_tokenizer(Path(directory))
         with quiet():
             tokenizer = transformers.AutoTokenizer.from_pretrained(
-                directory, trust_remote_code=False, local_files_only=True
+                directory, config=model.config, trust_remote_code=False, local_files_only=True
             )
         fit_tokenizer(str(directory), tokenizer, model)
     except Exception as error:  # transformers raises almost anything over files that it cannot use

@@ -86,6 +86,7 @@ class Phases:
         self._cache = Cache(folder)
         student = self._load()
         self._unused: Loaded | None = student
+        self.notes.add(*student.notes)
         self._tokens, self._labels = tokenizer_digest(student.tokenizer), _labels(student.config)
         self._classes, self._shape = self._class_order(student.config), _shape(student.config)
         layers = prunable_layers(student.model, plan.include, plan.exclude)

@@ -49,7 +49,7 @@ def test_save_refuses_what_load_could_not_give_back(tmp_path: Path, save: Callab
         save(model, [])
     model = bert()
     model.config.auto_map = {"AutoModel": "code.Model"}
-    with pytest.raises(ArtifactError, match="auto_map is refused"):
+    with pytest.raises(ArtifactError, match="auto_map must be left out"):
         save(model, [])
 
     class Mine(transformers.BertForSequenceClassification):
@@ -79,10 +79,16 @@ def test_save_refuses_a_folder_with_files(saved: Path, save: Callable[..., Path]
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"auto_map": {"AutoModel": "code.Model"}}, "auto_map is refused"),
-        ({"attn_implementation": "someone/kernel"}, "attn_implementation is refused"),
-        ({"_attn_implementation_internal": "someone/kernel"}, "_attn_implementation_internal is refused"),
-        ({"sub": [{"experts_implementation": "x"}]}, "experts_implementation is refused"),
+        ({"auto_map": {"AutoModel": "code.Model"}}, "auto_map must be left out, got {'AutoModel': 'code.Model'}"),
+        ({"attn_implementation": "someone/kernel"}, "attn_implementation must be eager or sdpa, got 'someone/kernel'"),
+        ({"_attn_implementation_internal": "someone/kernel"}, "_attn_implementation_internal must be eager or sdpa"),
+        ({"sub": [{"experts_implementation": "x"}]}, "experts_implementation must be eager"),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "quantization_config must be left out"),
+        ({"transformers_weights": "other.safetensors"}, "transformers_weights must be left out"),
+        ({"attribute_map": {"number": "_attn_implementation"}, "number": "x/y"}, "attribute_map must be left out"),
+        ({"to_dict": 1}, "to_dict must be left out"),
+        ({"__dict__": {}}, "__dict__ must be left out"),
+        ({"num_hidden_layers": 1001}, "num_hidden_layers must be at most 1000, got 1001"),
         ({"architectures": None}, "expected a list of one class name"),
         ({"architectures": ["BertModel", "BertModel"]}, "expected a list of one class name"),
         ({"architectures": ["BertNothing"]}, "not a transformers model class"),
