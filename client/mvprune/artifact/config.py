@@ -39,7 +39,7 @@ def build_config(config: Mapping[str, Any], where: str) -> Any:
             raise InvalidReference(f"{where}: {key} must be left out, it is part of transformers; remove the key")
         for pattern, limit in _LIMITS:
             if pattern.search(key) and isinstance(value, int) and value > limit:
-                raise InvalidReference(f"{where}: {key} must be at most {limit}, got {value}")
+                raise InvalidReference(f"{where}: {key} must be at most {limit}, got {value!r:.100}")
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in transformers.CONFIG_MAPPING:
         raise InvalidReference(
