@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -89,3 +92,26 @@ async def test_pickles_are_refused(plane: Plane, tiny: Tiny) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
     _, _, fields = await refused(plane.create(plane.job(model="pickled")))
     assert "pytorch_model.bin" in fields["job.spec.model"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"vocab_size": 7}, "vocab_size must be "),
+        ({"num_hidden_layers": 1}, "num_hidden_layers must be "),
+        ({"attn_implementation": "owner/kernel"}, "attn_implementation must be eager or sdpa, got 'owner/kernel'"),
+    ],
+)
+@pytest.mark.parametrize("field", ["model", "teacher.model"])
+async def test_a_config_that_does_not_fit_the_weights_is_refused_at_submit(
+    plane: Plane, tiny: Tiny, keys: dict[str, Any], words: str, field: str
+) -> None:
+    folder = tiny.models / "other-config"
+    shutil.copytree(tiny.model, folder, dirs_exist_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | keys))
+    given = {"model": "other-config"} if field == "model" else {"teacher": {"model": "other-config"}}
+    _, _, fields = await refused(plane.create(plane.job(**given)))
+    assert list(fields) == [f"job.spec.{field}"]
+    assert words in fields[f"job.spec.{field}"]
+    shutil.rmtree(folder)
