@@ -94,6 +94,7 @@ async def sweep(db: Database, store: BlobStore) -> None:
 
 async def test_no_sweep_takes_what_a_row_needs(db: Database, tmp_path: Path) -> None:
     store, rng = open_store((tmp_path / "store").as_uri()), random.Random(7)
+    await Ownership(db, store).check()  # marks it
     folders = [make(tmp_path / str(number), rng.sample(range(BLOBS), 4)) for number in range(2 * PUBLISHERS)]
     for folder in folders:
         await published(db, store, folder)
