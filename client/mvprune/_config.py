@@ -21,6 +21,7 @@ from pathlib import Path
 
 from mvprune._exceptions import bad_field
 from mvprune._files import expanded, replace_text
+from mvprune.suggestions import did_you_mean, must_be_one_of
 
 SETTINGS = ("address", "project", "token_file", "token", "ca_cert", "output")
 FORMS = ("text", "json", "yaml")
@@ -73,7 +74,8 @@ def load() -> Config:
     if chosen not in config.contexts and chosen != DEFAULT_CONTEXT:
         known = ", ".join(sorted(config.contexts)) or "none: `mvpctl config set` makes one"
         field, where = ("context", f"{path()}: ") if chosen == config.context else ("MVPRUNE_CONTEXT", "")
-        raise bad_field(field, f"{where}got {chosen!r}; allowed: {known}")
+        hint = did_you_mean(chosen, config.contexts)
+        raise bad_field(field, f"{where}got {chosen!r}; allowed: {known}{hint}")
     return replace(config, context=chosen)
 
 
@@ -134,10 +136,10 @@ def _parsed(file: Path, content: bytes) -> Config:
             raise bad_field("config", f"{file}: contexts.{name} must be a table")
         for key, value in settings.items():
             if key not in SETTINGS:
-                raise bad_field("config", f"{file}: contexts.{name}: got {key!r}; allowed: {', '.join(SETTINGS)}")
+                raise bad_field("config", f"{file}: contexts.{name}: the setting {must_be_one_of(SETTINGS, key)}")
             if not isinstance(value, str) or not value:
                 raise bad_field("config", f"{file}: contexts.{name}.{key} must be text")
         if settings.get("output", "text") not in FORMS:
-            allowed = ", ".join(FORMS)
-            raise bad_field("config", f"{file}: contexts.{name}.output: got {settings['output']!r}; allowed: {allowed}")
+            sentence = must_be_one_of(FORMS, settings["output"])
+            raise bad_field("config", f"{file}: contexts.{name}.output {sentence}")
     return Config(context, contexts)

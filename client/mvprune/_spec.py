@@ -29,6 +29,7 @@ from mvprune._submit_options import (
     TeacherOptions,
     TrainingOptions,
 )
+from mvprune.suggestions import did_you_mean, must_be_one_of
 from mvprune.v1 import job_pb2
 
 DEFAULT_METHOD = "soft_movement"
@@ -186,13 +187,15 @@ def _set_labels(job: job_pb2.Job, labels: Any) -> None:
 
 def _set_method(spec: job_pb2.CompressionSpec, method: str, options: dict[str, Any]) -> None:
     if method not in METHODS:
-        raise _invalid("job.spec.method", method, ", ".join(METHODS))
+        raise bad_field("job.spec.method", must_be_one_of(METHODS, str(method)[:200]))
     chosen = getattr(spec, method)
     chosen.SetInParent()
     for name, value in options.items():
         path = METHODS[method].get(name)
         if path is None:
-            allowed = f"{', '.join(METHODS[method])} (the options of {method})"
+            every = [*METHODS[method], *SubmitOptions.__annotations__]
+            hint = "" if name in every else did_you_mean(name, every)
+            allowed = f"{', '.join(METHODS[method])} (the options of {method}){hint}"
             raise _invalid(f"job.spec.{method}.{name}", value, allowed)
         holder = chosen
         for part in path[:-1]:
@@ -205,7 +208,7 @@ def _set(message: Message, name: str, value: Any, field: str) -> None:
     if kind.enum_type is not None:
         words = {known.name.lower(): known.number for known in kind.enum_type.values if known.number}
         if not isinstance(value, str) or value not in words:
-            raise _invalid(field, value, ", ".join(words))
+            raise bad_field(field, must_be_one_of(words, str(value)[:200]))
         setattr(message, name, words[value])
         return
     try:

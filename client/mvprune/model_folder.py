@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from mvprune.artifact.manifest import WEIGHTS_FILE
+from mvprune.known_models import ModelSize
 from mvprune.model_config import (
     CONFIG_FILE,
     check_config,
@@ -59,43 +59,6 @@ _TABLES = {
     "embeddings.position_embeddings.weight": "max_position_embeddings",
     "embeddings.token_type_embeddings.weight": "type_vocab_size",
 }
-
-
-@dataclass(frozen=True)
-class ModelSize:
-    """Parameters of a model folder, as far as they do not depend on the task.
-
-    Attributes:
-        base_parameters: of the base model, without pooler and task head: embeddings, blocks, norms.
-        encoder_parameters: in numbered blocks (`layer.0.`, `h.11.`): weights, biases and norms.
-        prunable_weights: the encoder's matrices without embeddings; 84,934,656 for BERT-base.
-    """
-
-    base_parameters: int
-    encoder_parameters: int
-    prunable_weights: int
-
-
-# Counted from the published configurations.
-_BERT_BASE = ModelSize(108_891_648, 85_054_464, 84_934_656)
-_BERT_BASE_CASED = ModelSize(107_719_680, 85_054_464, 84_934_656)
-_BERT_LARGE = ModelSize(334_092_288, 302_309_376, 301_989_888)
-_ROBERTA_BASE = ModelSize(124_055_040, 85_054_464, 84_934_656)
-_DISTILBERT = ModelSize(66_362_880, 42_527_232, 42_467_328)
-KNOWN_SIZES: Mapping[str, ModelSize] = MappingProxyType(
-    {
-        "bert-base-uncased": _BERT_BASE,
-        "google-bert/bert-base-uncased": _BERT_BASE,
-        "bert-base-cased": _BERT_BASE_CASED,
-        "google-bert/bert-base-cased": _BERT_BASE_CASED,
-        "bert-large-uncased": _BERT_LARGE,
-        "google-bert/bert-large-uncased": _BERT_LARGE,
-        "roberta-base": _ROBERTA_BASE,
-        "FacebookAI/roberta-base": _ROBERTA_BASE,
-        "distilbert-base-uncased": _DISTILBERT,
-        "distilbert/distilbert-base-uncased": _DISTILBERT,
-    }
-)
 
 
 @dataclass(frozen=True)

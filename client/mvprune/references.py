@@ -9,13 +9,22 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
+
+from mvprune.known_models import KNOWN_SIZES
+from mvprune.suggestions import did_you_mean
 
 MAX_LENGTH = 512
 MAX_FILES = 10_000  # of a model folder
 
 _REVISION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,198}[A-Za-z0-9_-])?", re.ASCII)
 _HUB_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?", re.ASCII)
+_WITHOUT_OWNER = re.compile(
+    r"(?:albert|bert-base|bert-large|camembert|ctrl|distilbert|distilgpt2|distilroberta|gpt2|openai-gpt|roberta|t5"
+    r"|transfo-xl|xlm|xlnet)(?:-.+)?"
+)
+_MOST_NAMES = 1000  # that are looked through for one like a mistyped name
 
 
 class InvalidReference(ValueError):
@@ -123,7 +132,16 @@ def resolve_model(ref: str, roots: Roots) -> Path | HubModel:
                 raise _outside(ref, roots)
             _check_links(folder, roots)
             return folder
-    return HubModel(check_hub_id(ref))
+    return HubModel(_check_owner(check_hub_id(ref), roots))
+
+
+def known_names(roots: Roots) -> list[str]:
+    """What a mistyped name may have meant: the best known models of the hub, and folders under the models root."""
+    if roots.models is None:
+        return [*KNOWN_SIZES]
+    files = chain(roots.models.glob("*/config.json"), roots.models.glob("*/*/config.json"))
+    names = (file.parent.relative_to(roots.models).as_posix() for file in islice(files, _MOST_NAMES))
+    return [*KNOWN_SIZES, *filter(str.isprintable, names)]
 
 
 def check_inside(path: Path, roots: Roots) -> Path:
@@ -152,6 +170,18 @@ def check_hub_id(ref: str) -> str:
         allowed = "letters, digits, '-', '_' and '.', as in owner/name, 96 characters at most"
         raise InvalidReference(f"{ref!r} is neither a folder that this machine knows nor a hub id ({allowed})")
     return ref
+
+
+def _check_owner(hub_id: str, roots: Roots) -> str:
+    """`hub_id`, if the hub may have it. It moved its last models without an owner in 2024, and keeps their old names.
+    Another hub (HF_ENDPOINT) may have any name. Raises InvalidReference."""
+    if "/" in hub_id or _WITHOUT_OWNER.fullmatch(hub_id) or os.environ.get("HF_ENDPOINT"):
+        return hub_id
+    hint = did_you_mean(hub_id, known_names(roots))
+    raise InvalidReference(
+        "the model must be a folder's path from / on, a name under the models root (--models) or a hub id with its "
+        f"owner (owner/name), got {hub_id!r}{hint}"
+    )
 
 
 def _check_text(ref: str) -> None:

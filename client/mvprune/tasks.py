@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+from mvprune.suggestions import must_be_one_of
+
 GLUE = "nyu-mll/glue"
 IN_OWN_UNIT = frozenset({"perplexity"})
 """Metrics that are no fractions or correlations, as all others are."""
@@ -338,8 +340,7 @@ def get_task(name: str) -> Task:
     try:
         return TASKS[name]
     except KeyError:
-        what = f"unknown task {name[:80]!r}" if name else "the task is missing"
-        raise UnknownTask(f"{what}; allowed: {', '.join(TASKS)}") from None
+        raise UnknownTask(f"the task {must_be_one_of(TASKS, name[:80])}") from None
 
 
 def plain_label(name: str) -> str:

@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,8 +27,25 @@ from pydantic_settings import (
 
 from mvprune.buckets import parse_bucket
 from mvprune.references import Roots
+from mvprune.suggestions import unknown_options
 
-_NO_VALUE = re.compile(r" \(default(?:: None|: | factory: \w+)\)$")
+_NO_VALUE = re.compile(r" \(default(?:: None|: False|: \(\)|: | factory: \w+)\)$")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an option takes, as its help shows it: a unit or a form in capitals."""
+
+    text: str
+
+
+Folder = Annotated[Path, Form("FOLDER")]
+OptionalFolder = Annotated[Path | None, Form("FOLDER")]
+OptionalFile = Annotated[Path | None, Form("FILE")]
+Address = Annotated[str, Form("HOST:PORT")]
+Url = Annotated[str, Form("URL")]
+Seconds = Annotated[float, Form("SECONDS")]
+Days = Annotated[float, Form("DAYS")]
 
 
 def default_home() -> Path:
@@ -68,66 +86,73 @@ class Settings(BaseSettings):
         cli_avoid_json=True,
     )
 
-    home: Path = Field(default_factory=default_home, description="database, store, keys, logs")
-    address: str = Field("127.0.0.1:7070", description="where clients connect; port 0 picks a free one")
-    worker_address: str = Field("127.0.0.1:7071", description="where workers connect; port 0 picks a free one")
-    database_url: str = Field(
+    home: Folder = Field(default_factory=default_home, description="database, store, keys, logs")
+    address: Address = Field("127.0.0.1:7070", description="where clients connect; port 0 picks a free one")
+    worker_address: Address = Field("127.0.0.1:7071", description="where workers connect; port 0 picks a free one")
+    database_url: Url = Field(
         "", description="sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME; default: SQLite in the home folder"
     )
     migrate: bool = Field(False, description="bring a database of an older version to this one's schema first")
-    key_file: Path | None = Field(
+    key_file: OptionalFile = Field(
         None, description="secret that workers' credentials are made from, shared by replicas; default: home/key"
     )
-    store: str = Field("", description="file:///folder or s3://bucket/prefix; default: a folder in the home folder")
+    store: Url = Field("", description="file:///folder or s3://bucket/prefix; default: a folder in the home folder")
     executor: Literal["ray", "local"] = Field("ray", description="ray, or local: plain processes on this machine")
-    ray_address: str = Field("", description="http://host:8265 of a Ray cluster; default: a Ray of its own")
-    models: Path | None = Field(None, description="folder with model folders, found by name")
-    data: Path | None = Field(None, description="folder with task data in GLUE's layout")
-    roots: Annotated[tuple[Path, ...], NoDecode] = Field(
+    ray_address: Url = Field("", description="http://host:8265 of a Ray cluster; default: a Ray of its own")
+    models: OptionalFolder = Field(None, description="folder with model folders, found by name")
+    data: OptionalFolder = Field(None, description="folder with task data in GLUE's layout")
+    roots: Annotated[tuple[Path, ...], NoDecode, Form("FOLDER[:FOLDER]")] = Field(
         default_factory=_working_folder,
         description="folders that clients may name paths in, separated by ':'; default: the folder it is started in",
     )
-    buckets: Annotated[tuple[str, ...], NoDecode] = Field(
+    buckets: Annotated[tuple[str, ...], NoDecode, Form("URL[,URL]")] = Field(
         (), description="s3://bucket/path that clients may name models and data below, separated by ','; default: none"
     )
-    lease_seconds: float = Field(15.0, ge=1, le=3600, description="how long a silent worker keeps its lease")
-    heartbeat_seconds: float = Field(1.0, gt=0, le=600, description="how often workers are told to report")
-    janitor_seconds: float = Field(60.0, gt=0, le=86400, description="how often what nobody needs is taken away")
-    request_days: float = Field(7.0, gt=0, le=3650, description="how long a request id answers with its job")
-    checkpoint_days: float = Field(7.0, ge=0, le=3650, description="how long FAILED and CANCELLED jobs can be resumed")
-    quarantine_days: float = Field(
-        7.0, ge=0, le=3650, description="days that an object nothing refers to stays in the store before it is deleted"
+    lease_seconds: Seconds = Field(15.0, ge=1, le=3600, description="how long a silent worker keeps its lease")
+    heartbeat_seconds: Seconds = Field(1.0, gt=0, le=600, description="how often workers are told to report")
+    janitor_seconds: Seconds = Field(60.0, gt=0, le=86400, description="how often what nobody needs is taken away")
+    request_days: Days = Field(7.0, gt=0, le=3650, description="how long a request id answers with its job")
+    checkpoint_days: Days = Field(7.0, ge=0, le=3650, description="how long FAILED and CANCELLED jobs can be resumed")
+    quarantine_days: Days = Field(
+        7.0,
+        ge=0,
+        le=3650,
+        description="how long an object that nothing refers to stays in the store before it is deleted",
     )
     allow_remote: bool = Field(False, description="listen beyond this machine, without TLS")
     auth: Literal["auto", "required", "off"] = Field(
         "auto", description="whether clients need an API token; auto: where they can come from other machines"
     )
-    tls_cert: Path | None = Field(None, description="certificate chain in PEM, for both ports; read anew when changed")
-    tls_key: Path | None = Field(None, description="its private key in PEM")
-    tls_client_ca: Path | None = Field(None, description="CA in PEM: clients must show a certificate of it (mTLS)")
-    worker_target: str = Field("", description="where workers find the server; default: worker_address")
-    worker_ca: Path | None = Field(
+    tls_cert: OptionalFile = Field(None, description="certificate chain in PEM, for both ports; read anew when changed")
+    tls_key: OptionalFile = Field(None, description="its private key in PEM")
+    tls_client_ca: OptionalFile = Field(None, description="CA in PEM: clients must show a certificate of it (mTLS)")
+    worker_target: Address = Field("", description="where workers find the server; default: worker_address")
+    worker_ca: OptionalFile = Field(
         None, description="CA that workers know the server by; default: tls_cert (self-signed)"
     )
-    worker_client_ca: Path | None = Field(None, description="CA in PEM: workers must show a certificate of it (mTLS)")
-    worker_cert: Path | None = Field(None, description="certificate that workers show, at this path on their machines")
-    worker_key: Path | None = Field(None, description="its private key, likewise")
-    rate_limit: float | None = Field(
+    worker_client_ca: OptionalFile = Field(None, description="CA in PEM: workers must show a certificate of it (mTLS)")
+    worker_cert: OptionalFile = Field(None, description="certificate that workers show, at this path on their machines")
+    worker_key: OptionalFile = Field(None, description="its private key, likewise")
+    rate_limit: Annotated[float | None, Form("CALLS")] = Field(
         None, gt=0, le=1e6, description="calls a second of each token; default: 100, and no limit without tokens"
     )
-    rate_burst: float | None = Field(None, ge=1, le=1e6, description="calls at once; default: two seconds' worth")
-    retention_days: float | None = Field(
+    rate_burst: Annotated[float | None, Form("CALLS")] = Field(
+        None, ge=1, le=1e6, description="calls at once; default: two seconds' worth"
+    )
+    retention_days: Annotated[float | None, Form("DAYS")] = Field(
         None, gt=0, le=3650, description="how long finished jobs and their artifacts are kept; default: for ever"
     )
-    max_queued_jobs: int = Field(10_000, ge=0, le=1_000_000, description="of a project without a quota of its own")
-    max_running_gpus: float | None = Field(
+    max_queued_jobs: Annotated[int, Form("JOBS")] = Field(
+        10_000, ge=0, le=1_000_000, description="of a project without a quota of its own"
+    )
+    max_running_gpus: Annotated[float | None, Form("GPUS")] = Field(
         None, ge=0, le=100_000, description="of a project without a quota of its own; default: no limit"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="of what goes to stderr")
     log_format: Literal["text", "json"] = Field("text", description="of what goes to stderr")
-    metrics_address: str = Field("", description="HOST:PORT where Prometheus finds /metrics; default: nowhere")
+    metrics_address: Address = Field("", description="HOST:PORT where Prometheus finds /metrics; default: nowhere")
     reflection: bool = Field(True, description="tell clients such as grpcurl which methods there are")
-    drain_seconds: float = Field(
+    drain_seconds: Seconds = Field(
         10.0, ge=0, le=600, description="after SIGTERM, how long calls are still answered while health says NOT_SERVING"
     )
 
@@ -200,10 +225,28 @@ class Settings(BaseSettings):
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Leaves out what pydantic adds about a default that the text tells in words."""
+    """Leaves out what pydantic adds about a default that the text tells in words, and says on for True."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        return _NO_VALUE.sub("", action.help or "")
+        return _NO_VALUE.sub("", action.help or "").replace("(default: True)", "(default: on)")
+
+
+def command_line(prog: str) -> Any:
+    """The source of the settings that a command line gives; its `root_parser` has an option for each.
+
+    Args:
+        prog: the program's name, for its help.
+    """
+    source: Any = CliSettingsSource(Settings, cli_prog_name=prog, cli_exit_on_error=False, formatter_class=_Help)
+    forms = {name: form(name) for name in Settings.model_fields}
+    for action in source.root_parser._actions:
+        action.metavar = forms.get(action.dest) or action.metavar
+    return source
+
+
+def form(name: str) -> str:
+    """The form of a setting; "" where it is a flag or one of a few words, which its help lists."""
+    return next((one.text for one in Settings.model_fields[name].metadata if isinstance(one, Form)), "")
 
 
 def from_command_line(argv: Sequence[str], prog: str) -> Settings:
@@ -217,9 +260,12 @@ def from_command_line(argv: Sequence[str], prog: str) -> Settings:
         ValidationError: a value that is not right; `usage_errors` says which.
         SystemExit: the help was asked for, and printed.
     """
-    source: Any = CliSettingsSource(
-        Settings, cli_prog_name=prog, cli_parse_args=list(argv), cli_exit_on_error=False, formatter_class=_Help
-    )
+    source = command_line(prog)
+    try:
+        source(args=list(argv))
+    except SettingsError as error:
+        hint = unknown_options(argv, source.root_parser._option_string_actions)
+        raise SettingsError(f"{error}{hint}") from None
     return Settings(_cli_settings_source=source)  # type: ignore[call-arg]
 
 

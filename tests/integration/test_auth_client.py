@@ -196,7 +196,7 @@ async def test_a_silent_stream_ends_with_its_token(guarded: Guarded, tmp_path: P
             "--ttl: got 'soon'; allowed: a number with s, m, h or d",
         ),
         (["token", "create"], "the following arguments are required: --scope"),
-        (["token", "drop"], "command: got 'drop'; allowed: create, list, revoke"),
+        (["token", "drop"], "COMMAND must be one of create, list, revoke, got 'drop'"),
         (["project", "set", "p", "--max-queued-jobs", "many"], "--max-queued-jobs: got 'many'"),
     ],
 )

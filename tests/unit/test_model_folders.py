@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvprune import model_config, model_folder
-from mvprune.model_folder import KNOWN_SIZES, ModelSize, inspect_model
+from mvprune.known_models import KNOWN_SIZES, ModelSize
+from mvprune.model_folder import inspect_model
 from mvprune.references import InvalidReference
 
 HIDDEN = 8

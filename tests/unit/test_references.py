@@ -148,7 +148,10 @@ def test_a_model_is_a_path_a_name_or_a_hub_id(roots: Roots, tmp_path: Path):
 
 def test_a_file_under_the_models_root_is_no_model(roots: Roots, tmp_path: Path):
     (tmp_path / "models" / "notes").write_text("x")
-    assert resolve_model("notes", roots) == HubModel("notes")
+    with pytest.raises(InvalidReference, match=r"got 'notes'$"):
+        resolve_model("notes", roots)
+    (tmp_path / "models" / "gpt2").write_text("x")
+    assert resolve_model("gpt2", roots) == HubModel("gpt2")
 
 
 @pytest.mark.parametrize("ref", ["./x", "../x", ".", "..", "~", "~/models/x", ".hidden"])
@@ -165,6 +168,51 @@ def test_a_relative_model_path_is_refused_with_the_way(ref: str, roots: Roots):
 def test_a_name_that_the_hub_does_not_allow_is_refused(ref: str, roots: Roots):
     with pytest.raises(InvalidReference, match="neither a folder that this machine knows nor a hub id"):
         resolve_model(ref, roots)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("bert-tiny", "tiny-bert"), ("minilm", "team/MiniLM"), ("tinybert", "tiny-bert"), ("xyz", None), ("bert", None)],
+)
+def test_a_name_without_an_owner_that_nobody_knows(given: str, meant: str | None, roots: Roots, tmp_path: Path):
+    for name in ("tiny-bert", "team/MiniLM"):
+        model_at(tmp_path / "models" / name)
+    with pytest.raises(InvalidReference) as caught:
+        resolve_model(given, roots)
+    text = str(caught.value)
+    assert "name under the models root (--models) or a hub id with its owner (owner/name)" in text
+    assert text.endswith(f"got {given!r}; did you mean {meant}?" if meant else f"got {given!r}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "bert-base-german-cased",
+            "bert-large-uncased-whole-word-masking",
+            "albert-base-v2",
+            "camembert-base",
+            "ctrl",
+        ),
+        *(
+            "camembert-base",
+            "distilbert-base-cased",
+            "distilgpt2",
+            "distilroberta-base",
+            "gpt2",
+            "gpt2-medium",
+            "openai-gpt",
+        ),
+        *("roberta-large-mnli", "t5-11b", "t5-small", "transfo-xl-wt103", "xlm-roberta-base", "xlnet-base-cased"),
+    ],
+)
+def test_the_hubs_old_names_without_an_owner_stay(name: str, roots: Roots):
+    assert resolve_model(name, roots) == HubModel(name)
+
+
+def test_another_hub_may_have_any_name(roots: Roots, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.example")
+    assert resolve_model("bert-tiny", roots) == HubModel("bert-tiny")
 
 
 def test_hub_ids():

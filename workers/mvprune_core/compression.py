@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from mvprune.artifact import Coding, DatasetSource, ResultInfo, Values
+from mvprune.suggestions import must_be_one_of
 from mvprune_core.accounting import account, check_density
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher
@@ -156,7 +157,7 @@ def _folder(given: str | Path | None) -> Path | None:
 
 def _values(option: str, given: str) -> Values:
     if given not in tuple(Values):
-        raise ValueError(f"{option}: {given!r} given; one of {', '.join(Values)} is allowed")
+        raise ValueError(f"{option} {must_be_one_of(Values, given)}")
     return Values(given)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -9,15 +10,18 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TypeVar
 
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+from mvprune.references import Roots, known_names
+from mvprune.suggestions import did_you_mean
 from mvprune_core.errors import CompressionError, Reason
 
 _REQUEST_SECONDS = 8.0
 # A name server that does not answer ignores the request's own limit.
 _GIVE_UP_SECONDS = 12.0
 
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")  # either keeps the hub's library from asking it
 _WEIGHTS = ("model.safetensors", "model-*.safetensors")
 CONFIG_AND_TOKENIZER = ("*.json", "*.txt", "*.model")
 
@@ -75,18 +79,33 @@ def fetch_model(model_id: str, revision: str | None) -> Path:
         return _snapshot(model_id, revision)
     except HfHubHTTPError as error:
         raise CompressionError(
-            Reason.INVALID_MODEL, f"the model {model_id!r} cannot be had from the hub: {first_line(error)}"
+            Reason.INVALID_MODEL,
+            f"the model {model_id!r} cannot be had from the hub: {first_line(error)}"
+            + did_you_mean(model_id, known_names(Roots.from_environment())),
         ) from error
     except (HubUnreachable, OSError) as error:
         try:
             return _snapshot(model_id, revision, local_files_only=True)
         except LocalEntryNotFoundError:
-            raise CompressionError(
-                Reason.UNREACHABLE_HUB,
-                f"the Hugging Face hub cannot be reached ({first_line(error)}) and the model {model_id!r} is neither "
-                "in its cache nor under MVPRUNE_MODELS; give a folder with config.json, model.safetensors and the "
-                f"tokenizer, or put that folder into MVPRUNE_MODELS under the name {model_id!r}",
+            roots = Roots.from_environment()
+            place = "the models root" if roots.models else "a folder that --models (MVPRUNE_MODELS) of the server names"
+            raise unreachable(
+                error,
+                f"the model {model_id!r} is neither in its cache nor under the models root (--models, MVPRUNE_MODELS)",
+                f"give a folder with config.json, model.safetensors and the tokenizer, or put that folder into {place} "
+                f"as {model_id!r}{did_you_mean(model_id, known_names(roots))}",
             ) from error
+
+
+def unreachable(error: BaseException, missing: str, remedy: str) -> CompressionError:
+    """UNREACHABLE_HUB: why the hub gives nothing, what is missing, what to do. Where a setting of this process keeps it
+    from the hub, that is named."""
+    offline = next((name for name in _OFFLINE if os.environ.get(name)), "") if constants.HF_HUB_OFFLINE else ""
+    why = f"{offline}={os.environ[offline]} is set" if offline else first_line(error)
+    unset = f"unset {offline} where the server was started if it can reach the hub, or " if offline else ""
+    return CompressionError(
+        Reason.UNREACHABLE_HUB, f"the Hugging Face hub cannot be reached ({why}) and {missing}; {unset}{remedy}"
+    )
 
 
 def dataset_reachable(hub_id: str) -> None:

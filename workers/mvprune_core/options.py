@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, get_args
 
+from mvprune.suggestions import must_be_one_of
+
 
 def check_positive(name: str, value: float | None) -> None:
     """Raises ValueError unless `value` is a positive number."""
@@ -21,4 +23,4 @@ def check_not_negative(name: str, value: float | None) -> None:
 def check_choice(name: str, value: str, choices: Any) -> None:
     """Raises ValueError unless `value` is one of the words of the Literal `choices`."""
     if value not in get_args(choices):
-        raise ValueError(f"{name}: {value!r} given; one of {', '.join(get_args(choices))} is allowed")
+        raise ValueError(f"{name} {must_be_one_of(get_args(choices), value)}")

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
+from mvprune.suggestions import must_be_one_of
 from mvprune.tasks import Task
 from mvprune_core.options import check_choice
 
@@ -111,9 +112,7 @@ class Training:
             ValueError: best_metric is none of the task's.
         """
         if self.best_metric not in (None, *task.metrics):
-            raise ValueError(
-                f"training.best_metric: {self.best_metric!r} given; one of {', '.join(task.metrics)} is allowed"
-            )
+            raise ValueError(f"training.best_metric {must_be_one_of(task.metrics, str(self.best_metric))}")
         narrow = (rate for width, rate in _NARROW_LEARNING_RATES.items() if hidden_size <= width)
         usual_rate = next(narrow, task.learning_rate)
         batch_size, usual_epochs = self.batch_size or task.batch_size, task.epochs

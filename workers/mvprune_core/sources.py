@@ -11,7 +11,7 @@ from mvprune.data import Columns, DataError, TaskData, TaskFiles, find_task_file
 from mvprune.references import Roots
 from mvprune.tasks import Task, get_task
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.hub import HubUnreachable, dataset_reachable, first_line
+from mvprune_core.hub import HubUnreachable, dataset_reachable, first_line, unreachable
 
 
 def load_task(
@@ -104,16 +104,17 @@ def _load_dataset(hub_id: str, config: str | None) -> Any:
     try:
         dataset_reachable(hub_id)
         return datasets.load_dataset(hub_id, config)
-    except HubUnreachable as unreachable:
+    except HubUnreachable as error:
         try:
             with _offline(datasets):
                 return datasets.load_dataset(hub_id, config)
-        except Exception as error:
-            raise CompressionError(
-                Reason.UNREACHABLE_HUB,
-                f"the Hugging Face hub cannot be reached ({first_line(unreachable)}) and the data set {hub_id!r} is "
-                "not in its cache; give files of your own, or set MVPRUNE_DATA to a folder "
-                "with the task's files, such as SST-2/train.tsv",
+        except Exception:
+            place = "the data root" if Roots.from_environment().data else "a folder that --data of the server names"
+            raise unreachable(
+                error,
+                f"the data set {hub_id!r} is not in its cache",
+                f"give files of your own, or put the task's files, such as SST-2/train.tsv, into {place} "
+                "(MVPRUNE_DATA)",
             ) from error
     except (ValueError, OSError, RuntimeError, datasets.exceptions.DatasetGenerationError) as error:
         raise CompressionError(

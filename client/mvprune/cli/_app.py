@@ -16,6 +16,7 @@ from typing import NamedTuple
 from mvprune._exceptions import MvpruneError
 from mvprune.cli._errors import UsageError, report, report_no_text, report_system, report_usage
 from mvprune.cli._exit import ExitCode
+from mvprune.suggestions import must_be_one_of
 
 COMPLETING = "_ARGCOMPLETE"  # set by a shell that wants to know how the command line could go on
 
@@ -129,7 +130,7 @@ def _run(argv: list[str]) -> int:
         return ExitCode.OK
     name = argv[0]
     if name not in COMMANDS:
-        raise UsageError(f"command: got {name!r}; allowed: {', '.join(COMMANDS)}", "mvpctl")
+        raise UsageError(f"COMMAND {must_be_one_of(COMMANDS, name)}", "mvpctl")
     module = import_module(f"mvprune.cli.{COMMANDS[name].module}")
     try:
         code = getattr(module, name + "_command")(argv[1:])

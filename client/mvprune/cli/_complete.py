@@ -68,15 +68,12 @@ def server_options() -> None:
     """Prints how `mvpctl server start` could go on, and ends the program. They are the settings of the service, which
     takes its time to import, but nothing here waits for another program."""
     signal.alarm(0)
-    from pydantic_settings import CliSettingsSource
+    from mvprune_service.config import command_line
 
-    from mvprune_service.config import Settings
-
-    parser: Any = CliSettingsSource(Settings).root_parser
-    parser.prog = "mvpctl server start"
-    for action in parser._actions:  # pydantic tells what an option takes in its metavar alone
+    parser: Any = command_line("mvpctl server start").root_parser
+    for action in parser._actions:  # pydantic tells the words of a choice in its metavar only
         takes = str(action.metavar)
-        if "Path" in takes:
+        if takes.startswith(_PATHS):
             action.type = path
         elif takes.startswith("{"):
             action.type = one_of(*takes.strip("{}").split(","))

@@ -5,7 +5,6 @@ A document is a table of the parameters of `Client.submit`; `mvprune.cli._jobsch
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import sys
@@ -19,6 +18,7 @@ from mvprune._units import parse_size
 from mvprune.cli._jobschema import SIZE_PATTERN, TIME_PATTERN, Key, Kind, keys
 from mvprune.cli._options import duration
 from mvprune.cli._yaml import MAX_BYTES, BadYaml, Items, Node, Place, Scalar, Table, documents
+from mvprune.suggestions import did_you_mean
 
 STDIN = "-"
 _FILES = ("train", "validation")
@@ -120,9 +120,8 @@ def _read_key(
     name = str(key.value)
     known = keys().get(name)
     if known is None:
-        close = difflib.get_close_matches(name, keys(), n=1)
-        hint = f"did you mean {close[0]}?" if close else "`mvpctl submit --print-schema` lists what there is"
-        yield Problem(key.place, f"{name}: is not known; {hint}")
+        hint = did_you_mean(name, keys()) or "; `mvpctl submit --print-schema` lists what there is"
+        yield Problem(key.place, f"{name}: is not known{hint}")
         return
     places[(name,)] = node.place
     if known.kind is Kind.TEXTS and isinstance(node, Items):

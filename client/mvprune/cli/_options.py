@@ -18,6 +18,7 @@ from mvprune._units import LONGEST_SECONDS, parse_size
 from mvprune.cli._app import COMMANDS, COMPLETING
 from mvprune.cli._errors import UsageError
 from mvprune.cli._output import Form
+from mvprune.suggestions import must_be_one_of, unknown_options
 
 if TYPE_CHECKING:
     from mvprune._client import Client
@@ -30,12 +31,15 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are exceptions; what it parses has `form`, how to answer, where answers have one."""
 
+    _given: Sequence[str] = ()
+
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses; when a shell asks for completions, prints those instead and ends the program."""
         if COMPLETING in os.environ:
             from mvprune.cli import _complete
 
             _complete.options(self)
+        self._given = args or ()
         found = super().parse_args(args, namespace)
         values = vars(found)
         if "output" in values:
@@ -43,7 +47,11 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message.removeprefix("argument "), self.prog)
+        text = message.removeprefix("argument ").replace(": must be ", " must be ", 1)
+        # A required option that is mistyped is missing: argparse says that, and not a word about what was typed.
+        if message.startswith(("unrecognized arguments", "the following arguments are required")):
+            text += unknown_options(self._given, self._option_string_actions)
+        raise UsageError(text, self.prog)
 
 
 def plain_parser(name: str, example: str, details: str = "", *, form: bool = True) -> Parser:
@@ -117,7 +125,7 @@ def subcommand(
         print(usage)
         return None
     if argv[0] not in known:
-        raise UsageError(f"command: got {argv[0]!r}; allowed: {', '.join(known)}", f"mvpctl {name}")
+        raise UsageError(f"COMMAND {must_be_one_of(known, argv[0])}", f"mvpctl {name}")
     return known[argv[0]](argv[1:])
 
 
@@ -210,7 +218,7 @@ class one_of:  # named as the other types of options
 
     def __call__(self, text: str) -> str:
         if text not in self.words:
-            raise _refused(text, ", ".join(self.words))
+            raise argparse.ArgumentTypeError(must_be_one_of(self.words, text))
         return text
 
 

@@ -12,6 +12,7 @@ from mvprune._files import expanded
 from mvprune.cli._errors import UsageError
 from mvprune.cli._options import Parser, one_of, plain_parser, subcommand
 from mvprune.cli._output import answer, print_table
+from mvprune.suggestions import did_you_mean, must_be_one_of
 
 _HELP = """usage: mvpctl config view|set|unset|use|path ...
 
@@ -88,7 +89,8 @@ def _use(argv: Sequence[str]) -> None:
     config = _config.read()
     if args.context not in config.contexts:
         known = ", ".join(sorted(config.contexts)) or "none yet: `mvpctl config set --context NAME` makes one"
-        raise UsageError(f"CONTEXT: got {args.context!r}; allowed: {known}", parser.prog)
+        hint = did_you_mean(args.context, config.contexts)
+        raise UsageError(f"CONTEXT: got {args.context!r}; allowed: {known}{hint}", parser.prog)
     _config.save(_config.Config(args.context, config.contexts))
 
 
@@ -123,7 +125,7 @@ def _checked(setting: str, value: str | None, parser: Parser) -> str:
             f"{setting}: got {'nothing' if not value else 'control characters'}; allowed: text", parser.prog
         )
     if setting == "output" and value not in _config.FORMS:
-        raise UsageError(f"output: got {value!r}; allowed: {', '.join(_config.FORMS)}", parser.prog)
+        raise UsageError(f"output {must_be_one_of(_config.FORMS, value)}", parser.prog)
     if check := _CHECKS.get(setting):
         check(value)
     if setting in ("token_file", "ca_cert"):

@@ -15,6 +15,7 @@ from mvprune.cli._submission import Submission, send_all, submissions
 from mvprune.cli._submit_parser import submit_parser
 from mvprune.cli._text import clean, keeps
 from mvprune.cli._wait import Waiting, finish
+from mvprune.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from mvprune._job import Job
@@ -55,12 +56,28 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
         return finish(client, jobs[0], waiting, args.form) if waits else ExitCode.OK
 
 
+def _unknown_model(job: Job) -> str:
+    """That nobody knows yet whether there is such a model; "" where the server has looked into it, or will in a
+    bucket."""
+    from mvprune.known_models import KNOWN_SIZES
+    from mvprune.references import Roots, known_names  # few need it
+
+    model = job.spec.model
+    if job.model_size is not None or model in KNOWN_SIZES or model.startswith(("/", "s3://")):
+        return ""
+    hint = did_you_mean(model, known_names(Roots()))
+    return f"note: the server does not have the model {model!r}: the job will look for it on the hub{hint}"
+
+
 def _tell(jobs: Sequence[Job], wanted: Sequence[Submission], args: argparse.Namespace, *, waits: bool) -> None:
     """Prints what was submitted, be it only the first of those wanted. Ids and data of a job that is waited for come
     at the end."""
     run = wanted[0].options["run_id"]
     if run and not (args.validate_only or args.form.quiet):
         print(clean(f"in the CI run {run} the same submit is this same job"), file=sys.stderr)
+    if not args.form.quiet:
+        for note in dict.fromkeys(filter(None, map(_unknown_model, jobs))):
+            print(clean(note), file=sys.stderr)
     if waits and not args.form.is_text:
         return
     answers = [job_with_result(job, None) for job in jobs]

@@ -22,6 +22,7 @@ from mvprune.artifact.errors import ArtifactError, MissingExtra
 from mvprune.artifact.history import HISTORY_FILE
 from mvprune.artifact.manifest import WEIGHTS_FILE, Manifest, verify
 from mvprune.report import REPORT_FILE
+from mvprune.suggestions import must_be_one_of
 
 __all__ = ["FORMATS", "Exported", "export"]
 
@@ -74,7 +75,7 @@ def export(
         MissingExtra: a package is missing; the text says how to install it.
     """
     if to not in FORMATS:
-        raise ValueError(f"to: {to!r} given; one of {', '.join(FORMATS)} is allowed")
+        raise ValueError(f"to {must_be_one_of(FORMATS, to)}")
     artifact, folder = Path(artifact), Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ArtifactError(f"{folder} is not a new or empty folder")

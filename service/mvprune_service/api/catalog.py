@@ -12,7 +12,8 @@ from google.protobuf.message import Message
 
 from mvprune.contract import comment
 from mvprune.data import find_task_files
-from mvprune.model_folder import KNOWN_SIZES, inspect_model
+from mvprune.known_models import KNOWN_SIZES
+from mvprune.model_folder import inspect_model
 from mvprune.references import HubModel, InvalidReference, Roots, resolve_model
 from mvprune.tasks import TASKS, Task
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc, job_pb2

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, not_, or_, select
 
+from mvprune.suggestions import did_you_mean
 from mvprune_service.api.errors import Violation, invalid
 from mvprune_service.clock import SECOND
 from mvprune_service.db.models import JOBS, LABELS
@@ -66,7 +67,8 @@ def parse_order(given: str) -> Order:
     known = not words or (words[0] in ORDERS and words[1:] in ([], ["asc"], ["desc"]))
     if not known:
         allowed = f'one of {", ".join(ORDERS)}, with " desc" for descending'
-        raise invalid(Violation("order_by", f"got {given[:100]!r}; allowed: {allowed}"))
+        hint = did_you_mean(words[0][:100], ORDERS)
+        raise invalid(Violation("order_by", f"got {given[:100]!r}; allowed: {allowed}{hint}"))
     return Order(words[0], words[1:] == ["desc"]) if words else Order("create_time", descending=True)
 
 
@@ -124,7 +126,7 @@ class _Parser:
     def _comparison(self) -> Clause:
         name, sign, value = self._take(), self._take(), self._take()
         if name.kind != "word":
-            raise self._wrong(name, f"a field: {', '.join(FIELDS)}")
+            raise self._wrong(name, f"a field: {', '.join(FIELDS)}{did_you_mean(name.text, FIELDS)}")
         known = {*_COMPARE, ":"} if name.text == "labels" else {*_COMPARE}
         if sign.kind != "op" or sign.text not in known:
             raise self._wrong(sign, "one of = != < <= > >=")
@@ -146,9 +148,9 @@ class _Parser:
         if name.text.startswith("labels."):
             return _labelled(and_(LABELS.c.key == name.text.removeprefix("labels."), LABELS.c.value == value.text))
         if name.text != "state":
-            raise self._wrong(name, f"a field: {', '.join(FIELDS)}")
+            raise self._wrong(name, f"a field: {', '.join(FIELDS)}{did_you_mean(name.text, FIELDS)}")
         if value.text not in JobState.__members__:
-            raise self._wrong(value, f"one of {', '.join(JobState)}")
+            raise self._wrong(value, f"one of {', '.join(JobState)}{did_you_mean(value.text, JobState)}")
         return JOBS.c.state == value.text
 
     def _number(self, name: _Token, value: _Token) -> tuple[Any, int]:

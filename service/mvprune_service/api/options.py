@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mvprune.suggestions import did_you_mean
 from mvprune.tasks import Task
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation
@@ -101,7 +102,8 @@ def check_training(training: job_pb2.Training, task: Task | None) -> Iterator[Vi
     if training.best_metric:
         if task is not None and training.best_metric not in task.metrics:
             allowed = f"the metrics of {task.name}: {', '.join(task.metrics)}"
-            yield bad(f"{field}.best_metric", training.best_metric, allowed)
+            hint = did_you_mean(training.best_metric, task.metrics)
+            yield bad(f"{field}.best_metric", training.best_metric, allowed + hint)
         if not (training.HasField("patience") or training.keep_best):
             yield bad(f"{field}.best_metric", training.best_metric, "patience or keep_best together with it")
 

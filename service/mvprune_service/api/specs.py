@@ -9,7 +9,8 @@ from pathlib import Path
 from mvprune.buckets import bucket_path
 from mvprune.data import Columns, DataError, TaskFiles, find_task_files, load_files
 from mvprune.identifiers import ID_PATTERN, ID_RULE
-from mvprune.model_folder import KNOWN_SIZES, inspect_model
+from mvprune.known_models import KNOWN_SIZES
+from mvprune.model_folder import inspect_model
 from mvprune.references import (
     HubModel,
     InvalidReference,

@@ -78,7 +78,7 @@ def test_csr_files_hold_the_pruned_weights(pruned_model: Made, tmp_path: Path, v
 
 def test_what_cannot_be_exported(pruned_model: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, artifact = pruned_model("BertForSequenceClassification")
-    with pytest.raises(ValueError, match="to: 'gguf' given; one of dense, onnx, csr is allowed"):
+    with pytest.raises(ValueError, match="to must be one of dense, onnx, csr, got 'gguf'"):
         export(artifact, tmp_path / "x", to="gguf")
     with pytest.raises(ValueError, match="is not a new or empty folder"):
         export(artifact, artifact, to="dense")

@@ -116,7 +116,7 @@ async def test_errors_are_the_same(fake: Fake, client: AsyncClient) -> None:
     with pytest.raises(mvprune.FailedPrecondition, match=r"^it runs$") as caught:
         await client.retry("j1")
     assert caught.value.reason == "WRONG_STATE"
-    with pytest.raises(mvprune.InvalidArgument, match="allowed: movement"):
+    with pytest.raises(mvprune.InvalidArgument, match="must be one of movement"):
         await client.submit(model="m", density=0.5, method="l1")
     fake.answers["GetJob"] = always(job("FAILED", failure=job_pb2.Failure(reason="NAN_LOSS", message="too fast")))
     with pytest.raises(mvprune.JobFailed, match="NAN_LOSS: too fast"):

@@ -141,7 +141,10 @@ def test_compare_a_folder_and_a_job(mvpctl: Mvpctl, folder: Path, tmp_path: Path
 def test_a_coding_that_there_is_not(mvpctl: Mvpctl) -> None:
     outcome = mvpctl("submit", "--model", "m", "--task", "sst2", "--density", "0.1", "--values", "int4")
     assert outcome.code == 2
-    assert outcome.err == "error: job.spec.values (--values): got 'int4'; allowed: fp32, fp16, bf16, int8\n"
+    assert (
+        outcome.err
+        == "error: job.spec.values (--values): must be one of fp32, fp16, bf16, int8, got 'int4'; did you mean int8?\n"
+    )
 
 
 def test_compare_needs_two(mvpctl: Mvpctl, folder: Path) -> None:
@@ -226,7 +229,7 @@ def test_a_variable_that_is_not_set_is_not_the_working_folder(
 def test_a_format_that_there_is_not(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
     outcome = mvpctl("export", str(folder), str(tmp_path / "x"), "--to", "gguf")
     assert outcome.code == 2
-    assert outcome.err == "error: --to: got 'gguf'; allowed: dense, onnx, csr\nsee: mvpctl export --help\n"
+    assert outcome.err == "error: --to must be one of dense, onnx, csr, got 'gguf'\nsee: mvpctl export --help\n"
     assert not (tmp_path / "x").exists()
 
 

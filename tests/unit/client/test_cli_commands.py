@@ -331,8 +331,8 @@ def test_help_of_every_command_has_an_example(capsys: pytest.CaptureFixture[str]
 def test_unknown_commands(mvpctl: Mvpctl) -> None:
     outcome = mvpctl("sumbit")
     assert outcome.code == 2
-    assert outcome.err.startswith("error: command: got 'sumbit'; allowed: submit, get, list")
-    assert mvpctl("server", "stop").err.startswith("error: command: got 'stop'; allowed: start")
+    assert outcome.err.startswith("error: COMMAND must be one of submit, get, list")
+    assert mvpctl("server", "stop").err.startswith("error: COMMAND must be one of start")
 
 
 def test_version(mvpctl: Mvpctl) -> None:

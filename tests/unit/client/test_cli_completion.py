@@ -147,4 +147,7 @@ def test_scripts_are_what_their_shell_can_read(mvpctl: Mvpctl, shell: str) -> No
 
 def test_other_shells_are_refused(mvpctl: Mvpctl) -> None:
     outcome = mvpctl("completion", "csh")
-    assert (outcome.code, outcome.err.splitlines()[0]) == (2, "error: SHELL: got 'csh'; allowed: bash, zsh, fish")
+    assert (outcome.code, outcome.err.splitlines()[0]) == (
+        2,
+        "error: SHELL must be one of bash, zsh, fish, got 'csh'",
+    )

@@ -149,9 +149,9 @@ def test_a_token_in_the_file_is_read_from_stdin_kept_private_and_never_shown(
     [
         ("context = ", "is not TOML: Invalid value"),
         ("adress = 'x'", "got 'adress'; allowed: context, contexts"),
-        ("[contexts.a]\nadress = 'x'", "contexts.a: got 'adress'; allowed: address, project, "),
+        ("[contexts.a]\nadress = 'x'", "contexts.a: the setting must be one of address, project, "),
         ("[contexts.a]\nproject = 3", "contexts.a.project must be text"),
-        ("[contexts.a]\noutput = 'xml'", "contexts.a.output: got 'xml'; allowed: text, json, yaml"),
+        ("[contexts.a]\noutput = 'xml'", "contexts.a.output must be one of text, json, yaml, got 'xml'"),
         ("contexts = 3", "contexts must be tables"),
         ("[contexts]\na = 3", "contexts.a must be a table"),
     ],
@@ -170,9 +170,9 @@ def test_a_file_that_is_not_right(run: Mvpctl, file: Path, text: str, error: str
     [
         (
             ["set", "adress", "x"],
-            "SETTING: got 'adress'; allowed: address, project, token_file, token, ca_cert, output",
+            "SETTING must be one of address, project, token_file, token, ca_cert, output, got 'adress'; did you mean a",
         ),
-        (["set", "output", "xml"], "output: got 'xml'; allowed: text, json, yaml"),
+        (["set", "output", "xml"], "output must be one of text, json, yaml, got 'xml'"),
         (
             ["set", "address", "http://x:1"],
             "address: got 'http://x:1'; allowed: HOST:PORT, or grpcs://HOST:PORT for TLS",
@@ -181,7 +181,7 @@ def test_a_file_that_is_not_right(run: Mvpctl, file: Path, text: str, error: str
         (["set", "project", "A B"], "project: got 'A B'; allowed: 1 to 63 characters: a-z, 0-9 and '-', not at either"),
         (["set", "project", "x", "--context", "a b"], "context: got 'a b'; allowed: 1 to 63 letters"),
         (["use", "nowhere"], "CONTEXT: got 'nowhere'; allowed: none yet"),
-        (["show"], "command: got 'show'; allowed: view, set, unset, use, path"),
+        (["show"], "COMMAND must be one of view, set, unset, use, path, got 'show'"),
     ],
 )
 def test_mistakes(run: Mvpctl, file: Path, argv: list[str], error: str) -> None:
@@ -212,7 +212,10 @@ def test_a_file_whose_context_is_not_there(run: Mvpctl, file: Path) -> None:
     file.write_text('context = "wrok"\n[contexts.work]\naddress = "h:1"\n')
     for command in (["list"], ["config", "view"]):
         outcome = run(*command)
-        assert (outcome.code, outcome.err) == (2, f"error: context: {file}: got 'wrok'; allowed: work\n")
+        assert (outcome.code, outcome.err) == (
+            2,
+            f"error: context: {file}: got 'wrok'; allowed: work; did you mean work?\n",
+        )
     assert run("config", "use", "work").code == 0
     assert run("config", "view").code == 0
 

@@ -61,7 +61,7 @@ def test_list_makes_a_filter_of_its_options(fake: Fake, mvpctl: Mvpctl, argv: li
 @pytest.mark.parametrize(
     ("argv", "error"),
     [
-        (["--state", "running"], "error: --state: got 'running'; allowed: QUEUED, STARTING, RUNNING, FINALIZING, "),
+        (["--state", "running"], "error: --state must be one of QUEUED, STARTING, RUNNING, FINALIZING, "),
         (["--label", 'a" OR "b=c'], "error: --label: got 'a\" OR \"b=c'; allowed: KEY or KEY=VALUE, keys of "),
     ],
 )

@@ -208,11 +208,11 @@ def test_sparsity_warns_above_one_half(fake: Fake, mvpctl: Mvpctl) -> None:
         (["--density", "0.1", "--retention", "-1d"], "--retention: expected one argument"),
         (["--density", "0.1", "--label", "team"], "--label: got 'team'; allowed: KEY=VALUE"),
         (["--density", "0.1", "--timeout", "5"], "--timeout: is for waiting"),
-        (["--density", "0.1", "-o", "xml"], "-o/--output: got 'xml'; allowed: text, json, yaml"),
+        (["--density", "0.1", "-o", "xml"], "-o/--output must be one of text, json, yaml, got 'xml'"),
         (["--density", "0.1", "--frobnicate"], "unrecognized arguments: --frobnicate"),
         (
             ["--density", "0.1", "--method", "l1"],
-            "job.spec.method (--method): got 'l1'; allowed: movement, soft_movement, l0, ",
+            "job.spec.method (--method): must be one of movement, soft_movement, l0, ",
         ),
         (
             ["--density", "0.1", "--method", "magnitude", "--score-learning-rate", "1"],

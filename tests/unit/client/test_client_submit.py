@@ -245,7 +245,7 @@ def test_paths_are_made_absolute_and_hub_ids_are_not(
         (
             {"method": "l1"},
             "job.spec.method",
-            "got 'l1'; allowed: movement, soft_movement, l0, magnitude, one_shot_magnitude, random",
+            "must be one of movement, soft_movement, l0, magnitude, one_shot_magnitude, random, got 'l1'",
         ),
         (
             {"method": "magnitude", "score_learning_rate": 0.1},
@@ -255,14 +255,14 @@ def test_paths_are_made_absolute_and_hub_ids_are_not(
         (
             {"shape": "square"},
             "job.spec.soft_movement.schedule.shape",
-            "got 'square'; allowed: cubic, linear, one_shot",
+            "must be one of cubic, linear, one_shot, got 'square'",
         ),
         (
             {"shape": "shape_unspecified"},
             "job.spec.soft_movement.schedule.shape",
-            "got 'shape_unspecified'; allowed: cubic, linear, one_shot",
+            "must be one of cubic, linear, one_shot, got 'shape_unspecified'",
         ),
-        ({"precision": 16}, "job.spec.training.precision", "got '16'; allowed: fp32, bf16"),
+        ({"precision": 16}, "job.spec.training.precision", "must be one of fp32, bf16, got '16'"),
         (
             {"include": "*.query"},
             "job.spec.include",

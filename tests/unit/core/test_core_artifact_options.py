@@ -77,5 +77,5 @@ def test_a_delta_artifact(make: Callable[..., tuple[Any, Path]], data: Classific
 
 @pytest.mark.parametrize("option", ["values", "embeddings"])
 def test_an_unknown_coding(model_folder: Path, data: ClassificationData, option: str) -> None:
-    with pytest.raises(ValueError, match=f"{option}: 'int4' given; one of fp32, fp16, bf16, int8 is allowed"):
+    with pytest.raises(ValueError, match=f"{option} must be one of fp32, fp16, bf16, int8, got 'int4'"):
         compress(model_folder, data, density=0.2, **{option: "int4"})

@@ -122,7 +122,7 @@ def test_a_model_of_the_hub_is_fetched_once_and_then_works_without_it(
 
 
 def test_a_model_that_the_hub_does_not_have_is_invalid(server: Hub) -> None:
-    with pytest.raises(CompressionError, match="'tiny/other' cannot be had from the hub") as raised:
+    with pytest.raises(CompressionError, match=r"'tiny/other' cannot be had from the hub") as raised:
         find_model("tiny/other", None)
     assert raised.value.reason is Reason.INVALID_MODEL
 
@@ -136,9 +136,30 @@ def test_a_model_of_the_hub_without_safetensors_is_invalid(server: Hub, model_fo
 
 @pytest.mark.usefixtures("nobody")
 def test_without_the_hub_a_model_says_how_to_go_on(data: ClassificationData) -> None:
-    with pytest.raises(CompressionError, match=r"cannot be reached .* MVPRUNE_MODELS") as raised:
+    with pytest.raises(CompressionError, match=r"cannot be reached .*--models.* MVPRUNE_MODELS") as raised:
         compress("bert-base-uncased", data, density=0.1)
     assert raised.value.reason is Reason.UNREACHABLE_HUB
+    assert "HF_HUB_OFFLINE" not in str(raised.value)
+
+
+def test_an_unreachable_hub_names_the_setting_that_keeps_it_away(
+    monkeypatch: pytest.MonkeyPatch, model_folder: Path
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("TRANSFORMERS_OFFLINE", "1")
+    monkeypatch.setenv("MVPRUNE_MODELS", str(model_folder.parent))
+    with pytest.raises(CompressionError) as raised:
+        find_model("google-bert/bert-base-uncasd", None)
+    text = str(raised.value)
+    assert "cannot be reached (TRANSFORMERS_OFFLINE=1 is set) and " in text
+    assert "unset TRANSFORMERS_OFFLINE where the server was started if it can reach the hub, or " in text
+    assert "put that folder into the models root as " in text
+    assert text.endswith("; did you mean google-bert/bert-base-uncased?")
+    with pytest.raises(
+        CompressionError, match=r"TRANSFORMERS_OFFLINE=1 is set\) and the data set .* is not in its cache"
+    ):
+        load_task("sst2")
 
 
 def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +184,7 @@ def test_the_home_of_nobody_is_a_folder_that_is_not_there() -> None:
 @pytest.mark.usefixtures("nobody")
 @pytest.mark.parametrize("options", [{}, {"hub_id": "owner/data"}])
 def test_without_the_hub_data_says_how_to_go_on(options: dict[str, str]) -> None:
-    with pytest.raises(CompressionError, match=r"cannot be reached .* MVPRUNE_DATA") as raised:
+    with pytest.raises(CompressionError, match=r"cannot be reached .*--data .*MVPRUNE_DATA") as raised:
         load_task("sst2", **options)
     assert raised.value.reason is Reason.UNREACHABLE_HUB
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal, get_origin
 
 import pytest
 
 from mvprune.cli import main as mvpctl
+from mvprune_service.config import Settings, form
 from mvprune_service.server import main as mvprune_server
 
 NAMES: list[tuple[str, Callable[[list[str]], int]]] = [
@@ -27,6 +30,8 @@ NAMES: list[tuple[str, Callable[[list[str]], int]]] = [
         (["--nope"], "unrecognized arguments: --nope"),
         (["--home"], "argument --home: expected one argument"),
         (["extra"], "unrecognized arguments: extra"),
+        (["--adress", "x"], "unrecognized arguments: --adress x; did you mean --address?"),
+        (["--models", ".", "--dat=x"], "unrecognized arguments: --dat=x; did you mean --data?"),
     ],
 )
 def test_a_mistake_is_one_line_and_where_help_is(
@@ -109,3 +114,27 @@ def test_help_says_a_default_once_and_in_words(capsys: pytest.CaptureFixture[str
     assert "default factory" not in text
     assert "(default: )" not in text
     assert "(default: None)" not in text
+
+
+def test_help_shows_units_and_forms_instead_of_types(capsys: pytest.CaptureFixture[str]) -> None:
+    mvprune_server(["--help"])
+    text = capsys.readouterr().out
+    for shown in (
+        "--lease-seconds SECONDS",
+        "--retention-days DAYS",
+        "--worker-address HOST:PORT",
+        "--models FOLDER",
+        "--tls-key FILE",
+        "--store URL",
+        "--roots FOLDER[:FOLDER]",
+        "--executor {ray,local}",
+    ):
+        assert shown in text
+    assert not set(re.findall(r"\w+", text)) & {"str", "float", "int", "Path", "tuple", "null", "None", "True", "False"}
+
+
+def test_every_setting_has_a_form_but_flags_and_choices() -> None:
+    """One without it would show the type that Python has for it: see `Form`."""
+    without = {name for name in Settings.model_fields if not form(name)}
+    kinds = {name: Settings.model_fields[name].annotation for name in without}
+    assert {name for name, kind in kinds.items() if kind is not bool and get_origin(kind) is not Literal} == set()

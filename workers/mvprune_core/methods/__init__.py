@@ -8,6 +8,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from mvprune.suggestions import must_be_one_of
 from mvprune_core.methods.base import Gated, Matrix, Method, Moment, TopV
 from mvprune_core.methods.l0 import L0
 from mvprune_core.methods.magnitude import Magnitude, OneShotMagnitude
@@ -36,7 +37,7 @@ def get_method(method: str | Method) -> Method:
     if isinstance(method, Method):
         return method
     if method not in METHODS:
-        raise ValueError(f"method: {method!r} given; one of {', '.join(METHODS)} is allowed")
+        raise ValueError(f"method {must_be_one_of(METHODS, method)}")
     return METHODS[method]()
 
 
