@@ -8,6 +8,8 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
+from mvprune.artifact.errors import ArtifactError
+
 
 def open_file(path: Path) -> BufferedReader:
     """Opens a regular file to read it; symbolic links are followed, as a hub's cache has them.
@@ -20,3 +22,9 @@ def open_file(path: Path) -> BufferedReader:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return os.fdopen(descriptor, "rb")
+
+
+def check_free(folder: Path) -> None:
+    """Raises ArtifactError unless `folder` is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ArtifactError(f"{folder} is not a new or empty folder")

@@ -6,13 +6,16 @@ import argparse
 import contextlib
 import hashlib
 import re
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mvprune._exceptions import IntegrityError, NotFound, ServerUnreachable
 from mvprune._files import expanded
+from mvprune.cli._live import live
 from mvprune.cli._local import refusals
+from mvprune.cli._options import CONNECTION, Parser, command_parser, connect, path, plain_parser
 
 if TYPE_CHECKING:
     from mvprune._client import Client
@@ -22,7 +25,54 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"(?:projects/[^/]+/(?:jobs|artifacts)/)?[A-Za-z0-9][A-Za-z0-9-]*")
 ARTIFACT_OR_JOB = "an artifact's folder, or a job's id or name"
+_FETCHED = "A job's artifact is downloaded to a temporary folder; `mvpctl download` keeps it for more than one command."
 _MAX_HEADER = 20 << 20  # more than a reader takes
+
+
+class Fetched(NamedTuple):
+    """An artifact on this machine.
+
+    Attributes:
+        job: the name of the job that it is from; "" where its folder was given.
+        labels: the job's.
+    """
+
+    folder: Path
+    job: str = ""
+    labels: Mapping[str, str] = {}
+
+
+def artifact_parser(name: str, example: str, details: str = "", *, connects: bool = True) -> Parser:
+    """A parser with an artifact's folder or job, its base, and the form of the answer.
+
+    Args:
+        connects: whether there are options for the server that is asked for jobs; else only the environment and the
+            settings say which one it is.
+    """
+    details = "\n\n".join(filter(None, (details, _FETCHED)))
+    if connects:
+        parser = command_parser(name, example, details, job=False)
+    else:
+        parser = plain_parser(name, example, details)
+        parser.set_defaults(**{**dict.fromkeys(CONNECTION), "insecure": False})
+    parser.add_argument("artifact", type=artifact_or_job, metavar="ARTIFACT|JOB", help=ARTIFACT_OR_JOB)
+    parser.add_argument("--base", type=path, metavar="DIR", help="the base model's folder, for a delta artifact")
+    return parser
+
+
+@contextlib.contextmanager
+def fetched(args: argparse.Namespace) -> Iterator[Fetched]:
+    """The artifact that was named: its folder, or that of the job, downloaded for the time being."""
+    if is_folder(args.artifact):
+        yield Fetched(expanded(args.artifact))
+        return
+    with tempfile.TemporaryDirectory(prefix="mvpctl-") as scratch:
+        with connect(args) as client:
+            with as_job(args.artifact):
+                job = client.get(args.artifact)
+            with live(args.form.progress) as progress:
+                folder = client.download(job, Path(scratch) / "artifact", progress.bytes)
+        yield Fetched(folder, job.name, job.labels)
 
 
 def is_folder(given: str) -> bool:

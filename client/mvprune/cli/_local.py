@@ -1,4 +1,4 @@
-"""Commands about an artifact's folder on this machine: their parser, and how their errors come out."""
+"""How errors of commands that compute on this machine come out."""
 
 from __future__ import annotations
 
@@ -6,15 +6,6 @@ import contextlib
 from collections.abc import Iterator
 
 from mvprune.cli._errors import LocalRefusal
-from mvprune.cli._options import Parser, path, plain_parser
-
-
-def artifact_parser(name: str, example: str, details: str = "") -> Parser:
-    """A parser with the artifact's folder, its base, and the form of the answer."""
-    parser = plain_parser(name, example, details)
-    parser.add_argument("artifact", type=path, metavar="ARTIFACT", help="an artifact's folder")
-    parser.add_argument("--base", type=path, metavar="DIR", help="the base model's folder, for a delta artifact")
-    return parser
 
 
 @contextlib.contextmanager

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mvprune.cli._artifacts import artifact_parser, fetched
 from mvprune.cli._errors import LocalRefusal
-from mvprune.cli._local import artifact_parser, refusals
+from mvprune.cli._local import refusals
 from mvprune.cli._options import positive_number, seconds
 from mvprune.cli._output import answer, print_fields, print_table
 from mvprune.cli._text import size
@@ -20,7 +21,11 @@ times are the least of many. Nothing else should run on the machine meanwhile.""
 
 def benchmark_command(argv: Sequence[str]) -> None:
     """Times an artifact, dense and sparse."""
-    parser = artifact_parser("benchmark", "mvpctl benchmark out/ --batch 1 --tokens 128 --threads 1", _DETAILS)
+    parser = artifact_parser(
+        "benchmark",
+        "mvpctl benchmark out/ --batch 1 --tokens 128 --threads 1\n  mvpctl benchmark sst2-k3x9",
+        _DETAILS,
+    )
     parser.add_argument("--batch", type=positive_number, default=1, metavar="N", help="examples a call; default 1")
     parser.add_argument("--tokens", type=positive_number, default=128, metavar="N", help="of an example; default 128")
     parser.add_argument("--threads", type=positive_number, default=1, metavar="N", help="of a call; default 1")
@@ -30,14 +35,15 @@ def benchmark_command(argv: Sequence[str]) -> None:
         from mvprune.runtime import measure
 
         try:
-            found = measure(
-                args.artifact,
-                batch=args.batch,
-                tokens=args.tokens,
-                threads=args.threads,
-                seconds=args.seconds,
-                base=args.base,
-            )
+            with fetched(args) as source:
+                found = measure(
+                    source.folder,
+                    batch=args.batch,
+                    tokens=args.tokens,
+                    threads=args.threads,
+                    seconds=args.seconds,
+                    base=args.base,
+                )
         except ValueError as error:  # a number that the model does not take
             raise LocalRefusal(str(error)) from error
     answer(args.form, found, [f"{found.ratio:.2f}"], lambda: _print(found))

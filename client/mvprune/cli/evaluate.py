@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mvprune.cli._artifacts import artifact_parser, fetched
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._live import live
-from mvprune.cli._local import artifact_parser, refusals
+from mvprune.cli._local import refusals
 from mvprune.cli._options import Parser, one_of, path, positive_number
 from mvprune.cli._output import answer, print_fields, print_table
 from mvprune.threads import SPIN
@@ -25,7 +26,7 @@ def evaluate_command(argv: Sequence[str]) -> None:
     """Evaluates an artifact on data."""
     args = _parser().parse_args(argv)
     os.environ.setdefault(*SPIN)
-    with refusals("worker"), live(None if args.form.quiet else sys.stderr) as progress:
+    with refusals("worker"):
         # What a metric is, is the core's to say, in the one place where the training asks too. The command hands over
         # to it as `mvpctl server` does to the service: nothing else of the client knows the core.
         import torch
@@ -36,15 +37,16 @@ def evaluate_command(argv: Sequence[str]) -> None:
         if args.threads:
             torch.set_num_threads(args.threads)
         try:
-            found = evaluate(
-                args.artifact,
-                args.data,
-                task=args.task,
-                columns=Columns(args.text_column, args.text_pair_column, args.label_column),
-                base=args.base,
-                runtime=args.runtime,
-                progress=progress.inputs,
-            )
+            with fetched(args) as source, live(None if args.form.quiet else sys.stderr) as progress:
+                found = evaluate(
+                    source.folder,
+                    args.data,
+                    task=args.task,
+                    columns=Columns(args.text_column, args.text_pair_column, args.label_column),
+                    base=args.base,
+                    runtime=args.runtime,
+                    progress=progress.inputs,
+                )
         except CannotEvaluate as error:
             raise LocalRefusal(str(error)) from error
     primary = found.metrics.get(found.manifest.primary_metric)
@@ -52,7 +54,8 @@ def evaluate_command(argv: Sequence[str]) -> None:
 
 
 def _parser() -> Parser:
-    parser = artifact_parser("evaluate", "mvpctl evaluate out/ --data dev.tsv", _DETAILS)
+    example = "mvpctl evaluate out/ --data dev.tsv\n  mvpctl evaluate sst2-k3x9"
+    parser = artifact_parser("evaluate", example, _DETAILS)
     parser.add_argument("--data", type=path, metavar="FILE", help="csv, tsv, jsonl or parquet; SQuAD's JSON, CoNLL")
     parser.add_argument("--task", metavar="TASK", help="another task of the same kind; default: the artifact's")
     parser.add_argument("--text-column", metavar="NAME", help="column of the text; default: found by name")

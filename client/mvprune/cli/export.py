@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mvprune.cli._artifacts import artifact_parser, fetched
 from mvprune.cli._live import live
-from mvprune.cli._local import artifact_parser, refusals
+from mvprune.cli._local import refusals
 from mvprune.cli._options import one_of, path
 from mvprune.cli._output import answer
 from mvprune.cli._text import clean, size
@@ -21,14 +22,18 @@ csr    scipy's compressed sparse rows, one .npz for every pruned matrix"""
 
 def export_command(argv: Sequence[str]) -> None:
     """Writes an artifact in another format."""
-    parser = artifact_parser("export", "mvpctl export out/ --to onnx onnx/", _DETAILS)
+    example = "mvpctl export out/ --to onnx onnx/\n  mvpctl export sst2-k3x9 --to dense model/"
+    parser = artifact_parser("export", example, _DETAILS)
     parser.add_argument("directory", type=path, metavar="OUT", help="a new or empty folder")
     parser.add_argument("--to", required=True, type=one_of("dense", "onnx", "csr"), metavar="F", help="one of these")
     args = parser.parse_args(argv)
-    with refusals("export"), live(args.form.progress) as progress:
+    with refusals("export"):
+        from mvprune.artifact.files import check_free
         from mvprune.export import export
 
-        done = export(args.artifact, args.directory, to=args.to, base=args.base, on_progress=progress.doing)
+        check_free(args.directory)  # before anything is fetched
+        with fetched(args) as source, live(args.form.progress) as progress:
+            done = export(source.folder, args.directory, to=args.to, base=args.base, on_progress=progress.doing)
     answer(args.form, {**vars(done), "folder": str(done.folder)}, [str(done.folder)], lambda: _print(done))
 
 

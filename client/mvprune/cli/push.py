@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from mvprune._files import expanded
-from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, is_folder
+from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, fetched
 from mvprune.cli._errors import UsageError
-from mvprune.cli._live import live
 from mvprune.cli._local import refusals
-from mvprune.cli._options import command_parser, connect, path
+from mvprune.cli._options import command_parser, path
 from mvprune.cli._output import answer
 
 _DETAILS = """--to mlflow makes it a run: parameters, metrics, curves, files. Pushed twice, it is one run.
 --to hub-folder OUT writes a folder that can be uploaded as a repository of the Hugging Face Hub."""
 _ONLY_FOR = {"mlflow": ("tracking_uri", "experiment"), "hub-folder": ("dense", "base")}
-
-
-class _Source(NamedTuple):
-    """What is pushed: a folder, and the job that it is from."""
-
-    folder: Path
-    job: str = ""
-    labels: Mapping[str, str] = {}
 
 
 def push_command(argv: Sequence[str]) -> None:
@@ -76,7 +63,7 @@ def _push_to_mlflow(args: argparse.Namespace) -> None:
             "--tracking-uri: not given, nor MLFLOW_TRACKING_URI; MLflow's address is needed", "mvpctl push"
         )
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # each try again would be a warning
-    with refusals("mlflow"), _source(args) as source:
+    with refusals("mlflow"), fetched(args) as source:
         from mvprune.publish import push_to_mlflow
 
         run = push_to_mlflow(
@@ -92,23 +79,10 @@ def _push_to_mlflow(args: argparse.Namespace) -> None:
 
 def _write_hub_folder(args: argparse.Namespace, out: Path) -> None:
     with refusals("export"):
-        from mvprune.publish.hub import check_free, write_hub_folder
+        from mvprune.artifact.files import check_free
+        from mvprune.publish.hub import write_hub_folder
 
         check_free(out)  # before anything is fetched
-        with _source(args) as source:
+        with fetched(args) as source:
             write_hub_folder(source.folder, out, dense=args.dense, base=args.base)
     answer(args.form, {"directory": str(out)}, [str(out)], lambda: print(f"written: {out}"))
-
-
-@contextlib.contextmanager
-def _source(args: argparse.Namespace) -> Iterator[_Source]:
-    """The folder that was named, or the artifact of the job, fetched for the time being."""
-    if is_folder(args.artifact):
-        yield _Source(expanded(args.artifact))
-        return
-    with connect(args) as client, tempfile.TemporaryDirectory(prefix="mvpctl-push-") as scratch:
-        with as_job(args.artifact):
-            job = client.get(args.artifact)
-        with live(args.form.progress) as progress:
-            folder = client.download(job, Path(scratch) / "artifact", progress.bytes)
-        yield _Source(folder, job.name, job.labels)

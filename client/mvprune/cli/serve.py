@@ -9,9 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mvprune.cli._artifacts import artifact_parser, fetched
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._exit import ExitCode
-from mvprune.cli._local import artifact_parser, refusals
+from mvprune.cli._local import refusals
 from mvprune.cli._options import memory, one_of, positive_number
 from mvprune.cli._output import print_data
 from mvprune.cli._text import clean, percent
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 _DETAILS = """POST /predict answers, GET /health says whether it can, GET / what it is: docs/serve.md has the requests.
 Texts are read as in training. SIGTERM answers what has come in, then ends. Whoever reaches the address is served:
-beyond this machine, put a proxy with TLS and authentication before it."""
+beyond this machine, put a proxy with TLS and authentication before it. The server that is asked for a job is the one
+that MVPRUNE_ADDRESS or `mvpctl config` names."""
 
 
 def serve_command(argv: Sequence[str]) -> int:
@@ -43,10 +45,11 @@ def serve_command(argv: Sequence[str]) -> int:
         limits = Limits(args.max_bytes, args.max_batch, args.max_characters, args.max_waiting)
         if args.threads:
             torch.set_num_threads(args.threads)
-        predictor = Predictor.open(args.artifact, base=args.base, runtime=args.runtime)
+        with fetched(args) as source:
+            predictor = Predictor.open(source.folder, base=args.base, runtime=args.runtime)
         predictor.predict([{field.name: "a" for field in predictor.fields}])  # the first one is slow
         description = _description(predictor, args.runtime, torch.get_num_threads(), limits)
-        host, port = args.address
+        host, port = args.listen
         try:
             listening = listen(host, port)
         except OSError as error:
@@ -67,9 +70,15 @@ def serve_command(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = artifact_parser("serve", "mvpctl serve out/ --address 127.0.0.1:8080", _DETAILS)
+    example = "mvpctl serve out/ --address 127.0.0.1:8080\n  mvpctl serve sst2-k3x9"
+    parser = artifact_parser("serve", example, _DETAILS, connects=False)  # its --address is its own
     parser.add_argument(
-        "--address", type=_address, default=("127.0.0.1", 8080), metavar="HOST:PORT", help="default: 127.0.0.1:8080"
+        "--address",
+        dest="listen",
+        type=_address,
+        default=("127.0.0.1", 8080),
+        metavar="HOST:PORT",
+        help="where it serves; default: 127.0.0.1:8080",
     )
     parser.add_argument(
         "--runtime", type=one_of("dense", "sparse"), default="sparse", metavar="R", help="sparse (default) or dense"

@@ -19,6 +19,7 @@ from types import ModuleType
 
 from mvprune.artifact.card import CARD_FILE
 from mvprune.artifact.errors import ArtifactError, MissingExtra
+from mvprune.artifact.files import check_free
 from mvprune.artifact.history import HISTORY_FILE
 from mvprune.artifact.manifest import WEIGHTS_FILE, Manifest, verify
 from mvprune.report import REPORT_FILE
@@ -77,8 +78,7 @@ def export(
     if to not in FORMATS:
         raise ValueError(f"to {must_be_one_of(FORMATS, to)}")
     artifact, folder = Path(artifact), Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ArtifactError(f"{folder} is not a new or empty folder")
+    check_free(folder)
     writer = _writer(to)
     on_progress("verifying the artifact")
     manifest = verify(artifact)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mvprune.artifact.card import CARD_FILE, model_card
 from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.files import check_free
 from mvprune.artifact.header import read_header
 from mvprune.artifact.history import HISTORY_FILE
 from mvprune.artifact.manifest import MANIFEST_FILE, WEIGHTS_FILE, Manifest, read_manifest, verify
@@ -17,12 +18,6 @@ from mvprune.report import REPORT_FILE
 CONFIG_FILE = "config.json"
 
 _LARGE = 10_000_000  # bytes; from there on the Hub wants LFS
-
-
-def check_free(folder: Path) -> None:
-    """Raises ArtifactError unless `folder` is new or empty."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ArtifactError(f"{folder}: not a new or empty folder")
 
 
 def write_hub_folder(

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,6 +16,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from mvprune import Client
+from mvprune.artifact import MANIFEST_FILE, Manifest
 from mvprune.cli import main
 from mvprune.v1 import admin_pb2_grpc, artifact_pb2, artifact_pb2_grpc, catalog_pb2_grpc, job_pb2, job_pb2_grpc
 
@@ -244,6 +246,25 @@ def succeeds(fake: Fake) -> str:
     fake.answers["GetJob"] = always(job("QUEUED", model_size=SIZE))
     fake.answers["WatchJob"] = watch(job("QUEUED"), running, job("SUCCEEDED", artifact=name, model_size=SIZE))
     return name
+
+
+def serve_folder(fake: Fake, folder: Path, manifest: Manifest) -> None:
+    """Makes a folder the artifact of every job."""
+    listed = [artifact_pb2.ArtifactFile(**vars(file)) for file in manifest.files]
+    size = (folder / MANIFEST_FILE).stat().st_size
+    listed.append(artifact_pb2.ArtifactFile(path=MANIFEST_FILE, size_bytes=size, sha256=manifest.digest))
+    name = f"projects/default/artifacts/{manifest.digest}"
+    fake.answers["GetJob"] = always(job("SUCCEEDED", artifact=name))
+    fake.answers["GetArtifact"] = always(artifact_pb2.Artifact(name=name, files=listed))
+    fake.answers["GenerateDownloadUrls"] = always(artifact_pb2.GenerateDownloadUrlsResponse())
+
+    def read(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        content = (folder / request.path).read_bytes()
+        for start in range(request.offset, len(content), 1000):
+            yield artifact_pb2.ReadFileResponse(offset=start, data=content[start : start + 1000])
+        yield artifact_pb2.ReadFileResponse(offset=len(content), end=True)
+
+    fake.answers["ReadFile"] = read
 
 
 def echo(request: Any, context: grpc.ServicerContext) -> job_pb2.Job:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
 from mvprune.artifact import MANIFEST_FILE, WEIGHTS_FILE, Manifest
 from mvprune.artifact.inspection import inspect
-from mvprune.v1 import artifact_pb2
 
 from ...sparse_artifacts import OUTPUT, make_artifact
-from .conftest import SUBMIT, Fake, Mvpctl, always, job, refuse
+from .conftest import SUBMIT, Fake, Mvpctl, always, job, refuse, serve_folder
 
 Serve = Callable[[Path, Manifest], None]
 
@@ -31,24 +30,7 @@ def folder(tmp_path: Path) -> Path:
 def serve(fake: Fake) -> Serve:
     """Makes a folder the artifact of every job."""
 
-    def start(folder: Path, manifest: Manifest) -> None:
-        listed = [artifact_pb2.ArtifactFile(**vars(file)) for file in manifest.files]
-        size = (folder / MANIFEST_FILE).stat().st_size
-        listed.append(artifact_pb2.ArtifactFile(path=MANIFEST_FILE, size_bytes=size, sha256=manifest.digest))
-        name = f"projects/default/artifacts/{manifest.digest}"
-        fake.answers["GetJob"] = always(job("SUCCEEDED", artifact=name))
-        fake.answers["GetArtifact"] = always(artifact_pb2.Artifact(name=name, files=listed))
-        fake.answers["GenerateDownloadUrls"] = always(artifact_pb2.GenerateDownloadUrlsResponse())
-
-        def read(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            content = (folder / request.path).read_bytes()
-            for start in range(request.offset, len(content), 100):
-                yield artifact_pb2.ReadFileResponse(offset=start, data=content[start : start + 100])
-            yield artifact_pb2.ReadFileResponse(offset=len(content), end=True)
-
-        fake.answers["ReadFile"] = read
-
-    return start
+    return functools.partial(serve_folder, fake)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -176,8 +158,48 @@ def test_export(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
     assert (quiet.out, quiet.err) == (f"{tmp_path / 'third'}\n", "")
 
 
+def test_export_of_a_jobs_artifact(
+    mvpctl: Mvpctl, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    serve(tmp_path / "served", make_artifact(tmp_path / "served"))
+    outcome = mvpctl("export", "j1", str(tmp_path / "csr"), "--to", "csr")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.splitlines()[0].startswith("fetching and verifying ")
+    assert outcome.out.splitlines()[-1].startswith(f"exported to {tmp_path / 'csr'}: 2 files, ")
+    assert list(scratch.iterdir()) == []
+    assert mvpctl("export", str(tmp_path / "served"), str(tmp_path / "same"), "--to", "csr").code == 0
+    files = sorted(path.name for path in (tmp_path / "same").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "csr").iterdir())
+    assert [(tmp_path / "same" / name).read_bytes() for name in files] == [
+        (tmp_path / "csr" / name).read_bytes() for name in files
+    ]
+
+
+def test_what_cannot_be_written_is_refused_before_anything_is_fetched(
+    fake: Fake, mvpctl: Mvpctl, serve: Serve, folder: Path, tmp_path: Path
+) -> None:
+    serve(folder, make_artifact(tmp_path / "served"))
+    outcome = mvpctl("export", "j1", str(folder), "--to", "csr")
+    assert (outcome.code, outcome.err) == (2, f"error: {folder} is not a new or empty folder\n")
+    assert fake.requests == {}
+
+
 @pytest.mark.parametrize("given", ["nowhere/", "./nowhere", "no.where", "a/b", "train.jsonl", "~nobody.here/out"])
-@pytest.mark.parametrize("command", [("inspect",), ("compare", "j1"), ("push", "--to", "hub-folder", "OUT")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("inspect",),
+        ("compare", "j1"),
+        ("push", "--to", "hub-folder", "OUT"),
+        ("export", "OUT", "--to", "csr"),
+        ("evaluate",),
+        ("benchmark",),
+        ("serve", "--address", "127.0.0.1:0"),
+    ],
+)
 def test_what_is_neither_a_folder_nor_a_job(
     mvpctl: Mvpctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], given: str
 ) -> None:
@@ -189,7 +211,16 @@ def test_what_is_neither_a_folder_nor_a_job(
 
 
 @pytest.mark.parametrize(
-    "command", [("inspect", "typo"), ("compare", "typo", "typo"), ("push", "typo", "--to", "hub-folder", "OUT")]
+    "command",
+    [
+        ("inspect", "typo"),
+        ("compare", "typo", "typo"),
+        ("push", "typo", "--to", "hub-folder", "OUT"),
+        ("export", "typo", "OUT", "--to", "csr"),
+        ("evaluate", "typo"),
+        ("benchmark", "typo"),
+        ("serve", "typo"),
+    ],
 )
 def test_a_name_that_is_neither_tells_what_it_was_taken_for(
     fake: Fake, mvpctl: Mvpctl, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -210,7 +241,7 @@ def test_a_name_that_is_neither_tells_what_it_was_taken_for(
         (("inspect", ""), "ARTIFACT|JOB"),
         (("compare", "j1", ""), "ARTIFACT|JOB"),
         (("push", "", "--to", "hub-folder", "OUT"), "ARTIFACT|JOB"),
-        (("export", "", "OUT", "--to", "csr"), "ARTIFACT"),
+        (("export", "", "OUT", "--to", "csr"), "ARTIFACT|JOB"),
         (("export", "out", "", "--to", "csr"), "OUT"),
         (("evaluate", "out", "--data", ""), "--data"),
         (("serve", "out", "--base", ""), "--base"),

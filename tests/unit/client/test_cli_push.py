@@ -218,7 +218,7 @@ def test_nothing_is_fetched_for_a_folder_that_is_taken(
     _serve(fake, artifact)
     (tmp_path / "file").touch()
     outcome = mvpctl("push", "j1", "--to", "hub-folder", str(tmp_path))
-    assert (outcome.code, outcome.err) == (2, f"error: {tmp_path}: not a new or empty folder\n")
+    assert (outcome.code, outcome.err) == (2, f"error: {tmp_path} is not a new or empty folder\n")
     assert not fake.requests
 
 

@@ -15,9 +15,12 @@ import httpx
 import pytest
 import yaml
 
+from mvprune.artifact import read_manifest
 from mvprune.cli import main
 from mvprune.serving import server
 from mvprune.serving.server import listen
+
+from ..client.conftest import Fake, fake, serve_folder  # noqa: F401 (a fixture)
 
 # mvpctl where the extra `serve` alone is installed.
 PROGRAM = """
@@ -101,6 +104,34 @@ def test_refusals(artifact: Artifact, tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err.startswith("error: tokens: 65")
     assert main(["evaluate", str(artifact("sst2")), "--data", "absent.tsv"]) == 2
     assert "absent.tsv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["serve", "evaluate", "benchmark"])
+def test_a_job_names_its_artifact(
+    artifact: Artifact,
+    fake: Fake,  # noqa: F811 (a fixture)
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    no_server: None,
+    command: str,
+) -> None:
+    (tmp_path / "dev.tsv").write_text(DEV)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setenv("MVPRUNE_ADDRESS", fake.address)
+    folder = artifact("sst2")
+    serve_folder(fake, folder, read_manifest(folder))
+    options = {
+        "serve": ["--address", "127.0.0.1:0"],
+        "evaluate": ["--data", str(tmp_path / "dev.tsv")],
+        "benchmark": ["--seconds", "0.01", "--tokens", "16"],
+    }[command]
+    assert main([command, "j1", *options, "-o", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)
+    assert err.startswith("fetching and verifying ")
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_a_missing_package_is_one_line(
