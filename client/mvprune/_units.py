@@ -1,4 +1,4 @@
-"""Sizes in bytes, as people write them, and the longest time to wait."""
+"""Sizes in bytes and fractions, as people write them, and the longest time to wait."""
 
 from __future__ import annotations
 
@@ -30,3 +30,9 @@ def exact_size(number: int) -> str:
     fitting = ((factor, unit) for unit, factor in _UNITS.items() if number and number % factor == 0)
     factor, unit = max(fitting, default=(1, "B"))
     return f"{number // factor}{unit}"
+
+
+def percent(fraction: float) -> str:
+    """0.03 → "3.0 %"; more digits where one would not do. How every density is written for people."""
+    value = 100 * fraction
+    return f"{value:.1f} %" if value >= 0.1 else f"{value:.2g} %"

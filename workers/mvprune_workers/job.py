@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from google.protobuf.json_format import MessageToDict
 
+from mvprune._units import percent
 from mvprune.artifact import WEIGHTS_FILE, ArtifactError, read_manifest
 from mvprune.artifact.weights import open_header
 from mvprune.buckets import bucket_path
@@ -123,8 +124,8 @@ def run_job(
     manifest = result.save(folders.output, spec=complete_spec(spec, result.info.spec))
     counts = manifest.accounting
     log.info(
-        "kept %s of %s weights (density %.4g), %s bytes sparse, %s dense",
-        *(f"{counts.kept_weights:,}", f"{counts.prunable_weights:,}", counts.density),
+        "kept %s of %s weights (density %s), %s bytes sparse, %s dense",
+        *(f"{counts.kept_weights:,}", f"{counts.prunable_weights:,}", percent(counts.density)),
         *(f"{counts.sparse_bytes:,}", f"{counts.dense_bytes:,}"),
     )
 
@@ -178,9 +179,8 @@ class Reports(Callback):
             self._record(f"{progress.phase}/loss", step, progress.loss)
             self._record(f"{progress.phase}/density", step, progress.density)
         if _is_due(step, total, _LOG_LINES):
-            log.info(
-                "%s: step %d of %d, loss %.4f, density %.4f", progress.phase, step, total, progress.loss, self._density
-            )
+            density = percent(self._density)
+            log.info("%s: step %d of %d, loss %.4f, density %s", progress.phase, step, total, progress.loss, density)
 
     def on_examples(self, phase: str, done: int, total: int) -> None:
         """See Callback."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from mvprune._units import percent
 from mvprune.artifact.manifest import ResultInfo
 from mvprune.tasks import TaskKind, UnknownTask, get_task
 
@@ -36,7 +37,7 @@ def model_card(info: ResultInfo, architecture: str, form: Form = "sparse") -> st
     front = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in _front_matter(info).items())
     sections = [
         "\n".join(["---", *front, "---"]),
-        f"# {_code(info.model.name)} for {_code(info.dataset.name)}, {counts.density:.1%} of its weights",
+        f"# {_code(info.model.name)} for {_code(info.dataset.name)}, {percent(counts.density)} of its weights",
         f"{_code(architecture)}, pruned while it was fine-tuned: {counts.kept_weights:,} of "
         f"{counts.prunable_weights:,} prunable weights are left, and {counts.total_nonzero:,} of "
         f"{counts.total_parameters:,} parameters in all. report.html shows how the run went.",
@@ -131,7 +132,7 @@ def _facts(info: ResultInfo) -> list[tuple[str, ...]]:
             f"{info.dataset.validation_rows:,} to evaluate on",
         ),
         ("method", _code(method or "as manifest.json says")),
-        ("density", f"{counts.density:.2%} of the prunable weights (asked for: {counts.target_density:.2%})"),
+        ("density", f"{percent(counts.density)} of the prunable weights (asked for: {percent(counts.target_density)})"),
         ("bytes", f"{counts.sparse_bytes:,} as an artifact (dense in fp32: {counts.dense_bytes:,}{smaller})"),
         ("seed", str(info.seed)),
     ]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
+from mvprune.cli._output import state_style
 from mvprune.cli._text import clean, details, size, state, steps
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Bar:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.description}", markup=True),
             BarColumn(),
             TextColumn("{task.fields[steps]}  {task.fields[details]}", markup=False),
             TimeElapsedColumn(),
@@ -82,7 +83,7 @@ class Bar:
         progress = job.progress
         self._progress.update(
             self._task,
-            description=clean(state(job)),
+            description=_coloured(clean(state(job))),
             completed=progress.step if progress else 0,
             total=(progress and progress.total_steps) or None,
             steps=_steps(job),
@@ -107,7 +108,7 @@ class Bar:
 
     def doing(self, what: str) -> None:
         """What is being done, where nothing is counted."""
-        self._progress.update(self._task, description=clean(what))
+        self._progress.update(self._task, description=_coloured(clean(what)))
 
     def note(self, text: str) -> None:
         """A line of its own above the bar."""
@@ -150,6 +151,14 @@ def live(stream: TextIO | None) -> Iterator[Lines | Bar | Silence]:
             yield bar
     else:
         yield Lines(stream)
+
+
+def _coloured(text: str) -> str:
+    """A text in rich's markup, in the colour of the state that it begins with."""
+    from rich.markup import escape
+
+    style = state_style(text)
+    return f"[{style}]{escape(text)}[/]" if style else escape(text)
 
 
 def _steps(job: JobRecord) -> str:

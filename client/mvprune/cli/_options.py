@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -223,14 +224,24 @@ class one_of:  # named as the other types of options
 
 
 @contextlib.contextmanager
-def job_goes_on(job: str | JobRecord) -> Iterator[None]:
-    """Ctrl-C ends the command, not the job: says so, and how to wait again."""
+def job_goes_on(job: str | JobRecord, directory: Path | None = None) -> Iterator[None]:
+    """Ctrl-C ends the command, not the job: says so, and how to wait again and get the artifact.
+
+    Args:
+        directory: where the artifact was to be downloaded.
+    """
     try:
         yield
     except KeyboardInterrupt:
         job_id = job.rpartition("/")[2] if isinstance(job, str) else job.id
-        print(f"\ninterrupted; job {job_id} goes on. Wait again: mvpctl wait {job_id}", file=sys.stderr)
+        text = f"interrupted; job {job_id} goes on. Wait again: mvpctl wait {job_id}"
+        print(f"\n{text}\nthen get its artifact: {download_line(job_id, directory)}", file=sys.stderr)
         raise
+
+
+def download_line(job_id: str, directory: Path | None = None) -> str:
+    """The command that downloads a job's artifact, into a folder that is named or still has to be."""
+    return f"mvpctl download {shlex.quote(job_id)} {shlex.quote(str(directory)) if directory else 'DIR'}"
 
 
 def _refused(given: str, allowed: str) -> argparse.ArgumentTypeError:

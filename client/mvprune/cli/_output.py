@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
+from mvprune._units import percent
 from mvprune.cli._text import (
     advice,
     age,
     clean,
     details,
     keeps,
-    percent,
     size,
     smaller,
     state,
@@ -31,8 +31,17 @@ if TYPE_CHECKING:
 
 RESULT_COLUMNS = ("", "dense", "pruned", "difference")
 _METRIC_COLUMNS = (("dense", ""), ("eval", ""), ("delta", "+"))
-_NARROW = 10  # a column that is folded is still as wide as this
+_PROSE = 24  # characters: wider columns hold sentences, which may be folded, but to no less than this
 _GAP = 3  # between columns that are drawn
+
+
+_STYLES = {
+    **dict.fromkeys(("SUCCEEDED", "passed"), "green"),
+    **dict.fromkeys(("FAILED", "LOST", "missed"), "red"),
+    **dict.fromkeys(("CANCELLED", "CANCELLING"), "yellow"),
+    **dict.fromkeys(("STARTING", "RUNNING", "FINALIZING"), "cyan"),
+    "QUEUED": "blue",
+}
 
 
 class Form(NamedTuple):
@@ -119,15 +128,19 @@ def as_json(value: Any) -> Any:
     return value
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False) -> None:
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False, expendable: Sequence[str] = ()
+) -> None:
     """A table with a heading.
 
     Args:
         numbers: whether all columns but the first are set flush right.
+        expendable: the columns that a narrow terminal does without first, in this order; then it leaves out columns
+            from the right. The first column always stays.
     """
     rows = [[clean(cell) for cell in row] for row in rows]
     widths = [max(len(row[index]) for row in [columns, *rows]) for index in range(len(columns))]
-    if sys.stdout.isatty() and _draw_table(columns, rows, widths, numbers=numbers):
+    if sys.stdout.isatty() and _draw_table(columns, rows, widths, numbers=numbers, expendable=expendable):
         return
     for row in [columns, *rows]:
         pairs = list(enumerate(zip(row, widths, strict=True)))
@@ -135,25 +148,56 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, number
         print("  ".join(cells).rstrip())
 
 
-def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int], *, numbers: bool) -> bool:
-    """Draws a table, if the terminal is wide enough: names, in the first column, stay whole, so that they can be
-    copied; what is long in the others is folded."""
+def _draw_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    widths: Sequence[int],
+    *,
+    numbers: bool,
+    expendable: Sequence[str],
+) -> bool:
+    """Draws a table, if the terminal is wide enough for its first column: names stay whole, so that they can be copied.
+    Columns that do not fit beside it are left out; only prose is folded."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console, table = Console(), Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    least = [min(width, max(len(name), _NARROW)) for name, width in zip(columns[1:], widths[1:], strict=True)]
-    if widths[0] + sum(least) + _GAP * len(columns) > console.width:
+    shown = _fitting(columns, widths, expendable, console.width)
+    if not shown:
         return False
-    for index, column in enumerate(columns):
+    for index in shown:
         justify: Literal["left", "right"] = "right" if numbers and index else "left"
-        table.add_column(column, justify=justify, overflow="fold", no_wrap=not index)
+        is_name = index == 0 or widths[index] <= _PROSE
+        table.add_column(columns[index], justify=justify, overflow="fold", no_wrap=is_name)
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(row[index], style=state_style(row[index])) for index in shown))
     console.print(table)
+    if hidden := [name for index, name in enumerate(columns) if name and index not in shown]:
+        text = f"not shown: {', '.join(hidden)}; a wider terminal shows them, as does -o json"
+        console.print(Text(text, style="dim"))
     return True
+
+
+def _fitting(columns: Sequence[str], widths: Sequence[int], expendable: Sequence[str], width: int) -> list[int]:
+    """The columns that a terminal of so many characters has room for; none where it is too narrow for the first."""
+    first = [columns.index(name) for name in expendable if name in columns]
+    order = [*first, *(index for index in range(len(columns) - 1, 0, -1) if index not in first)]
+    shown = list(range(len(columns)))
+    least = [min(given, _PROSE) for given in widths]
+    least[0] = widths[0]  # which is never folded
+    while sum(least[index] for index in shown) + _GAP * (len(shown) - 1) > width:
+        if not order:
+            return []
+        shown.remove(order.pop(0))
+    return shown
+
+
+def state_style(text: str) -> str:
+    """The style, as rich names it, of a state of a job or a gate; "" for any other text. rich leaves colours out where
+    NO_COLOR is set and where there is no terminal."""
+    return _STYLES.get(text.partition(":")[0].partition(" ")[0], "")
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
@@ -169,7 +213,7 @@ def print_fields(fields: Sequence[tuple[str, str]]) -> None:
         grid.add_column()
         grid.add_column(overflow="fold")  # a name that was cut could not be copied
         for name, value in shown:
-            grid.add_row(Text(name, style="bold"), Text(value))
+            grid.add_row(Text(name, style="bold"), Text(value, style=state_style(value) if name == "state" else ""))
         Console().print(Panel(grid, expand=False))
         return
     width = max(len(name) for name, _ in shown)
@@ -192,7 +236,7 @@ def print_job(job: JobRecord) -> None:
             ("task", job.spec.task),
             ("method", job.spec.method),
             ("teacher", _teacher(job)),
-            ("density", f"{job.spec.target_density:g}: {keeps(job)}"),
+            ("density", keeps(job)),
             ("stored", stored(job.spec)),
             ("priority", str(job.policy.priority or "")),
             ("attempt", str(job.attempt or "")),

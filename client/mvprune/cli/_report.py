@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from mvprune._units import percent
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._gates import gate_rows
 from mvprune.cli._output import RESULT_COLUMNS, result_rows
-from mvprune.cli._text import clean, percent
+from mvprune.cli._text import clean
 
 if TYPE_CHECKING:
     from mvprune._models import Artifact, JobRecord

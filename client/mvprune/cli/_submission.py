@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mvprune._exceptions import FieldViolation, InvalidArgument, MvpruneError
+from mvprune._units import percent
 from mvprune.cli._ci import run_id
 from mvprune.cli._errors import UsageError
 from mvprune.cli._options import CONNECTION
 from mvprune.cli._submit_parser import submit_parser
-from mvprune.cli._text import percent
 
 if TYPE_CHECKING:
     from mvprune._client import Client

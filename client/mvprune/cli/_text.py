@@ -6,6 +6,8 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from mvprune._units import percent
+
 if TYPE_CHECKING:
     from mvprune._models import JobEvent, JobRecord, Progress, Spec
 
@@ -46,12 +48,6 @@ def size(number: int) -> str:
 def smaller(dense: int, sparse: int) -> str:
     """How many times smaller, "" where that is not known."""
     return f"{dense / sparse:.1f}x smaller" if dense and sparse else ""
-
-
-def percent(fraction: float) -> str:
-    """0.03 → "3.0 %"; more digits where one would not do."""
-    value = 100 * fraction
-    return f"{value:.1f} %" if value >= 0.1 else f"{value:.2g} %"
 
 
 def duration(seconds: float) -> str:
@@ -114,12 +110,12 @@ def steps(progress: Progress | None) -> str:
 
 
 def details(progress: Progress | None) -> str:
-    """loss 0.4312  density 0.412  eta 1m20s"""
+    """loss 0.4312  density 41.2 %  eta 1m20s"""
     if progress is None:
         return ""
     parts = [] if progress.loss is None else [f"loss {progress.loss:.4f}"]
     if progress.density:
-        parts.append(f"density {progress.density:.3f}")
+        parts.append(f"density {percent(progress.density)}")
     if progress.eta is not None:
         parts.append(f"eta {duration(progress.eta)}")
     return "  ".join(parts)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,9 +12,9 @@ from mvprune._exceptions import JobError, WaitTimeout
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._gates import gate_code, print_outcome
 from mvprune.cli._live import live
-from mvprune.cli._options import job_goes_on, path, seconds
-from mvprune.cli._output import Form, answer, job_with_result
-from mvprune.cli._text import clean
+from mvprune.cli._options import download_line, job_goes_on, path, seconds
+from mvprune.cli._output import Form, answer, job_with_result, state_style
+from mvprune.cli._text import clean, duration
 
 if TYPE_CHECKING:
     from mvprune._client import Client
@@ -69,7 +71,7 @@ def finish(client: Client, job: str | JobRecord, waiting: Waiting, form: Form) -
             files that were asked for are written.
     """
     try:
-        with job_goes_on(job), live(form.progress) as progress:
+        with job_goes_on(job, waiting.download), live(form.progress) as progress:
             done = client.wait(job, waiting.timeout, progress.show)
     except (JobError, WaitTimeout) as error:
         _report(error.job, None, waiting, form)
@@ -85,16 +87,50 @@ def finish(client: Client, job: str | JobRecord, waiting: Waiting, form: Form) -
 
 def _report(job: JobRecord, artifact: Artifact | None, waiting: Waiting, form: Form) -> None:
     answer(form, job_with_result(job, artifact), [job.id], lambda: print_outcome(job, artifact))
+    if form.is_text:
+        print_end(job, waiting.download)
     if waiting.summary or waiting.junit:
         from mvprune.cli._report import write_reports  # few need it
 
         write_reports(job, artifact, waiting.summary, waiting.junit)
 
 
+def print_end(job: JobRecord, directory: Path | None = None) -> None:
+    """On a terminal, whose bar is gone: the job's state, and what can be done next.
+
+    Args:
+        directory: where its artifact is, if it was downloaded.
+    """
+    if not sys.stdout.isatty():
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    time = ""
+    if job.end_time and job.create_time:
+        time = f" after {duration((job.end_time - job.create_time).total_seconds())}"
+    rest = clean(f"{time}; next: {_next(job, directory)}")
+    text = Text.assemble(clean(f"job {job.id} is "), (job.state, state_style(job.state)), rest)
+    Console().print(text, soft_wrap=True)  # a command stays in one line, to be copied
+
+
+def _next(job: JobRecord, directory: Path | None) -> str:
+    """A command that fits a job as it is."""
+    if job.state == "SUCCEEDED":
+        return f"mvpctl serve {shlex.quote(str(directory))}" if directory else download_line(job.id)
+    words = {"FAILED": "logs", "CANCELLED": "retry"}
+    return f"mvpctl {words.get(job.state, 'wait')} {job.id}"
+
+
 def fetch(client: Client, artifact: Artifact, directory: Path, form: Form) -> Path:
     """Downloads an artifact and says where it is."""
-    with live(form.progress) as progress:
-        folder = client.download(artifact, directory, progress.bytes)
+    try:
+        with live(form.progress) as progress:
+            folder = client.download(artifact, directory, progress.bytes)
+    except KeyboardInterrupt:
+        line = download_line(artifact.job.rpartition("/")[2], directory)
+        print(f"\ninterrupted; what is there stays. Go on: {line}", file=sys.stderr)
+        raise
     if form.progress:
         print(clean(f"downloaded and verified: {folder}"), file=form.progress)
     return folder

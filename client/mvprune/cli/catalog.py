@@ -53,7 +53,7 @@ def _print_models(models: Sequence[ModelEntry]) -> None:
         ]
         for model in models
     ]
-    print_table(["MODEL", "WHERE", "PARAMETERS", "PRUNABLE", "PROBLEM"], rows)
+    print_table(["MODEL", "WHERE", "PARAMETERS", "PRUNABLE", "PROBLEM"], rows, expendable=("WHERE", "PARAMETERS"))
 
 
 def _print_tasks(tasks: Sequence[TaskEntry]) -> None:

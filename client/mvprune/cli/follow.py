@@ -12,7 +12,7 @@ from mvprune.cli._live import live
 from mvprune.cli._options import command_parser, connect, job_goes_on
 from mvprune.cli._output import print_data
 from mvprune.cli._text import transition
-from mvprune.cli._wait import Waiting, add_waiting, finish
+from mvprune.cli._wait import Waiting, add_waiting, finish, print_end
 
 if TYPE_CHECKING:
     from mvprune._models import JobEvent
@@ -37,9 +37,11 @@ def watch_command(argv: Sequence[str]) -> ExitCode:
         job = client.get(args.job)
         if args.form.is_text and not job.artifact:
             print_gates(job)
+            print_end(job)
         artifact = client.artifact(job.artifact or job)  # raises if the job ended without one
     if args.form.is_text:
         print_outcome(job, artifact)
+        print_end(job)
     return gate_code(job)
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mvprune._files import expanded
+from mvprune._units import percent
 from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, fetch_outline, is_folder
 from mvprune.cli._local import refusals
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_fields, print_table
-from mvprune.cli._text import percent, size, smaller
+from mvprune.cli._text import size, smaller
 
 if TYPE_CHECKING:
     from mvprune.artifact.inspection import Inspection
@@ -55,6 +56,7 @@ def _print(found: Inspection) -> None:
             for matrix in found.matrices
         ],
         numbers=True,
+        expendable=("SHAPE", "STORED"),
     )
     print()
     _print_kinds(found)

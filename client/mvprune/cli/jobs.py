@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mvprune._units import percent
 from mvprune.cli._filter import add_filter, filter_of
 from mvprune.cli._gates import print_gates
 from mvprune.cli._options import command_parser, connect, positive_number
 from mvprune.cli._output import Form, answer, job_with_result, print_job, print_result, print_table
-from mvprune.cli._text import age, clean, percent, steps, timestamp, transition
+from mvprune.cli._text import age, clean, steps, timestamp, transition
 
 if TYPE_CHECKING:
     from mvprune._models import Attempt, JobEvent, JobRecord
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 _LIST_EXAMPLE = """mvpctl list --state RUNNING --state QUEUED --label team=search
   mvpctl list --task squad --filter 'create_time > "2026-01-31T00:00:00Z" AND NOT labels:draft'
   mvpctl list --filter 'priority > 0 OR creator = local' --order-by 'create_time desc' --limit 10"""
+
+
+_TIMES = ("CREATED (UTC)", "STARTED", "ENDED", "NODE")
 
 
 def get_command(argv: Sequence[str]) -> None:
@@ -71,7 +75,8 @@ def _print_jobs(jobs: Sequence[JobRecord]) -> None:
         for job in jobs
     ]
     priority = ["PRIORITY"] if shows_priority else []
-    print_table(["JOB", "TASK", "METHOD", "DENSITY", *priority, "STATE", "PROGRESS", "AGE"], rows)
+    columns = ["JOB", "TASK", "METHOD", "DENSITY", *priority, "STATE", "PROGRESS", "AGE"]
+    print_table(columns, rows, expendable=("METHOD", "AGE", "PROGRESS", "TASK", "PRIORITY", "DENSITY"))
 
 
 def events_command(argv: Sequence[str]) -> None:
@@ -116,7 +121,7 @@ def _print_attempts(attempts: Sequence[Attempt]) -> None:
         ]
         for attempt in attempts
     ]
-    print_table(["#", "STATE", "NODE", "CREATED (UTC)", "STARTED", "ENDED", "FAILURE"], rows)
+    print_table(["#", "STATE", "NODE", "CREATED (UTC)", "STARTED", "ENDED", "FAILURE"], rows, expendable=_TIMES)
 
 
 def cancel_command(argv: Sequence[str]) -> None:

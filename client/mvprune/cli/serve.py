@@ -9,13 +9,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mvprune._units import percent
 from mvprune.cli._artifacts import artifact_parser, fetched
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._local import refusals
 from mvprune.cli._options import memory, one_of, positive_number
 from mvprune.cli._output import print_data
-from mvprune.cli._text import clean, percent
+from mvprune.cli._text import clean
 from mvprune.threads import SPIN
 
 if TYPE_CHECKING:

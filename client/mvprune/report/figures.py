@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from mvprune._units import percent
 from mvprune.artifact.card import method_name
 from mvprune.artifact.history import Histogram, History, Phase
 from mvprune.artifact.kinds import KINDS, place
@@ -88,7 +89,7 @@ def density_schedule(info: ResultInfo, history: History) -> Figure:
     plot = Plot(title, _steps_axis([phase]), Axis("weights kept", 0.0, 1.0, ".0%"))
     plot.line([(0, counts.target_density), (phase.total_steps, counts.target_density)], "target")
     plot.line([(0, 1.0), *zip(phase.steps, phase.density, strict=True)], "curve pruned")
-    asked, reached = f"{counts.target_density:.4g}", f"{counts.density:.4g}"
+    asked, reached = percent(counts.target_density), percent(counts.density)
     return Figure(
         title, f"Fraction of the prunable weights that is kept: asked {asked}, reached {reached}.", plot.svg()
     )
@@ -122,7 +123,9 @@ def density_map(info: ResultInfo, _: History) -> Figure:
         f'<svg viewBox="0 0 {WIDTH} {top + height * len(rows) + 4}" role="img" aria-label="{title}">'
         f"{''.join(parts)}</svg>"
     )
-    return Figure(title, f"Weights kept of each matrix, in %: from {low:.2%}, the lightest, to {high:.2%}.{more}", svg)
+    return Figure(
+        title, f"Weights kept of each matrix, in %: from {percent(low)}, the lightest, to {percent(high)}.{more}", svg
+    )
 
 
 def kept_weights(_: ResultInfo, history: History) -> Figure:
@@ -211,7 +214,7 @@ def _level(count: int, highest: int) -> int:
 
 
 def _cell(layer: LayerCount, x: float, y: float, width: float, height: float, opacity: float) -> str:
-    told = f"{layer.name[-_MAX_NAME:]}: {layer.nonzero:,} kept, {layer.density:.2%}"
+    told = f"{layer.name[-_MAX_NAME:]}: {layer.nonzero:,} kept, {percent(layer.density)}"
     box = f'x="{x:.1f}" y="{y:.1f}" width="{width - 2:.1f}" height="{height - 2}" rx="2"'
     number = _cell_text(x + width / 2 - 1, y + height * 0.64, f"{100 * layer.density:.3g}")
     return f'<g><title>{escape(told)}</title><rect {box} class="in-pruned" opacity="{opacity:.2f}"/>{number}</g>'

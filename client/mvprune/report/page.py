@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from mvprune._units import percent
 from mvprune.artifact.card import method_name
 from mvprune.artifact.history import History
 from mvprune.artifact.manifest import ResultInfo
@@ -79,7 +80,7 @@ def report_page(info: ResultInfo, architecture: str, history: History) -> str:
 
 def _title(info: ResultInfo) -> str:
     name = info.model.name.rstrip("/").rpartition("/")[2] or info.model.name
-    return f"{name} for {info.dataset.name}, {info.accounting.density:.1%} of its weights"
+    return f"{name} for {info.dataset.name}, {percent(info.accounting.density)} of its weights"
 
 
 def _summary(info: ResultInfo, architecture: str) -> str:
@@ -94,7 +95,7 @@ def _summary(info: ResultInfo, architecture: str) -> str:
 
 def _tiles(info: ResultInfo) -> str:
     counts, metric, metrics = info.accounting, info.primary_metric, info.metrics
-    tiles = [(f"{counts.density:.1%}", "of the prunable weights are left")]
+    tiles = [(percent(counts.density), "of the prunable weights are left")]
     if f"eval/{metric}" in metrics:
         dense = f"; dense {metrics[f'dense/{metric}']:.4f}" if f"dense/{metric}" in metrics else ""
         tiles.insert(0, (f"{metrics[f'eval/{metric}']:.4f}", f"{metric}{dense}"))
@@ -136,7 +137,7 @@ def _provenance(info: ResultInfo) -> list[_Row]:
         ("SHA-256 of its weights", info.model.sha256),
         ("data", f"{data.name}: {data.train_rows:,} rows to train on, {data.validation_rows:,} to evaluate on"),
         ("fingerprint of the data", data.fingerprint),
-        ("density", f"asked {counts.target_density:.6g}, reached {counts.density:.6g}"),
+        ("density", f"asked {percent(counts.target_density)}, reached {percent(counts.density)}"),
         ("bytes of the weights", f"{counts.sparse_bytes:,}, dense in fp32 {counts.dense_bytes:,}"),
         ("seed", str(info.seed)),
         ("SHA-256 of the request", info.spec_sha256),

@@ -60,7 +60,7 @@ class Axis:
         """How a tick reads."""
         if self.logarithmic:
             return "10" + f"{math.log10(value):.0f}".translate(_RAISED)
-        return f"{value:{self.form}}"
+        return f"{value:{self.form}}".replace("%", " %")
 
     def ticks(self) -> list[float]:
         """Round numbers inside the axis, about five."""

@@ -22,7 +22,7 @@ def test_what_the_card_says(result: ResultInfo) -> None:
     info = dataclasses.replace(result, accounting=counts, spec={"method": {"movement": {}}})
     card = model_card(info, "BertForSequenceClassification")
     assert card.startswith('---\nlibrary_name: "transformers"\n')
-    assert "# `tiny` for `sst2`, 25.0% of its weights" in card
+    assert "# `tiny` for `sst2`, 25.0 % of its weights" in card
     assert "8 of 32 prunable weights are left, and 70 of 100 parameters in all" in card
     assert "| data | `sst2`: 256 rows to train on, 64 to evaluate on |" in card
     assert "| method | `movement` |" in card

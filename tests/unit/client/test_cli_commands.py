@@ -120,7 +120,8 @@ def test_interrupted(fake: Fake) -> None:
         finally:
             process.kill()
     assert process.returncode == 130
-    assert (out, err.strip()) == ("", "interrupted; job j1 goes on. Wait again: mvpctl wait j1")
+    lines = ["interrupted; job j1 goes on. Wait again: mvpctl wait j1", "then get its artifact: mvpctl download j1 DIR"]
+    assert (out, err.split("\n")[1:-1]) == ("", lines)
 
 
 def test_watch_shows_events_and_the_result(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
@@ -132,7 +133,7 @@ def test_watch_shows_events_and_the_result(fake: Fake, mvpctl: Mvpctl, succeeds:
         "STATE_CHANGED  QUEUED  scheduler",
         "QUEUED",
         "STATE_CHANGED  RUNNING  scheduler",
-        "RUNNING  pruning 120/400  loss 0.4313  density 0.412  eta 1m20s",
+        "RUNNING  pruning 120/400  loss 0.4313  density 41.2 %  eta 1m20s",
     ]
     assert "density reached" in outcome.out
     updates = [json.loads(line) for line in mvpctl("watch", "j1", "-o", "json").out.splitlines()]
@@ -150,7 +151,7 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
     text = mvpctl("get", "j1").out
     assert "state     RUNNING\n" in text
     assert "progress  dense 1/2\n" in text
-    assert "density   0.03: keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)\n" in text
+    assert "density   keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)\n" in text
     assert "teacher" not in text
     taught = job("QUEUED", state_reason="WAITING_FOR_TEACHER")
     taught.spec.teacher.job = "projects/default/jobs/sst2-teacher-k3"

@@ -98,8 +98,8 @@ def test_names_can_be_copied_from_terminals_of_any_width(fake: Fake, on_terminal
     fake.answers["ListJobs"] = always(job_pb2.ListJobsResponse(jobs=[long]))
     for columns in (20, 40, 60, 80, 100, 120):
         assert ID in on_terminal(columns, "list"), f"{columns} columns"
-    assert "\u2500" in on_terminal(120, "list"), "drawn"
-    assert "\u2500" not in on_terminal(60, "list"), "plain lines, which the terminal breaks"
+    assert "\u2500" in on_terminal(60, "list"), "drawn"
+    assert "\u2500" not in on_terminal(20, "list"), "plain lines, which the terminal breaks"
 
 
 def test_a_long_value_is_folded_and_not_cut(fake: Fake, on_terminal: Callable[..., str]) -> None:

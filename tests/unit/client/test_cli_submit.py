@@ -310,7 +310,7 @@ def test_submit_wait_shows_progress_and_the_result(fake: Fake, mvpctl: Mvpctl, s
     assert outcome.out == (
         "job j1 submitted: keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)\n"
         "QUEUED\n"
-        "RUNNING  pruning 120/400  loss 0.4313  density 0.412  eta 1m20s\n"
+        "RUNNING  pruning 120/400  loss 0.4313  density 41.2 %  eta 1m20s\n"
         "SUCCEEDED\n"
         "                        dense     pruned     difference\n"
         "f1                     0.8000     0.7000        -0.1000\n"

@@ -109,7 +109,7 @@ def test_the_page_says_what_the_manifest_says(info: ResultInfo, history: History
     page = report_page(info, "BertForSequenceClassification", history)
     parsed(page)
     for text in (
-        "<title>tiny-bert for sst2, 9.8% of its weights</title>",
+        "<title>tiny-bert for sst2, 9.8 % of its weights</title>",
         "BertForSequenceClassification, pruned by soft_movement while it was fine-tuned: 11,700 of 120,000 prunable",
         '<td>accuracy</td><td class="n">0.8125</td><td class="n">0.7500</td><td class="n">-0.0625</td>',
         "<b>20.0×</b>",
@@ -232,7 +232,7 @@ def test_the_map_has_a_cell_for_every_matrix(info: ResultInfo, history: History)
     assert texts[9:] == [f"{100 * density:.3g}" for density in DENSITIES]
     shades = [float(cell.get("opacity", "")) for cell in elements(figure, "rect")]
     assert shades == sorted(shades)
-    assert "from 1.00%, the lightest, to 12.00%" in figure.caption
+    assert "from 1.0 %, the lightest, to 12.0 %" in figure.caption
 
 
 def test_weights_and_scores(info: ResultInfo, history: History) -> None:
