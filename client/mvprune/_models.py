@@ -274,6 +274,18 @@ class JobRecord:
         """Those of `gate_results` that did not pass."""
         return tuple(result for result in self.gate_results if not result.passed)
 
+    def __str__(self) -> str:
+        """One line; `repr` has every field."""
+        from mvprune import _display  # few need it
+
+        return _display.line(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from mvprune import _display
+
+        return _display.table(self)
+
 
 AnyJob = TypeVar("AnyJob", bound=JobRecord)
 
