@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from mvprune._models import ModelSize
 from mvprune._pages import pages
 from mvprune._transport import Transport
+from mvprune.tasks import TASKS
 from mvprune.v1 import catalog_pb2
+from mvprune.vocabulary import METHODS, method_entry, task_entry
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,16 @@ async def methods(transport: Transport) -> AsyncGenerator[MethodEntry, None]:
     async for page in pages(transport, transport.catalog.ListMethods, catalog_pb2.ListMethodsRequest()):
         for message in page.methods:
             yield _method(message)
+
+
+def own_tasks() -> list[TaskEntry]:
+    """The tasks that this version knows, without a server: which of them have data there is not known."""
+    return [_task(task_entry(task)) for task in TASKS.values()]
+
+
+def own_methods() -> list[MethodEntry]:
+    """The methods that this version knows, without a server."""
+    return [_method(method_entry(field)) for field in METHODS]
 
 
 def _model(message: catalog_pb2.ModelEntry) -> ModelEntry:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mvprune._exceptions import ServerUnreachable
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_table
-from mvprune.cli._text import count
+from mvprune.cli._text import clean, count
 
 if TYPE_CHECKING:
     from mvprune._catalog import MethodEntry, ModelEntry, TaskEntry
@@ -29,17 +32,30 @@ def tasks_command(argv: Sequence[str]) -> None:
     """Lists tasks."""
     details = "DATA is where a job's data comes from if it brings none: the server's own files, or the hub."
     args = command_parser("tasks", "mvpctl tasks", details, job=False).parse_args(argv)
-    with connect(args) as client:
-        tasks = list(client.tasks())
+    tasks = _listed(args, "tasks")
     answer(args.form, tasks, [task.name for task in tasks], lambda: _print_tasks(tasks))
 
 
 def methods_command(argv: Sequence[str]) -> None:
     """Lists methods."""
     args = command_parser("methods", "mvpctl methods", job=False).parse_args(argv)
-    with connect(args) as client:
-        methods = list(client.methods())
+    methods = _listed(args, "methods")
     answer(args.form, methods, [method.name for method in methods], lambda: _print_methods(methods))
+
+
+def _listed(args: argparse.Namespace, what: str) -> list[Any]:
+    """The server's tasks or methods; where none answers, those of this package, which says so on stderr."""
+    with connect(args) as client:
+        try:
+            return list(getattr(client, what)())
+        except ServerUnreachable as error:
+            from mvprune import __version__, _catalog
+
+            known: list[Any] = [*(_catalog.own_tasks() if what == "tasks" else _catalog.own_methods())]
+            text = f"note: {error}: these are the {what} of mvprune {__version__} on this machine"
+            more = "; DATA leaves out what a server has" if what == "tasks" else ""
+            print(clean(f"{text}; a server of another version may have others{more}"), file=sys.stderr)
+            return known
 
 
 def _print_models(models: Sequence[ModelEntry]) -> None:

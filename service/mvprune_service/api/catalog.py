@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from mvprune.contract import comment
 from mvprune.data import find_task_files
 from mvprune.known_models import KNOWN_SIZES
 from mvprune.model_folder import inspect_model
 from mvprune.references import HubModel, InvalidReference, Roots, resolve_model
 from mvprune.tasks import TASKS, Task
-from mvprune.v1 import catalog_pb2, catalog_pb2_grpc, job_pb2
+from mvprune.v1 import catalog_pb2, catalog_pb2_grpc
+from mvprune.vocabulary import METHODS, method_entry, task_entry
 from mvprune_service.api import mapping
-from mvprune_service.api.options import METHOD_NUMBERS
 from mvprune_service.api.pagination import make_page, page_size, read_token
 from mvprune_service.inventory import model_names
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
 _AT_ONCE = 4  # looks at the disk
-_METHODS = tuple(job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields)
 
 
 class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
@@ -51,7 +49,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def ListMethods(
         self, request: catalog_pb2.ListMethodsRequest, context: grpc.aio.ServicerContext
     ) -> catalog_pb2.ListMethodsResponse:
-        methods, token = _page(request, _METHODS, _method)
+        methods, token = _page(request, METHODS, method_entry)
         return catalog_pb2.ListMethodsResponse(methods=methods, next_page_token=token)
 
     def _list_models(self, request: catalog_pb2.ListModelsRequest) -> catalog_pb2.ListModelsResponse:
@@ -65,16 +63,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
 
     def _task(self, task: Task) -> catalog_pb2.TaskEntry:
         data = self._roots.data
-        return catalog_pb2.TaskEntry(
-            name=task.name,
-            kind=task.kind,
-            description=task.description,
-            metrics=task.metrics,
-            primary_metric=task.primary_metric,
-            higher_is_better=task.higher_is_better,
-            has_data=data is not None and find_task_files(task, data) is not None,
-            hub_id=task.hub_id or "",
-        )
+        return task_entry(task, has_data=data is not None and find_task_files(task, data) is not None)
 
 
 def _page(request: Any, known: Sequence[R], message: Callable[[R], M]) -> tuple[list[M], str]:
@@ -94,28 +83,3 @@ def _model(source: Any, name: str, roots: Roots) -> catalog_pb2.ModelEntry:
     if size is None:
         return catalog_pb2.ModelEntry(name=name, source=source, problem="the folder has just gone")
     return catalog_pb2.ModelEntry(name=name, source=source, size=mapping.model_size(size))
-
-
-def _method(field: Any) -> catalog_pb2.MethodEntry:
-    return catalog_pb2.MethodEntry(
-        name=field.name,
-        description=comment(field.message_type.full_name),
-        options=_options(field.message_type, ""),
-    )
-
-
-def _options(message: Any, path: str) -> Iterator[catalog_pb2.MethodOption]:
-    """The options of a method; those of its schedule are among them."""
-    for field in message.fields:
-        if field.message_type is not None:
-            yield from _options(field.message_type, f"{path}{field.name}.")
-            continue
-        option = catalog_pb2.MethodOption(
-            name=field.name, field=f"{path}{field.name}", description=comment(field.full_name)
-        )
-        if field.enum_type is not None:
-            option.words.extend(word.name.lower() for word in field.enum_type.values if word.number)
-            option.description = option.description or comment(field.enum_type.full_name)
-        if bound := METHOD_NUMBERS.get(field.name):
-            option.min, option.max, option.above_min = bound.low, bound.high, bound.open_low
-        yield option

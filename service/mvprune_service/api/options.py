@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mvprune.suggestions import did_you_mean
 from mvprune.tasks import Task
 from mvprune.v1 import job_pb2
+from mvprune.vocabulary import METHOD_BOUNDS, METHODS, SCHEDULE_BOUNDS, Bound
 from mvprune_service.api.errors import Violation
 
 _WARMUP, _COOLDOWN = 0.1, 0.4  # the contract's defaults
-_METHODS = tuple(field.name for field in job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields)
-_SCHEDULED = {
-    name for name in _METHODS if "schedule" in getattr(job_pb2.CompressionSpec(), name).DESCRIPTOR.fields_by_name
-}
+_METHODS = tuple(field.name for field in METHODS)
+_SCHEDULED = {field.name for field in METHODS if "schedule" in field.message_type.fields_by_name}
 _CHOICES = ("train", "none")  # sources of a teacher that name nothing
 _MAX_PATTERNS, _MAX_PATTERN = 64, 256
 
 
-@dataclass(frozen=True)
-class Bound:
-    """An allowed range of numbers."""
-
-    low: float
-    high: float
-    open_low: bool = False
-
-    def __contains__(self, value: float) -> bool:
-        return math.isfinite(value) and self.low <= value <= self.high and not (self.open_low and value == self.low)
-
-    def __str__(self) -> str:
-        return f"{'more than' if self.open_low else 'from'} {self.low:g} to {self.high:.15g}"
-
-
-_METHOD = {
-    "score_learning_rate": Bound(0, 100, open_low=True),
-    "penalty": Bound(0, 1e6),
-}
-_SCHEDULE = {"warmup": Bound(0, 1), "cooldown": Bound(0, 1, open_low=True)}
-METHOD_NUMBERS: Mapping[str, Bound] = {**_METHOD, **_SCHEDULE}  # by option
 _TRAINING = {
     "max_steps": Bound(1, 10_000_000),
     "epochs": Bound(0, 1000, open_low=True),
@@ -76,7 +52,7 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
         yield bad("job.spec.method", "", ", ".join(_METHODS))
     else:
         options = getattr(spec, method)
-        yield from check_numbers(f"job.spec.{method}", options, _METHOD)
+        yield from check_numbers(f"job.spec.{method}", options, METHOD_BOUNDS)
         if method in _SCHEDULED:
             yield from _check_schedule(f"job.spec.{method}.schedule", options.schedule, spec.training)
     yield from _check_patterns("job.spec.include", spec.include)
@@ -124,7 +100,7 @@ def check_teacher(teacher: job_pb2.Teacher) -> Iterator[Violation]:
 
 
 def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Training) -> Iterator[Violation]:
-    yield from check_numbers(field, schedule, _SCHEDULE)
+    yield from check_numbers(field, schedule, SCHEDULE_BOUNDS)
     if schedule.shape == job_pb2.Schedule.ONE_SHOT:
         if schedule.HasField("cooldown"):
             yield bad(f"{field}.cooldown", schedule.cooldown, "none: one_shot prunes when the warm-up ends")

@@ -24,9 +24,10 @@ from mvprune.references import (
 from mvprune.tables import check_file
 from mvprune.tasks import SHORTEST_WINDOW, Task, TaskKind, UnknownTask, get_task
 from mvprune.v1 import job_pb2
+from mvprune.vocabulary import Bound
 from mvprune_service.api import mapping
 from mvprune_service.api.errors import Violation
-from mvprune_service.api.options import Bound, bad, check_method, check_teacher, check_training
+from mvprune_service.api.options import bad, check_method, check_teacher, check_training
 from mvprune_service.api.policies import check_gates, check_policy
 from mvprune_service.executors.base import Capacity
 

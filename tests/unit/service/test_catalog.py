@@ -15,8 +15,8 @@ from mvprune.model_folder import KNOWN_SIZES, inspect_model
 from mvprune.references import Roots
 from mvprune.tasks import TASKS
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc, job_pb2
+from mvprune.vocabulary import METHOD_BOUNDS, SCHEDULE_BOUNDS
 from mvprune_service.api.catalog import CatalogServicer
-from mvprune_service.api.options import METHOD_NUMBERS
 
 from ...conftest import Tiny
 
@@ -120,7 +120,7 @@ async def test_methods(stub: Any) -> None:
         for option in method.options:
             assert option.description
             assert bool(option.words) != option.HasField("max"), "words or bounds"
-            assert option.HasField("max") == (option.name in METHOD_NUMBERS)
+            assert option.HasField("max") == (option.name in (METHOD_BOUNDS | SCHEDULE_BOUNDS))
 
 
 async def test_a_token_of_another_list_is_refused() -> None:
