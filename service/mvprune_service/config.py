@@ -117,7 +117,7 @@ class Settings(BaseSettings):
         7.0,
         ge=0,
         le=3650,
-        description="how long an object that nothing refers to stays in the store before it is deleted",
+        description="how long an object that nothing refers to stays in the store",
     )
     allow_remote: bool = Field(False, description="listen beyond this machine, without TLS")
     auth: Literal["auto", "required", "off"] = Field(

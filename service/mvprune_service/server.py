@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from mvprune.artifact.errors import MissingExtra, needs
+
+_REFUSED = 2
 _INTERRUPTED = 130
 
 
@@ -15,8 +18,12 @@ def main(argv: Sequence[str] | None = None, prog: str = "mvprune-server") -> int
         prog: what the program was called as.
     """
     try:
-        from mvprune_service.running import run  # here: a Ctrl-C within the second that it takes is no stack trace
+        with needs("the service", "all"):
+            from mvprune_service.running import run  # here: a Ctrl-C within the second that it takes is no stack trace
 
         return run(sys.argv[1:] if argv is None else argv, prog)
+    except MissingExtra as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _REFUSED
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -79,7 +79,9 @@ def test_mvpctl_works(bare: Path) -> None:
 def test_a_missing_extra_is_one_line(bare: Path) -> None:
     done = _run(bare / "mvpctl", "server", "start")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "this needs the service: pip install 'mvprune[all]'\n"
+    assert done.stderr == "error: the service needs the package uvloop: pip install 'mvprune[all]'\n"
+    done = _run(bare / "mvpctl", "server", "migrate")
+    assert (done.returncode, done.stderr) == (2, "error: this needs the package pydantic: pip install 'mvprune[all]'\n")
     done = _run(bare / "python", "-c", "from mvprune import load")
     assert done.stderr.splitlines()[-1].endswith("pip install 'mvprune[runtime]'")
 

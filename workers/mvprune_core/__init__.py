@@ -10,17 +10,30 @@ result.save("out")
 
 from __future__ import annotations
 
-from mvprune_core.callbacks import Callback, Progress
-from mvprune_core.compression import compress
-from mvprune_core.distillation import Teacher
-from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.interruption import Stopped, request_stop
-from mvprune_core.methods import L0, METHODS, Magnitude, Method, Movement, OneShotMagnitude, Random, SoftMovement, TopV
-from mvprune_core.models import find_model
-from mvprune_core.result import Result
-from mvprune_core.schedule import RunTooShort, Schedule
-from mvprune_core.settings import Training
-from mvprune_core.sources import load_task
+from mvprune.artifact.errors import needs
+
+with needs("mvprune_core", "worker"):
+    from mvprune_core.callbacks import Callback, Progress
+    from mvprune_core.compression import compress
+    from mvprune_core.distillation import Teacher
+    from mvprune_core.errors import CompressionError, Reason
+    from mvprune_core.interruption import Stopped, request_stop
+    from mvprune_core.methods import (
+        L0,
+        METHODS,
+        Magnitude,
+        Method,
+        Movement,
+        OneShotMagnitude,
+        Random,
+        SoftMovement,
+        TopV,
+    )
+    from mvprune_core.models import find_model
+    from mvprune_core.result import Result
+    from mvprune_core.schedule import RunTooShort, Schedule
+    from mvprune_core.settings import Training
+    from mvprune_core.sources import load_task
 
 __all__ = [
     "L0",

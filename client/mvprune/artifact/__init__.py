@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mvprune.artifact.errors import ArtifactError, MissingExtra
+from mvprune.artifact.errors import ArtifactError, MissingExtra, needs
 from mvprune.artifact.manifest import (
     MANIFEST_FILE,
     WEIGHTS_FILE,
@@ -76,7 +76,5 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    with needs(name, "runtime"):
         return getattr(import_module(_HOMES[name]), name)
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"{name} needs the package {error.name}: pip install 'mvprune[runtime]'") from error

@@ -18,13 +18,10 @@ def refusals(extra: str) -> Iterator[None]:
     Raises:
         LocalRefusal: what is wrong.
     """
-    from mvprune.artifact import ArtifactError, MissingExtra
+    from mvprune.artifact.errors import ArtifactError, MissingExtra, needs
 
     try:
-        yield
+        with needs("this", extra):
+            yield
     except (ArtifactError, MissingExtra) as error:
         raise LocalRefusal(str(error)) from error
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("mvprune"):
-            raise
-        raise LocalRefusal(f"this needs the package {error.name}: pip install 'mvprune[{extra}]'") from error

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mvprune.cli._app import COMPLETING
 from mvprune.cli._exit import ExitCode
+from mvprune.cli._local import refusals
 from mvprune.cli._options import Parser, plain_parser, subcommand
 from mvprune.cli._output import answer
 
@@ -32,13 +33,8 @@ example:
 
 def server_command(argv: Sequence[str]) -> int:
     """Starts the service, shows how it is doing, or looks after its database and store."""
-    try:
+    with refusals("all"):
         return subcommand("server", _HELP, _COMMANDS, argv) or ExitCode.OK
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("mvprune"):
-            raise
-        print("this needs the service: pip install 'mvprune[all]'", file=sys.stderr)
-        return ExitCode.REFUSED
 
 
 def _start(argv: Sequence[str]) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from mvprune.artifact.card import CARD_FILE
-from mvprune.artifact.errors import ArtifactError, MissingExtra
+from mvprune.artifact.errors import ArtifactError, needs
 from mvprune.artifact.files import check_free
 from mvprune.artifact.history import HISTORY_FILE
 from mvprune.artifact.manifest import WEIGHTS_FILE, Manifest, verify
@@ -101,10 +101,8 @@ def export(
 def _writer(to: str) -> ModuleType:
     """The module of a format: its ``write(artifact, folder, base, on_progress)`` returns how far off the outputs are,
     None where nothing is computed."""
-    try:
+    with needs(f"export to {to}", "export"):
         return import_module(f"mvprune.export.{to}")
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"export to {to} needs the package {error.name}: pip install 'mvprune[export]'") from error
 
 
 def _copy_tokenizer(manifest: Manifest, artifact: Path, folder: Path) -> None:

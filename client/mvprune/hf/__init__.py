@@ -16,20 +16,23 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from safetensors.numpy import save_file
-from transformers.core_model_loading import ConversionOps, WeightConverter
-from transformers.quantizers.auto import register_quantization_config, register_quantizer
-from transformers.quantizers.base import HfQuantizer
-from transformers.utils.quantization_config import QuantizationConfigMixin
+from mvprune.artifact.errors import needs
 
-from mvprune.artifact import MANIFEST_FILE, WEIGHTS_FILE, ArtifactError, verify
-from mvprune.artifact.base import Base, find_base
-from mvprune.artifact.header import VERSION, Header, PackedTensor
-from mvprune.artifact.model import QUANT_METHOD
-from mvprune.artifact.packing import unpack_tensor
-from mvprune.artifact.weights import open_header
+with needs("mvprune.hf", "runtime"):
+    import numpy as np
+    import torch
+    from safetensors.numpy import save_file
+    from transformers.core_model_loading import ConversionOps, WeightConverter
+    from transformers.quantizers.auto import register_quantization_config, register_quantizer
+    from transformers.quantizers.base import HfQuantizer
+    from transformers.utils.quantization_config import QuantizationConfigMixin
+
+    from mvprune.artifact import MANIFEST_FILE, WEIGHTS_FILE, ArtifactError, verify
+    from mvprune.artifact.base import Base, find_base
+    from mvprune.artifact.header import VERSION, Header, PackedTensor
+    from mvprune.artifact.model import QUANT_METHOD
+    from mvprune.artifact.packing import unpack_tensor
+    from mvprune.artifact.weights import open_header
 
 __all__ = ["MvpruneConfig", "MvpruneQuantizer"]
 
