@@ -36,6 +36,11 @@ test: lint types proto-check ## everything CI checks
 sanitize: setup ## the native kernel's tests under the address and undefined-behaviour sanitizers
 	$(BIN)/pytest tests/unit/runtime/test_kernel_build.py -q -k sanitizers
 
+FUZZ_SECONDS ?= 300
+.PHONY: fuzz
+fuzz: setup ## look for artifacts that are read wrongly or cost too much (5 minutes, or FUZZ_SECONDS=…)
+	PYTHONPATH=. $(BIN)/python tests/fuzz/coverage_guided.py -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096
+
 .PHONY: chaos
 chaos: setup ## kill, stop and cut off everything there is (minutes; ARGS='-k workers', MVPRUNE_CHAOS_ROUNDS=3)
 	$(BIN)/pytest tests/chaos -q $(ARGS)

@@ -7,6 +7,7 @@ of its tensors to say.
 from __future__ import annotations
 
 import hashlib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from mvprune.references import HubModel, InvalidReference, Roots, resolve_model
 Array = npt.NDArray[Any]
 
 _FLOATS = VALUE_DTYPES[:3]
+_TIMES = 8  # a tied embedding has up to four names
 
 
 class Base:
@@ -45,6 +47,21 @@ class Base:
         if not self._entries:
             raise ArtifactError(f"{self._folder}: no base model: it holds no *.safetensors")
 
+    def check(self, header: Header) -> None:
+        """Checks, before any tensor is read, that this base has the tensors that a weights file refers to.
+
+        References cost a file nothing. They may have, under all of their names, eight times the elements of the base.
+
+        Raises:
+            ArtifactError: it does not have them, or they are too many.
+        """
+        for tensor in header.base.values():
+            self._entry(tensor)
+        elements = header.elements(of_base=True)
+        allowed = _TIMES * sum(math.prod(entry.shape) for _, _, entry in self._entries.values())
+        if elements > allowed:
+            raise ArtifactError(f"the base model's tensors must have at most {allowed} elements, got {elements}")
+
     def find(self, name: str, array: Array) -> BaseTensor | None:
         """The tensor of the base that `array` still equals, if there is one.
 
@@ -65,13 +82,16 @@ class Base:
         Raises:
             ArtifactError: this base does not hold it, or other bytes under its name.
         """
-        _, _, entry = self._entries.get(tensor.name, (None, 0, None))
-        if entry is None or (entry.dtype, entry.shape) != (tensor.dtype, tensor.shape):
-            raise ArtifactError(f"the base model has no {tensor.name!r} of {tensor.dtype} {list(tensor.shape)}")
-        content = self._content(tensor.name)
+        entry, content = self._entry(tensor), self._content(tensor.name)
         if hashlib.sha256(content).hexdigest() != tensor.sha256:
             raise ArtifactError(f"{tensor.name!r} of the base model has another digest: it is not the same model")
         return _floats(content, entry)
+
+    def _entry(self, tensor: BaseTensor) -> Entry:
+        _, _, entry = self._entries.get(tensor.name, (None, 0, None))
+        if entry is None or (entry.dtype, entry.shape) != (tensor.dtype, tensor.shape):
+            raise ArtifactError(f"the base model has no {tensor.name!r} of {tensor.dtype} {list(tensor.shape)}")
+        return entry
 
     def _content(self, name: str) -> bytearray:
         path, start, entry = self._entries[name]
@@ -84,7 +104,7 @@ class Base:
 
 
 def open_base(header: Header, model: ModelSource, given: str | Path | None) -> Base | None:
-    """The base that a weights file refers to; None where it refers to none.
+    """The base that a weights file refers to, which has those tensors; None where it refers to none.
 
     Args:
         header: of the file.
@@ -92,11 +112,13 @@ def open_base(header: Header, model: ModelSource, given: str | Path | None) -> B
         given: its folder; None: it is looked for.
 
     Raises:
-        ArtifactError: it is not given and not found, or holds no weights.
+        ArtifactError: it is not given and not found, or does not hold the tensors.
     """
     if not header.base:
         return None
-    return Base(find_base(model) if given is None else given)
+    base = Base(find_base(model) if given is None else given)
+    base.check(header)
+    return base
 
 
 def find_base(model: ModelSource) -> Path:

@@ -111,13 +111,18 @@ def decode_positions(coding: str, frame: Bytes, count: int, elements: int) -> Po
 
 
 def decompress(frame: Bytes, limit: int, what: str) -> Bytes:
-    """One complete zstd frame of at most `limit` bytes; the size that its header claims counts only below that.
+    """One complete zstd frame whose header states its unpacked size: at most `limit` bytes.
+
+    A frame that does not state it is refused: unpacking it would take as much memory as its window, up to 128 MiB.
 
     Raises:
         ArtifactError: it is not, said of `what`.
     """
     try:
-        if zstandard.frame_content_size(frame.data) > limit:
+        stated = zstandard.frame_content_size(frame.data)
+        if stated < 0:
+            raise ArtifactError(f"the {what} must be one zstd frame that states its unpacked size")
+        if stated > limit:
             raise ArtifactError(f"the {what} unpack to more than {limit} bytes")
         content = zstandard.ZstdDecompressor().decompress(
             frame.data, max_output_size=max(limit, 1), allow_extra_data=False

@@ -41,7 +41,7 @@ _MAX_HEADER = 16 << 20  # about 100,000 tensors
 _MAX_NAME = 256  # characters
 # Zeros cost a hostile file nothing, and a reader memory: what a file unpacks to is bounded by its size, with room for
 # one weight kept of thousands.
-_ELEMENTS_ALWAYS = 2**28
+ELEMENTS_ALWAYS = 2**28
 _ELEMENTS_PER_BYTE = 2**10
 _MAX_DIMENSIONS = 8
 _ITEM_BYTES = {name: int(code[2:]) for name, code in DTYPES.items()}
@@ -75,6 +75,13 @@ class PackedTensor:
         """Elements of one row."""
         return math.prod(self.shape[1:])
 
+    @property
+    def scaled_rows(self) -> int:
+        """Rows that int8 values have scales for: those that are stored."""
+        if self.layout == ROWS:
+            return self.count // self.row if self.row else 0
+        return self.shape[0] if self.shape else 1
+
 
 @dataclass(frozen=True)
 class BaseTensor:
@@ -100,6 +107,15 @@ class Header:
         """The shape of every tensor."""
         stored = {name: tensor.shape for part in (self.plain, self.packed, self.base) for name, tensor in part.items()}
         return stored | {alias: stored[target] for alias, target in self.aliases.items()}
+
+    def elements(self, *, of_base: bool) -> int:
+        """Of the tensors under all of their names, aliases too: of the base's, or of those in the file. An axis of
+        length 0 counts as 1: rows are counted one by one even where they are empty."""
+        return sum(
+            math.prod(max(length, 1) for length in shape)
+            for name, shape in self.shapes().items()
+            if (self.aliases.get(name, name) in self.base) is of_base
+        )
 
     def names(self) -> dict[str, list[str]]:
         """Every stored tensor's name with all names that it has: itself and its aliases."""
@@ -207,6 +223,9 @@ def _packed(name: str, value: object, entries: dict[str, Entry]) -> PackedTensor
             raise _Invalid(f"{where}: a part is {part.dtype}, expected {' or '.join(allowed)} with one dimension")
     if values.dtype == dtype and values.shape != (count,):
         raise _Invalid(f"{where}: {values.shape[0]} values are stored, {count} are described")
+    # Before anything is unpacked: work and memory are proportional to the rows, which cost a file nothing otherwise.
+    if scales is not None and scales.shape != (tensor.scaled_rows,):
+        raise _Invalid(f"{where}: there are not {tensor.scaled_rows} scales, one for every row")
     return tensor
 
 
@@ -243,10 +262,8 @@ def _shape(value: list[Any], where: str) -> tuple[int, ...]:
 
 
 def _check_elements(header: Header, size: int) -> None:
-    """An axis of length 0 counts as 1: rows are counted one by one even where they are empty."""
-    allowed = max(_ELEMENTS_ALWAYS, _ELEMENTS_PER_BYTE * size)
-    stored = [tensor.shape for part in (header.plain, header.packed) for tensor in part.values()]
-    elements = sum(math.prod(max(length, 1) for length in shape) for shape in stored)
+    allowed = max(ELEMENTS_ALWAYS, _ELEMENTS_PER_BYTE * size)
+    elements = header.elements(of_base=False)
     if elements > allowed:
         raise _Invalid(f"the tensors have {elements} elements, at most {allowed} are allowed in a file of {size} bytes")
 

@@ -22,7 +22,7 @@ from mvprune.artifact.card import CARD_FILE, model_card
 from mvprune.artifact.config import build_config
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import open_file
-from mvprune.artifact.header import VERSION
+from mvprune.artifact.header import ELEMENTS_ALWAYS, VERSION
 from mvprune.artifact.history import HISTORY_FILE, History
 from mvprune.artifact.manifest import (
     MANIFEST_FILE,
@@ -181,13 +181,14 @@ def load(
     config, weights = _read_config(directory), directory / WEIGHTS_FILE
     header = open_header(weights)
     _check_tensors(config, header.shapes())
+    opened = open_base(header, manifest.model, base)  # before the model takes memory: it vouches for the shapes
     with _NoRandomValues():
         model: Any = _build(config)
     model.tie_weights()
     state, names = model.float().state_dict(), header.names()
     replacement = Replacement(model) if runtime == "sparse" else None
     with torch.no_grad():
-        for stored, array in stream_weights(weights, open_base(header, manifest.model, base)):
+        for stored, array in stream_weights(weights, opened):
             if replacement is not None and replacement.take(names[stored], array):
                 continue
             for name in names[stored]:
@@ -247,12 +248,19 @@ def _with_bytes(accounting: Accounting, weights: Path) -> Accounting:
 def _check_tensors(config: dict[str, Any], found: dict[str, tuple[int, ...]]) -> None:
     """The model that the configuration describes must have exactly these tensors."""
     with torch.device("meta"):
-        expected = {name: tuple(tensor.shape) for name, tensor in _build(config).state_dict().items()}
+        model = _build(config)
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if expected != found:
         names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise ArtifactError(
             f"{CONFIG_FILE}: the {config['architectures'][0]} it describes does not have the tensors to be stored or "
             f"loaded; they differ in {', '.join(names):.500}"
+        )
+    # Those that are not stored, such as masks of positions × positions: only the configuration says how large they are.
+    elements = sum(buffer.numel() for buffer in model.buffers())
+    if elements > ELEMENTS_ALWAYS:
+        raise ArtifactError(
+            f"{CONFIG_FILE}: the model's buffers must have at most {ELEMENTS_ALWAYS} elements, got {elements}"
         )
 
 

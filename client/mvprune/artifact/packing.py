@@ -89,17 +89,20 @@ def unpack_tensor(tensor: PackedTensor, parts: Mapping[str, Array]) -> Array:
     if tensor.values.dtype != tensor.dtype:
         numbers = unpack(numbers, tensor.count, kind)
     scales = parts.get("scales")
+    # Only int8 needs the counts of rows: a tensor may have many more rows than bytes in the file.
     if tensor.layout == FULL:
-        return decode_values(numbers, scales, row_counts(tensor.shape), kind).reshape(tensor.shape)
+        counts = None if scales is None else row_counts(tensor.shape)
+        return decode_values(numbers, scales, counts, kind).reshape(tensor.shape)
     if tensor.layout == ROWS:
-        stored = tensor.count // tensor.row if tensor.row else 0
+        stored = tensor.scaled_rows
         filled = decode_positions(GAP, parts["positions"], stored, tensor.shape[0])
-        values = decode_values(numbers, scales, np.full(stored, tensor.row, np.int64), kind)
+        counts = None if scales is None else np.full(stored, tensor.row, np.int64)
+        values = decode_values(numbers, scales, counts, kind)
         array = np.zeros(tensor.shape, values.dtype)
         array[filled] = values.reshape(stored, *tensor.shape[1:])
         return array
     positions = decode_positions(tensor.layout, parts["positions"], tensor.count, elements)
-    counts = row_counts(tensor.shape) if scales is None else _counts(positions, tensor.shape)  # for scales alone
+    counts = None if scales is None else _counts(positions, tensor.shape)
     values = decode_values(numbers, scales, counts, kind)
     if not values.all():
         raise ArtifactError("a stored value is zero")

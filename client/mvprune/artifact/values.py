@@ -75,8 +75,8 @@ def encode_values(values: Numbers, counts: Counts, kind: Values) -> tuple[Number
     return numbers, None
 
 
-def decode_values(numbers: Numbers, scales: Scales | None, counts: Counts, kind: Values) -> Numbers:
-    """The inverse of `encode_values`: fp16 for fp16, fp32 for all others.
+def decode_values(numbers: Numbers, scales: Scales | None, counts: Counts | None, kind: Values) -> Numbers:
+    """The inverse of `encode_values`: fp16 for fp16, fp32 for all others. Only int8 has scales and counts.
 
     Raises:
         ArtifactError: a number or a scale is not one that `encode_values` gives.
@@ -85,8 +85,8 @@ def decode_values(numbers: Numbers, scales: Scales | None, counts: Counts, kind:
         if not _finite(numbers, kind):
             raise ArtifactError("holds a value that is not finite")
         return from_bfloat16(numbers) if kind is Values.BF16 else numbers
-    if scales is None or len(scales) != len(counts):
-        raise ArtifactError(f"there are not {len(counts)} scales, one for every row")
+    if scales is None or counts is None or len(scales) != len(counts):
+        raise ArtifactError(f"there are {0 if scales is None else len(scales)} scales, not one for every row")
     factors = from_bfloat16(scales)
     if not np.isfinite(factors).all() or np.any(factors < 0):
         raise ArtifactError("holds a scale that is not a finite number from 0 on")

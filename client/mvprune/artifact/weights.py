@@ -214,8 +214,7 @@ def _read_tensor(file: BufferedReader, header: Header, base: Base | None, name: 
 def _read_plain(file: BufferedReader, header: Header, entry: Entry) -> Array:
     array = _read_entry(file, header, entry)
     if entry.dtype in FLOATS:
-        counts = row_counts(entry.shape)
-        return decode_values(array.reshape(-1), None, counts, FLOATS[entry.dtype]).reshape(entry.shape)
+        return decode_values(array.reshape(-1), None, None, FLOATS[entry.dtype]).reshape(entry.shape)
     if entry.dtype == "BOOL" and np.any(array.view(np.uint8) > 1):
         raise ArtifactError("holds a boolean that is neither 0 nor 1")
     return array

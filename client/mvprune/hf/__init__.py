@@ -28,7 +28,7 @@ with needs("mvprune.hf", "runtime"):
     from transformers.utils.quantization_config import QuantizationConfigMixin
 
     from mvprune.artifact import MANIFEST_FILE, WEIGHTS_FILE, ArtifactError, verify
-    from mvprune.artifact.base import Base, find_base
+    from mvprune.artifact.base import open_base
     from mvprune.artifact.header import VERSION, Header, PackedTensor
     from mvprune.artifact.model import QUANT_METHOD
     from mvprune.artifact.packing import unpack_tensor
@@ -73,7 +73,8 @@ class MvpruneQuantizer(HfQuantizer):
                     f"{path.name}: a delta artifact, but the {MANIFEST_FILE} that names its base model is not beside "
                     "it: download the whole folder"
                 )
-            base = Base(find_base(manifest.model))
+            base = open_base(self.header, manifest.model, None)
+            assert base is not None  # noqa: S101 (the header refers to it)
             files.append(self._write_base({name: base.read(tensor) for name, tensor in self.header.base.items()}))
         return model
 

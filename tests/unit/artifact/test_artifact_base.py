@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 from pathlib import Path
@@ -101,3 +102,35 @@ def test_another_model_under_that_name(models: Path, monkeypatch: pytest.MonkeyP
     save_file({WORDS: tensors()[WORDS] + 1}, models / "tiny" / "model.safetensors")
     with pytest.raises(ArtifactError, match="another digest: it is not the same model"):
         read_weights(weights, open_base(open_header(weights), manifest.model, None))
+
+
+def referring(folder: Path, base: dict[str, Any], aliases: dict[str, str]) -> Path:
+    """A weights file that holds nothing, and refers to tensors of a base."""
+    described = {"aliases": aliases, "base": base, "packed": {}, "version": 2}
+    text = json.dumps({"__metadata__": {"mvprune": json.dumps(described)}}).encode()
+    (folder / WEIGHTS_FILE).write_bytes(len(text).to_bytes(8, "little") + text)
+    return folder / WEIGHTS_FILE
+
+
+def test_a_base_bounds_what_is_taken_from_it(models: Path, tmp_path: Path) -> None:
+    """References and further names of them cost a file nothing, and a model memory."""
+    one = {"dtype": "F32", "name": WORDS, "sha256": SHA256, "shape": [10, 4]}
+    source = ModelSource("tiny", "", SHA256)
+    right = open_header(
+        referring(tmp_path, {str(number): one for number in range(4)}, {f"a{n}": "0" for n in range(4)})
+    )
+    assert open_base(right, source, models / "tiny") is not None
+    for base, aliases in (
+        ({str(number): one for number in range(9)}, {}),
+        ({"0": one}, {f"a{n}": "0" for n in range(8)}),
+    ):
+        header = open_header(referring(tmp_path, base, aliases))
+        with pytest.raises(ArtifactError, match="the base model's tensors must have at most 320 elements, got 360"):
+            open_base(header, source, models / "tiny")
+
+
+def test_a_base_vouches_for_shapes_before_a_model_is_built(models: Path, tmp_path: Path) -> None:
+    huge = {"dtype": "F32", "name": WORDS, "sha256": SHA256, "shape": [2**40, 4]}
+    header = open_header(referring(tmp_path, {"w": huge}, {}))
+    with pytest.raises(ArtifactError, match=r"the base model has no .* of F32 \[1099511627776, 4\]"):
+        open_base(header, ModelSource("tiny", "", SHA256), models / "tiny")

@@ -130,11 +130,13 @@ def test_positions_beyond_32_bits_are_refused() -> None:
         decode_positions(GAP, frame(b"\xfe" * count), count, count)
 
 
-@pytest.mark.parametrize("tells_its_size", [True, False])
-def test_a_bomb_is_not_unpacked(tells_its_size: bool) -> None:
-    bomb = frame(bytes(1 << 26), write_content_size=tells_its_size)
+@pytest.mark.parametrize(
+    ("states_its_size", "reason"), [(True, "unpack to more than 14 bytes"), (False, "that states its unpacked size")]
+)
+def test_a_bomb_is_not_unpacked(states_its_size: bool, reason: str) -> None:
+    bomb = frame(bytes(1 << 26), write_content_size=states_its_size)
     assert len(bomb) < 1 << 13
-    with pytest.raises(ArtifactError, match=r"of at most 14 bytes|more than 14 bytes"):
+    with pytest.raises(ArtifactError, match=reason):
         decode_positions(GAP, bomb, 10, 1024)
 
 

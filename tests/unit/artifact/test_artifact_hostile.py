@@ -252,14 +252,69 @@ def test_hostile_values(
 def test_a_bomb_of_values_is_not_unpacked(craft: Callable[..., Path]) -> None:
     """64 MiB in 6 KB: neither with a shape that fits it, nor with a small one; and a reader stays small."""
     bomb, before = packed_bytes(bytes(1 << 26)), tracemalloc.get_traced_memory()[0]
-    for description, reason in (
-        (full("I8", 1 << 26, (1, 1 << 26)), "bytes cannot hold 67108864 values"),
-        (full("I8"), "the values unpack to more than 4 bytes"),
+    for description, scales, reason in (
+        (full("I8", 1 << 26, (1, 1 << 26)), ONES[1][:1], "bytes cannot hold 67108864 values"),
+        (full("I8"), ONES[1], "the values unpack to more than 4 bytes"),
     ):
-        path = craft(*crafted(description, values=bomb, scales=ONES))
+        path = craft(*crafted(description, values=bomb, scales=("BF16", scales)))
         tracemalloc.reset_peak()
         refused(path, reason)
         assert tracemalloc.get_traced_memory()[1] < before + (1 << 20)
+
+
+ROWS = 2**28  # of a tensor: counted one by one they would take 2 GiB
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize(
+    ("description", "scales", "reason"),
+    [
+        ({"count": 1, "layout": "gap", "shape": [ROWS, 1], "values": "I8"}, 1, f"there are not {ROWS} scales"),
+        ({"count": 1, "layout": "gap", "shape": [ROWS], "values": "I8"}, 0, f"there are not {ROWS} scales"),
+        ({"count": 2, "layout": "rows", "shape": [ROWS // 2, 2], "values": "I8"}, 2, "there are not 1 scales"),
+        ({"count": 0, "layout": "full", "shape": [ROWS, 0], "values": "I8"}, 0, f"there are not {ROWS} scales"),
+        ({"count": 0, "layout": "full", "shape": [ROWS, 0], "values": "F16"}, None, None),
+        ({"count": 0, "layout": "rows", "shape": [ROWS, 0], "values": "BF16"}, None, None),
+    ],
+)
+def test_rows_cost_nothing_before_their_scales_are_counted(
+    craft: Callable[..., Path], description: dict[str, Any], scales: int | None, reason: str | None
+) -> None:
+    parts: dict[str, Any] = {"values": (description["values"], [1] * description["count"])}
+    if description["layout"] != "full":
+        parts["positions"] = packed_bytes(bytes(description["count"] and 1))
+    if scales is not None:
+        parts["scales"] = "BF16", [0x3F80] * scales
+    path, before = craft(*crafted(description, **parts)), tracemalloc.get_traced_memory()[0]
+    assert path.stat().st_size < 600
+    tracemalloc.reset_peak()
+    if reason:
+        refused(path, reason)
+    else:
+        assert read_weights(path)["w"].shape == (ROWS, 0)
+    assert tracemalloc.get_traced_memory()[1] < before + (1 << 20)
+
+
+def test_a_plain_tensor_without_numbers_costs_nothing(craft: Callable[..., Path]) -> None:
+    plain = {"dtype": "F32", "shape": [ROWS, 0], "data_offsets": [0, 0]}
+    path = craft({"__metadata__": metadata(), "a": plain})
+    tracemalloc.start()
+    try:
+        assert read_weights(path)["a"].shape == (ROWS, 0)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_aliases_count_as_tensors(craft: Callable[..., Path]) -> None:
+    """A model may hold each of them on its own: 40 names of 2^24 zeros are 2.5 GiB."""
+    description = {"count": 0, "layout": "gap", "shape": [2**24], "values": "F16"}
+    header, data = crafted(description, values=("F16", []), positions=packed_bytes(b""))
+    aliases = {f"w{number}": "w" for number in range(39)}
+    refused(
+        craft(header | {"__metadata__": metadata({"w": description}, aliases)}, data),
+        f"the tensors have {40 * 2**24} elements",
+    )
 
 
 def test_positions_are_bytes(craft: Callable[..., Path]) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
+from tests.unit.artifact.saved_models import reseal
 
 from mvprune.artifact import (
     MANIFEST_FILE,
@@ -22,6 +24,7 @@ from mvprune.artifact import (
     load,
     read_manifest,
     read_weights,
+    round_values,
     verify,
     write_weights,
 )
@@ -238,3 +241,20 @@ def test_many_aliases_take_no_quadratic_time(craft: Callable[..., Path]) -> None
     found = read_weights(craft({"__metadata__": {"mvprune": json.dumps(metadata)}, **header}))
     assert len(found) == 25_000
     assert time.monotonic() - started < 120
+
+
+def test_buffers_that_only_the_configuration_bounds(tmp_path: Path, save: Callable[..., Path]) -> None:
+    """GPT-2 makes a mask of positions × positions in each layer, and stores none: 2^17 positions took 16 GiB."""
+    sizes = {"n_positions": 8, "n_embd": 2, "n_head": 1, "n_layer": 1, "vocab_size": 4}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
+    round_values(model)
+    folder = save(model, [])
+    config = json.loads((folder / CONFIG_FILE).read_bytes()) | {"n_positions": 2**17}
+    tensors = read_weights(folder / WEIGHTS_FILE) | {"transformer.wpe.weight": np.ones((2**17, 2), np.float32)}
+    (folder / CONFIG_FILE).write_text(json.dumps(config))
+    write_weights(folder / WEIGHTS_FILE, tensors, [])
+    reseal(folder)
+    with pytest.raises(
+        ArtifactError, match="the model's buffers must have at most 268435456 elements, got 17179869184"
+    ):
+        load(folder)
