@@ -1,4 +1,4 @@
-"""Files from strangers: opened only where they are files."""
+"""Files from strangers, opened only where they are files; and files for others, with the usual mode."""
 
 from __future__ import annotations
 
@@ -28,3 +28,22 @@ def check_free(folder: Path) -> None:
     """Raises ArtifactError unless `folder` is new or empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ArtifactError(f"{folder} is not a new or empty folder")
+
+
+def give_usual_modes(folder: Path) -> None:
+    """Gives all files in a folder the mode of a new file, 0666 without the bits of the umask.
+
+    Some libraries write through temporary files of mode 0600, which only their owner could read (safetensors does).
+
+    Raises:
+        OSError: a mode cannot be changed.
+    """
+    import tempfile  # slow to import
+
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        sample = Path(scratch) / "new"
+        sample.touch()  # the umask itself can only be read by changing it, for all threads
+        mode = stat.S_IMODE(sample.stat().st_mode)
+    for path in files:
+        path.chmod(mode)

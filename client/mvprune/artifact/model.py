@@ -21,7 +21,7 @@ from mvprune.artifact.base import Base, open_base
 from mvprune.artifact.card import CARD_FILE, model_card
 from mvprune.artifact.config import build_config
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.files import open_file
+from mvprune.artifact.files import give_usual_modes, open_file
 from mvprune.artifact.header import ELEMENTS_ALWAYS, VERSION
 from mvprune.artifact.history import HISTORY_FILE, History
 from mvprune.artifact.manifest import (
@@ -146,6 +146,7 @@ def save_model(
         files = tuple(_describe(path, staged) for path in sorted(staged.rglob("*")) if path.is_file())
         manifest = Manifest(**vars(info), files=files)
         (staged / MANIFEST_FILE).write_bytes(manifest.to_json())
+        give_usual_modes(staged)
         for path in [*(file.path for file in files), MANIFEST_FILE]:
             _publish(staged / path, directory / path)
     return manifest

@@ -19,7 +19,7 @@ from types import ModuleType
 
 from mvprune.artifact.card import CARD_FILE
 from mvprune.artifact.errors import ArtifactError, needs
-from mvprune.artifact.files import check_free
+from mvprune.artifact.files import check_free, give_usual_modes
 from mvprune.artifact.history import HISTORY_FILE
 from mvprune.artifact.manifest import WEIGHTS_FILE, Manifest, verify
 from mvprune.report import REPORT_FILE
@@ -89,6 +89,7 @@ def export(
             difference = writer.write(artifact, staged, base, on_progress)
             if to != "csr":
                 _copy_tokenizer(manifest, artifact, staged)
+            give_usual_modes(staged)
             files = {path.relative_to(staged).as_posix(): path for path in staged.rglob("*") if path.is_file()}
             sizes = {name: path.stat().st_size for name, path in sorted(files.items())}
             for path in list(staged.iterdir()):

@@ -244,12 +244,13 @@ def test_many_aliases_take_no_quadratic_time(craft: Callable[..., Path]) -> None
 
 
 def test_buffers_that_only_the_configuration_bounds(tmp_path: Path, save: Callable[..., Path]) -> None:
-    """GPT-2 makes a mask of positions × positions in each layer, and stores none: 2^17 positions took 16 GiB."""
-    sizes = {"n_positions": 8, "n_embd": 2, "n_head": 1, "n_layer": 1, "vocab_size": 4}
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
+    """GPT-Neo makes a mask of positions × positions in each layer, and stores none: 2^17 positions took 16 GiB."""
+    sizes = {"max_position_embeddings": 8, "hidden_size": 2, "num_heads": 1, "num_layers": 1, "vocab_size": 4}
+    special = {"bos_token_id": 0, "eos_token_id": 0, "attention_types": [[["global"], 1]]}
+    model = transformers.GPTNeoForCausalLM(transformers.GPTNeoConfig(**sizes, **special)).eval()
     round_values(model)
     folder = save(model, [])
-    config = json.loads((folder / CONFIG_FILE).read_bytes()) | {"n_positions": 2**17}
+    config = json.loads((folder / CONFIG_FILE).read_bytes()) | {"max_position_embeddings": 2**17}
     tensors = read_weights(folder / WEIGHTS_FILE) | {"transformer.wpe.weight": np.ones((2**17, 2), np.float32)}
     (folder / CONFIG_FILE).write_text(json.dumps(config))
     write_weights(folder / WEIGHTS_FILE, tensors, [])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -112,6 +114,17 @@ def test_run_again_it_only_verifies(fake: Fake, client: Client, name: str, tmp_p
     assert client.download("j1", tmp_path / "out") == tmp_path / "out"
     assert "ReadFile" not in fake.requests
     assert "GenerateDownloadUrls" not in fake.requests
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_files_have_the_mode_that_the_umask_gives(client: Client, name: str, tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        folder = client.download(name, tmp_path / "out")
+    finally:
+        os.umask(before)
+    modes = {path.is_dir(): stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
+    assert modes == {True: 0o777 & ~umask, False: 0o666 & ~umask}
 
 
 @pytest.mark.parametrize("change", ["other bytes", "file more", "file less", "something else"])
