@@ -166,6 +166,9 @@ def load(
         runtime: "sparse": for inference on a CPU, each pruned layer that is faster so computes from its non-zeros,
             and its dense weight is never held (see `mvprune.runtime.optimize`).
 
+    Warns:
+        NoKernelWarning: once, the native kernel of the sparse runtime does not work here: torch computes, slower.
+
     Raises:
         ArtifactError: a file is missing or differs from the manifest, the files do not make a model, or the base model
             is not found.

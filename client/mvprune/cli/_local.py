@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from mvprune.cli._errors import LocalRefusal
 
 
 @contextlib.contextmanager
 def refusals(extra: str) -> Iterator[None]:
-    """Turns what is wrong with an artifact, an option or this installation into one line and exit code 2.
+    """Turns what is wrong with an artifact, an option or this installation into one line and exit code 2. What is only
+    slower than it could be is one line of warning.
 
     Args:
         extra: the extra of the package that brings what may be missing.
@@ -21,7 +26,15 @@ def refusals(extra: str) -> Iterator[None]:
     from mvprune.artifact.errors import ArtifactError, MissingExtra, needs
 
     try:
-        with needs("this", extra):
+        with warnings.catch_warnings(), needs("this", extra):
+            warnings.showwarning = functools.partial(_show_warning, warnings.showwarning)
             yield
     except (ArtifactError, MissingExtra) as error:
         raise LocalRefusal(str(error)) from error
+
+
+def _show_warning(others: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any) -> None:
+    if category.__module__.startswith("mvprune."):
+        print(f"warning: {message}", file=sys.stderr)
+    else:
+        others(message, category, *place)

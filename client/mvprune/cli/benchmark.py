@@ -63,7 +63,8 @@ def _print(found: Latency) -> None:
         [
             ("a call", f"{found.batch} x {found.tokens} tokens, {_counted(found.threads, 'thread')}"),
             ("linear layers", layers),
-            ("kernel", found.isa or "none on this machine"),
+            ("kernel", found.isa or "none"),
+            *([("not sparse", found.reason)] if found.reason else []),
         ]
     )
 

@@ -6,6 +6,7 @@ import argparse
 import ipaddress
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,13 @@ from mvprune.cli._artifacts import artifact_parser, fetched
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._local import refusals
-from mvprune.cli._options import memory, one_of, positive_number
+from mvprune.cli._options import memory, one_of, positive_number, seconds
 from mvprune.cli._output import print_data
 from mvprune.cli._text import clean
 from mvprune.threads import SPIN
 
 if TYPE_CHECKING:
+    from mvprune.runtime import Used
     from mvprune.serving.requests import Limits
     from mvprune_core.prediction import Predictor
 
@@ -27,6 +29,9 @@ _DETAILS = """POST /predict answers, GET /health says whether it can, GET / what
 Texts are read as in training. SIGTERM answers what has come in, then ends. Whoever reaches the address is served:
 beyond this machine, put a proxy with TLS and authentication before it. The server that is asked for a job is the one
 that MVPRUNE_ADDRESS or `mvpctl config` names."""
+
+
+_NAMES = {"csr": "torch's sparse products", "dense": "dense torch"}
 
 
 def serve_command(argv: Sequence[str]) -> int:
@@ -38,18 +43,36 @@ def serve_command(argv: Sequence[str]) -> int:
         # measured; the command hands over to it as `mvpctl server` does to the service.
         import torch
 
+        from mvprune.runtime import NoKernelWarning, used
         from mvprune.serving.app import application
         from mvprune.serving.requests import Limits
-        from mvprune.serving.server import listen, run
+        from mvprune.serving.server import ModelStopped, listen, reserve_descriptors, run
         from mvprune_core.prediction import Predictor
 
-        limits = Limits(args.max_bytes, args.max_batch, args.max_characters, args.max_waiting)
+        limits = Limits(
+            args.max_bytes,
+            args.max_batch,
+            args.max_characters,
+            args.max_waiting,
+            args.max_connections,
+            args.read_timeout,
+        )
+        try:
+            reserve_descriptors(limits)
+        except ValueError as error:
+            raise LocalRefusal(str(error)) from error
         if args.threads:
             torch.set_num_threads(args.threads)
+        warnings.simplefilter("ignore", NoKernelWarning)  # it is said below, with all other reasons
         with fetched(args) as source:
             predictor = Predictor.open(source.folder, base=args.base, runtime=args.runtime)
         predictor.predict([{field.name: "a" for field in predictor.fields}])  # the first one is slow
-        description = _description(predictor, args.runtime, torch.get_num_threads(), limits)
+        runs = used(predictor.opened.loaded.model, args.runtime)
+        if runs.reason:
+            print(
+                f"warning: served by {_NAMES[runs.runtime]}, not by the sparse runtime: {runs.reason}", file=sys.stderr
+            )
+        description = _description(predictor, runs, torch.get_num_threads(), limits)
         host, port = args.listen
         try:
             listening = listen(host, port)
@@ -64,9 +87,12 @@ def serve_command(argv: Sequence[str]) -> int:
         if args.form.is_data:
             print_data({"url": url, **description}, args.form.output, one_of_many=True)
         else:
-            kept = f"keeps {percent(description['density'])}, {args.runtime}"
+            kept = f"keeps {percent(description['density'])}, {runs.runtime}"
             print(url if args.form.quiet else clean(f"serving {description['task']} ({kept}) on {url}"), flush=True)
-        run(application(predictor, description, limits), listening)
+        try:
+            run(application(predictor, description, limits, args.host_name), listening, limits)
+        except ModelStopped:
+            return ExitCode.ERROR
     return ExitCode.OK
 
 
@@ -80,6 +106,13 @@ def _parser() -> argparse.ArgumentParser:
         default=("127.0.0.1", 8080),
         metavar="HOST:PORT",
         help="where it serves; default: 127.0.0.1:8080",
+    )
+    parser.add_argument(
+        "--host-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name that clients may call the server by, besides its addresses and localhost; may be repeated",
     )
     parser.add_argument(
         "--runtime", type=one_of("dense", "sparse"), default="sparse", metavar="R", help="sparse (default) or dense"
@@ -104,6 +137,20 @@ def _parser() -> argparse.ArgumentParser:
     limits.add_argument(
         "--max-characters", type=positive_number, default=20_000, metavar="N", help="of a text; default 20000"
     )
+    limits.add_argument(
+        "--max-connections",
+        type=positive_number,
+        default=512,
+        metavar="N",
+        help="open at a time; beyond it those that send nothing are closed, the oldest first; default 512",
+    )
+    limits.add_argument(
+        "--read-timeout",
+        type=seconds,
+        default=10.0,
+        metavar="S",
+        help="from a request's first byte to its last; default 10",
+    )
     return parser
 
 
@@ -125,7 +172,7 @@ def _shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _description(predictor: Predictor, runtime: str, threads: int, limits: Limits) -> dict[str, Any]:
+def _description(predictor: Predictor, runs: Used, threads: int, limits: Limits) -> dict[str, Any]:
     """What GET / says."""
     opened = predictor.opened
     manifest, name = opened.manifest, opened.manifest.model.name
@@ -136,7 +183,8 @@ def _description(predictor: Predictor, runtime: str, threads: int, limits: Limit
         "kind": opened.task.kind.value,
         "density": manifest.accounting.density,
         "metrics": dict(manifest.metrics),
-        "runtime": runtime,
+        "runtime": runs.runtime,
+        "runtime_reason": runs.reason,
         "threads": threads,
         "input": {field.name: "required" if field.required else "optional" for field in predictor.fields},
         "max_tokens": opened.max_length,

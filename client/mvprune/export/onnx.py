@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import json
 import logging
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import numpy as np
 import onnxruntime
 import onnxscript  # noqa: F401 (torch's exporter needs it, and says so late)
 import torch
+from torch import Tensor
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.model import load
@@ -20,7 +24,14 @@ from mvprune.model_config import CONFIG_FILE
 
 ONNX_FILE = "model.onnx"
 
-_SHAPES = ((2, 8), (1, 5), (3, 16))  # examples × tokens: of the export, then of further checks
+log = logging.getLogger(__name__)
+
+_SHAPES = ((2, 8), (1, 5), (3, 16), (5, 11))  # examples × tokens: of the export, then of further checks
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_STATE = ("use_cache", "use_mems")  # what a model may return for its next call, which a file without state cannot take
+_UNBOUNDED = 512  # tokens, for models with relative positions
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_SHOWN = 200  # characters of another library's message
 TOLERANCE = 1e-4
 """How far an output may be off torch's, as a fraction of the largest."""
 
@@ -32,91 +43,147 @@ def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Ca
         How far its outputs are off torch's: see `check`.
 
     Raises:
-        ArtifactError: by more than `TOLERANCE`.
+        ArtifactError: torch or onnxruntime cannot export or run this model; or by more than `TOLERANCE`.
     """
     on_progress("loading the model")
     model: Any = load(artifact, base)
-    model.config.return_dict = True
-    names = _inputs(model)
-    example = _example(model, names, *_SHAPES[0])
-    with torch.no_grad():
-        outputs = list(model(**example).keys())
     on_progress("tracing the model")
-    sizes = {0: torch.export.Dim("examples"), 1: torch.export.Dim("tokens", max=_longest(model))}
-    with warnings.catch_warnings():  # of torch's exporter, about itself, like its log
-        warnings.simplefilter("ignore")
-        logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
-        torch.onnx.export(
-            _Tuples(model, names),
-            tuple(example.values()),
-            folder / ONNX_FILE,
-            input_names=names,
-            output_names=outputs,
-            dynamic_shapes=(tuple(sizes for _ in names),),
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
+    _trace(model, folder / ONNX_FILE)
     (folder / CONFIG_FILE).write_text(json.dumps(_plain_config(model), indent=2) + "\n")
     on_progress("checking it with onnxruntime")
-    return check(model, folder / ONNX_FILE, names)
+    return check(model, folder / ONNX_FILE)
 
 
-class _Tuples(torch.nn.Module):
-    """The model with positional inputs and a tuple of outputs, as ONNX has them."""
-
-    def __init__(self, model: Any, names: list[str]) -> None:
-        super().__init__()
-        self.model, self.names = model, names
-
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        outputs: tuple[torch.Tensor, ...] = self.model(**dict(zip(self.names, inputs, strict=True))).to_tuple()
-        return outputs
-
-
-def _inputs(model: Any) -> list[str]:
-    types = getattr(model.config, "type_vocab_size", 0)
-    return ["input_ids", "attention_mask", *(["token_type_ids"] if types > 1 else [])]
-
-
-def _longest(model: Any) -> int:
-    return int(getattr(model.config, "max_position_embeddings", 0) or 512)
-
-
-def _example(model: Any, names: list[str], examples: int, tokens: int) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(examples)
-    ids = torch.randint(0, model.config.vocab_size, (examples, tokens), generator=generator)
-    mask = torch.ones_like(ids)
-    mask[0, tokens - 1 :] = 0  # one padded token
-    made = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
-    return {name: made[name] for name in names}
-
-
-def _plain_config(model: Any) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=True))
-    return config
-
-
-def check(model: Any, path: Path, names: list[str]) -> float:
-    """Compares an ONNX file with the model on inputs of several shapes.
+def check(model: Any, path: Path) -> float:
+    """Compares an ONNX file with the model on inputs of several shapes, with padding.
 
     Returns:
         The largest difference of an output, as a fraction of the largest output (of 1 if that is smaller).
 
     Raises:
-        ArtifactError: it is more than `TOLERANCE`.
+        ArtifactError: it is more than `TOLERANCE`, or one of the two cannot be run.
     """
     largest = 0.0
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with _refusing(model, "onnxruntime cannot open it"):
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for examples, tokens in _SHAPES:
-        example = _example(model, names, examples, tokens)
-        with torch.no_grad():
-            expected = model(**example)
-        found = session.run(list(expected.keys()), {name: value.numpy() for name, value in example.items()})
-        for name, output in zip(expected.keys(), found, strict=True):
-            wanted = expected[name].numpy()
+        example = _example(model, examples, tokens)
+        expected = _run(model, example)
+        with _refusing(model, f"onnxruntime cannot run it on {examples} × {tokens} tokens"):
+            found = session.run(list(expected), {name: value.numpy() for name, value in example.items()})
+        for (name, tensor), output in zip(expected.items(), found, strict=True):
+            wanted = tensor.numpy()
+            if output.shape != wanted.shape:
+                shapes = f"{list(wanted.shape)} as in torch, got {list(output.shape)}"
+                raise ArtifactError(f"{path.name}: the shape of {name} must be {shapes}")
             off = float(np.abs(output - wanted).max() / max(np.abs(wanted).max(), 1.0))
             if not off <= TOLERANCE:
                 raise ArtifactError(f"{path.name}: {name} differs from torch's by {off:.1e} of its size")
             largest = max(largest, off)
     return largest
+
+
+def _trace(model: Any, path: Path) -> None:
+    example = _example(model, *_SHAPES[0])
+    outputs = list(_run(model, example))
+    sizes = {0: torch.export.Dim("examples"), 1: torch.export.Dim("tokens", max=_longest(model))}
+    with warnings.catch_warnings(), _refusing(model, "torch cannot export it"):
+        warnings.simplefilter("ignore")  # of torch's exporter, about itself, like its log
+        logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
+        torch.onnx.export(
+            _Tuples(model, list(example), outputs),
+            tuple(example.values()),
+            path,
+            input_names=list(example),
+            output_names=outputs,
+            dynamic_shapes=(tuple(sizes for _ in example),),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+
+
+class _Tuples(torch.nn.Module):
+    """The model with positional inputs and a tuple of outputs, as ONNX has them."""
+
+    def __init__(self, model: Any, inputs: list[str], outputs: list[str]) -> None:
+        super().__init__()
+        self.model, self.inputs, self.outputs = model, inputs, outputs
+        self.fixed = _fixed(model)
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        outputs = self.model(**dict(zip(self.inputs, inputs, strict=True)), **self.fixed)
+        return tuple(outputs[name] for name in self.outputs)
+
+
+def _run(model: Any, example: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The outputs that are tensors, by name."""
+    with torch.no_grad(), _refusing(model, "it cannot be run on examples of random tokens"):
+        outputs = model(**example, **_fixed(model))
+    return {name: value for name, value in outputs.items() if isinstance(value, Tensor)}
+
+
+@contextlib.contextmanager
+def _refusing(model: Any, what: str) -> Iterator[None]:
+    """Around one call of another library, which may raise anything: what it says becomes one sentence.
+
+    Raises:
+        ArtifactError: with the first line of the message; the debug log has all of it.
+    """
+    try:
+        yield
+    except Exception as error:
+        log.debug("export to ONNX: %s", what, exc_info=error)
+        cause: BaseException = error  # torch wraps what happened in advice about its exporter
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        line = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
+        said = f"{type(cause).__name__}: {_COLOURS.sub('', line)}".removesuffix(": ")
+        raise ArtifactError(f"{type(model).__name__} cannot be exported to ONNX: {what} ({said:.{_SHOWN}})") from None
+
+
+def _fixed(model: Any) -> dict[str, bool]:
+    """Arguments that are the same in every call."""
+    known = inspect.signature(model.forward).parameters
+    return {"return_dict": True} | {name: False for name in _STATE if name in known}
+
+
+def _longest(model: Any) -> int:
+    positions = getattr(model.config, "max_position_embeddings", None)
+    return positions if isinstance(positions, int) and positions > 0 else _UNBOUNDED
+
+
+def _example(model: Any, examples: int, tokens: int) -> dict[str, Tensor]:
+    """Random tokens as a tokenizer gives them: the end-of-sequence token comes last, padding after it.
+
+    Some models look for these two tokens, and demand that each example has one end.
+    """
+    config, known = model.config, inspect.signature(model.forward).parameters
+    tokens = min(tokens, _longest(model))
+    pad, end = _token(config, "pad_token_id"), _token(config, "eos_token_id")
+    generator = torch.Generator().manual_seed(examples)
+    words = torch.tensor([token for token in range(config.vocab_size) if token not in (pad, end)] or [0])
+    ids = words[torch.randint(0, len(words), (examples, tokens), generator=generator)]
+    mask = torch.ones_like(ids)
+    for row in range(examples):
+        length = max(1, tokens - 1 - 2 * row) if "attention_mask" in known else tokens
+        mask[row, length:] = 0
+        if pad is not None:
+            ids[row, length:] = pad
+        if end is not None:
+            ids[row, length - 1] = end
+    made = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+    has_types = (getattr(config, "type_vocab_size", None) or 0) > 1
+    return {name: made[name] for name in _INPUTS if name in known and (has_types or name != "token_type_ids")}
+
+
+def _token(config: Any, name: str) -> int | None:
+    """A special token's id, if it is in the vocabulary; of several the first."""
+    found = getattr(config, name, None)
+    token = found[0] if isinstance(found, list) and found else found
+    return token if isinstance(token, int) and 0 <= token < config.vocab_size else None
+
+
+def _plain_config(model: Any) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=True))
+    return config

@@ -15,17 +15,22 @@ from typing import TYPE_CHECKING, Any
 from mvprune.artifact.errors import needs
 
 if TYPE_CHECKING:
+    from mvprune.runtime._linear import backends
     from mvprune.runtime._measure import Latency, measure, model_bytes
-    from mvprune.runtime._optimize import backends, optimize
+    from mvprune.runtime._optimize import optimize
+    from mvprune.runtime._used import NoKernelWarning, Used, used
 
-__all__ = ["Latency", "backends", "measure", "model_bytes", "optimize"]
+__all__ = ["Latency", "NoKernelWarning", "Used", "backends", "measure", "model_bytes", "optimize", "used"]
 
 _HOMES = {
     "Latency": "mvprune.runtime._measure",
-    "backends": "mvprune.runtime._optimize",
+    "NoKernelWarning": "mvprune.runtime._used",
+    "Used": "mvprune.runtime._used",
+    "backends": "mvprune.runtime._linear",
     "measure": "mvprune.runtime._measure",
     "model_bytes": "mvprune.runtime._measure",
     "optimize": "mvprune.runtime._optimize",
+    "used": "mvprune.runtime._used",
 }
 
 

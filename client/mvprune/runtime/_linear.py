@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from mvprune.runtime.kernel import Activation, Packed, Stored
 
 Matrix = npt.NDArray[np.float32]
+LINEAR = (nn.Linear, Conv1D)
 
 REFUSED = "a sparse model is for inference alone: load the artifact with mvprune.load(folder) "
 
@@ -157,3 +160,14 @@ class CsrLinear(SparseLinear):
 def address(tensor: Tensor | None) -> int:
     """Of the data, as the kernel takes it: 0 for none."""
     return 0 if tensor is None else tensor.data_ptr()
+
+
+def backends(model: nn.Module) -> dict[str, int]:
+    """How many linear layers run on which backend: kernel, csr, and the rest dense."""
+    counts: Counter[str] = Counter()
+    for module in model.modules():
+        if isinstance(module, SparseLinear):
+            counts[module.backend] += 1
+        elif type(module) in LINEAR:
+            counts["dense"] += 1
+    return dict(counts)

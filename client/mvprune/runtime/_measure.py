@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from mvprune.artifact import load
 from mvprune.runtime import kernel
 from mvprune.runtime._choice import fastest
-from mvprune.runtime._linear import SparseLinear
-from mvprune.runtime._optimize import backends, optimize
+from mvprune.runtime._linear import SparseLinear, backends
+from mvprune.runtime._optimize import optimize
+from mvprune.runtime._used import used
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Latency:
         tokens: of an example.
         threads: of a call.
         isa: instructions that the native kernel uses, "" where it does not work.
+        reason: why the model is not in the sparse runtime, "" where it is.
         layers: linear layers by what computes them: kernel, csr, dense.
         dense_bytes: of all parameters and buffers.
         sparse_bytes: the same for the sparse model, compressed weights included.
@@ -41,6 +43,7 @@ class Latency:
     tokens: int
     threads: int
     isa: str
+    reason: str
     layers: Mapping[str, int]
     dense_bytes: int
     sparse_bytes: int
@@ -90,6 +93,7 @@ def measure(
         tokens=tokens,
         threads=threads,
         isa=kernel.isa(),
+        reason=used(sparse).reason,
         layers=backends(sparse),
         dense_bytes=model_bytes(dense),
         sparse_bytes=model_bytes(sparse),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, Literal, TypeVar
 
@@ -14,10 +13,9 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.runtime._choice import DENSITIES, Choices, sparse_layer
 from mvprune.runtime._fusion import fuse
-from mvprune.runtime._linear import SparseLinear
+from mvprune.runtime._linear import LINEAR, SparseLinear
+from mvprune.runtime._used import warn_without_kernel
 from mvprune.runtime.kernel import Stored
-
-LINEAR = (nn.Linear, Conv1D)
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -43,6 +41,9 @@ def optimize(
 
     Returns:
         The same model.
+
+    Warns:
+        NoKernelWarning: once, the native kernel does not work here: torch computes the layers, slower.
 
     Raises:
         ValueError: the model is not in fp32 on the CPU, or was optimized before; or a number is less than 1.
@@ -101,6 +102,8 @@ class Replacement(Generic[Model]):
     def finish(self) -> Model:
         """Joins what can be computed at once."""
         self._model.eval().requires_grad_(False)
+        if self._backend == "auto":
+            warn_without_kernel(self._model)
         fuse(self._model)
         return self._model
 
@@ -109,17 +112,6 @@ class Replacement(Generic[Model]):
         if self._backend == "auto":
             return self._choices.backend((matrix.shape[0], matrix.shape[1]), density)
         return self._backend if density <= DENSITIES[-1] else "dense"
-
-
-def backends(model: nn.Module) -> dict[str, int]:
-    """How many linear layers run on which backend: kernel, csr, and the rest dense."""
-    counts: Counter[str] = Counter()
-    for module in model.modules():
-        if isinstance(module, SparseLinear):
-            counts[module.backend] += 1
-        elif type(module) in LINEAR:
-            counts["dense"] += 1
-    return dict(counts)
 
 
 def _linear_weights(model: nn.Module) -> Iterator[tuple[list[str], Tensor]]:

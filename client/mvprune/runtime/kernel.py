@@ -23,6 +23,7 @@ Stored = Literal["fp32", "bf16", "int8"]
 
 _LIBRARY = Path(__file__).with_name("_native") / "libmvprune_kernel.so"
 _VARIABLE = "MVPRUNE_KERNEL"
+_REMEDY = "install mvprune from its source on this machine, with g++ or clang++"
 _ISAS = ("avx512", "avx2", "neon", "generic")
 _BAND = 256  # kBand of kernel.h
 _BLOCKS = (128, 256, 512, 1024)  # columns in a block; kWidestBlock of kernel.h is the last
@@ -145,15 +146,16 @@ def _library() -> tuple[ctypes.CDLL, str]:
     """The library and the instruction set it uses."""
     wanted = os.environ.get(_VARIABLE, "")
     if wanted == "off":
-        raise _UnavailableError(f"switched off by {_VARIABLE}=off")
+        raise _UnavailableError(f"switched off by {_VARIABLE}=off: unset it")
     if wanted and wanted not in _ISAS:
-        raise _UnavailableError(f"{_VARIABLE}={wanted}: it is one of {', '.join(_ISAS)} or off")
+        raise _UnavailableError(f"{_VARIABLE} must be one of {', '.join(_ISAS)} or off, got {wanted!r}")
     if not _LIBRARY.is_file():
-        raise _UnavailableError("it was not built: the installation found no working C++ compiler")
+        raise _UnavailableError(f"it was not built: the installation found no working C++ compiler; {_REMEDY}")
     try:
         library = ctypes.CDLL(str(_LIBRARY))
     except OSError as error:
-        raise _UnavailableError(f"it does not load: {error}") from None
+        said = str(error).replace(str(_LIBRARY), _LIBRARY.name)  # a server repeats it to its clients
+        raise _UnavailableError(f"it does not load: {said}; {_REMEDY}") from None
     library.mvprune_choose.argtypes = (ctypes.c_char_p,)
     library.mvprune_choose.restype = ctypes.c_char_p
     pointer, number = ctypes.c_void_p, ctypes.c_int64
@@ -162,7 +164,7 @@ def _library() -> tuple[ctypes.CDLL, str]:
     library.mvprune_layer.argtypes = (pointer, pointer, pointer, pointer, number, number, ctypes.c_int32)
     chosen = library.mvprune_choose(wanted.encode())
     if chosen is None:
-        raise _UnavailableError(f"{_VARIABLE}={wanted}: this machine has no {wanted}")
+        raise _UnavailableError(f"{_VARIABLE}={wanted}: this machine has no {wanted}; unset it")
     return library, chosen.decode()
 
 

@@ -4,40 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mvprune.serving.batching import Batcher, ModelFailed, Overloaded, Predictor
+from mvprune.serving.hosts import HostCheck
 from mvprune.serving.requests import Limits, Refused, parse_inputs, read_body
 from mvprune.tables import DataError
+
+log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1
 
 
-def application(predictor: Predictor, description: Mapping[str, Any], limits: Limits) -> Starlette:
-    """The application over a model that is loaded.
+def application(
+    predictor: Predictor, description: Mapping[str, Any], limits: Limits, host_names: Sequence[str] = ()
+) -> Starlette:
+    """The application over a model that is loaded. Where the model stops, its `state.failed` becomes True.
 
     Args:
         predictor: what answers; it is called in one thread.
-        description: what GET / says, JSON.
+        description: what GET / says, JSON; its `runtime` and `runtime_reason` are said by GET /health too.
         limits: of requests.
+        host_names: by which clients may call the server, besides addresses and localhost.
     """
     batcher = Batcher(predictor, limits.max_batch, limits.max_waiting)
     model: asyncio.Task[None]
+
+    runtime = {name: description[name] for name in ("runtime", "runtime_reason") if name in description}
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            made.state.failed = True
+            log.critical("the model has stopped, the server ends", exc_info=task.exception())
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         nonlocal model
         model = asyncio.create_task(batcher.run())
+        model.add_done_callback(ended)
         yield
         model.cancel()  # no request is left: the server has answered them all
-        with contextlib.suppress(asyncio.CancelledError):
+        with contextlib.suppress(asyncio.CancelledError, Exception):
             await model
 
     async def describe(_: Request) -> JSONResponse:
@@ -46,14 +62,14 @@ def application(predictor: Predictor, description: Mapping[str, Any], limits: Li
     async def health(_: Request) -> JSONResponse:
         if model.done():
             return _error(503, "", "the model has stopped")
-        return JSONResponse({"status": "ok", "waiting": batcher.waiting})
+        return JSONResponse({"status": "ok", "waiting": batcher.waiting, **runtime})
 
     async def predict(request: Request) -> JSONResponse:
         inputs, listed = parse_inputs(await read_body(request, limits), predictor.fields, limits)
         answers = await batcher.answer(inputs)
         return JSONResponse({"predictions": answers} if listed else answers[0])
 
-    return Starlette(
+    made = Starlette(
         routes=[
             Route("/", describe),
             Route("/health", health),
@@ -65,9 +81,13 @@ def application(predictor: Predictor, description: Mapping[str, Any], limits: Li
             Overloaded: _overloaded,
             HTTPException: _http_error,
             ModelFailed: _failed,
+            ClientDisconnect: _gone,
         },
+        middleware=[Middleware(HostCheck, names=host_names)],
         lifespan=lifespan,
     )
+    made.state.failed = False
+    return made
 
 
 def _error(status: int, field: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -94,5 +114,9 @@ async def _http_error(_: Request, error: Exception) -> JSONResponse:
     return _error(error.status_code, "", f"{error.detail}: {allowed}", error.headers)
 
 
+async def _gone(_: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # for nobody: the connection is closed
+
+
 async def _failed(_: Request, error: Exception) -> JSONResponse:
-    return _error(500, "", "the model failed; the log of the server has the details")
+    return _error(500, "", "the model failed on this request; the log of the server has the details")

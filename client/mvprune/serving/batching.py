@@ -49,6 +49,11 @@ class ModelFailed(Exception):
     """The model could not answer, for no fault of the request's; the log has the details."""
 
 
+class _NotAnException(Exception):
+    """Carries what is raised in the model's thread and is no Exception, such as a panic of a Rust library, which would
+    end the task that waits for it, and all answers with it."""
+
+
 @dataclass
 class _Request:
     inputs: Sequence[Input]
@@ -71,6 +76,7 @@ class Batcher:
         self._max_batch, self._max_waiting = max_batch, max_waiting
         self._waiting: deque[_Request] = deque()
         self._arrived = asyncio.Event()
+        self._stopped = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
     @property
@@ -84,8 +90,10 @@ class Batcher:
         Raises:
             Overloaded: too many are waiting already.
             DataError: see `Predictor.predict`.
-            ModelFailed: it raised something else.
+            ModelFailed: it raised something else, or the model has stopped.
         """
+        if self._stopped:
+            raise ModelFailed
         if self._waiting and self.waiting + len(inputs) > self._max_waiting:
             raise Overloaded
         request = _Request(inputs, asyncio.get_running_loop().create_future())
@@ -94,12 +102,18 @@ class Batcher:
         return await request.answers
 
     async def run(self) -> None:
-        """Answers until it is cancelled."""
+        """Answers until it is cancelled. Where it ends with an error, all requests that wait fail."""
+        taken: list[_Request] = []
         try:
             while True:
                 await self._arrived.wait()
-                await self._compute(self._take())
+                taken = self._take()
+                await self._compute(taken)
         finally:
+            self._stopped = True
+            for request in (*taken, *self._waiting):
+                if not request.answers.done():
+                    request.answers.set_exception(ModelFailed())
             self._thread.shutdown(wait=False)
 
     def _take(self) -> list[_Request]:
@@ -132,7 +146,18 @@ class Batcher:
                 request.answers.set_result(its)
 
     async def _predict(self, inputs: Sequence[Input]) -> list[Answer]:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._predictor.predict, inputs)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._call, inputs)
+
+    def _call(self, inputs: Sequence[Input]) -> list[Answer]:
+        try:
+            answers = self._predictor.predict(inputs)
+        except Exception:
+            raise
+        except BaseException as error:
+            raise _NotAnException(f"{type(error).__name__}: {error}") from error
+        if len(answers) != len(inputs):
+            raise RuntimeError(f"the model gave {len(answers)} answers for {len(inputs)} inputs")
+        return answers
 
 
 def _fail(request: _Request, error: Exception) -> None:

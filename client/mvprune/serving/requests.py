@@ -13,6 +13,7 @@ from mvprune.serving.batching import Field, Input
 from mvprune.tables import is_writable
 
 BATCH_FIELD = "inputs"
+JSON = "application/json"
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,16 @@ class Limits:
         max_batch: inputs in a request.
         max_characters: of a text.
         max_waiting: inputs of all requests that wait for the model.
+        max_connections: that are open at a time.
+        read_seconds: from the first byte of a request to its last.
     """
 
     max_bytes: int = 1 << 20
     max_batch: int = 16
     max_characters: int = 20_000
     max_waiting: int = 64
+    max_connections: int = 512
+    read_seconds: float = 10.0
 
 
 class Refused(Exception):
@@ -47,7 +52,16 @@ class Refused(Exception):
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
-    """The body. Raises Refused 413 as soon as it is known to be too long; no more than the limit is kept."""
+    """The body of a request whose content is JSON.
+
+    Raises:
+        Refused: 415, it is of another type (browsers send such requests for any page, without asking the server); 413,
+            as soon as it is known to be too long: no more than the limit is kept.
+        ClientDisconnect: it has hung up.
+    """
+    kind = request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != JSON:
+        raise Refused(415, "", f"Content-Type must be {JSON}, got {kind[:80]!r}")
     too_long = Refused(413, "", f"the body has more than {limits.max_bytes:,} bytes, which is the most allowed")
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limits.max_bytes:
