@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mvprune.columns import FOUND_BY_NAME, Columns
+from mvprune.conll import sentences_in_file
 from mvprune.labelled import ClassificationData, Split, read_labelled, read_labelled_validation
 from mvprune.passages import (
     PassageData,
@@ -24,16 +25,16 @@ from mvprune.questions import (
     read_questions,
     read_validation_questions,
 )
-from mvprune.tables import DataError, read_table, table_of_rows
+from mvprune.tables import read_table, table_of_rows
 from mvprune.tagging import (
     TaggedSplit,
     TokenClassificationData,
     read_tagged,
     read_validation_tagged,
-    sentences_in_file,
     sentences_in_table,
 )
 from mvprune.tasks import Task, TaskKind
+from mvprune.textfiles import DataError
 
 __all__ = [
     "FOUND_BY_NAME",
@@ -208,6 +209,6 @@ def _check_columns(task: Task, columns: Columns, path: Path | str) -> None:
     if task.kind is TaskKind.QUESTION_ANSWERING and columns != FOUND_BY_NAME:
         raise DataError(path, f"the columns of {task.name} have fixed names; leave the names of columns out")
     if task.kind in (TaskKind.TOKEN_CLASSIFICATION, TaskKind.MASKED_LM) and columns.text_pair is not None:
-        raise DataError(path, f"the task {task.name} needs text_column alone")
+        raise DataError(path, f"the task {task.name} needs only text_column")
     if task.kind is TaskKind.MASKED_LM and columns.label is not None:
         raise DataError(path, f"the task {task.name} has no labels; leave label_column out")

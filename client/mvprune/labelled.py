@@ -5,27 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
+from unicodedata import is_normalized
 
-from mvprune.columns import Columns, find_columns
+from mvprune.columns import Columns, Found, check_late, find_columns
 from mvprune.excerpts import listed, shown
-from mvprune.tables import DataError, Table, checked_text
-from mvprune.tasks import Task, TaskKind, plain_label
+from mvprune.labels import BadLabel, Classes, Label, composed, discovered, read_label
+from mvprune.reading import Reading, alike, columns_read, name_of, shared
+from mvprune.tables import Table, checked_text
+from mvprune.tasks import Task, TaskKind
+from mvprune.textfiles import DataError
 
-MAX_CLASSES = 1000
 LARGEST_VALUE = 1e15  # of a regression's labels: the squares of greater ones are soon too large for float32
-
-# 18 digits fit 64 bits; "1.0" is how a column of integers with holes is written by pandas.
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0+)?", re.ASCII)
-# "3.80" is the number 3.8 in csv as it is in JSON, not a class of that name.
-_DECIMAL = re.compile(r"-?[0-9]{0,17}\.[0-9]+", re.ASCII)
-
-# A label as it was read: a number where it is one, the stripped text otherwise.
-_Label = int | float | str
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class ClassificationData:
+class ClassificationData(Reading):
     """A task's data, checked: at least two rows and two different labels to train on.
 
     Attributes:
@@ -84,10 +78,17 @@ class _Rows:
     """Rows as they were read: labels are neither checked against the task nor numbered."""
 
     table: Table
+    columns: Found
     texts: list[str]
     pairs: list[str] | None
-    labels: list[_Label]
+    labels: list[Label]
     lines: list[int]
+    decomposed: bool
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What the table says that integers stand for; () where it does not."""
+        return tuple(self.table.classes.get(self.columns.label, ()))
 
     def error(self, index: int, message: str) -> DataError:
         return DataError(self.table.path, message, line=self.lines[index], unit=self.table.unit)
@@ -104,19 +105,42 @@ def read_labelled(
 
     Labels may be integers from 0 or the task's label names. Where the task has none (text-classification), they are
     those that the training table knows, or else discovered in its rows: names, numbered in alphabetical order, or
-    integers without a gap from 0 or 1. Regression takes finite numbers.
+    integers without a gap from 0 or 1. Regression takes finite numbers. Columns that are not named are those of the
+    training table, where the others have them too.
 
     Raises:
         DataError: what is wrong, in which table and line, and what is allowed.
     """
-    found = find_columns(task, train, columns)
-    train_rows = _collect(task, train, found, minimum=2)
-    names, encode = _encoding(task, train_rows, tuple(train.classes.get(found[0], ())))
+    rows = _collect(task, train, columns, minimum=2)
     splits = {"": validation, **more_validation}
-    evaluated = {name: _validation(task, train_rows, table, columns, encode) for name, table in splits.items()}
-    data = ClassificationData(task, names, encode(train_rows), evaluated.pop(""), evaluated)
-    _check_variety(train, data.train)
-    return data
+    others = {name: _validation(task, rows, table, columns) for name, table in splits.items()}
+    every = (rows, *others.values())
+    notes: list[str] = []
+    if task.kind is TaskKind.REGRESSION:
+        names: tuple[str, ...] = ()
+        encode: Callable[[_Rows], Split] = _values
+    else:
+        classes = _classes(task, rows)
+        names, encode = classes.names, partial(_numbered, classes=classes)
+        notes += [note for one in every for note in _notes(one, classes)] + alike(names)
+    train_split = encode(rows)
+    evaluated = {name: encode(other) for name, other in others.items()}
+    _check_variety(train, train_split)
+    if task.kind is TaskKind.REGRESSION:
+        for name, split in evaluated.items():
+            _check_variety(splits[name], split)  # a correlation with a constant is undefined
+    elif absent := [name for number, name in enumerate(names) if number not in set(train_split.labels)]:
+        notes.append(f"no row of {name_of(train.path)} has the label {listed(absent)}: the model cannot learn it")
+    notes += shared(*(zip(one.texts, one.pairs or one.texts, strict=True) for one in (rows, others[""])))
+    return ClassificationData(
+        task,
+        names,
+        train_split,
+        evaluated.pop(""),
+        evaluated,
+        columns=columns_read({one.table.path: one.columns for one in every}),
+        notes=tuple(dict.fromkeys(notes)),
+    )
 
 
 def read_labelled_validation(task: Task, table: Table, columns: Columns, labels: Sequence[str]) -> ClassificationData:
@@ -126,129 +150,110 @@ def read_labelled_validation(task: Task, table: Table, columns: Columns, labels:
         task: the task.
         table: the texts.
         columns: names of columns; None: found by name.
-        labels: the model's classes in the order of their numbers, where the task's are discovered in the data.
+        labels: the model's classes in the order of their numbers, where the task's are discovered in the data. A label
+            is one of them by its name, in any case where that is unambiguous; integers are the model's own numbers
+            where its names are none.
 
     Raises:
         DataError: what is wrong, in which line, and what is allowed.
     """
-    rows = _collect(task, table, find_columns(task, table, columns), minimum=1)
-    if task.kind is TaskKind.REGRESSION or task.labels:
-        names, encode = _encoding(task, rows, ())
-        split = encode(rows)
-    else:
-        names = tuple(labels)
-        split = _number(rows, _known_numbers(rows, names), f"{listed(names)} (the labels of the model)")
-    return ClassificationData(task, names, Split([], None, []), split)
+    rows = _collect(task, table, columns, minimum=1)
+    read = columns_read({table.path: rows.columns})
+    nothing = Split([], None, [])
+    if task.kind is TaskKind.REGRESSION:
+        return ClassificationData(task, (), nothing, _values(rows), columns=read)
+    classes = _classes(task, rows) if task.labels else _classes_of_model(tuple(labels))
+    notes = tuple(_notes(rows, classes))
+    return ClassificationData(task, classes.names, nothing, _numbered(rows, classes), columns=read, notes=notes)
 
 
-def _known_numbers(rows: _Rows, names: tuple[str, ...]) -> dict[_Label, int]:
-    """Numbers for the labels of the rows that a model knows: by name, in any case; integers are the model's own numbers
-    where its names are none."""
-    spelled = {plain_label(name): number for number, name in enumerate(names)}
-    if not any(name.isdecimal() for name in names):
-        spelled |= {str(number): number for number in range(len(names))}
-    labels = {label: spelled.get(plain_label(str(label))) for label in set(rows.labels)}
-    return {label: number for label, number in labels.items() if number is not None}
+def _classes(task: Task, train: _Rows) -> Classes:
+    """The task's classes, or those that the training table has."""
+    if names := task.labels or train.classes:
+        numbers = {number: number for number in range(len(names))}
+        return Classes(names, numbers, f"0 to {len(names) - 1}, or {listed(names)}", bool(task.labels))
+    first: dict[Label, int] = {}
+    for label, line in zip(train.labels, train.lines, strict=True):
+        first.setdefault(label, line)
+    try:
+        found = discovered(first)
+    except BadLabel as error:
+        raise train.error(train.labels.index(error.label), str(error)) from None
+    names = tuple(name for name, _ in found)
+    numbers = {integer: number for number, (_, integer) in enumerate(found) if integer is not None}
+    return Classes(names, numbers, f"{listed(names)} (the labels of {train.table.path})", bool(numbers))
 
 
-def _validation(task: Task, train: _Rows, table: Table, columns: Columns, encode: Callable[[_Rows], Split]) -> Split:
-    rows = _collect(task, table, find_columns(task, table, columns), minimum=1)
+def _classes_of_model(names: tuple[str, ...]) -> Classes:
+    are_numbers = any(name.isdecimal() for name in names)
+    of_names = {int(name): number for number, name in enumerate(names) if name.isdecimal()}
+    numbers = of_names if are_numbers else {number: number for number in range(len(names))}
+    return Classes(names, numbers, f"{listed(names)} (the labels of the model)", by_number=are_numbers, folded=True)
+
+
+def _notes(rows: _Rows, classes: Classes) -> list[str]:
+    """Which labels are not read as they are written."""
+    notes, name = [], name_of(rows.table.path)
+    if rows.classes and not classes.meant_by(rows.classes):
+        others = f"the classes {listed(classes.names)}"
+        notes.append(f"the integers of {name} are read as the numbers of {others}, not as its {listed(rows.classes)}")
+    if rows.decomposed:
+        notes.append(f"labels of {name} in Unicode's decomposed form (NFD) are read in the composed one (NFC)")
+    if respelled := sorted(
+        {label for label in rows.labels if isinstance(label, str)} - {*map(composed, classes.names)}
+    ):
+        meant = dict.fromkeys(classes.names[number] for one in respelled if (number := classes.named(one)) is not None)
+        notes.append(f"the labels {listed(respelled)} of {name} are read as {listed(meant)}")
+    return notes
+
+
+def _validation(task: Task, train: _Rows, table: Table, columns: Columns) -> _Rows:
+    rows = _collect(task, table, columns, minimum=1, like=train.columns)
     if (train.pairs is None) != (rows.pairs is None):
         one, two = (train.table, table) if train.pairs is None else (table, train.table)
         raise DataError(one.path, f"one column of text was found, but two in {two.path}; name the columns")
-    split = encode(rows)
-    if task.kind is TaskKind.REGRESSION:
-        _check_variety(table, split)  # a correlation with a constant is undefined
-    return split
+    return rows
 
 
-def _encoding(task: Task, train: _Rows, known: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[_Rows], Split]]:
-    """The names of the labels, and what turns rows as read into a split."""
-    if task.kind is TaskKind.REGRESSION:
-        return (), _values
-    if names := task.labels or known:
-        numbers: dict[_Label, int] = {name: number for number, name in enumerate(names)}
-        numbers |= {number: number for number in range(len(names))}
-        return names, partial(_number, numbers=numbers, allowed=f"0 to {len(names) - 1}, or {listed(names)}")
-    numbers = _discover(train)
-    names = tuple(str(label) for label in numbers)
-    return names, partial(_number, numbers=numbers, allowed=f"{listed(names)} (the labels of {train.table.path})")
-
-
-def _collect(task: Task, table: Table, columns: tuple[str, list[str]], *, minimum: int) -> _Rows:
-    label_column, text_columns = columns
-    rows = _Rows(table, [], [] if len(text_columns) == 2 else None, [], [])
+def _collect(task: Task, table: Table, wanted: Columns, *, minimum: int, like: Found | None = None) -> _Rows:
+    columns = find_columns(task, table, wanted, like)
+    read: list[tuple[int, Label, list[str]]] = []
+    decomposed = False
     broken: list[DataError] = []
-    for line, cells in table.rows([label_column, *text_columns]):
+    for line, cells in table.rows(columns.names):
         try:
             if isinstance(cells, str):
                 raise DataError(table.path, cells, line=line, unit=table.unit)
-            label = _label(table, line, label_column, cells[0])
-            texts = [checked_text(table, line, name, cell) for name, cell in zip(text_columns, cells[1:], strict=True)]
+            label = read_label(task, table, line, columns.label, cells[0])
+            texts = [checked_text(table, line, name, cell) for name, cell in zip(columns.texts, cells[1:], strict=True)]
         except DataError as error:
             if not task.has_broken_rows:
                 raise
             broken.append(error)
             continue
-        rows.texts.append(texts[0])
-        if rows.pairs is not None:
-            rows.pairs.append(texts[1])
-        rows.labels.append(label)
-        rows.lines.append(line)
-    if len(broken) > len(rows.texts) // 1000:
+        read.append((line, label, texts))
+        decomposed |= isinstance(cells[0], str) and not is_normalized("NFC", cells[0])
+    check_late(table, columns.names, lambda whole: find_columns(task, whole, wanted, like).names)
+    if len(broken) > len(read) // 1000:
         raise broken[0]
-    if len(rows.texts) < minimum:
-        found = "only one row" if rows.texts else "no row"
+    if len(read) < minimum:
+        found = "only one row" if read else "no row"
         raise DataError(table.path, f"there is {found}; at least {minimum} must be there")
-    return rows
+    lines, labels, texts_read = (list(column) for column in zip(*read, strict=True))
+    texts, *pairs = (list(column) for column in zip(*texts_read, strict=True))
+    return _Rows(table, columns, texts, pairs[0] if pairs else None, labels, lines, decomposed)
 
 
-def _label(table: Table, line: int, column: str, value: object) -> _Label:
-    """A label as a number where it is one: "1", 1.0 and true are the integer 1."""
-    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
-        return int(value)
-    if isinstance(value, int | float):
-        return value
-    text = checked_text(table, line, column, value).strip()
-    if _INTEGER.fullmatch(text):
-        return int(text.partition(".")[0])
-    return float(text) if _DECIMAL.fullmatch(text) else text
-
-
-def _discover(rows: _Rows) -> dict[_Label, int]:
-    """Numbers for the labels of the training rows: names in alphabetical order, or integers as they are (from 0)."""
-    first: dict[_Label, int] = {}
-    for index, label in enumerate(rows.labels):
-        first.setdefault(label, index)
-    if len(first) > MAX_CLASSES:
-        message = f"there are {len(first):,} different labels; at most {MAX_CLASSES:,} are allowed"
-        raise rows.error(list(first.values())[MAX_CLASSES], message)
-    names = sorted(label for label in first if isinstance(label, str))
-    integers = sorted(label for label in first if isinstance(label, int))
-    for label, index in first.items():
-        if isinstance(label, float):
-            message = f"the label is {label}; integers or names are allowed, and numbers by the task text-regression"
-            raise rows.error(index, message)
-        if names and integers and type(label) is not type(rows.labels[0]):
-            message = f"the label is {shown(label)}, but {shown(rows.labels[0])} in line {rows.lines[0]}"
-            raise rows.error(index, f"{message}; all integers or all names are allowed")
-    start = 1 if integers and integers[0] > 0 else 0
-    for expected, number in enumerate(integers, start):
-        if number != expected:
-            message = f"the label {shown(number)} is out of range"
-            raise rows.error(first[number], f"{message}; integers must run from 0 or 1 without a gap")
-    ordered: list[_Label] = [*integers, *names]
-    return {label: number for number, label in enumerate(ordered)}
-
-
-def _number(rows: _Rows, numbers: Mapping[_Label, int], allowed: str) -> Split:
+def _numbered(rows: _Rows, classes: Classes) -> Split:
     """The rows with their labels numbered."""
+    names = classes.meant_by(rows.classes)
+    numbers = {label: classes.number(label, names) for label in set(rows.labels)}
     labels: list[int] = []
     for index, label in enumerate(rows.labels):
-        number = numbers.get(label)
+        number = numbers[label]
         if number is None:
             found = "out of range" if isinstance(label, int) else "not known"
-            raise rows.error(index, f"the label {shown(label)} is {found}; allowed: {allowed}")
+            raise rows.error(index, f"the label {shown(label)} is {found}; allowed: {classes.allowed}")
         labels.append(number)
     return Split(rows.texts, rows.pairs, labels)
 
@@ -258,7 +263,7 @@ def _values(rows: _Rows) -> Split:
     labels: list[float] = []
     for index, label in enumerate(rows.labels):
         try:
-            value = float(label)
+            value = math.nan if "_" in str(label) else float(label)  # Python reads 1_0 as 10
         except (ValueError, OverflowError):
             value = math.nan
         if not abs(value) <= LARGEST_VALUE:

@@ -10,8 +10,9 @@ from functools import cached_property
 from pathlib import Path
 
 from mvprune.columns import Columns, find_column
-from mvprune.tables import DataError, Table, checked_text, read_lines, read_table
+from mvprune.tables import Table, checked_text, read_table
 from mvprune.tasks import Task
+from mvprune.textfiles import DataError, read_lines, suffix_of
 
 TEXTS = ("text", "passage", "content", "document", "body", "sentence", "abstract")
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
@@ -62,7 +63,7 @@ def read_validation_passages(task: Task, name: Path | str, passages: Iterator[st
 
 def passages_in_file(path: Path, columns: Columns) -> Iterator[str]:
     """The texts of a table (by its suffix), or else the lines of a text file that are not blank. Raises DataError."""
-    if path.suffix.lower() in _TABLES:
+    if suffix_of(path) in _TABLES:
         yield from passages_in_table(read_table(path), columns)
         return
     if columns != Columns():

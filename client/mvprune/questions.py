@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from mvprune.excerpts import listed, shown
-from mvprune.tables import DataError, Table, check_file, flaw_of_text, read_table, unreadable
+from mvprune.tables import Table, flaw_of_text, read_table
 from mvprune.tasks import Task
+from mvprune.textfiles import DataError, check_file, read_bytes, suffix_of
 
 _OF_ROWS = (".jsonl", ".ndjson", ".parquet")
 _COLUMNS = ("id", "question", "context", "answers")
@@ -67,14 +68,14 @@ class QuestionAnsweringData:
 def questions_in_file(path: Path) -> Iterator[Question]:
     """The questions of a file in SQuAD's own format, or of a table of rows as on the hub, by its suffix. Raises
     DataError."""
-    if path.suffix.lower() in _OF_ROWS:
+    if suffix_of(path) in _OF_ROWS:
         yield from _questions_in_table(read_table(path))
         return
     check_file(path)
     try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise unreadable(path, error) from error
+        content = json.loads(read_bytes(path))
+    except DataError:
+        raise
     except json.JSONDecodeError as error:
         message = f"broken JSON ({error.msg} at column {error.colno}); questions come in SQuAD's own format"
         raise DataError(path, message, line=error.lineno) from error

@@ -5,42 +5,27 @@
     .jsonl .ndjson .json       one JSON object a line
     .parquet                   needs pyarrow
 
-Text is UTF-8, with or without a byte order mark.
+Text is UTF-8, with or without a byte order mark. All but parquet may be compressed (`mvprune.textfiles`).
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
 import json
-import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from mvprune.excerpts import shown
+from mvprune.textfiles import COMPRESSED, DataError, check_file, lines_of, suffix_of, unreadable
 
-MAX_BYTES = 2 * 2**30
 MAX_CELL = 16 * 2**20
 """Characters of a csv cell: one whose quote is never closed would take all of the file into memory."""
-
-
-class DataError(ValueError):
-    """Data that cannot be used. The text is one sentence: file, line, what was found, what is allowed.
-
-    Attributes:
-        path: the file, or the name of the data set.
-        line: the line of the file (parquet and data sets: the row), from 1; None where it is about all of it.
-    """
-
-    def __init__(self, path: Path | str, message: str, *, line: int | None = None, unit: str = "line") -> None:
-        place = f"{path}, {unit} {line}" if line is not None else f"{path}"
-        super().__init__(f"{place}: {message}")
-        self.path = path
-        self.line = line
+_FIRST_OBJECTS = 1000
+"""JSON objects whose keys together are a table's columns; those of later ones are compared with them."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +39,8 @@ class Table:
             comes as a sentence in place of its cells. Raises DataError on what cannot be read.
         unit: what `line` counts, "line" or "row".
         classes: by column, the names that its numbers stand for, where the data set knows them.
+        late: keys of JSON objects that are not among `columns`, with the line of the first object that has them;
+            complete when all rows are read.
     """
 
     path: Path | str
@@ -61,6 +48,7 @@ class Table:
     rows: Callable[[Sequence[str]], Iterator[tuple[int, Sequence[object] | str]]]
     unit: str = "line"
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    late: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_table(path: Path, implied_header: tuple[str, ...] = ()) -> Table:
@@ -75,45 +63,19 @@ def read_table(path: Path, implied_header: tuple[str, ...] = ()) -> Table:
         DataError: the file is missing, too large, empty, of another kind, or its beginning cannot be read.
     """
     check_file(path)
-    match path.suffix.lower():
+    match suffix_of(path):
         case ".csv":
             return _delimited(path, _csv_records(path), implied_header)
         case ".tsv":
             return _delimited(path, _tsv_records(path), implied_header)
         case ".jsonl" | ".ndjson" | ".json":
             return _objects(path, _json_records(path))
-        case ".parquet":
+        case ".parquet" if path.suffix.lower() == ".parquet":
             return _parquet(path)
-        case suffix:
+        case _:
             allowed = ".csv, .tsv, .jsonl, .ndjson, .json (one object a line), .parquet"
-            raise DataError(path, f"the suffix {shown(suffix)} is not known; allowed: {allowed}")
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text file, numbered from 1, with their ends.
-
-    Only a line feed ends one: text may hold the other separators of Unicode.
-
-    Raises:
-        DataError: the file is missing, too large or empty, or it is not UTF-8.
-    """
-    check_file(path)
-    return enumerate(_lines(path), 1)
-
-
-def check_file(path: Path) -> os.stat_result:
-    """The state of a file. Raises DataError where `path` is missing, no regular file, empty, or larger than 2 GiB."""
-    try:
-        status = path.stat()
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from None
-    if not stat.S_ISREG(status.st_mode):
-        raise DataError(path, "this is not a file")
-    if status.st_size == 0:
-        raise DataError(path, "the file is empty")
-    if status.st_size > MAX_BYTES:
-        raise DataError(path, f"the file has {status.st_size:,} bytes; at most {MAX_BYTES:,} are allowed")
-    return status
+            allowed += f"; all but .parquet also with {', '.join(COMPRESSED)} after it"
+            raise DataError(path, f"the suffix {shown(path.suffix)} is not known; allowed: {allowed}")
 
 
 def checked_text(table: Table, line: int, column: str, value: object) -> str:
@@ -149,63 +111,79 @@ def table_of_rows(
     return replace(_objects(name, enumerate(rows, 1), unit="row"), classes=classes)
 
 
-def unreadable(path: Path, error: Exception) -> DataError:
-    """The DataError for what the system or a library said of a file."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0][:200]
-    return DataError(path, f"the file cannot be read ({reason})")
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """Decoded lines with their ends."""
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, 1):
-                line = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
-                if b"\0" in line:
-                    raise DataError(path, "there is a NUL byte; text must be UTF-8", line=number)
-                try:
-                    yield line.decode()
-                except UnicodeDecodeError as error:
-                    found = f"byte 0x{line[error.start]:02x} at position {error.start + 1} is not UTF-8"
-                    raise DataError(path, f"{found}; text must be UTF-8", line=number) from None
-    except OSError as error:
-        raise unreadable(path, error) from None
-
-
 def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(lines_of(path), 1):
         if bare := line.rstrip("\r\n"):
             yield number, bare.split("\t")
 
 
 def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL))  # of the process; at first 128 KiB
-    reader = csv.reader(_lines(path), strict=True)
+    reader = csv.reader(lines_of(path), strict=True)
     while True:
         first_line = reader.line_num + 1
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise DataError(path, f"broken csv ({error}); quote cells as in RFC 4180", line=first_line) from None
+            raise DataError(path, f"broken csv ({_csv_flaw(error)})", line=first_line) from None
         if cells is None:
             return
         if cells:
             yield first_line, cells
 
 
+def _csv_flaw(error: csv.Error) -> str:
+    """What the csv module means, in words for whoever made the file."""
+    told = str(error)
+    if "new-line character" in told:
+        return "a carriage return ends no line; quote the cell that holds it, as in RFC 4180"
+    if "unexpected end of data" in told:
+        return "a quote is opened here and never closed"
+    if "field limit" in told:
+        return f"a cell has more than {MAX_CELL:,} characters; is a quote never closed?"
+    return "text follows a closing quote; write a quote inside of a quoted cell twice, as in RFC 4180"
+
+
 def _json_records(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(lines_of(path), 1):
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = json.loads(line, object_pairs_hook=_object)
+        except _TwiceInObject as error:
+            raise DataError(path, f"the key {shown(error.key)} appears twice in one object", line=number) from None
         except (ValueError, RecursionError) as error:
+            if line.startswith("["):
+                raise _array(path, number) from None
             where = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else f"{error}"
             message = f"broken JSON ({where}); one JSON object a line is allowed"
             raise DataError(path, message, line=number) from None
+        if isinstance(value, list):
+            raise _array(path, number)
         if not isinstance(value, dict):
             raise DataError(path, f"the JSON value is {shown(value)}; an object is allowed", line=number)
         yield number, value
+
+
+class _TwiceInObject(Exception):
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object. Of a key that appears twice, `json` would keep the second value without a word."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _TwiceInObject(name)
+        found[name] = value
+    return found
+
+
+def _array(path: Path, line: int) -> DataError:
+    remedy = "convert the file, such as with: jq -c '.[]' OLD > NEW.jsonl"
+    return DataError(path, f"one JSON object a line is allowed, got a JSON array; {remedy}", line=line)
 
 
 def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], implied_header: tuple[str, ...]) -> Table:
@@ -229,15 +207,20 @@ def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], implied_hea
 
 def _objects(path: Path | str, records: Iterable[tuple[int, Mapping[str, object]]], unit: str = "line") -> Table:
     iterator = iter(records)
-    first = next(iterator, None)
-    if first is None:
+    first = list(islice(iterator, _FIRST_OBJECTS))
+    if not first:
         raise DataError(path, "there are no rows")
+    columns = dict.fromkeys(name for _, record in first for name in record)
+    late: dict[str, int] = {}
 
     def rows(names: Sequence[str]) -> Iterator[tuple[int, Sequence[object] | str]]:
-        for line, record in chain([first], iterator):
+        for line, record in chain(first, iterator):
+            if not record.keys() <= columns.keys():
+                for name in record.keys() - columns.keys():
+                    late.setdefault(name, line)
             yield line, [record.get(name) for name in names]
 
-    return Table(path, tuple(first[1]), rows, unit)
+    return Table(path, tuple(columns), rows, unit, late=late)
 
 
 def _parquet(path: Path) -> Table:
@@ -250,6 +233,7 @@ def _parquet(path: Path) -> Table:
     try:
         file = parquet.ParquetFile(path)
         columns = tuple(file.schema_arrow.names)
+        classes = _classes_of_metadata(path, file.schema_arrow.metadata or {})
     except broken as error:
         raise unreadable(path, error) from None
 
@@ -261,7 +245,36 @@ def _parquet(path: Path) -> Table:
         except broken as error:
             raise unreadable(path, error) from None
 
-    return Table(path, _distinct(path, columns), rows, "row")
+    return Table(path, _distinct(path, columns), rows, "row", classes)
+
+
+def _classes_of_metadata(path: Path, metadata: Mapping[bytes, bytes]) -> dict[str, tuple[str, ...]]:
+    """By column, the names of its classes, as the library datasets writes them beside a table's schema."""
+    if b"huggingface" not in metadata:
+        return {}
+    try:
+        described = json.loads(metadata[b"huggingface"])
+        features = described["info"]["features"]
+        found = {str(column): _class_names(feature) for column, feature in features.items()}
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return {}  # another program's, or about something else
+    for column, names in found.items():
+        if not all(isinstance(name, str) and name.strip() and is_writable(name) for name in names):
+            raise DataError(path, f"the metadata names classes of {shown(column)} that are empty or not text")
+        if len(set(names)) < len(names):
+            raise DataError(path, f"the metadata names two classes of {shown(column)} alike")
+    return {column: names for column, names in found.items() if names}
+
+
+def _class_names(feature: Any) -> tuple[str, ...]:
+    """The names of a feature's classes, or of those in its lists; () where it has none."""
+    if isinstance(feature, list):  # how old versions describe a list
+        return _class_names(feature[0]) if feature else ()
+    if not isinstance(feature, dict):
+        return ()
+    if feature.get("_type") == "ClassLabel":
+        return tuple(feature.get("names") or ())
+    return _class_names(feature.get("feature"))
 
 
 def _distinct(path: Path, columns: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,32 +1,30 @@
-"""Sentences whose words have tags: CoNLL files, tables of lists, rows.
+"""Sentences whose words have tags, from CoNLL files (`mvprune.conll`), tables of lists and rows.
 
-A CoNLL file has one word a line, its tag in the last column, and a blank line after each sentence (Tjong Kim Sang and
-De Meulder 2003, https://arxiv.org/abs/cs/0306050); lines of -DOCSTART- are passed over. Columns are parted by tabs
-where there are any, else by blanks. JSON lines and parquet files have a column of lists of words and one of lists of
-tags.
+JSON lines and parquet files have a column of lists of words and one of lists of tags.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
-from mvprune.columns import Columns, find_column
+from mvprune.columns import Columns, Found, check_late, find_column
 from mvprune.excerpts import listed, shown
-from mvprune.tables import DataError, Table, is_writable, read_lines, read_table
+from mvprune.labels import composed
+from mvprune.reading import Reading, alike, columns_read, name_of, shared
+from mvprune.tables import Table, is_writable
+from mvprune.tagschemes import OUTSIDE, scheme_notes
 from mvprune.tasks import Task
+from mvprune.textfiles import DataError
 
 MAX_TAGS = 1000
 WORDS = ("tokens", "words")
 TAGS = ("ner_tags", "tags", "labels", "ner")
-_OF_LISTS = (".jsonl", ".ndjson", ".json", ".parquet")
-_DOCUMENT = "-DOCSTART-"
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class TaggedSplit:
 
 
 @dataclass(frozen=True)
-class TokenClassificationData:
+class TokenClassificationData(Reading):
     """A task's sentences, checked: one tag for each word, at least two different ones.
 
     Attributes:
@@ -82,7 +80,9 @@ class Sentences:
         lines: where each sentence begins.
         words: its words.
         tags: a name for each word, or a number.
-        names: what the numbers stand for, where the data set knows it.
+        read: the columns, in words.
+        names: what the numbers stand for, where the data set knows it; then `tags` has no numbers.
+        notes: what should be known of how they were read.
     """
 
     path: Path | str
@@ -90,7 +90,9 @@ class Sentences:
     lines: list[int]
     words: list[list[str]]
     tags: list[Sequence[object]]
+    read: str
     names: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
 
     def error(self, index: int, message: str) -> DataError:
         """The DataError over one of the sentences."""
@@ -107,13 +109,21 @@ def read_tagged(task: Task, train: Sentences, validation: Sentences) -> TokenCla
         DataError: what is wrong, in which split and sentence.
     """
     names = train.names or _discover(train, validation)
-    numbers: dict[object, int] = {name: number for number, name in enumerate(names)}
+    numbers: dict[object, int] = {composed(name): number for number, name in enumerate(names)}
     if train.names:
         numbers |= {number: number for number in range(len(names))}
     train_split, validation_split = (_number(split, numbers, names) for split in (train, validation))
     if len(set(chain.from_iterable(train_split.tags))) < 2:
         raise DataError(train.path, "all words have the same tag; at least two different ones are needed")
-    return TokenClassificationData(task, names, train_split, validation_split)
+    notes = [*train.notes, *validation.notes, *scheme_notes(names), *alike(names)]
+    if absent := set(chain.from_iterable(validation_split.tags)) - set(chain.from_iterable(train_split.tags)):
+        unlearned = listed(names[number] for number in sorted(absent))
+        notes.append(f"no word of {name_of(train.path)} has the tag {unlearned}: the model cannot learn it")
+    notes += shared(*(map(tuple, split.words) for split in (train, validation)))
+    columns = columns_read({train.path: train.read, validation.path: validation.read})
+    return TokenClassificationData(
+        task, names, train_split, validation_split, columns=columns, notes=tuple(dict.fromkeys(notes))
+    )
 
 
 def read_validation_tagged(task: Task, sentences: Sentences, labels: Sequence[str]) -> TokenClassificationData:
@@ -127,58 +137,50 @@ def read_validation_tagged(task: Task, sentences: Sentences, labels: Sequence[st
     Raises:
         DataError: a tag is not among them.
     """
-    numbers: dict[object, int] = {name: number for number, name in enumerate(labels)}
-    return TokenClassificationData(task, tuple(labels), TaggedSplit([], []), _number(sentences, numbers, labels))
-
-
-def sentences_in_file(path: Path, columns: Columns) -> Sentences:
-    """The sentences of a CoNLL file, or of a table of lists by its suffix. Raises DataError."""
-    if path.suffix.lower() in _OF_LISTS:
-        return sentences_in_table(read_table(path), columns)
-    if columns != Columns():
-        raise DataError(path, "the columns of a CoNLL file have no names; leave the names of columns out")
-    found = Sentences(path, "line", [], [], [])
-    words: list[str] = []
-    tags: list[str] = []
-    for line, text in chain(read_lines(path), [(0, "")]):
-        # Blanks other than the usual one may be part of a word, as in a number of many digits.
-        cells = [cell.strip(" ") for cell in re.split("\t" if "\t" in text else " +", text.strip(" \r\n"))]
-        if not text.strip():
-            if words:
-                found.words.append(words)
-                found.tags.append(tags)
-            words, tags = [], []
-        elif cells[0] != _DOCUMENT:
-            if len(cells) < 2 or not cells[0] or not cells[-1]:
-                message = f"a word in the first column and its tag in the last are needed; found {shown(text)}"
-                raise DataError(path, message, line=line)
-            if not words:
-                found.lines.append(line)
-            words.append(cells[0])
-            tags.append(cells[-1])
-    return _some(found)
+    numbers: dict[object, int] = {composed(name): number for number, name in enumerate(labels)}
+    split = _number(sentences, numbers, labels)
+    columns, notes = columns_read({sentences.path: sentences.read}), tuple(sentences.notes)
+    return TokenClassificationData(task, tuple(labels), TaggedSplit([], []), split, columns=columns, notes=notes)
 
 
 def sentences_in_table(table: Table, columns: Columns) -> Sentences:
     """The sentences of a table with a column of lists of words and one of lists of tags. Raises DataError."""
-    names = find_column(table, "text", columns.text, WORDS), find_column(table, "label", columns.label, TAGS)
-    found = Sentences(table.path, table.unit, [], [], [], tuple(table.classes.get(names[1], ())))
-    for line, cells in table.rows(names):
+
+    def choose(table: Table) -> tuple[str, str]:
+        return find_column(table, "text", columns.text, WORDS), find_column(table, "label", columns.label, TAGS)
+
+    chosen = choose(table)
+    columns_found = Found(chosen[1], chosen[:1], guessed=None in (columns.text, columns.label))
+    names = tuple(table.classes.get(chosen[1], ()))
+    found = Sentences(table.path, table.unit, [], [], [], str(columns_found), names)
+    for line, cells in table.rows(chosen):
         if isinstance(cells, str):
             raise DataError(table.path, cells, line=line, unit=table.unit)
-        words, tags = (_list(table, line, name, cell) for name, cell in zip(names, cells, strict=True))
+        words, tags = (_list(table, line, name, cell) for name, cell in zip(chosen, cells, strict=True))
         if len(words) != len(tags):
             message = f"there are {len(words)} words and {len(tags)} tags; one tag for each word is allowed"
             raise DataError(table.path, message, line=line, unit=table.unit)
         if not all(isinstance(word, str) and word and is_writable(word) for word in words):
             raise DataError(
-                table.path, f"{shown(names[0])} has a word that is empty or not text", line=line, unit=table.unit
+                table.path, f"{shown(chosen[0])} has a word that is empty or not text", line=line, unit=table.unit
             )
         if words:
             found.lines.append(line)
             found.words.append([str(word) for word in words])
-            found.tags.append(tags)
-    return _some(found)
+            found.tags.append([_tag(tag, names) for tag in tags])
+    check_late(table, chosen, choose)
+    if not found.words:
+        raise DataError(found.path, "there are no sentences")
+    return found
+
+
+def _tag(tag: object, names: Sequence[str]) -> object:
+    """A tag by its name, where the table has one for its number."""
+    if isinstance(tag, str):
+        return composed(tag)
+    if isinstance(tag, int) and not isinstance(tag, bool) and 0 <= tag < len(names):
+        return composed(names[tag])
+    return tag
 
 
 def _list(table: Table, line: int, name: str, cell: object) -> list[object]:
@@ -186,12 +188,6 @@ def _list(table: Table, line: int, name: str, cell: object) -> list[object]:
         message = f"{shown(name)} is {shown(cell)}; a list with an entry for each word is allowed"
         raise DataError(table.path, message, line=line, unit=table.unit)
     return cell
-
-
-def _some(found: Sentences) -> Sentences:
-    if not found.words:
-        raise DataError(found.path, "there are no sentences")
-    return found
 
 
 def _discover(train: Sentences, validation: Sentences) -> tuple[str, ...]:
@@ -205,7 +201,7 @@ def _discover(train: Sentences, validation: Sentences) -> tuple[str, ...]:
                 names.setdefault(tag, index)
                 if len(names) > MAX_TAGS:
                     raise split.error(index, f"there are more than {MAX_TAGS:,} different tags up to here")
-    return tuple(sorted(names, key=lambda name: (name != "O", name)))
+    return tuple(sorted(names, key=lambda name: (name != OUTSIDE, name)))
 
 
 def _number(split: Sentences, numbers: dict[object, int], names: Sequence[str]) -> TaggedSplit:

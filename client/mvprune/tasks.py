@@ -7,6 +7,7 @@ GLUE's own download (Wang et al. 2019, arXiv:1804.07461) and of the other data s
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -344,5 +345,5 @@ def get_task(name: str) -> Task:
 
 
 def plain_label(name: str) -> str:
-    """A label's name without what spellings of one label differ in: case, and hyphens for underscores."""
-    return name.casefold().replace("-", "_")
+    """A label's name without what spellings of one label differ in: case, hyphens for underscores, Unicode's form."""
+    return unicodedata.normalize("NFC", name.casefold()).replace("-", "_")

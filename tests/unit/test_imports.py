@@ -41,6 +41,7 @@ ALLOWED = {
         "mvprune.model_folder",
         "mvprune.artifact",
         "mvprune.suggestions",
+        "mvprune.tagschemes",
     },
     "mvprune_service": {"mvprune", "mvprune_migrations"},
     "mvprune_workers": {"mvprune", "mvprune_core", "mvprune_service.stores"},

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mvprune.tagschemes import OUTSIDE, Split, split_tags
 from mvprune_core.errors import CompressionError, Reason
-
-_PREFIXES = "BIEMSLU"
-_TAG = re.compile(rf"([{_PREFIXES}])(?:-(.*))?", re.DOTALL)
 
 
 def check_packages() -> None:
@@ -108,9 +106,9 @@ def entity_metrics(
         references: likewise, of the same lengths.
         names: of all tags that there are.
     """
-    typed = is_typed(names)
+    split = split_tags(names)
     found, expected = (
-        {(number, *entity) for number, tags in enumerate(sentences) for entity in entities(tags, typed=typed)}
+        {(number, *entity) for number, tags in enumerate(sentences) for entity in entities(tags, split)}
         for sentences in (predictions, references)
     )
     right = len(found & expected)
@@ -123,26 +121,23 @@ def entity_metrics(
     }
 
 
-def is_typed(names: Collection[str]) -> bool:
-    """Whether a tag of one letter is a type, as L for a place may be: not where all tags are prefixes alone."""
-    return not (set(names) <= {"O", *_PREFIXES} and {"B", "I"} & set(names))
-
-
-def entities(tags: Sequence[str], *, typed: bool = False) -> list[tuple[int, int, str]]:
+def entities(tags: Sequence[str], split: Split | None = None) -> list[tuple[int, int, str]]:
     """The entities among the words of a sentence: first word, last word, type.
 
     Reads IOB1, IOB2, IOE, IOBES and BILOU, and mends what does not fit, by the rules of the CoNLL shared tasks: a word
     begins an entity if its tag says so (B, S, U), if it follows a word outside or one that ends an entity (E, L, S, U),
-    or if its type is another than the word's before. A tag without such a prefix is a type; where tags are not `typed`,
-    a prefix may stand alone, for entities of one kind.
+    or if its type is another than the word's before. A tag without a position is a type.
+
+    Args:
+        tags: of the words.
+        split: of `split_tags`, for the set of tags that there are; None: these tags are all.
     """
+    split = split or split_tags(set(tags))
     found: list[tuple[int, int, str]] = []
-    begin, before, kind = 0, "O", ""
-    for index, tag in enumerate([*tags, "O"]):
-        matched = None if typed and tag in _PREFIXES else _TAG.fullmatch(tag)
-        prefix, its_kind = (matched[1], matched[2] or "") if matched else ("O" if tag == "O" else "I", tag)
-        begins = prefix != "O" and (prefix in "BSU" or before in "OELSU" or its_kind != kind)
-        if before != "O" and (begins or prefix == "O"):
+    begin, before, kind = 0, OUTSIDE, ""
+    for index, (prefix, its_kind) in enumerate([*map(split, tags), (OUTSIDE, "")]):
+        begins = prefix != OUTSIDE and (prefix in "BSU" or before in "OELSU" or its_kind != kind)
+        if before != OUTSIDE and (begins or prefix == OUTSIDE):
             found.append((begin, index - 1, kind))
         if begins:
             begin = index

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from mvprune.serving.batching import Batcher, ModelFailed, Overloaded, Predictor
 from mvprune.serving.hosts import HostCheck
 from mvprune.serving.requests import Limits, Refused, parse_inputs, read_body
-from mvprune.tables import DataError
+from mvprune.textfiles import DataError
 
 log = logging.getLogger(__name__)
 

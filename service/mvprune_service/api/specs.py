@@ -21,8 +21,8 @@ from mvprune.references import (
     resolve_model,
     resolve_path,
 )
-from mvprune.tables import check_file
 from mvprune.tasks import SHORTEST_WINDOW, Task, TaskKind, UnknownTask, get_task
+from mvprune.textfiles import check_file
 from mvprune.v1 import job_pb2
 from mvprune.vocabulary import Bound
 from mvprune_service.api import mapping

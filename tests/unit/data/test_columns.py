@@ -60,12 +60,17 @@ def test_an_exact_name_comes_before_another_case(load):
 @pytest.mark.parametrize(
     ("task", "header", "columns", "found"),
     [
-        (SST2, "sentence\tx", Columns(), r"no label column: name it \(label_column\).*the columns are.*: sentence, x$"),
+        (
+            SST2,
+            "sentence\tx",
+            Columns(),
+            r"no label column: name it \(label_column, --label-column\).*the columns are.*: sentence, x$",
+        ),
         (
             SST2,
             "x\tlabel",
             Columns(),
-            r"no text column: name it \(text_column\), or call it one of sentence, text.*: x, label$",
+            r"no text column: name it \(text_column, --text-column\), or call it one of sentence, text.*: x, label$",
         ),
         (MRPC, "sentence1\tlabel", Columns(), r"no text column.* sentence1 \+ sentence2, .*: sentence1, label$"),
         (
@@ -76,7 +81,7 @@ def test_an_exact_name_comes_before_another_case(load):
         ),
         (SST2, "sentence\tlabel", Columns(text="body"), "there is no column 'body' for the text;.*: sentence, label$"),
         (SST2, "sentence\tlabel", Columns(text="label"), "one column is named twice"),
-        (SST2, "sentence\tlabel", Columns(text="sentence", text_pair="label"), "sst2 needs text_column alone"),
+        (SST2, "sentence\tlabel", Columns(text="sentence", text_pair="label"), "sst2 needs only text_column"),
         (SST2, "sentence\tlabel", Columns(text_pair="sentence"), "without text_column; give both"),
         (MRPC, "sentence1\tlabel", Columns(text="sentence1"), "mrpc needs text_column and text_pair_column"),
         (SST2, "label\tlabel", Columns(), "the column 'label' appears twice"),
@@ -120,7 +125,7 @@ def test_json_objects_may_have_more_keys_but_not_fewer(load, refused):
         ({"sentence": ["x"], "label": 1}, "'sentence' is a list, which is not text"),
         ({"sentence": "x", "label": None}, "'label' is missing"),
         ({"sentence": "x", "label": ""}, "'label' is empty"),
-        ({"sentence": "x", "label": {"a": 1}}, "'label' is a dict, which is not text"),
+        ({"sentence": "x", "label": {"a": 1}}, "'label' must be one label, got a dict"),
     ],
 )
 def test_cells_that_are_missing_or_of_another_type(row: dict, found: str, refused):

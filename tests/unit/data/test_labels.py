@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mvprune.labelled import MAX_CLASSES
+from mvprune.labels import MAX_CLASSES
 from mvprune.tasks import get_task
 
 SST2 = get_task("sst2")
@@ -56,7 +56,7 @@ def own(labels: list) -> str:
         ([0, 1, 2, 1], ("0", "1", "2"), [0, 1, 2, 1]),
         ([2, 1, 3], ("1", "2", "3"), [1, 0, 2]),
         (["1", "0"], ("0", "1"), [1, 0]),
-        ([True, False], ("0", "1"), [1, 0]),
+        ([True, False], ("false", "true"), [1, 0]),
         (["Ja", "ja"], ("Ja", "ja"), [0, 1]),
         (
             ["10", "9", "8", "7", "6", "5", "4", "3", "2", "1"],
@@ -121,7 +121,8 @@ def test_a_validation_label_that_is_not_in_train(train: list, other: object, fou
 
 @pytest.mark.parametrize(("task", "label"), [(SST2, "1"), (OWN, "a"), (STSB, "2.5")])
 def test_one_label_alone_cannot_be_learned(task, label: str, refused):
-    content = f"sentence1\tsentence2\tsentence\tlabel\na\tb\tc\t{label}\nd\te\tf\t{label}\n"
+    header = "sentence1\tsentence2" if task is STSB else "sentence\tother"
+    content = f"{header}\tlabel\na\tb\t{label}\nd\te\t{label}\n"
     assert "all 2 rows have the same label; at least two different ones" in str(refused(content, task=task))
 
 

@@ -53,11 +53,16 @@ def test_the_fingerprint_is_of_the_texts(load):
         ("train.txt", "", Columns(), "the file is empty"),
         ("train.txt", b"a\n\xff\n", Columns(), "line 2: byte 0xff at position 1 is not UTF-8"),
         ("train.txt", "a", Columns(text="text"), "a text file has no columns"),
-        ("train.jsonl", '{"a": "b"}', Columns(), "no text column: name it (text_column), or call it one of text"),
+        (
+            "train.jsonl",
+            '{"a": "b"}',
+            Columns(),
+            "no text column: name it (text_column, --text-column), or call it one of text",
+        ),
         ("train.jsonl", '{"text": 5}', Columns(), "line 1: 'text' is 5, which is not text"),
         ("train.jsonl", '{"text": "a"}\n{}', Columns(), "line 2: 'text' is missing"),
         ("train.jsonl", '{"text": "a"}', Columns(label="text"), "the task masked-lm has no labels"),
-        ("train.jsonl", '{"text": "a"}', Columns(text="text", text_pair="a"), "needs text_column alone"),
+        ("train.jsonl", '{"text": "a"}', Columns(text="text", text_pair="a"), "needs only text_column"),
     ],
 )
 def test_files_that_cannot_be_used(name: str, content, columns: Columns, found: str, refused):

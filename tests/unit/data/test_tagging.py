@@ -96,8 +96,8 @@ def test_the_fingerprint_covers_names_words_and_tags(load):
 @pytest.mark.parametrize(
     ("content", "line", "found"),
     [
-        ("a O\nb\n", 2, "a word in the first column and its tag in the last are needed; found 'b"),
-        ("a O\nb\t\n", 2, "a word in the first column"),
+        ("a O\nb\n", 2, "the row must have 2 columns, as the first row has, got 1"),
+        ("a O\nb\t\n", 2, "the row must have a word and its tag, in columns 1 and 2"),
         ("\n\n", None, "there are no sentences"),
         ("-DOCSTART- O\n", None, "there are no sentences"),
         ("a O\nb O\n", None, "all words have the same tag"),
@@ -133,15 +133,16 @@ def test_rows_that_cannot_be_used(row: dict, found: str, refused):
 
 def test_columns_that_are_not_there(refused):
     row = json.dumps({"tokens": ["a"], "pos": ["x"]})
-    assert "no label column: name it (label_column), or call it one of ner_tags, tags" in str(
+    assert "no label column: name it (label_column, --label-column), or call it one of ner_tags, tags" in str(
         refused(row, task=NER, name="train.jsonl")
     )
     assert "there is no column 'mine' for the text" in str(
         refused(row, task=NER, name="train.jsonl", columns=Columns(text="mine", label="pos"))
     )
     for columns in (Columns(text="tokens"), Columns(label="tag")):
-        assert "have no names" in str(refused(CONLL, task=NER, name="train.txt", columns=columns))
-    assert "needs text_column alone" in str(
+        error = refused(CONLL, task=NER, name="train.txt", columns=columns)
+        assert "_column must be the number of one of the 4 columns, from 1, got 't" in str(error)
+    assert "needs only text_column" in str(
         refused(row, task=NER, name="train.jsonl", columns=Columns(text="a", text_pair="b"))
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mvprune.serving.batching import Batcher, Overloaded
-from mvprune.tables import DataError
+from mvprune.textfiles import DataError
 
 
 class Model:

@@ -17,13 +17,12 @@ from torch import nn
 from transformers import AutoModelForTokenClassification
 
 from mvprune.data import TokenClassificationData
+from mvprune.tagschemes import OUTSIDE
 from mvprune_core.batching import IGNORED, Examples, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.metrics import entity_metrics
 from mvprune_core.tasks.base import forward_passes
 from mvprune_core.tasks.classes import describe_classes, model_classes
-
-OUTSIDE = "O"
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class TokenClassification:
         names = self.data.labels
         classes = torch.from_numpy(model_classes(model.config, names))
         # A word of which the tokenizer leaves nothing is outside of everything.
-        nothing = names.index(OUTSIDE) if OUTSIDE in names else 0
+        nothing = next((number for number, name in enumerate(names) if name.upper() == OUTSIDE), 0)
         predictions = [np.full(len(words), nothing) for words in self.data.validation.words]
         for indices, output in forward_passes(model, examples, device):
             # Column i of these logits is the tag that the data numbers i.
