@@ -51,6 +51,10 @@ def bucket_path(ref: str, roots: Roots) -> BucketPath | None:
         return None
     path = parse_bucket(ref)
     if not any(parse_bucket(allowed).holds(path) for allowed in roots.buckets):
+        if roots.discreet:
+            raise InvalidReference(
+                f"{ref!r} is outside the buckets that this server allows; ask its operator for another"
+            )
         allowed = ", ".join(roots.buckets) or "none"
         how = "`mvpctl server start --buckets s3://BUCKET/PATH` or MVPRUNE_BUCKETS allows another"
         raise InvalidReference(f"{ref!r} is outside the allowed buckets; allowed: {allowed}; {how}")

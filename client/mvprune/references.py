@@ -1,13 +1,17 @@
 """What a client may point at: folders and files under configured roots, and names on the Hugging Face hub.
 
 A reference is text from outside. A path is honoured only where it, symbolic links followed, lies under an allowed
-root, and a model folder only where that is true of all that is in it. What is in one: see mvprune.model_folder.
+root and is none of the service's own files, and a model folder only where that is true of all that is in it. What is in
+one: see mvprune.model_folder.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -47,12 +51,18 @@ class Roots:
         data: where the tasks' own files are looked for.
         allowed: every folder that paths may lie in; `models` and `data` are always among them.
         buckets: s3://bucket or s3://bucket/path, which references may lie under (see mvprune.buckets).
+        private: absolute paths of files and folders that no reference may lead to, although they lie in a root: the
+            service's own. They need not exist yet.
+        discreet: whether messages go to callers who may not choose the roots. They then show neither the roots nor
+            contents of files.
     """
 
     models: Path | None = None
     data: Path | None = None
     allowed: tuple[Path, ...] = ()
     buckets: tuple[str, ...] = ()
+    private: tuple[Path, ...] = ()
+    discreet: bool = False
 
     def __post_init__(self) -> None:
         models, data = (path.expanduser().resolve() if path else None for path in (self.models, self.data))
@@ -63,8 +73,8 @@ class Roots:
 
     @classmethod
     def from_environment(cls) -> Roots:
-        """The roots in MVPRUNE_MODELS, MVPRUNE_DATA, MVPRUNE_ROOTS (several, separated as in PATH) and MVPRUNE_BUCKETS
-        (several, separated by commas)."""
+        """The roots that `to_environment` wrote: MVPRUNE_MODELS, MVPRUNE_DATA, MVPRUNE_ROOTS (several, separated as in
+        PATH), MVPRUNE_BUCKETS (several, separated by commas), MVPRUNE_PRIVATE (a JSON list) and MVPRUNE_DISCREET."""
         models, data = os.environ.get("MVPRUNE_MODELS"), os.environ.get("MVPRUNE_DATA")
         allowed = os.environ.get("MVPRUNE_ROOTS", "").split(os.pathsep)
         return cls(
@@ -72,6 +82,8 @@ class Roots:
             data=Path(data) if data else None,
             allowed=tuple(Path(path) for path in allowed if path),
             buckets=tuple(filter(None, os.environ.get("MVPRUNE_BUCKETS", "").split(","))),
+            private=tuple(map(Path, json.loads(os.environ.get("MVPRUNE_PRIVATE") or "[]"))),
+            discreet=bool(os.environ.get("MVPRUNE_DISCREET")),
         )
 
     def to_environment(self) -> dict[str, str]:
@@ -88,11 +100,54 @@ class Roots:
             "MVPRUNE_DATA": str(self.data or ""),
             "MVPRUNE_ROOTS": os.pathsep.join(str(path) for path in self.allowed),
             "MVPRUNE_BUCKETS": ",".join(self.buckets),
+            "MVPRUNE_PRIVATE": json.dumps([str(path) for path in self.private]),
+            "MVPRUNE_DISCREET": "1" if self.discreet else "",
         }
 
     def hold(self, path: Path) -> bool:
-        """Whether a resolved path lies in an allowed root."""
-        return any(path.is_relative_to(root) for root in self.allowed)
+        """Whether a resolved path lies in an allowed root and is not private."""
+        return any(path.is_relative_to(root) for root in self.allowed) and not self.is_private(path)
+
+    def is_private(self, path: Path) -> bool:
+        """Whether a resolved path leads to what is private: by any name, so files and folders are compared by device
+        and inode. A hard link is found if the file that it is a link to is named by `private`, or lies directly in a
+        folder that is."""
+        own = set(filter(None, map(_identity, self.private)))
+        if any(_identity(place) in own for place in (path, *path.parents)):
+            return True
+        return _has_links(path) and _identity(path) in set(_identities_in(self.private))
+
+    def describe(self, text: str) -> str:
+        """A message for callers: where they may not choose the roots, paths below `models` and `data` are shown as
+        the names that callers give."""
+        if self.discreet:
+            for root in filter(None, (self.models, self.data)):
+                text = text.replace(f"{root}/", "")
+        return text
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file or folder, links followed, from all others; None where there is none that can be seen."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _has_links(path: Path) -> bool:
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+
+
+def _identities_in(folders: Iterable[Path]) -> Iterator[tuple[int, int]]:
+    for folder in folders:
+        for path in _entries(folder):
+            if identity := _identity(path):
+                yield identity
 
 
 def resolve_path(ref: str, roots: Roots) -> Path:
@@ -148,9 +203,10 @@ def check_inside(path: Path, roots: Roots) -> Path:
     """Where a file that was found in a root really is. Raises InvalidReference if that is outside all roots."""
     real = _resolved(path)
     if real is None or not roots.hold(real):
-        raise InvalidReference(
-            f"{str(path)!r} is a symbolic link that leads outside the allowed folders, or in a circle"
-        )
+        shown = repr(roots.describe(str(path)))
+        if real is not None and roots.is_private(real):
+            raise InvalidReference(f"{shown} is one of the server's own files, which are never read")
+        raise InvalidReference(f"{shown} is a symbolic link that leads outside the allowed folders, or in a circle")
     return real
 
 
@@ -234,6 +290,9 @@ def is_folder(path: Path) -> bool:
 
 
 def _outside(ref: str, roots: Roots) -> InvalidReference:
+    if roots.discreet:
+        return InvalidReference(f"{ref!r} is outside the folders that this server allows; ask its operator for another")
     allowed = ", ".join(str(root) for root in roots.allowed) or "none"
     how = "`mvpctl server start --roots FOLDER` or MVPRUNE_ROOTS allows another"
-    return InvalidReference(f"{ref!r} is outside the allowed folders; allowed: {allowed}; {how}")
+    own = "; the server's own files are never read" if roots.private else ""
+    return InvalidReference(f"{ref!r} is outside the allowed folders; allowed: {allowed}{own}; {how}")

@@ -26,7 +26,6 @@ from pydantic_settings import (
 )
 
 from mvprune.buckets import parse_bucket
-from mvprune.references import Roots
 from mvprune.suggestions import unknown_options
 
 _NO_VALUE = re.compile(r" \(default(?:: None|: False|: \(\)|: | factory: \w+)\)$")
@@ -51,10 +50,6 @@ Days = Annotated[float, Form("DAYS")]
 def default_home() -> Path:
     """MVPRUNE_HOME, or ~/.mvprune."""
     return Path(os.environ.get("MVPRUNE_HOME") or Path.home() / ".mvprune")
-
-
-def _working_folder() -> tuple[Path, ...]:
-    return (Path.cwd(),)
 
 
 class _HomeFile(InitSettingsSource):
@@ -101,9 +96,10 @@ class Settings(BaseSettings):
     ray_address: Url = Field("", description="http://host:8265 of a Ray cluster; default: a Ray of its own")
     models: OptionalFolder = Field(None, description="folder with model folders, found by name")
     data: OptionalFolder = Field(None, description="folder with task data in GLUE's layout")
-    roots: Annotated[tuple[Path, ...], NoDecode, Form("FOLDER[:FOLDER]")] = Field(
-        default_factory=_working_folder,
-        description="folders that clients may name paths in, separated by ':'; default: the folder it is started in",
+    roots: Annotated[tuple[Path, ...] | None, NoDecode, Form("FOLDER[:FOLDER]")] = Field(
+        None,
+        description="folders that clients may name paths in, separated by ':'; default: the folder it is started in, "
+        "and none where clients need a token or come from other machines",
     )
     buckets: Annotated[tuple[str, ...], NoDecode, Form("URL[,URL]")] = Field(
         (), description="s3://bucket/path that clients may name models and data below, separated by ','; default: none"
@@ -184,8 +180,8 @@ class Settings(BaseSettings):
 
     @field_validator("roots", mode="after")
     @classmethod
-    def _folders(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
-        return tuple(_existing(path) for path in value)
+    def _folders(cls, value: tuple[Path, ...] | None) -> tuple[Path, ...] | None:
+        return None if value is None else tuple(_existing(path) for path in value)
 
     @classmethod
     def settings_customise_sources(
@@ -217,11 +213,6 @@ class Settings(BaseSettings):
     def store_url(self) -> str:
         """The artifact store's URL."""
         return self.store or (self.home / "store").as_uri()
-
-    @property
-    def allowed_roots(self) -> Roots:
-        """Where references of clients may lead."""
-        return Roots(models=self.models, data=self.data, allowed=self.roots, buckets=self.buckets)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

@@ -26,6 +26,7 @@ from mvprune_service.service import Service, StartError
 
 START_FAILED = 1
 USAGE_ERROR = 2
+_NOTHING = "nothing on this machine (--models, --data, --roots), only the hub"
 
 
 def run(argv: Sequence[str], prog: str) -> int:
@@ -61,11 +62,10 @@ async def _serve(settings: Settings) -> None:
     async with Service(settings, unwanted=signals.stop.is_set) as service:
         gc.collect()
         gc.freeze()  # what starting has made stays: the collector need not go through it again and again
-        roots = settings.allowed_roots
         _say(f"mvprune serves clients on {service.address}, workers on {service.worker_address}")
         _say(f"  runs jobs on   {service.executor_text}")
         _say(f"  keeps state in {settings.home}, artifacts in {settings.store_url}")
-        _say(f"  may read       {', '.join(str(path) for path in roots.allowed)}")
+        _say(f"  may read       {', '.join((*map(str, service.roots.allowed), *service.roots.buckets)) or _NOTHING}")
         if service.metrics_address:
             _say(f"  shows metrics  at http://{service.metrics_address}/metrics")
         _say("Ctrl-C stops it.")

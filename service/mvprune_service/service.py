@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +17,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
+from mvprune.references import Roots
 from mvprune.v1 import (
     admin_pb2,
     admin_pb2_grpc,
@@ -28,6 +30,7 @@ from mvprune.v1 import (
     worker_pb2,
     worker_pb2_grpc,
 )
+from mvprune_service import readable
 from mvprune_service.api import access, auth, ports
 from mvprune_service.api.admin import AdminServicer
 from mvprune_service.api.artifacts import ArtifactServicer
@@ -70,7 +73,15 @@ log = logging.getLogger(__name__)
 STATUS_FILE = "server.json"
 _STOP_GRACE = 3.0
 _MARK_SECONDS = 5.0  # that a start waits for a store
-_CANNOT_START = (access.MissingRule, ports.PortError, BadCertificate, BadKey, InUse, opening.CannotOpen)
+_CANNOT_START = (
+    access.MissingRule,
+    ports.PortError,
+    BadCertificate,
+    BadKey,
+    InUse,
+    opening.CannotOpen,
+    readable.BadRoots,
+)
 _CONTRACT = tuple(
     service
     for file in (job_pb2, artifact_pb2, catalog_pb2, admin_pb2)
@@ -104,6 +115,7 @@ class Service:
         self.worker_address = ""
         self.metrics_address = ""
         self.executor_text = ""
+        self.roots = Roots()
         self._problems = Problems()
         self._streams = Streams()
         self._loops = Loops(self._problems)
@@ -151,6 +163,7 @@ class Service:
         db.listen()
         store = self._store(is_used=await db.read(overview.has_stored))
         await self._refuse_older_database(db, store)
+        self.roots = readable.roots(settings)
         authenticator, clients, workers = self._handlers(db)
         servers = self._listen(clients, workers)
         if ports.is_auth_required(settings):
@@ -160,7 +173,7 @@ class Service:
 
         submissions = Submissions(
             db,
-            settings.allowed_roots,
+            self.roots,
             executor,
             max_queued_jobs=settings.max_queued_jobs,
             retention_seconds=settings.retention_seconds,
@@ -168,7 +181,7 @@ class Service:
         jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
         job_pb2_grpc.add_JobServiceServicer_to_server(jobs, clients)
         artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactServicer(db, store), clients)
-        catalog_pb2_grpc.add_CatalogServiceServicer_to_server(CatalogServicer(settings.allowed_roots), clients)
+        catalog_pb2_grpc.add_CatalogServiceServicer_to_server(CatalogServicer(self.roots), clients)
         status = StatusReporter(db, store, executor, self.executor_text, self._problems, lambda: self._streams.open)
         admin = AdminServicer(db, authenticator, status.status)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, clients)
@@ -186,7 +199,7 @@ class Service:
             **ports.worker_environment(settings, self.worker_address),
             "MVPRUNE_STORE": settings.store_url,
             "MVPRUNE_SCRATCH": str(settings.home / "scratch"),
-            **settings.allowed_roots.to_environment(),
+            **self.roots.to_environment(),
             **{name: value for name, value in os.environ.items() if name.startswith("OTEL_")},
         }
         loops = {
@@ -272,6 +285,7 @@ class Service:
                 await asyncio.to_thread(ray.start, self._unwanted)
             except EmbeddedRayFailed as error:
                 raise StartError(str(error)) from None
+            self.roots = replace(self.roots, private=(*self.roots.private, ray.folder))
             executor = ray.executor()
             self.executor_text = f"a Ray of its own at {ray.address}"
         self._stack.callback(executor.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,8 @@ def test_roots_survive_the_environment(some: set[str], tmp_path: Path, monkeypat
         models=tmp_path / "models" if "models" in some else None,
         data=tmp_path / "data" if "data" in some else None,
         allowed=(tmp_path / "extra", tmp_path / "more") if "extra" in some else (),
+        private=(tmp_path / "home, with: all", tmp_path / "key") if "data" in some else (),
+        discreet="data" in some,
     )
     for name, value in roots.to_environment().items():
         monkeypatch.setenv(name, value)
@@ -314,3 +317,76 @@ def test_revisions(revision: str):
 def test_what_cannot_be_a_revision(revision: str):
     with pytest.raises(InvalidReference, match="cannot be a branch, a tag or a commit"):
         check_revision(revision)
+
+
+# What is private
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Roots:
+    """A root that holds a private folder, a private file, and one that is private behind a link."""
+    root = tmp_path / "root"
+    (root / "home/store").mkdir(parents=True)
+    for name in ("home/token", "home/store/blob", "tls.key", "renewed.key", "open.tsv"):
+        (root / name).write_text("secret\n")
+    (root / "current.key").symlink_to(root / "renewed.key")
+    private = (root / "home", root / "tls.key", root / "current.key", root / "not-there-yet")
+    return Roots(allowed=(root,), private=private)
+
+
+@pytest.mark.parametrize(
+    "name", ["home", "home/token", "home/store/blob", "tls.key", "current.key", "renewed.key", "./home/../tls.key"]
+)
+def test_what_is_private_is_in_no_root(name: str, guarded: Roots):
+    (root,) = guarded.allowed
+    assert resolve_path(str(root / "open.tsv"), guarded) == root / "open.tsv"
+    with pytest.raises(InvalidReference, match="the server's own files are never read"):
+        resolve_path(f"{root}/{name}", guarded)
+    (root / "link").symlink_to(root / name)
+    with pytest.raises(InvalidReference, match="never read"):
+        resolve_path(str(root / "link"), guarded)
+
+
+@pytest.mark.parametrize("name", ["home/token", "tls.key", "renewed.key"])
+def test_a_hard_link_to_a_private_file_is_refused(name: str, guarded: Roots):
+    (root,) = guarded.allowed
+    (root / "train.tsv").hardlink_to(root / name)
+    (root / "copy.tsv").hardlink_to(root / "open.tsv")
+    with pytest.raises(InvalidReference, match="never read"):
+        resolve_path(str(root / "train.tsv"), guarded)
+    assert resolve_path(str(root / "copy.tsv"), guarded), "a file with two names is no secret"
+
+
+def test_a_private_file_that_is_made_or_replaced_later_is_private(guarded: Roots):
+    (root,) = guarded.allowed
+    (root / "not-there-yet").write_text("secret")
+    (root / "newer.key").write_text("secret")
+    (root / "current.key").unlink()
+    (root / "current.key").symlink_to(root / "newer.key")
+    for name in ("not-there-yet", "newer.key"):
+        with pytest.raises(InvalidReference, match="never read"):
+            resolve_path(str(root / name), guarded)
+
+
+def test_a_model_folder_with_a_private_file_in_it_is_refused(guarded: Roots):
+    (root,) = guarded.allowed
+    with pytest.raises(
+        InvalidReference, match=r"/(home|.*\.key)' is one of the server's own files, which are never read"
+    ):
+        resolve_model(str(root), guarded)
+    (root / "model").mkdir()
+    (root / "model/vocab.txt").hardlink_to(root / "home/token")
+    with pytest.raises(InvalidReference, match=r"vocab.txt' is one of the server's own files"):
+        resolve_model(str(root / "model"), guarded)
+
+
+def test_discreet_roots_show_themselves_to_nobody(guarded: Roots, tmp_path: Path):
+    (root,) = guarded.allowed
+    discreet = replace(guarded, discreet=True, models=root / "models", data=root / "data")
+    for path in ("/etc/passwd", str(root / "home/token")):
+        with pytest.raises(InvalidReference) as caught:
+            resolve_path(path, discreet)
+        text = f"{path!r} is outside the folders that this server allows; ask its operator for another"
+        assert str(caught.value) == text, "a private file is not told from any other"
+    assert discreet.describe(f"{root}/models/a/config.json: bad") == "a/config.json: bad"
+    assert guarded.describe(f"{root}/models/a: bad") == f"{root}/models/a: bad"

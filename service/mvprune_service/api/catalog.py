@@ -79,7 +79,7 @@ def _model(source: Any, name: str, roots: Roots) -> catalog_pb2.ModelEntry:
         found = resolve_model(name, roots)
         size = KNOWN_SIZES.get(found.id) if isinstance(found, HubModel) else inspect_model(found)
     except InvalidReference as error:
-        return catalog_pb2.ModelEntry(name=name, source=source, problem=str(error))
+        return catalog_pb2.ModelEntry(name=name, source=source, problem=roots.describe(str(error)))
     if size is None:
         return catalog_pb2.ModelEntry(name=name, source=source, problem="the folder has just gone")
     return catalog_pb2.ModelEntry(name=name, source=source, size=mapping.model_size(size))

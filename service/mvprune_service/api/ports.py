@@ -44,6 +44,11 @@ def is_auth_required(settings: Settings) -> bool:
     return settings.auth == "required"
 
 
+def is_for_one_user(settings: Settings) -> bool:
+    """Whether only this machine's user calls: on the loopback, without tokens."""
+    return is_loopback(settings.address, "--address") and not is_auth_required(settings)
+
+
 def tls_files(settings: Settings) -> tuple[TlsFiles, TlsFiles] | None:
     """The files of the clients' port and of the workers', None: without TLS. Raises PortError."""
     if settings.tls_cert is None or settings.tls_key is None:

@@ -36,6 +36,11 @@ class Principal:
         """Whether it may use all projects."""
         return self.project == EVERY_PROJECT
 
+    @property
+    def is_administrator(self) -> bool:
+        """Whether it may do everything here, and so may learn how the server is set up."""
+        return self.is_operator and self.scope is Scope.ADMIN
+
 
 LOCAL = Principal("local", EVERY_PROJECT, Scope.ADMIN)
 

@@ -113,7 +113,7 @@ class Checker:
             self._add(field, f"its artifact is a delta, which needs the model that it was made from: {error}")
 
     def _add(self, field: str, description: str) -> None:
-        self.violations.append(Violation(field, description))
+        self.violations.append(Violation(field, self._roots.describe(description)))
 
     def _bad(self, field: str, given: object, allowed: str) -> None:
         self.violations.append(bad(field, given, allowed))

@@ -76,6 +76,11 @@ class EmbeddedRay:
         """What a client of it sends as its bearer token (RAY_AUTH_TOKEN)."""
         return self._started.token
 
+    @property
+    def folder(self) -> Path:
+        """Its temporary folder, which holds the jobs' credentials."""
+        return Path(self._started.temporary)
+
     def executor(self) -> RayExecutor:
         """An executor on it."""
         return RayExecutor(self.address, token=self.token)

@@ -1,0 +1,100 @@
+"""A token that may submit reads none of the server's own files, whatever the roots are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from mvprune.v1 import admin_pb2, admin_pb2_grpc, job_pb2, job_pb2_grpc
+from mvprune_service.config import Settings
+from mvprune_service.service import Service
+
+from .plane import refused
+
+PARENT = "projects/search"
+
+
+class Guarded:
+    """A server that asks for tokens, whose home lies in the folder that jobs may name."""
+
+    def __init__(self, folder: Path, service: Service) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.operator = (self.home / "operator-token").read_text().strip()
+        self._channel = grpc.aio.insecure_channel(service.address)
+        self._jobs: Any = job_pb2_grpc.JobServiceStub(self._channel)
+        self._admin: Any = admin_pb2_grpc.AdminServiceStub(self._channel)
+
+    async def token(self) -> str:
+        request = admin_pb2.CreateTokenRequest(parent=PARENT, token=admin_pb2.Token(scope=admin_pb2.Token.SUBMIT))
+        made = await self._admin.CreateToken(request, metadata=_as(self.operator))
+        return str(made.secret)
+
+    async def refusal(self, secret: str, train: Path | str, task: str = "ner", **spec: Any) -> dict[str, str]:
+        """The violations of a job with this file."""
+        values = {"model": "bert-base-uncased", "task": task, "target_density": 0.1, "movement": {}, **spec}
+        values["dataset"] = {"train": str(train), "validation": str(train)}
+        request = job_pb2.CreateJobRequest(parent=PARENT, job=job_pb2.Job(spec=values))
+        code, _, fields = await refused(self._jobs.CreateJob(request, metadata=_as(secret)))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        return fields
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+def _as(secret: str) -> tuple[tuple[str, str]]:
+    return (("authorization", f"Bearer {secret}"),)
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
+    ports = {"address": "127.0.0.1:0", "worker_address": "127.0.0.1:0"}
+    settings = Settings(home=tmp_path / "home", roots=(tmp_path,), executor="local", auth="required", **ports)  # type: ignore[arg-type]
+    async with Service(settings) as service:
+        guarded = Guarded(tmp_path, service)
+        yield guarded
+        await guarded.close()
+
+
+@pytest.mark.parametrize("task", ["ner", "masked-lm"])
+async def test_the_servers_own_files_are_no_data(guarded: Guarded, task: str) -> None:
+    secret = await guarded.token()
+    for name in ("operator-token", "key", "mvprune.sqlite", "mvprune.sqlite-wal", "server.json"):
+        file = guarded.home / name
+        assert file.exists()
+        links = (guarded.folder / f"link-{name}", guarded.folder / f"hard-{name}")
+        links[0].symlink_to(file)
+        links[1].hardlink_to(file)
+        for path in (file, *links, guarded.folder / "x" / ".." / "home" / name):
+            fields = await guarded.refusal(secret, path, task)
+            text = "is outside the folders that this server allows; ask its operator for another"
+            expected = f"{str(path)!r} {text}"
+            assert fields == {"job.spec.dataset.train": expected, "job.spec.dataset.validation": expected}
+
+
+async def test_only_an_operator_learns_the_roots(guarded: Guarded) -> None:
+    for secret, shows in ((await guarded.token(), False), (guarded.operator, True)):
+        fields = await guarded.refusal(secret, "/etc/passwd")
+        assert (f"allowed: {guarded.folder}; " in fields["job.spec.dataset.train"]) is shows
+        assert ("--roots" in str(fields)) is shows
+        fields = await guarded.refusal(secret, "s3://bucket/file")
+        assert ("--buckets" in str(fields)) is shows
+
+
+async def test_without_configured_roots_a_token_reads_nothing_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.tsv").write_text("text\tlabel\ngood\t1\n")
+    monkeypatch.chdir(tmp_path)
+    ports = {"address": "127.0.0.1:0", "worker_address": "127.0.0.1:0"}
+    settings = Settings(home=tmp_path / "home", executor="local", auth="required", **ports)  # type: ignore[arg-type]
+    async with Service(settings) as service:
+        guarded = Guarded(tmp_path, service)
+        fields = await guarded.refusal(await guarded.token(), tmp_path / "train.tsv", model=str(tmp_path))
+        await guarded.close()
+    assert set(fields) == {"job.spec.model", "job.spec.dataset.train", "job.spec.dataset.validation"}
