@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ IGNORED = -100  # the label that PyTorch's cross-entropy leaves out
 
 Indices = NDArray[np.int64]
 Ragged = Sequence[NDArray[np.int32]]
+Side = Literal["right", "left"]
 _Id = TypeVar("_Id", np.int32, np.int64)
 
 
@@ -82,6 +83,7 @@ class Examples:
         notes: what evaluation has to know of an example and the model does not: one int32 array for each example.
         masking: how the tokens of a batch are hidden; None: they are not.
         few_lengths: batches are padded to `rounded_length`, so that few shapes occur.
+        padding_side: where batches are padded, see `mvprune_core.forward.padding_side`.
     """
 
     inputs: Mapping[str, Ragged]
@@ -90,6 +92,7 @@ class Examples:
     notes: Mapping[str, Ragged] = field(default_factory=dict)
     masking: TokenMasking | None = None
     few_lengths: bool = False
+    padding_side: Side = "right"
 
     def __len__(self) -> int:
         return len(self.inputs["input_ids"])
@@ -102,7 +105,7 @@ class Examples:
     def batch(
         self, indices: Indices, device: torch.device, random: np.random.Generator | None = None
     ) -> dict[str, Tensor]:
-        """Arguments of the model's forward pass; inputs are (batch, tokens), padded on the right.
+        """Arguments of the model's forward pass; inputs are (batch, tokens), padded on `padding_side`.
 
         Args:
             indices: of the examples, shape (batch,).
@@ -113,15 +116,18 @@ class Examples:
         tokens = lengths.max()
         if self.few_lengths:
             tokens = min(rounded_length(tokens), self.lengths.max())  # a model takes no more than its positions
+        begins = tokens - lengths if self.padding_side == "left" else np.zeros_like(lengths)
         padded = {
-            name: _pad([column[i] for i in indices], tokens, self._filler(name)) for name, column in self.inputs.items()
+            name: _pad([column[i] for i in indices], begins, tokens, self._filler(name))
+            for name, column in self.inputs.items()
         }
         if self.masking is not None:
             if random is None:
                 raise ValueError("these examples are masked anew in each batch; a random generator is needed")
             hidden, labels = self.masking.hide(padded["input_ids"], padded["labels"], random)
             padded |= {"input_ids": hidden, "labels": labels}
-        padded["attention_mask"] = (np.arange(tokens) < lengths[:, None]).astype(np.int64)
+        places = np.arange(tokens) - begins[:, None]
+        padded["attention_mask"] = ((places >= 0) & (places < lengths[:, None])).astype(np.int64)
         batch = {name: torch.from_numpy(column) for name, column in padded.items()}
         batch |= {name: target[torch.from_numpy(indices)] for name, target in self.targets.items()}
         return {name: value.to(device, non_blocking=True) for name, value in batch.items()}
@@ -136,10 +142,10 @@ def rounded_length(tokens: int) -> int:
     return math.ceil(tokens / step) * step
 
 
-def _pad(rows: Ragged, tokens: int, filler: int) -> NDArray[np.int64]:
+def _pad(rows: Ragged, begins: Indices, tokens: int, filler: int) -> NDArray[np.int64]:
     padded = np.full((len(rows), tokens), filler, dtype=np.int64)
-    for target, row in zip(padded, rows, strict=True):
-        target[: len(row)] = row
+    for target, begin, row in zip(padded, begins, rows, strict=True):
+        target[begin : begin + len(row)] = row
     return padded
 
 

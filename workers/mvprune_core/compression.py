@@ -20,7 +20,8 @@ from mvprune_core.interruption import stops_alone
 from mvprune_core.methods import Method, get_method
 from mvprune_core.metrics import check_packages
 from mvprune_core.models import Source, find_model
-from mvprune_core.phases import Phases, Plan
+from mvprune_core.phases import Phases
+from mvprune_core.plan import Plan
 from mvprune_core.result import Result, versions
 from mvprune_core.settings import Settings, Training
 from mvprune_core.tasks import TaskData, objective_for

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from mvprune.artifact import Manifest
 from mvprune.data import Columns, DataError, load_validation
 from mvprune_core.errors import CompressionError
+from mvprune_core.forward import padding_side
 from mvprune_core.metrics import check_packages
 from mvprune_core.opened import Opened, Runtime, open_artifact
 from mvprune_core.sources import load_task
@@ -108,6 +109,7 @@ def _measure(opened: Opened, data: TaskData, runtime: str, progress: Callable[[i
         except ValueError as error:
             raise CannotEvaluate(str(error)) from error
     examples = objective.validation_examples(opened.loaded.tokenizer, opened.loaded.config, opened.max_length)
+    examples = replace(examples, padding_side=padding_side(model, [examples]))
     device = torch.device("cuda" if runtime == "dense" and torch.cuda.is_available() else "cpu")
     with counted(model, lambda done: progress(done, len(examples))):
         return objective.evaluate(model.to(device), examples, device)

@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 import transformers
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
@@ -21,9 +20,10 @@ from mvprune.artifact.config import build_config
 from mvprune.model_config import CONFIG_FILE, check_tokenizer, read_json
 from mvprune.model_folder import inspect_model
 from mvprune.references import HubModel, InvalidReference, Roots, resolve_model
-from mvprune_core.batching import Examples, pad_token
+from mvprune_core.batching import pad_token
 from mvprune_core.checkpoint_checks import check_body, check_finite
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
+from mvprune_core.forward import without_batch_effects
 from mvprune_core.hub import CONFIG_AND_TOKENIZER, fetch_model, first_line
 from mvprune_core.tasks import Objective
 
@@ -115,31 +115,8 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     check_finite(source.name, model)
     fit_tokenizer(source.name, tokenizer, model)
     model.config.pad_token_id = pad_token(tokenizer)  # a decoder looks for the last token before it
-    return Loaded(model, tokenizer, fine_tuned=same_question and not head.names, notes=head.notes(source.name))
-
-
-def check_forward(
-    loaded: Loaded, examples: Examples, read: Callable[[Any, Any], object] = lambda model, batch: model(**batch)
-) -> None:
-    """Lets a model on the CPU `read` the longest of its training examples: what cannot do that, cannot be trained.
-
-    Raises:
-        CompressionError: UNSUPPORTED_ARCHITECTURE, with what the model's own code says.
-    """
-    longest = np.array([examples.lengths.argmax()])
-    batch = examples.batch(longest, torch.device("cpu"), np.random.default_rng(0))
-    loaded.model.eval()
-    try:
-        with torch.inference_mode():
-            read(loaded.model, batch)
-    except Exception as error:  # anything, of code that is not ours
-        if is_out_of_memory(error):
-            raise
-        raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"{type(loaded.model).__name__} cannot read the training data; its forward pass over an example of "
-            f"{examples.lengths[longest[0]]} tokens ends with {type(error).__name__}: {first_line(error)}",
-        ) from error
+    notes = (*head.notes(source.name), *without_batch_effects(source.name, model))
+    return Loaded(model, tokenizer, fine_tuned=same_question and not head.names, notes=notes)
 
 
 def description_digest(source: Source) -> str:

@@ -12,6 +12,7 @@ import transformers
 from mvprune.artifact import ArtifactError, Manifest, load, read_manifest
 from mvprune.model_config import check_tokenizer
 from mvprune.tasks import Task, TaskKind, UnknownTask, get_task
+from mvprune_core.forward import without_batch_effects
 from mvprune_core.hub import first_line
 from mvprune_core.models import Loaded, fit_tokenizer, longest_input, quiet
 
@@ -70,6 +71,7 @@ def open_artifact(
     labels = tuple(str(model.config.id2label[index]) for index in sorted(model.config.id2label))
     if known.kind is TaskKind.REGRESSION and len(labels) != 1:
         raise ArtifactError(f"{directory}: the model tells {len(labels)} classes apart, {known.name} needs a value")
+    without_batch_effects(str(directory), model)
     loaded = Loaded(model, _tokenizer(directory, model), fine_tuned=True)
     return Opened(manifest, known, loaded, labels, longest_input(loaded, _max_length(manifest, known)))
 

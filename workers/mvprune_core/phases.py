@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mvprune.artifact import ArtifactError, Base, Coding, ModelSource, round_values
+from mvprune.artifact import ArtifactError, Base, ModelSource, round_values
 from mvprune.artifact.history import Histogram, History, Phase, Plane
 from mvprune.tasks import SHORTEST_WINDOW, TaskKind, higher_is_better
 from mvprune_core.accounting import check_density
@@ -24,16 +24,16 @@ from mvprune_core.distillation import HiddenStates, Lessons, Teacher, lessons, r
 from mvprune_core.distributions import Distributions
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.families import prunable_layers
+from mvprune_core.forward import check_forward, padding_side, set_padding_side
 from mvprune_core.interruption import check_stop
 from mvprune_core.masking import Masks
-from mvprune_core.methods import Method
-from mvprune_core.models import Loaded, Source, check_forward, description_digest, find_model, load_model, longest_input
+from mvprune_core.models import Loaded, Source, description_digest, find_model, load_model, longest_input
 from mvprune_core.notes import Notes
+from mvprune_core.plan import Plan
 from mvprune_core.precision import check_speed
 from mvprune_core.result import model_source, versions
 from mvprune_core.settings import BASE_WIDTH, Training
 from mvprune_core.storage import Cache, Checkpoints, identity
-from mvprune_core.tasks import Objective, TaskData
 from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.classes import model_classes
 from mvprune_core.tokens import cached_examples, tokenizer_digest
@@ -42,26 +42,6 @@ from mvprune_core.vocabulary import trim_vocabulary
 
 _MANY_PASSES = 5  # over the data: hidden states are worth it then (research/notebook.md)
 _PER_TOKEN = (TaskKind.QUESTION_ANSWERING, TaskKind.TOKEN_CLASSIFICATION)  # what a teacher says
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be compressed and how; see `compress`."""
-
-    data: TaskData
-    objective: Objective
-    source: Source
-    method: Method
-    density: float
-    teacher: Teacher | None
-    seed: int
-    include: tuple[str, ...]
-    exclude: tuple[str, ...]
-    device: torch.device
-    coding: Coding
-    trim_vocabulary: bool
-    delta: bool
-    allow_density_miss: bool
 
 
 class Phases:
@@ -102,11 +82,15 @@ class Phases:
             )
         self.max_length = self._longest_input(plan.source, student, training.max_length or plan.data.task.max_length)
         self.examples = self._examples(student, self.max_length, "train")
-        check_forward(student, self.examples)
+        self._validation = self._examples(student, self.max_length, "validation")
+        splits = self.examples, self._validation
+        for split in splits:
+            check_forward(student.model, split)
+        side = padding_side(student.model, splits)
+        self.examples, self._validation = (replace(split, padding_side=side) for split in splits)
         width = getattr(student.config, "hidden_size", BASE_WIDTH)
         self.settings = training.settings(plan.data.task, width, len(self.examples))
         check_speed(plan.device, training.precision)
-        self._validation = self._examples(student, self.max_length, "validation")
         self.total_steps = self.settings.total_steps(len(self.examples))
         passes = self.total_steps * self.settings.batch_size / len(self.examples)
         if plan.teacher is not None:
@@ -125,7 +109,7 @@ class Phases:
         run = [
             [self.model_source.sha256, _options(student.config), self._tokens],
             [plan.data.task.name, plan.data.fingerprint],
-            [plan.seed, str(plan.device), torch.get_num_threads(), versions()],
+            [plan.seed, str(plan.device), torch.get_num_threads(), versions(), side],
         ]
         settings = asdict(self.settings)
         growth = settings.pop("learning_rate_growth")  # the dense model has nothing to do with it
@@ -193,6 +177,7 @@ class Phases:
                 Reason.NAN_LOSS,
                 f"training went astray ({error}); lower the learning rate ({self.settings.learning_rate:g})",
             ) from error
+        set_padding_side(loaded.tokenizer, self.examples.padding_side)
         self._distributions = distributions.after(masks.matrices)
         return loaded, masks.weight_names
 
@@ -276,7 +261,7 @@ class Phases:
         weight = usual if given is None else given
         try:
             if weight:
-                check_forward(student, self.examples, _compare_states)
+                check_forward(student.model, self.examples, _compare_states)
         except CompressionError:
             if given is not None:
                 raise
@@ -324,7 +309,8 @@ class Phases:
                 )
             length = self._longest_input(self._teacher_model, model, self.settings.max_length)
             examples = self._examples(model, length, "train")
-            check_forward(model, examples)
+            check_forward(model.model, examples)
+            examples = replace(examples, padding_side=padding_side(model.model, [examples]))
             if plan.data.task.kind in _PER_TOKEN and not np.array_equal(examples.lengths, self.examples.lengths):
                 raise CompressionError(
                     Reason.INVALID_MODEL,

@@ -1,0 +1,125 @@
+"""Whether a model can read its examples, and gives each the same outputs in every batch: found out before training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mvprune_core.batching import Examples, Side
+from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
+from mvprune_core.hub import first_line
+
+_CPU = torch.device("cpu")
+_TOLERANCE = 1e-3  # of the largest output; what rounding changes is a hundredth of that, and less
+_SMALLEST = 0.1  # with it outputs are compared that cancel out to less
+_FULL, _BLOCKS = "original_full", "block_sparse"
+
+
+def check_forward(
+    model: Any, examples: Examples, read: Callable[[Any, Any], object] = lambda model, batch: model(**batch)
+) -> None:
+    """Lets a model on the CPU `read` the longest of the examples: what cannot do that, cannot be trained.
+
+    Raises:
+        CompressionError: UNSUPPORTED_ARCHITECTURE, with what the model's own code says.
+    """
+    longest = np.array([examples.lengths.argmax()])
+    batch = examples.batch(longest, _CPU, np.random.default_rng(0))
+    with _reading(model, int(examples.lengths[longest[0]])):
+        read(model, batch)
+
+
+def padding_side(model: Any, splits: Sequence[Examples]) -> Side:
+    """The side to pad on, so that a model on the CPU gives an example the same outputs in every batch.
+
+    Found by comparing the shortest example of each split alone and beside the longest. Padding on the left is for
+    outputs of whole examples only: those of tokens would be at other places.
+
+    Raises:
+        CompressionError: UNSUPPORTED_ARCHITECTURE, the outputs depend on the batch, whatever the side.
+    """
+    difference = max(_difference(model, split, "right") for split in splits)
+    if difference <= _TOLERANCE:
+        return "right"
+    if max(_difference(model, split, "left") for split in splits) <= _TOLERANCE:
+        return "left"
+    raise CompressionError(
+        Reason.UNSUPPORTED_ARCHITECTURE,
+        f"the outputs of {type(model).__name__} for an example must not depend on the rest of its batch, but padding "
+        f"changes them by {difference:.1%} of the largest; give a model that leaves padding out of its computation, "
+        "such as BERT (docs/submit.md lists architectures)",
+    )
+
+
+def set_padding_side(tokenizer: Any, side: Side) -> None:
+    """Makes a tokenizer pad on this side, for whoever uses it with the model elsewhere, also after it was saved."""
+    if tokenizer.padding_side != side:
+        tokenizer.padding_side = tokenizer.init_kwargs["padding_side"] = side
+
+
+def without_batch_effects(name: str, model: Any) -> tuple[str, ...]:
+    """Turns off, in place, what makes outputs depend on the batch in models that can do without.
+
+    Returns:
+        Notes on the model `name` for whoever uses the result.
+    """
+    if getattr(model.config, "trigram_input", False):
+        # MobileBERT joins each embedding with its neighbours': at the end of a text that is zeros, or padding.
+        with torch.no_grad():
+            model.get_input_embeddings().weight[model.config.pad_token_id] = 0
+    if getattr(model.config, "attention_type", None) != _BLOCKS:
+        return ()
+    model.config.attention_type = _FULL
+    for module in [*model.modules()]:
+        if hasattr(module, "set_attention_type"):
+            module.set_attention_type(_FULL)
+    return (
+        f"the attention of the model {name!r} is block-sparse, which {type(model).__name__} gives up at the first "
+        "short batch; full attention was used throughout",
+    )
+
+
+def _difference(model: Any, examples: Examples, side: Side) -> float:
+    """How far the shortest example's outputs beside the longest are from those alone, relative to the largest."""
+    short, long = int(examples.lengths.argmin()), int(examples.lengths.argmax())
+    count = int(examples.lengths[short])
+    if count == examples.lengths[long]:
+        return 0.0
+    plain = replace(examples, masking=None, padding_side=side)
+    alone, beside = (_outputs(model, plain, chosen) for chosen in ([short], [short, long]))
+    differences = [0.0]
+    for name, expected in alone.items():
+        found = beside[name] if beside[name].shape == expected.shape else beside[name][:count]
+        apart = (found - expected).abs().nan_to_num(nan=math.inf).max()  # no number: of padding that attends to nothing
+        differences.append(float(apart) / max(float(expected.abs().max()), _SMALLEST))
+    return max(differences)
+
+
+def _outputs(model: Any, examples: Examples, chosen: list[int]) -> dict[str, Tensor]:
+    """The logits of the first of the chosen examples, by name."""
+    with _reading(model, int(examples.lengths[chosen].max())):
+        output = model(**examples.batch(np.array(chosen), _CPU))
+    return {name: value[0].float() for name, value in output.items() if name.endswith("logits")}
+
+
+@contextmanager
+def _reading(model: Any, tokens: int) -> Iterator[None]:
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    except Exception as error:  # anything, of code that is not ours
+        if is_out_of_memory(error):
+            raise
+        raise CompressionError(
+            Reason.UNSUPPORTED_ARCHITECTURE,
+            f"{type(model).__name__} cannot read the data; its forward pass over an example of {tokens} tokens ends "
+            f"with {type(error).__name__}: {first_line(error)}",
+        ) from error
