@@ -64,11 +64,11 @@ def set_padding_side(tokenizer: Any, side: Side) -> None:
         tokenizer.padding_side = tokenizer.init_kwargs["padding_side"] = side
 
 
-def without_batch_effects(name: str, model: Any) -> tuple[str, ...]:
+def without_batch_effects(model: Any) -> tuple[str, ...]:
     """Turns off, in place, what makes outputs depend on the batch in models that can do without.
 
     Returns:
-        Notes on the model `name` for whoever uses the result.
+        Notes, where that changes what is computed.
     """
     if getattr(model.config, "trigram_input", False):
         # MobileBERT joins each embedding with its neighbours': at the end of a text that is zeros, or padding.
@@ -81,8 +81,8 @@ def without_batch_effects(name: str, model: Any) -> tuple[str, ...]:
         if hasattr(module, "set_attention_type"):
             module.set_attention_type(_FULL)
     return (
-        f"the attention of the model {name!r} is block-sparse, which {type(model).__name__} gives up at the first "
-        "short batch; full attention was used throughout",
+        f"the model's attention is block-sparse, which {type(model).__name__} gives up at the first short batch; full "
+        "attention was used throughout",
     )
 
 

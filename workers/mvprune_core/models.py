@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,9 @@ from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.forward import without_batch_effects
 from mvprune_core.hub import CONFIG_AND_TOKENIZER, fetch_model, first_line
 from mvprune_core.tasks import Objective
+from mvprune_core.tasks.classes import number_classes
+
+_SHOWN = 40  # characters of a token
 
 _T = TypeVar("_T")
 
@@ -97,6 +101,7 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
         torch.manual_seed(seed)
         config = _read(source, lambda: build_config(read_json(source.folder / CONFIG_FILE), CONFIG_FILE))
         tokenizer = load_tokenizer(source, config)
+        notes = number_classes(config)
         same_question = objective.configure(config)
         model, report = _read(
             source,
@@ -115,7 +120,7 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     check_finite(source.name, model)
     fit_tokenizer(source.name, tokenizer, model)
     model.config.pad_token_id = pad_token(tokenizer)  # a decoder looks for the last token before it
-    notes = (*head.notes(source.name), *without_batch_effects(source.name, model))
+    notes += (*head.notes(source.name), *without_batch_effects(model))
     return Loaded(model, tokenizer, fine_tuned=same_question and not head.names, notes=notes)
 
 
@@ -144,8 +149,8 @@ def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
     """Takes from a tokenizer what the model `name` has no embedding for: the type of a second text.
 
     Raises:
-        CompressionError: INVALID_MODEL, the tokenizer is empty, or not that of the model; UNSUPPORTED_ARCHITECTURE, the
-            model has no table of embeddings, a row for each token.
+        CompressionError: INVALID_MODEL, the tokenizer is empty, or gives an id without an embedding;
+            UNSUPPORTED_ARCHITECTURE, the model has no table of embeddings, a row for each token.
     """
     try:
         tokens, embeddings = len(tokenizer), model.get_input_embeddings().num_embeddings
@@ -160,14 +165,29 @@ def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
             Reason.INVALID_MODEL,
             f"the model {name!r} has no tokenizer: put its files (tokenizer.json, vocab.txt, …) into the folder",
         )
-    if tokens > embeddings:
+    # Of holes in the vocabulary its length says nothing; an id that the data never has, a later text may.
+    word, largest = max(tokenizer.get_vocab().items(), key=itemgetter(1))
+    if largest >= embeddings:
         raise CompressionError(
             Reason.INVALID_MODEL,
-            f"the tokenizer of {name!r} has {tokens:,} tokens, but the model embeds {embeddings:,}: "
-            "they do not belong together",
+            f"the tokenizer of {name!r} must give ids below {embeddings:,}, the rows of the model's embeddings, got "
+            f"{largest:,} for {word[:_SHOWN]!r}; give the tokenizer that the model was trained with",
         )
     if getattr(model.config, "type_vocab_size", 2) < 2:  # RoBERTa's, where the tokenizer is one as of BERT
         tokenizer.model_input_names = [each for each in tokenizer.model_input_names if each != "token_type_ids"]
+    _check_types(name, tokenizer, model)
+
+
+def _check_types(name: str, tokenizer: Any, model: Any) -> None:
+    """Raises CompressionError INVALID_MODEL where a pair of texts has a token type without an embedding."""
+    largest = max(tokenizer("a", "a").get("token_type_ids", ()), default=0)
+    for path, module in model.named_modules():
+        if path.endswith("token_type_embeddings") and largest >= (rows := module.weight.shape[0]):
+            raise CompressionError(
+                Reason.INVALID_MODEL,
+                f"the tokenizer of {name!r} must give token types below {rows}, the rows of {path}, got {largest}; "
+                "give the tokenizer that the model was trained with",
+            )
 
 
 def load_tokenizer(source: Source, config: Any) -> Any:

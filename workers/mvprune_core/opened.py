@@ -71,7 +71,7 @@ def open_artifact(
     labels = tuple(str(model.config.id2label[index]) for index in sorted(model.config.id2label))
     if known.kind is TaskKind.REGRESSION and len(labels) != 1:
         raise ArtifactError(f"{directory}: the model tells {len(labels)} classes apart, {known.name} needs a value")
-    without_batch_effects(str(directory), model)
+    without_batch_effects(model)
     loaded = Loaded(model, _tokenizer(directory, model), fine_tuned=True)
     return Opened(manifest, known, loaded, labels, longest_input(loaded, _max_length(manifest, known)))
 

@@ -357,7 +357,7 @@ def _other_tokenizer(folder: Path) -> None:
         (_half_an_encoder, "num_hidden_layers must be 1, the number of layers in the weights, got 2"),
         (_unknown_type, "no-such-model"),
         (_no_tokenizer, "tokenizer"),
-        (_other_tokenizer, "do not belong together"),
+        (_other_tokenizer, r"must give ids below 40, the rows of the model's embeddings, got 149 for 'more49'"),
     ],
 )
 def test_unusable_models_are_refused_in_one_sentence(

@@ -124,7 +124,7 @@ def examples(*lengths: int) -> Examples:
 
 def side(name: str, options: dict[str, Any], head: str = "SequenceClassification") -> str:
     model = build(name, options, head)
-    without_batch_effects(name, model)
+    without_batch_effects(model)
     return padding_side(model, [examples(7, 20, 30), examples(60, 5)])
 
 

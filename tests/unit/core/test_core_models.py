@@ -14,6 +14,7 @@ from transformers import (
     AlbertConfig,
     AlbertModel,
     AutoTokenizer,
+    BertForSequenceClassification,
     BertModel,
     BertweetTokenizer,
     CanineConfig,
@@ -30,10 +31,13 @@ from transformers import (
     XLNetModel,
 )
 
+from mvprune.artifact import ArtifactError
 from mvprune.data import ClassificationData, Split
-from mvprune_core import CompressionError, Reason, Training, compress
+from mvprune_core import CompressionError, Reason, Teacher, Training, compress
+from mvprune_core.evaluation import evaluate
 from mvprune_core.models import find_model, load_model, longest_input
 from mvprune_core.opened import open_artifact
+from mvprune_core.prediction import Predictor
 from mvprune_core.tasks import objective_for
 from mvprune_core.tokens import tokenizer_digest
 
@@ -117,6 +121,7 @@ def test_from_which_side_texts_are_cut_decides_the_tokens(
     )
 
 
+QUICK = Training(max_steps=5, batch_size=32)
 TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
 
@@ -154,3 +159,59 @@ def test_a_model_that_cannot_be_trained_is_refused_before(
         compress(save(model()), data, density=0.5, training=training, callback=recorder)
     assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
     assert recorder.phases == ["loading"]
+
+
+def with_a_hole(folder: Path) -> Path:
+    """Gives one word an id that no row of the embeddings has; the number of tokens is still right."""
+    path = folder / "tokenizer.json"
+    rules = json.loads(path.read_text())
+    rules["model"]["vocab"]["word19"] = 500
+    path.write_text(json.dumps(rules))
+    return folder
+
+
+HOLE = r"the tokenizer of '[^']*' must give ids below 40, the rows of the model's embeddings, got 500 for 'word19'; "
+
+
+def test_an_id_without_an_embedding_is_refused_though_the_tokens_are_few_enough(
+    model_folder: Path, data: ClassificationData
+) -> None:
+    recorder = Recorder()
+    with pytest.raises(CompressionError, match=f"^{HOLE}") as error:
+        compress(with_a_hole(model_folder), data, density=0.5, callback=recorder)
+    assert error.value.reason is Reason.INVALID_MODEL
+    assert recorder.phases == ["loading"]
+
+
+def test_so_it_is_in_a_teacher_before_anything_is_trained(
+    save: Callable[..., Path], model_folder: Path, bert_config: Callable[..., Any], data: ClassificationData
+) -> None:
+    teacher, recorder = with_a_hole(save(BertForSequenceClassification(bert_config()), "teacher")), Recorder()
+    with pytest.raises(CompressionError, match=f"^{HOLE}"):
+        compress(model_folder, data, density=0.5, teacher=Teacher(teacher), callback=recorder)
+    assert recorder.phases == ["loading"]
+
+
+def test_so_it_is_in_an_artifact(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+    result = compress(model_folder, data, density=0.5, training=QUICK, dense_baseline=False)
+    result.tokenizer.add_tokens([f"more{number}" for number in range(20)])
+    result.save(tmp_path / "out")
+    reason = r"its tokenizer cannot be used: .* must give ids below 40, .* got 49 for 'more19'"
+    with pytest.raises(ArtifactError, match=reason):
+        Predictor.open(tmp_path / "out")
+    with pytest.raises(ArtifactError, match=reason):
+        evaluate(tmp_path / "out")
+
+
+def test_a_token_type_without_an_embedding_is_refused(model_folder: Path, data: ClassificationData) -> None:
+    path = model_folder / "tokenizer.json"
+    rules = json.loads(path.read_text())
+    rules["post_processor"]["pair"][-1]["SpecialToken"]["type_id"] = 2
+    path.write_text(json.dumps(rules))
+    file = model_folder / "tokenizer_config.json"
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_input_names": names}))
+    message = r"must give token types below 2, the rows of bert\.embeddings\.token_type_embeddings, got 2; give"
+    with pytest.raises(CompressionError, match=message) as error:
+        compress(model_folder, data, density=0.5)
+    assert error.value.reason is Reason.INVALID_MODEL

@@ -11,7 +11,29 @@ import numpy as np
 from mvprune.tasks import plain_label
 from mvprune_core.batching import Indices
 
+_SHOWN = 20  # classes
 _GENERIC_LABEL = re.compile(r"LABEL_\d+")
+
+
+def number_classes(config: Any) -> tuple[str, ...]:
+    """Numbers the classes in a model's config from 0, as its logits are, gives each a name of its own, and makes
+    label2id the inverse of id2label: transformers' pipelines need that.
+
+    Returns:
+        Notes, where the config said something else.
+    """
+    known, notes = _names(config), []
+    if sorted(config.id2label) != [*range(len(known))]:
+        numbers = ", ".join(str(number) for number in sorted(config.id2label)[:_SHOWN])
+        order = ", ".join(known[:_SHOWN])
+        notes.append(f"the model's id2label has the numbers {numbers}; its classes were numbered from 0: {order}")
+    elif config.label2id and {id_: str(label) for label, id_ in config.label2id.items()} != dict(enumerate(known)):
+        notes.append("the model's label2id differs from its id2label, which was used")
+    if twice := [label for label in known if known.count(label) > 1]:
+        notes.append(f"the model's id2label has the name {twice[0]!r} several times; its numbers were used")
+        known = [f"LABEL_{number}" for number in range(len(known))]
+    config.id2label, config.label2id = dict(enumerate(known)), {label: index for index, label in enumerate(known)}
+    return tuple(notes)
 
 
 def describe_classes(config: Any, names: Sequence[str]) -> bool:
