@@ -135,6 +135,15 @@ class Settings(BaseSettings):
     rate_burst: Annotated[float | None, Form("CALLS")] = Field(
         None, ge=1, le=1e6, description="calls at once; default: two seconds' worth"
     )
+    max_streams: Annotated[int | None, Form("STREAMS")] = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="open watches, followed logs and downloads of each token; default: 200, no limit without tokens",
+    )
+    max_connections: Annotated[int | None, Form("CONNECTIONS")] = Field(
+        None, ge=1, le=1_000_000, description="of each port; default: three eighths of the open files that are allowed"
+    )
     retention_days: Annotated[float | None, Form("DAYS")] = Field(
         None, gt=0, le=3650, description="how long finished jobs and their artifacts are kept; default: for ever"
     )

@@ -21,7 +21,7 @@ from pydantic_settings import SettingsError
 from mvprune import tracing
 from mvprune_service.config import Settings, from_command_line, usage_errors
 from mvprune_service.executors.embedded_ray import StartUnwanted
-from mvprune_service.observability import logs
+from mvprune_service.observability import descriptors, logs
 from mvprune_service.service import Service, StartError
 
 START_FAILED = 1
@@ -43,6 +43,7 @@ def run(argv: Sequence[str], prog: str) -> int:
     except SystemExit:  # argparse, after --help
         return 0
     logs.configure(settings.log_level, settings.log_format)
+    descriptors.raise_limit()
     tracing.start("mvprune-server")
     try:
         uvloop.run(_serve(settings))

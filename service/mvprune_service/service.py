@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -61,7 +62,7 @@ from mvprune_service.executors.embedded_ray import EmbeddedRay, EmbeddedRayFaile
 from mvprune_service.executors.local import LocalExecutor
 from mvprune_service.executors.ray import RayExecutor
 from mvprune_service.lock import InUse, lock
-from mvprune_service.observability import metrics, scrape
+from mvprune_service.observability import descriptors, metrics, scrape
 from mvprune_service.observability.health import Health
 from mvprune_service.observability.probes import Probe, Problems
 from mvprune_service.secret import BadKey, load_key
@@ -91,6 +92,8 @@ _WORKER_CONTRACT = tuple(worker_pb2.DESCRIPTOR.services_by_name.values())
 _HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 _REFLECTION = tuple(reflection_pb2.DESCRIPTOR.services_by_name.values())
 _RATE, _BURST_SECONDS = 100.0, 2.0  # of a token's calls
+_STREAMS = 200  # open of a token
+_DESCRIPTOR_SECONDS = 2.0  # between counts
 _STREAM_SECONDS = 2.0  # between looks at who has a stream open
 _METRICS = "--metrics-address"
 _WRITE_SECONDS = 10.0  # between looks whether the database takes writes: each makes the disk work
@@ -227,6 +230,8 @@ class Service:
         # With changes of their own: only their interval wakes them.
         self._loops.start("janitor", janitor.step, Changes(), settings.janitor_seconds)
         self._loops.start("streams", self._streams.step, Changes(), _STREAM_SECONDS)
+        descriptor_watch = descriptors.DescriptorWatch(self._problems)
+        self._loops.start("descriptors", descriptor_watch.step, Changes(), _DESCRIPTOR_SECONDS)
         await self._health.step()
         self._loops.start("health", self._health.step, Changes(), 1.0)
         self._serve_metrics(db)
@@ -295,6 +300,7 @@ class Service:
         """What the calls of clients and of workers go through, and what knows the tokens of the first."""
         settings = self.settings
         required = ports.is_auth_required(settings)
+        self._streams = Streams(settings.max_streams or (_STREAMS if required else None))
         authenticator = auth.Authenticator(db)
         rate = settings.rate_limit or (_RATE if required else None)
         limiter = RateLimiter(rate, settings.rate_burst or max(1.0, _BURST_SECONDS * rate)) if rate else None
@@ -306,13 +312,13 @@ class Service:
         """The servers of both ports, the workers' first."""
         settings = self.settings
         client_tls, worker_tls = ports.tls_files(settings) or (None, None)
-        remote = settings.allow_remote
-        for_clients, self.address = ports.listen(
-            settings.address, "--address", client_tls, clients, allow_remote=remote
+        listen = partial(
+            ports.listen,
+            allow_remote=settings.allow_remote,
+            max_connections=settings.max_connections or descriptors.connections(),
         )
-        for_workers, self.worker_address = ports.listen(
-            settings.worker_address, "--worker-address", worker_tls, workers, allow_remote=remote
-        )
+        for_clients, self.address = listen(settings.address, "--address", client_tls, clients)
+        for_workers, self.worker_address = listen(settings.worker_address, "--worker-address", worker_tls, workers)
         return for_workers, for_clients
 
     async def _add_health(self, db: Database, *handlers: Handlers) -> None:

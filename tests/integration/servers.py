@@ -27,6 +27,8 @@ class Server:
         self.home = home
         self._ports = free_ports(2)
         self.address = f"127.0.0.1:{self._ports[0]}"
+        self.worker_address = f"127.0.0.1:{self._ports[1]}"
+        self.command: tuple[str | Path, ...] = (SERVER,)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, env: Mapping[str, str] | None = None, **more: Any) -> subprocess.Popen[bytes]:
@@ -42,7 +44,7 @@ class Server:
         options = {
             "home": self.home,
             "address": self.address,
-            "worker-address": f"127.0.0.1:{self._ports[1]}",
+            "worker-address": self.worker_address,
             "executor": "local",
             "roots": self.home.parent,
             "lease-seconds": 300,  # a busy machine takes nobody's job away
@@ -50,7 +52,7 @@ class Server:
             **{name.replace("_", "-"): value for name, value in more.items()},
         }
         with (self.home.parent / "server.log").open("ab") as log:
-            command = [SERVER, *(f"--{name}={value}" for name, value in options.items())]
+            command = [*self.command, *(f"--{name}={value}" for name, value in options.items())]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(env or {})})
         return self.process
 

@@ -11,8 +11,10 @@ import hashlib
 import logging
 import os
 import secrets
+from collections import Counter, OrderedDict
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from sqlalchemy import Row
@@ -20,6 +22,7 @@ from sqlalchemy import Row
 from mvprune_service import ids
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.limits import RateLimiter
+from mvprune_service.api.peers import host_of
 from mvprune_service.api.principal import EVERY_PROJECT, Principal, Scope
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import tokens
@@ -27,12 +30,17 @@ from mvprune_service.db.database import Database
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 OPERATOR_TOKEN_FILE = "operator-token"  # noqa: S105 (a name)
 _TRUSTED_US = 5 * SECOND  # how long what was read is believed: another replica may have revoked it
-_REMEMBERED = 10_000  # secrets
+_REMEMBERED = 10_000  # secrets that are known, and as many that are not
 _NOTE_EVERY_US = 60 * SECOND
 _SECRET_CHARACTERS = 200
-_UNKNOWN_RATE, _UNKNOWN_BURST = 5.0, 50.0  # look-ups of unknown secrets from one address
+_UNKNOWN_RATE, _UNKNOWN_BURST = 5.0, 50.0  # unknown secrets from one address
+_SLOW_READS = 2  # look-ups at a time for addresses that have sent more
+_SLOW_WAITING = 2_000  # of these that wait
+_SLOW_RETRY_SECONDS = 1.0
 
 
 def new_secret(token_id: str) -> str:
@@ -51,11 +59,15 @@ class Authenticator:
     def __init__(self, db: Database, clock: Clock = system_clock) -> None:
         self._db = db
         self._clock = clock
-        self._known: dict[str, tuple[Row[Any] | None, int]] = {}  # by digest: what was read, and when
+        self._known: OrderedDict[str, tuple[Row[Any], int]] = OrderedDict()  # by digest: what was read, and when
+        self._missed: OrderedDict[str, int] = OrderedDict()  # by digest: when there was no such token
         self._reading: dict[str, asyncio.Task[Row[Any] | None]] = {}  # by digest: callers of one token share a read
         self._noted: dict[str, int] = {}  # by token: the last use that is written
         self._notes: set[asyncio.Task[None]] = set()
-        self._unknown = RateLimiter(_UNKNOWN_RATE, _UNKNOWN_BURST, clock)
+        self._unknown = RateLimiter(_UNKNOWN_RATE, _UNKNOWN_BURST, clock, "unknown tokens")
+        self._slow = asyncio.Semaphore(_SLOW_READS)
+        self._waiting = 0  # look-ups that wait for it
+        self._asked: Counter[str] = Counter()  # by address: look-ups under way of secrets that are not known yet
 
     async def principal(self, context: grpc.aio.ServicerContext) -> Principal:
         """Who calls. Raises ApiError (UNAUTHENTICATED)."""
@@ -72,31 +84,63 @@ class Authenticator:
 
     def forget(self) -> None:
         """Reads every token anew: one has changed."""
-        self._known = {key: (row, 0) for key, (row, _) in self._known.items() if row is not None}
+        self._known = OrderedDict((key, (row, 0)) for key, (row, _) in self._known.items())
+        self._missed.clear()
 
     async def close(self) -> None:
         """Waits until what is known of the tokens' use is written."""
         await asyncio.gather(*self._notes)
 
     async def _row(self, key: str, peer: str) -> Row[Any] | None:
+        """What the database has of a secret. Raises ApiError (RESOURCE_EXHAUSTED).
+
+        An address that has sent many unknown secrets is not refused unheard, as others may share it: its look-ups wait
+        for each other, and only those that find nothing are charged.
+        """
         now = self._clock()
         row, read_us = self._known.get(key, (None, 0))
-        if not 0 <= now - read_us < _TRUSTED_US:
-            if key not in self._reading:
-                if row is None:
-                    self._unknown.take(peer.rpartition(":")[0])
-                self._reading[key] = asyncio.create_task(self._read(key, now))
-            row = await asyncio.shield(self._reading[key])
+        if 0 <= now - read_us < _TRUSTED_US:
+            return row
+        if row is None and 0 <= now - self._missed.get(key, -_TRUSTED_US) < _TRUSTED_US:
+            return None
+        if row is not None:
+            return await self._shared_read(key, now, is_slow=False)
+        host = host_of(peer)
+        is_slow = self._asked[host] >= _UNKNOWN_BURST or not self._unknown.has(host)
+        self._asked[host] += 1
+        try:
+            row = await self._shared_read(key, now, is_slow=is_slow)
+        finally:
+            self._asked[host] -= 1
+            if not self._asked[host]:
+                del self._asked[host]
+        if row is None:
+            self._unknown.take(host)
         return row
 
-    async def _read(self, key: str, now: int) -> Row[Any] | None:
+    async def _shared_read(self, key: str, now: int, *, is_slow: bool) -> Row[Any] | None:
+        if key not in self._reading:
+            if is_slow and self._waiting >= _SLOW_WAITING:
+                message = "too many unknown tokens come from this address; try again later"
+                raise ApiError(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED, "RATE_LIMITED", message, retry_seconds=_SLOW_RETRY_SECONDS
+                )
+            self._waiting += is_slow
+            self._reading[key] = asyncio.create_task(self._read(key, now, is_slow=is_slow))
+        return await asyncio.shield(self._reading[key])
+
+    async def _read(self, key: str, now: int, *, is_slow: bool) -> Row[Any] | None:
         try:
-            row = await self._db.look_up(tokens.with_secret, key)
+            async with self._slow if is_slow else nullcontext():
+                row = await self._db.look_up(tokens.with_secret, key)
         finally:
+            self._waiting -= is_slow
             del self._reading[key]
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        self._known[key] = (row, now)
+        if row is None:
+            self._known.pop(key, None)
+            _remember(self._missed, key, now)
+        else:
+            _remember(self._known, key, (row, now))
         return row
 
     def _note_use(self, row: Row[Any], now: int) -> None:
@@ -111,6 +155,14 @@ class Authenticator:
             await self._db.write(tokens.note_use, token_id, now)
         except Exception as error:  # it is for people to look at: no call fails for it
             log.warning("the use of token %s was not noted: %s", token_id, type(error).__name__)
+
+
+def _remember(memory: OrderedDict[str, _T], key: str, value: _T) -> None:
+    """Puts a value into a bounded memory. Known secrets and others have one each: guesses displace nobody."""
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > _REMEMBERED:
+        memory.popitem(last=False)
 
 
 async def ensure_operator(db: Database, home: Path, clock: Clock = system_clock) -> None:

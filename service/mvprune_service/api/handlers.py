@@ -6,6 +6,7 @@ Not a grpc.aio.ServerInterceptor: one of those costs each small call a tenth of 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -21,13 +22,15 @@ from mvprune_service.api.auth import Authenticator
 from mvprune_service.api.errors import ApiError, Violation, abort, as_api_error, invalid
 from mvprune_service.api.inputs import check_request
 from mvprune_service.api.limits import RateLimiter
-from mvprune_service.api.principal import LOCAL, set_principal
+from mvprune_service.api.peers import host_of
+from mvprune_service.api.principal import LOCAL, Principal, set_principal
 from mvprune_service.api.streams import Streams
 from mvprune_service.observability.logs import SUBJECT
 
 Observe = Callable[[str, grpc.StatusCode, float | None], None]  # method, status, seconds unless it was a stream
 
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+_REQUEST_SECONDS = 10.0  # until the request of a call must have arrived
 _UNREADABLE = object()
 _WITH_TOKEN = (Caller.TOKEN, Caller.ANY_TOKEN, Caller.OPERATOR)
 
@@ -82,12 +85,14 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
     def _wrap(self, method: str, handler: Any) -> Any:
         kind = next(kind for kind in _KINDS if getattr(handler, kind) is not None)
         inner = getattr(handler, kind)
-        asks = method in RULES and RULES[method].caller in _WITH_TOKEN
+        has_requests = kind.startswith("stream")
 
-        async def answer(request: Any, context: grpc.aio.ServicerContext) -> Any:
+        async def answer(requests: Any, context: grpc.aio.ServicerContext) -> Any:
             started = time.perf_counter() if kind == "unary_unary" else None
             try:
-                await self._admit(method, request, context)
+                principal = await self._identify(method, context)
+                request = requests if has_requests else await _receive(context)
+                self._admit(method, request, principal)
                 response = await inner(request, context)
             except BaseException as error:
                 await self._fail(method, context, error, started)
@@ -95,11 +100,16 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             self._ended(method, grpc.StatusCode.OK, started)
             return response
 
-        async def stream(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-            check = partial(self._authenticator.principal, context) if asks and self._authenticator else None
-            responses = self._streams.relay(method, inner(request, context), check)
+        async def stream(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
             try:
-                await self._admit(method, request, context)
+                principal = await self._identify(method, context)
+                request = requests if has_requests else await _receive(context)
+                self._admit(method, request, principal)
+                check = None
+                if principal and self._authenticator:
+                    check = partial(self._authenticator.principal, context)
+                owner = principal.id if principal else host_of(context.peer())
+                responses = self._streams.relay(method, inner(request, context), check, owner)
                 async with aclosing(responses):
                     async for response in responses:
                         if check:
@@ -111,28 +121,34 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             self._ended(method, grpc.StatusCode.OK, None)
 
         wrapped = stream if inspect.isasyncgenfunction(inner) else answer
-        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        # For gRPC, every method takes a stream of requests: it would wait for a single one without end, and before
+        # anybody has looked at who calls.
+        make = getattr(grpc, f"stream_{kind.partition('_')[2]}_rpc_method_handler")
         return make(wrapped, _careful(handler.request_deserializer), handler.response_serializer)
 
-    async def _admit(self, method: str, request: Any, context: grpc.aio.ServicerContext) -> None:
-        """Raises ApiError unless the caller may make this call."""
-        readable = isinstance(request, Message)
-        SUBJECT.set(request if readable else None)
+    async def _identify(self, method: str, context: grpc.aio.ServicerContext) -> Principal | None:
+        """Who calls, for methods that are for those with a token. Raises ApiError unless they may call now."""
         rule = RULES.get(method)
         if rule is None:
             raise ApiError(grpc.StatusCode.PERMISSION_DENIED, "NO_RULE", f"nobody may call {method}")
-        if rule.caller in _WITH_TOKEN:
-            principal = await self._authenticator.principal(context) if self._authenticator else LOCAL
-            if self._limiter:
-                self._limiter.take(principal.id)
-            if request is _UNREADABLE:
-                raise _unreadable()
-            authorise(rule, principal, request)
+        if rule.caller not in _WITH_TOKEN:
+            return None
+        principal = await self._authenticator.principal(context) if self._authenticator else LOCAL
+        if self._limiter:
+            self._limiter.take(principal.id)
+        return principal
+
+    def _admit(self, method: str, request: Any, principal: Principal | None) -> None:
+        """Raises ApiError unless the caller may make this request."""
+        readable = isinstance(request, Message)
+        SUBJECT.set(request if readable else None)
+        if request is _UNREADABLE:
+            raise _unreadable()
+        if principal is not None:
+            authorise(RULES[method], principal, request)
             set_principal(principal)
         if readable:
             check_request(request)
-        elif request is _UNREADABLE:
-            raise _unreadable()
 
     async def _fail(
         self, method: str, context: grpc.aio.ServicerContext, error: BaseException, started: float | None
@@ -149,6 +165,17 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def _ended(self, method: str, code: grpc.StatusCode, started: float | None) -> None:
         self._observe(method, code, None if started is None else time.perf_counter() - started)
+
+
+async def _receive(context: grpc.aio.ServicerContext) -> Any:
+    """The one request of a call. Raises ApiError where it does not come in time: it would hold its connection."""
+    try:
+        async with asyncio.timeout(_REQUEST_SECONDS):
+            request = await context.read()
+    except TimeoutError:
+        message = f"the request of a call must arrive within {_REQUEST_SECONDS:g} s"
+        raise ApiError(grpc.StatusCode.DEADLINE_EXCEEDED, "REQUEST_TIMEOUT", message) from None
+    return _UNREADABLE if request is grpc.aio.EOF else request
 
 
 def _careful(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import grpc
 
 from mvprune_service.api.errors import ApiError
@@ -18,27 +20,28 @@ class RateLimiter:
         self._burst = burst
         self._clock = clock
         self._unit = unit
-        self._buckets: dict[str, tuple[float, int]] = {}  # what was left, and when
+        self._buckets: OrderedDict[str, tuple[float, int]] = OrderedDict()  # what was left, and when; last used last
+
+    def has(self, key: str, units: float = 1.0) -> bool:
+        """Whether `take` would not raise."""
+        return min(units, self._burst) - self._left(key, self._clock()) <= 1e-9
 
     def take(self, key: str, units: float = 1.0) -> None:
         """Spends. Raises ApiError (RESOURCE_EXHAUSTED, with the time until there is enough) and spends nothing."""
         now = self._clock()
         left = self._left(key, now)
         self._buckets[key] = (left, now)  # a clock that was set back must not hold up the refill
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > _CALLERS:
+            self._buckets.popitem(last=False)  # it has had the most time to refill
         # What is more than a whole bucket waits for a full one.
         missing = min(units, self._burst) - left
         if missing > 1e-9:
             message = f"too fast: {self._rate:g} {self._unit} a second are allowed, {self._burst:g} at once"
             seconds = missing / self._rate
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "RATE_LIMITED", message, retry_seconds=seconds)
-        if len(self._buckets) >= _CALLERS:
-            self._forget_full(now)
         self._buckets[key] = (left - units, now)
 
     def _left(self, key: str, now: int) -> float:
         left, then = self._buckets.get(key, (self._burst, now))
         return min(self._burst, left + max(0, now - then) / SECOND * self._rate)
-
-    def _forget_full(self, now: int) -> None:
-        kept = {key: bucket for key, bucket in self._buckets.items() if self._left(key, now) < self._burst}
-        self._buckets = kept if len(kept) < _CALLERS else {}

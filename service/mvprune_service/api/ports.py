@@ -13,6 +13,11 @@ _MESSAGE_BYTES = 1 << 20
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
+    # A connection that nobody uses is closed: clients make another one when they need it.
+    ("grpc.server_handshake_timeout_ms", 5_000),  # TLS's and HTTP/2's
+    ("grpc.max_connection_idle_ms", 30_000),  # without a call
+    ("grpc.keepalive_time_ms", 30_000),  # with calls whose client does not answer any more
+    ("grpc.keepalive_timeout_ms", 10_000),
 )
 
 
@@ -90,12 +95,14 @@ def check_reach(address: str, option: str, *, allow_remote: bool, remedy: str = 
 
 
 def listen(
-    address: str, option: str, tls: TlsFiles | None, handlers: Handlers, *, allow_remote: bool
+    address: str, option: str, tls: TlsFiles | None, handlers: Handlers, *, allow_remote: bool, max_connections: int
 ) -> tuple[grpc.aio.Server, str]:
     """A server that is not started yet, and its address with the port that it got.
 
     Args:
         option: that sets the address, for errors.
+        max_connections: how many may be open; more are closed at once. Without a limit they would take all
+            descriptors of the process.
 
     Raises:
         PortError: the port is taken, or would be open to others without TLS.
@@ -103,7 +110,8 @@ def listen(
     """
     is_allowed = allow_remote or tls is not None
     check_reach(address, option, allow_remote=is_allowed, remedy="--tls-cert and --tls-key, or ")
-    server = grpc.aio.server(handlers=(handlers,), options=_OPTIONS)
+    options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", max_connections))
+    server = grpc.aio.server(handlers=(handlers,), options=options)
     try:
         port = server.add_secure_port(address, tls.credentials()) if tls else server.add_insecure_port(address)
     except RuntimeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -19,7 +20,8 @@ Check = Callable[[], Awaitable[object]]  # raises ApiError (UNAUTHENTICATED) onc
 class _Stream:
     """One that is open; `error` is what it ends with."""
 
-    def __init__(self, task: asyncio.Task[Any], check: Check | None, error: ApiError | None) -> None:
+    def __init__(self, owner: str, task: asyncio.Task[Any], check: Check | None, error: ApiError | None) -> None:
+        self.owner = owner
         self.task = task
         self.check = check
         self.error = error
@@ -32,10 +34,16 @@ class _Stream:
 
 
 class Streams:
-    """Passes the responses of streams on, until `drain`, or until one's caller may see no more."""
+    """Passes the responses of streams on, until `drain`, or until one's caller may see no more.
 
-    def __init__(self) -> None:
+    Args:
+        limit: streams that a caller may have open at a time; None: as many as they like.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
         self._open: set[_Stream] = set()
+        self._of_owner: Counter[str] = Counter()
         self._draining = False
 
     @property
@@ -61,13 +69,21 @@ class Streams:
                     stream.end(error)
 
     async def relay(
-        self, method: str, responses: AsyncGenerator[Any, None], check: Check | None = None
+        self, method: str, responses: AsyncGenerator[Any, None], check: Check | None = None, owner: str = ""
     ) -> AsyncGenerator[Any, None]:
-        """The same responses, and their end when this ends. Raises the ApiError that ends it before."""
+        """The same responses, and their end when this ends. Raises the ApiError that ends it before.
+
+        Args:
+            owner: who called, for whom streams are counted.
+        """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101
-        stream = _Stream(task, check, _farewell() if self._draining else None)
+        if self._limit is not None and self._of_owner[owner] >= self._limit:
+            await responses.aclose()
+            raise _too_many(self._limit)
+        stream = _Stream(owner, task, check, _farewell() if self._draining else None)
         self._open.add(stream)
+        self._of_owner[owner] += 1
         metrics.open_streams.labels(method).inc()
         try:
             while stream.error is None:
@@ -85,10 +101,24 @@ class Streams:
                 raise
             task.uncancel()
         finally:
-            self._open.discard(stream)
+            self._close(stream)
             metrics.open_streams.labels(method).dec()
             await responses.aclose()
         raise stream.error
+
+    def _close(self, stream: _Stream) -> None:
+        self._open.discard(stream)
+        self._of_owner[stream.owner] -= 1
+        if not self._of_owner[stream.owner]:
+            del self._of_owner[stream.owner]
+
+
+def _too_many(limit: int) -> ApiError:
+    message = (
+        f"open streams must be at most {limit} for one caller: end watches, followed logs or downloads that are not "
+        "needed, or ask the operator for a higher --max-streams"
+    )
+    return ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_STREAMS", message, retry_seconds=_RETRY_SECONDS)
 
 
 def _farewell() -> ApiError:

@@ -24,6 +24,8 @@ _commit_writes = Histogram(
 )
 waiting_writes = Gauge("mvprune_database_waiting_writes", "Writes that wait for the writer thread (SQLite)")
 
+descriptor_usage = Gauge("mvprune_descriptor_usage_ratio", "Open file descriptors, as a part of the limit")
+
 
 def call_ended(method: str, code: StatusCode, seconds: float | None) -> None:
     """A call is over. `seconds` is None for a stream, which lasts as long as somebody listens."""

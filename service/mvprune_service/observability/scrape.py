@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from socketserver import ThreadingMixIn
+from threading import BoundedSemaphore, Thread, Timer
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
+from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db.overview import Overview
 from mvprune_service.observability.probes import Probe
+
+_CONNECTIONS = 16  # of scrapers, at a time
+_SECONDS = 5.0  # that one may take
 
 
 class OverviewCollector(Collector):
@@ -47,12 +56,56 @@ class OverviewCollector(Collector):
             yield GaugeMetricFamily(name, text, value=0.0 if since is None else (self._clock() - since) / SECOND)
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, for a few at a time and for seconds only: a port that anybody may connect to must
+    not take the descriptors and threads of the server."""
+
+    daemon_threads = True
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._slots = BoundedSemaphore(_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._slots.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        deadline = Timer(_SECONDS, _cut, (request,))  # not a timeout of the socket: each byte would renew it
+        deadline.daemon = True
+        deadline.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            deadline.cancel()
+            self._slots.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: the scraper has gone."""
+
+
+class _SilentHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: scrapes are no news."""
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):  # it has just ended
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 def serve(host: str, port: int, collector: Collector) -> tuple[int, Callable[[], None]]:
     """Answers GET /metrics on a thread of its own; returns the port and what stops it. Raises OSError."""
     registry = CollectorRegistry()
     registry.register(REGISTRY)  # a registry is a collector too
     registry.register(collector)
-    server, thread = start_http_server(port, host, registry)
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    kind = type("Server", (_Server,), {"address_family": family})
+    server: WSGIServer = make_server(str(address[0]), port, make_wsgi_app(registry), kind, _SilentHandler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
 
     def stop() -> None:
         server.shutdown()

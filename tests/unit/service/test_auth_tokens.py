@@ -16,6 +16,7 @@ from mvprune_service.api.auth import OPERATOR_TOKEN_FILE, Authenticator, digest,
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.limits import RateLimiter
+from mvprune_service.api.peers import host_of
 from mvprune_service.api.principal import LOCAL, Principal, Scope, current_principal
 from mvprune_service.db import lifecycle, tokens
 from mvprune_service.db.database import Database, Tx
@@ -205,20 +206,90 @@ async def test_a_use_that_cannot_be_written_fails_no_call(
     assert "was not noted: OSError" in caplog.text
 
 
-async def test_guessing_is_slow(authenticator: Authenticator, clock: TestClock, reads: Reads) -> None:
-    def guess(number: int, host: str = "10.0.0.1") -> Call:
-        return Call(f"Bearer guess{number}", f"ipv4:{host}:{5000 + number}")
+def guess(number: int, host: str = "10.0.0.1") -> Call:
+    return Call(f"Bearer guess{number}", f"ipv4:{host}:{5000 + number}")
 
+
+async def test_guessing_is_slow(authenticator: Authenticator, clock: TestClock, reads: Reads) -> None:
     for number in range(50):
         assert await reason_of(authenticator, guess(number)) == "BAD_TOKEN"
     with pytest.raises(ApiError) as caught:
         await authenticator.principal(guess(50))
     assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert reads.count == 50
+    assert reads.count == 51, "it was looked up all the same: it might have been good"
     assert await reason_of(authenticator, guess(1)) == "BAD_TOKEN", "what is remembered costs nothing"
     assert await reason_of(authenticator, guess(51, "10.0.0.2")) == "BAD_TOKEN", "others are not made to wait"
     clock.pass_seconds(0.2)
     assert await reason_of(authenticator, guess(52)) == "BAD_TOKEN"
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "10.0.0.2"])
+async def test_unknown_tokens_lock_out_no_good_one(host: str, db: Database, authenticator: Authenticator) -> None:
+    """A good one that is not remembered yet, from the address of the flood or another, while the flood goes on."""
+    secrets = [(await make(db))[1] for _ in range(20)]
+    flood = [asyncio.create_task(authenticator.principal(guess(number))) for number in range(1_000)]
+    for secret in secrets:
+        await asyncio.wait_for(authenticator.principal(Call(f"Bearer {secret}", f"ipv4:{host}:1")), PATIENCE)
+    found = await asyncio.gather(*flood, return_exceptions=True)
+    assert {type(error) for error in found} == {ApiError}
+    await authenticator.close()
+
+
+async def test_look_ups_for_an_address_that_floods_are_few_at_a_time(
+    db: Database, authenticator: Authenticator, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = most = 0
+    look_up = reads.look_up
+
+    async def slowly(*args: Any) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+        return await look_up(*args)
+
+    reads.look_up = slowly  # type: ignore[method-assign]
+    monkeypatch.setattr("mvprune_service.api.auth._SLOW_WAITING", 100)
+    calls = (authenticator.principal(guess(number)) for number in range(400))
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert most <= 52, "a burst, and two at a time"
+    refused = [str(error) for error in found if "come from this address; try again later" in str(error)]
+    assert len(refused) == 400 - 50 - 100, "what would wait behind many is refused at once"
+    assert not authenticator._asked
+    assert authenticator._waiting == 0
+
+
+async def test_what_is_remembered_is_bounded_and_guesses_displace_no_good_token(
+    db: Database, authenticator: Authenticator, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mvprune_service.api.auth._REMEMBERED", 30)
+    _, secret = await make(db)
+    good = Call(f"Bearer {secret}")
+    await authenticator.principal(good)
+    for number in range(100):
+        await reason_of(authenticator, guess(number, f"10.0.{number}.1"))
+    assert len(authenticator._missed) == 30
+    count = reads.count
+    await authenticator.principal(good)
+    assert reads.count == count
+    await authenticator.close()
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("ipv4:10.0.0.1:5000", "10.0.0.1"),
+        ("ipv6:%5B::1%5D:5000", "::/64"),
+        ("ipv6:[2001:db8:1:2:3:4:5:6]:5000", "2001:db8:1:2::/64"),
+        ("ipv6:%5B2001:db8:1:2::9%5D:1", "2001:db8:1:2::/64"),
+        ("ipv6:%5B::ffff:10.0.0.1%5D:1", "10.0.0.1"),
+        ("unix:", "unix:"),
+        ("ipv4:nonsense", ""),
+    ],
+)
+def test_an_address_is_a_callers_whatever_its_port(peer: str, host: str) -> None:
+    assert host_of(peer) == host
 
 
 # The operator's token
@@ -316,13 +387,9 @@ def test_callers_that_are_gone_are_forgotten(clock: TestClock, monkeypatch: pyte
     limiter = RateLimiter(1, 2, clock)
     for key in "abc":
         limiter.take(key)
-    clock.pass_seconds(0.5)
-    limiter.take("d")  # none has refilled: all are forgotten rather than more remembered
-    assert set(limiter._buckets) == {"d"}
-    for key in "ef":
-        limiter.take(key)
-    clock.pass_seconds(1.6)
+    limiter.take("a")
     limiter.take("d")
-    limiter.take("d")
-    limiter.take("g")
-    assert set(limiter._buckets) == {"d", "g"}
+    assert set(limiter._buckets) == {"a", "c", "d"}, "the one that was used longest ago is forgotten"
+    assert not limiter.has("a")
+    assert limiter.has("c")
+    assert limiter.has("b")

@@ -1,0 +1,144 @@
+"""Connections that want nothing keep nobody out."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from mvprune_service.api import handlers as handlers_module
+from mvprune_service.api import ports
+from mvprune_service.api.handlers import Handlers
+from mvprune_service.observability.descriptors import raise_limit
+
+from ..neighbours import free_ports
+from ..waiting import PATIENCE, until, until_true
+from .crowd import PREFACE, SETTINGS, call_without_request, connect
+from .servers import Server
+
+ROOT = Path(__file__).parents[2]
+DESCRIPTORS = 1_024
+COUNT = 1_300  # on each port
+
+
+@contextmanager
+def crowd(mode: str, *addresses: str) -> Iterator[None]:
+    """Connections from another process, while this lasts."""
+    command = [sys.executable, "-m", "tests.integration.crowd", mode, str(COUNT), *addresses]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{COUNT * len(addresses)}\n".encode()
+        yield
+        process.communicate()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """One that may open few files."""
+    raise_limit()
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 4 * COUNT:
+        pytest.skip("this process may not open enough files")
+    server = Server(tmp_path / "home")
+    server.command = ("sh", "-c", f'ulimit -n {DESCRIPTORS} && exec "$@"', "sh", *server.command)
+    yield server
+    server.close()
+
+
+def check(channel: grpc.Channel, seconds: float = PATIENCE) -> None:
+    health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=seconds)
+
+
+def answers(address: str) -> bool:
+    options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+    with grpc.insecure_channel(address, options) as channel, suppress(grpc.RpcError):
+        check(channel, 5)
+        return True
+    return False
+
+
+def scraped(address: str) -> str:
+    with suppress(OSError), urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
+    return ""
+
+
+def has_sent(connection: socket.socket, data: bytes) -> bool:
+    """Whether it could be: it may not be connected yet, or may have been closed."""
+    try:
+        return connection.send(data) == len(data)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def is_ended(connection: socket.socket) -> bool:
+    """Whether the server has closed it."""
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("mode", ["silent", "trickle"])
+def test_connections_that_say_nothing_stop_no_port(server: Server, mode: str) -> None:
+    metrics = f"127.0.0.1:{free_ports(1)[0]}"
+    server.start(metrics_address=metrics)
+    addresses = (server.address, server.worker_address)
+    with grpc.insecure_channel(server.address) as clients, grpc.insecure_channel(server.worker_address) as workers:
+        check(clients)
+        check(workers)
+        with crowd(mode, *addresses, metrics):
+            started = time.monotonic()
+            for channel in (clients, workers):  # who was there first is served as before
+                check(channel, 5)
+            for address in addresses:
+                until(lambda address=address: answers(address), f"{address} answered")
+            text = until(lambda: scraped(metrics), "the metrics were read")
+            assert time.monotonic() - started < 30
+    assert "mvprune_descriptor_usage_ratio" in text
+    assert "internal error" not in server.log()
+
+
+def test_a_server_says_when_it_runs_out_of_descriptors(server: Server) -> None:
+    server.start(max_connections=2 * DESCRIPTORS)
+    with crowd("idle", server.address):
+        until(lambda: "of 1,024 file descriptors are in use: raise the limit" in server.log(), server.log)
+    until(lambda: answers(server.address), "it answered again")
+
+
+@pytest.mark.parametrize("start", [b"", PREFACE[:5], PREFACE + SETTINGS, call_without_request()])
+async def test_a_place_that_is_not_used_is_free_again(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handshake that does not go on, a connection without calls, a call without its request."""
+    short = {"grpc.server_handshake_timeout_ms": 500, "grpc.max_connection_idle_ms": 500}
+    monkeypatch.setattr(ports, "_OPTIONS", tuple((dict(ports._OPTIONS) | short).items()))
+    monkeypatch.setattr(handlers_module, "_REQUEST_SECONDS", 0.5)
+    handlers = Handlers()
+    servicer = health.aio.HealthServicer()
+    await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, handlers)
+    server, address = ports.listen("127.0.0.1:0", "--address", None, handlers, allow_remote=False, max_connections=8)
+    await server.start()
+    crowd = [connect(address) for _ in range(20)]
+    for connection in crowd:
+        await until_true(lambda connection=connection: has_sent(connection, start), "it was connected")
+    await until_true(lambda: sum(map(is_ended, crowd)) >= 12, "what is too much was closed")
+    await until_true(lambda: sum(map(is_ended, crowd)) == 20, "what was not used was closed")
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        assert (await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)).status
+    await server.stop(None)
