@@ -43,6 +43,7 @@ def job_fields(message: job_pb2.Job) -> dict[str, Any]:
         "update_time": time_of(message, "update_time"),
         "etag": message.etag,
         "expire_time": time_of(message, "expire_time"),
+        "notes": tuple(message.notes),
     }
 
 

@@ -239,6 +239,8 @@ class JobRecord:
         creator: who submitted it: the id of an API token, or "local".
         gate_results: the outcome of each of `policy.gates`, once they are evaluated.
         expire_time: when it is deleted; None while it goes on, and where it is kept.
+        notes: only as `submit` gives it: which columns of the data are read, and what was guessed, is replaced or looks
+            wrong in it.
     """
 
     name: str
@@ -263,6 +265,7 @@ class JobRecord:
     update_time: datetime | None
     etag: str
     expire_time: datetime | None
+    notes: tuple[str, ...]
 
     @property
     def id(self) -> str:

@@ -25,7 +25,7 @@ from mvprune.questions import (
     read_questions,
     read_validation_questions,
 )
-from mvprune.tables import read_table, table_of_rows
+from mvprune.tables import TABLES, read_table, table_of_rows
 from mvprune.tagging import (
     TaggedSplit,
     TokenClassificationData,
@@ -34,7 +34,7 @@ from mvprune.tagging import (
     sentences_in_table,
 )
 from mvprune.tasks import Task, TaskKind
-from mvprune.textfiles import DataError
+from mvprune.textfiles import COMPRESSED, DataError
 
 __all__ = [
     "FOUND_BY_NAME",
@@ -94,13 +94,15 @@ def load_files(
     """Reads a task's data from files.
 
     Labelled texts come in tables (`mvprune.tables`), questions in SQuAD's JSON or tables (`mvprune.questions`), tagged
-    words in CoNLL's format or tables (`mvprune.tagging`), passages as lines of text or in tables (`mvprune.passages`).
+    words in CoNLL's format (`mvprune.conll`) or tables (`mvprune.tagging`), passages as lines of text or in tables
+    (`mvprune.passages`).
 
     Args:
         task: the task.
         train: the file to train on.
         validation: the file to evaluate on.
-        columns: names of columns; None: found by name. SQuAD's JSON, CoNLL's format and plain text have none.
+        columns: names of columns; None: found by name. Those of CoNLL's format have numbers, from 1. SQuAD's JSON and
+            plain text have none.
         more_validation: files to evaluate on as well, by the ending of their metrics' names (mismatched).
 
     Raises:
@@ -113,9 +115,7 @@ def load_files(
         case TaskKind.TOKEN_CLASSIFICATION:
             return read_tagged(task, sentences_in_file(train, columns), sentences_in_file(validation, columns))
         case TaskKind.MASKED_LM:
-            return read_passages(
-                task, train, passages_in_file(train, columns), validation, passages_in_file(validation, columns)
-            )
+            return read_passages(task, passages_in_file(train, columns), passages_in_file(validation, columns))
         case _:
             train_table, validation_table = (read_table(path, task.implied_header) for path in (train, validation))
             more = {name: read_table(path, task.implied_header) for name, path in more_validation.items()}
@@ -141,7 +141,7 @@ def load_validation(task: Task, path: Path, labels: Sequence[str], columns: Colu
         case TaskKind.TOKEN_CLASSIFICATION:
             return read_validation_tagged(task, sentences_in_file(path, columns), labels)
         case TaskKind.MASKED_LM:
-            return read_validation_passages(task, path, passages_in_file(path, columns))
+            return read_validation_passages(task, passages_in_file(path, columns))
         case _:
             return read_labelled_validation(task, read_table(path, task.implied_header), columns, labels)
 
@@ -182,15 +182,17 @@ def load_rows(
             train_sentences, validation_sentences = (sentences_in_table(table, columns) for table in tables)
             return read_tagged(task, train_sentences, validation_sentences)
         case TaskKind.MASKED_LM:
-            passages = [passages_in_table(table, columns) for table in tables]
-            return read_passages(task, train_name, passages[0], validation_name, passages[1])
+            return read_passages(task, *(passages_in_table(table, columns) for table in tables))
         case _:
             more = {ending: table_of_rows(f"{name} ({ending})", rows) for ending, rows in more_validation.items()}
             return read_labelled(task, *tables, columns, more)
 
 
 def find_task_files(task: Task, root: Path) -> TaskFiles | None:
-    """A task's files in their official layout under `root`, as in SST-2/train.tsv; None if they are not there."""
+    """A task's files in their official layout under `root`, as in SST-2/train.tsv; None if they are not there.
+
+    They may be compressed, as train.tsv.gz, and a table may have another format, as train.jsonl.
+    """
     if task.folder is None:
         return None
     folder = root / task.folder
@@ -202,7 +204,14 @@ def find_task_files(task: Task, root: Path) -> TaskFiles | None:
 
 
 def _first(folder: Path, pattern: str) -> Path | None:
-    return next(iter(sorted(path for path in folder.glob(pattern) if path.is_file())), None)
+    """The first file of that name, or else of one of the names that the same content has in other forms."""
+    stem, dot, last = pattern.rpartition(".")
+    suffix = dot + last
+    formats = (suffix, *(other for other in TABLES if other != suffix)) if suffix == ".tsv" else (suffix,)
+    for ending in (one + compression for compression in ("", *COMPRESSED) for one in formats):
+        if found := sorted(path for path in folder.glob(stem + ending) if path.is_file()):
+            return found[0]
+    return None
 
 
 def _check_columns(task: Task, columns: Columns, path: Path | str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mvprune.excerpts import listed, shown
+from mvprune.reading import Reading, shared
 from mvprune.tables import Table, flaw_of_text, read_table
 from mvprune.tasks import Task
 from mvprune.textfiles import DataError, check_file, read_bytes, suffix_of
@@ -41,7 +43,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class QuestionAnsweringData:
+class QuestionAnsweringData(Reading):
     """A task's questions, checked: every answer stands in its passage where it is said to.
 
     Attributes:
@@ -132,7 +134,9 @@ def read_questions(
     Raises:
         DataError: what is wrong, in which split and at which question.
     """
-    return QuestionAnsweringData(task, _checked(task, train_name, train), _checked(task, validation_name, validation))
+    splits = _checked(task, train_name, train), _checked(task, validation_name, validation)
+    notes = shared(*([(question.question, question.context) for question in split] for split in splits))
+    return QuestionAnsweringData(task, *splits, notes=tuple(notes))
 
 
 def read_validation_questions(task: Task, name: Path | str, questions: Iterator[Question]) -> QuestionAnsweringData:
@@ -152,8 +156,35 @@ def _checked(task: Task, path: Path | str, questions: Iterator[Question]) -> tup
             advice = "the task squad_v2 takes questions without"
             raise DataError(path, f"{which} has no answer; the task {task.name} needs one, {advice}")
         for text, start in question.answers:
-            if type(start) is not int or start < 0 or not question.context.startswith(text, start):
-                raise DataError(path, f"the answer {shown(text)} of {which} is not at {shown(start)}")
+            if not _stands_at(question.context, text, start):
+                raise DataError(path, _misplaced(kept, question, text, start))
     if not kept:
         raise DataError(path, "there are no questions")
     return kept
+
+
+def _stands_at(context: str, text: str, start: object) -> bool:
+    return type(start) is int and start >= 0 and context.startswith(text, start)
+
+
+def _misplaced(questions: Iterable[Question], question: Question, text: str, start: object) -> str:
+    """Why an answer is not where it is said to be, and what to do."""
+    message = f"answer_start of question {shown(question.id)} must be where its answer begins, got {shown(start)}"
+    places = [match.start() for match in re.finditer(re.escape(text), question.context)]
+    if not places:
+        return f"{message}; the context does not hold the answer {shown(text)}"
+    message += f"; the answer {shown(text)} begins at {listed(map(str, places), limit=3)}"
+    for unit, encoding, size in (("UTF-16 units", "utf-16-le", 2), ("UTF-8 bytes", "utf-8", 1)):
+        if all(_stands_in(encoding, size, one.context, *answer) for one in questions for answer in one.answers):
+            return f"{message}. All offsets of the file fit {unit}; convert them to characters (Unicode code points)"
+    return f"{message}. Offsets count characters (Unicode code points) from 0, not UTF-16 units or bytes"
+
+
+def _stands_in(encoding: str, size: int, context: str, text: str, start: object) -> bool:
+    """Whether an answer is where `start` says, which counts units of `size` bytes of an encoding."""
+    if type(start) is not int or start < 0:
+        return False
+    try:
+        return context.encode(encoding).startswith(text.encode(encoding), start * size)
+    except UnicodeEncodeError:
+        return False

@@ -22,6 +22,8 @@ from typing import Any
 from mvprune.excerpts import shown
 from mvprune.textfiles import COMPRESSED, DataError, check_file, lines_of, suffix_of, unreadable
 
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
+"""Suffixes of tables."""
 MAX_CELL = 16 * 2**20
 """Characters of a csv cell: one whose quote is never closed would take all of the file into memory."""
 _FIRST_OBJECTS = 1000

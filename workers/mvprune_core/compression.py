@@ -147,7 +147,7 @@ def compress(
         layers=layers,
         versions=versions(),
         seed=seed,
-        notes=phases.notes.texts,
+        notes=(*data.columns, *phases.notes.texts),
     )
     return Result(loaded.model, loaded.tokenizer, pruned, info, phases.history(), plan.coding, phases.base)
 

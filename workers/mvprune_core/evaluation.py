@@ -37,6 +37,7 @@ class Evaluated:
         recorded: the same metrics as the manifest has them.
         same_data: whether the data is that which the manifest's were measured on; None: cannot be known, as the
             manifest has one fingerprint for the data of training and evaluation together.
+        notes: which columns of the data were read, and what was guessed, was replaced or looks wrong in it.
     """
 
     manifest: Manifest
@@ -46,6 +47,7 @@ class Evaluated:
     metrics: Mapping[str, float]
     recorded: Mapping[str, float]
     same_data: bool | None
+    notes: tuple[str, ...]
 
 
 def evaluate(
@@ -90,6 +92,7 @@ def evaluate(
         metrics=metrics,
         recorded={name: value for name, value in recorded.items() if value is not None},
         same_data=_is_same(opened.manifest, found),
+        notes=(*found.columns, *found.notes),
     )
 
 

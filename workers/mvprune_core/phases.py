@@ -62,6 +62,7 @@ class Phases:
     ) -> None:
         self.plan, self.callback, self.notes = plan, callback, Notes(callback)
         callback.on_phase("loading")
+        self.notes.add(*plan.data.notes)
         folder = checkpoint / "cache" if cache is None and checkpoint is not None else cache
         self._cache = Cache(folder)
         student = self._load()

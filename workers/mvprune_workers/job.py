@@ -96,6 +96,8 @@ def run_job(
     with _invalid(Reason.DENSITY_NOT_REACHED, ValueError):
         method, training = _method(spec), _training(spec.training, data.task, accumulation_factor)
     log.info("%s examples to train on, %s to evaluate on", f"{len(data.train):,}", f"{len(data.validation):,}")
+    for columns in data.columns:
+        log.info("%s", columns)
     with _invalid(Reason.DENSITY_NOT_REACHED, RunTooShort):
         result = compress_model(
             source,

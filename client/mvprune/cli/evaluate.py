@@ -58,7 +58,9 @@ def _parser() -> Parser:
     parser = artifact_parser("evaluate", example, _DETAILS)
     parser.add_argument("--data", type=path, metavar="FILE", help="csv, tsv, jsonl or parquet; SQuAD's JSON, CoNLL")
     parser.add_argument("--task", metavar="TASK", help="another task of the same kind; default: the artifact's")
-    parser.add_argument("--text-column", metavar="NAME", help="column of the text; default: found by name")
+    parser.add_argument(
+        "--text-column", metavar="NAME", help="column of the text; default: found by name; CoNLL: its number"
+    )
     parser.add_argument("--text-pair-column", metavar="NAME", help="column of the second text")
     parser.add_argument("--label-column", metavar="NAME", help="column of the label")
     parser.add_argument(
@@ -78,6 +80,7 @@ def _value(found: Evaluated) -> dict[str, Any]:
         "metrics": found.metrics,
         "recorded": found.recorded,
         "same_data": found.same_data,
+        "notes": list(found.notes),
     }
 
 
@@ -89,6 +92,7 @@ def _print(found: Evaluated) -> None:
             ("runtime", found.runtime),
             ("evaluated on", f"{found.rows:,} rows"),
             ("data", names[found.same_data]),
+            *(("note", note) for note in found.notes),
         ]
     )
     rows = []

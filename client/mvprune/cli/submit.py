@@ -87,5 +87,7 @@ def _tell(jobs: Sequence[Job], wanted: Sequence[Submission], args: argparse.Name
         for job in jobs:
             done = "valid" if args.validate_only else f"job {job.id} submitted"
             print(clean(f"{done}: {keeps(job)}"), flush=True)
+            for note in job.notes:
+                print(clean(f"note: {note}"), flush=True)
 
     answer(args.form, answers if len(wanted) > 1 else answers[0], ids, text)

@@ -22,7 +22,7 @@ from mvprune.references import (
     resolve_path,
 )
 from mvprune.tasks import SHORTEST_WINDOW, Task, TaskKind, UnknownTask, get_task
-from mvprune.textfiles import check_file
+from mvprune.textfiles import check_file, expanded_limit
 from mvprune.v1 import job_pb2
 from mvprune.vocabulary import Bound
 from mvprune_service.api import mapping
@@ -44,10 +44,11 @@ def _check_once(
     more: tuple[tuple[str, Path], ...],
     columns: Columns,
     states: tuple[tuple[int, ...], ...],
-) -> None:
-    """Raises DataError. Files in which nothing was wrong are not read again until their states change: the jobs of a
-    sweep have the same."""
-    load_files(get_task(task), train, validation, columns, more_validation=dict(more))
+) -> tuple[str, ...]:
+    """What should be known of the files. Raises DataError. Files in which nothing was wrong are not read again until
+    their states change: the jobs of a sweep have the same."""
+    data = load_files(get_task(task), train, validation, columns, more_validation=dict(more))
+    return (*data.columns, *data.notes)
 
 
 class Checker:
@@ -58,6 +59,7 @@ class Checker:
         self._job_id = job_id
         self._roots = roots
         self.violations: list[Violation] = []
+        self.notes: tuple[str, ...] = ()
         self.size: job_pb2.ModelSize | None = None
 
     @property
@@ -181,6 +183,11 @@ class Checker:
 
     def _check_data(self, task: Task | None, spec: job_pb2.CompressionSpec) -> None:
         dataset, field = spec.dataset, "job.spec.dataset"
+        columns = Columns(
+            text=dataset.text_column or None,
+            text_pair=dataset.text_pair_column or None,
+            label=dataset.label_column or None,
+        )
         if dataset.hub_id:
             if dataset.train or dataset.validation:
                 self._add(f"{field}.hub_id", "cannot be given together with train and validation files")
@@ -192,11 +199,6 @@ class Checker:
             train = self._data_path(f"{field}.train", dataset.train)
             validation = self._data_path(f"{field}.validation", dataset.validation)
             if task and train and validation:
-                columns = Columns(
-                    text=dataset.text_column or None,
-                    text_pair=dataset.text_pair_column or None,
-                    label=dataset.label_column or None,
-                )
                 self._check_files(task, TaskFiles(train, validation), columns)
         elif task is None:
             return
@@ -205,7 +207,7 @@ class Checker:
         elif self._roots.data is not None:
             found = find_task_files(task, self._roots.data)
             if found and self._are_inside(field, found):
-                self._check_files(task, found, Columns())
+                self._check_files(task, found, columns)
 
     def _are_inside(self, field: str, files: TaskFiles) -> bool:
         try:
@@ -232,8 +234,9 @@ class Checker:
         try:
             found = [check_file(path) for path in files.paths]
             states = tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
-            if sum(one.st_size for one in found) <= MAX_CHECKED_BYTES:
-                _check_once(task.name, files.train, files.validation, more, columns, states)
+            limits = (expanded_limit(path, one.st_size) for path, one in zip(files.paths, found, strict=True))
+            if sum(limits) <= MAX_CHECKED_BYTES:
+                self.notes = _check_once(task.name, files.train, files.validation, more, columns, states)
         except DataError as error:
             name = "train" if Path(error.path) == files.train else "validation"
             self._add(f"job.spec.dataset.{name}", str(error))

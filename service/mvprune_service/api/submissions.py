@@ -69,7 +69,7 @@ class Submissions:
             raise invalid(Violation("request_id", f"got {request.request_id[:64]!r}…; allowed: at most 64 characters"))
         body = _digest(request) if request.request_id else ""
         try:
-            size, teacher = await self._check(request, project)
+            checker, teacher = await self._check(request, project)
         except ApiError:
             # What was right when it was accepted is not refused when it is repeated.
             known = await self._db.read(_known, project, request.request_id, body)
@@ -88,18 +88,19 @@ class Submissions:
                 creator=creator,
                 display_name=request.job.display_name,
                 labels=request.job.labels,
-                model_size=size,
+                model_size=checker.size,
             )
 
         if request.validate_only:
             name = ids.JobName(project, new_job().job_id)
             known = await self._db.read(_known, project, request.request_id, body)
             if known is not None:
-                return mapping.job(known)
+                return _noted(mapping.job(known), checker)
             if await self._db.look_up(records.job_named, name) is not None:
                 raise _exists(name)
             named = spec if teacher is None else _named(spec, teacher)
-            return job_pb2.Job(name=str(name), spec=named, policy=policy, model_size=size, creator=creator)
+            job = job_pb2.Job(name=str(name), spec=named, policy=policy, model_size=checker.size, creator=creator)
+            return _noted(job, checker)
 
         details = {TRACEPARENT: traceparent} if traceparent else {}
 
@@ -114,7 +115,7 @@ class Submissions:
                 lifecycle.remember_request(tx, job, request.request_id, body)
             return job
 
-        return mapping.job(await self._create(work, ids.JobName(project, request.job_id)))
+        return _noted(mapping.job(await self._create(work, ids.JobName(project, request.job_id))), checker)
 
     def check_room(self, tx: Tx, project: str) -> None:
         """Raises ApiError (RESOURCE_EXHAUSTED) where the project has as many jobs in the queue as it may."""
@@ -124,11 +125,9 @@ class Submissions:
             message = f"{error.limit} jobs of projects/{error.project} may be in the queue: there is no room"
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", message) from None
 
-    async def _check(
-        self, request: job_pb2.CreateJobRequest, project: str
-    ) -> tuple[job_pb2.ModelSize | None, Row[Any] | None]:
-        """The size of the model, if it can be known, and the teacher's job, if there is one already. Raises ApiError
-        with every violation there is."""
+    async def _check(self, request: job_pb2.CreateJobRequest, project: str) -> tuple[Checker, Row[Any] | None]:
+        """What was found out about the job, and its teacher's job, if there is one already. Raises ApiError with every
+        violation there is."""
         roots = replace(self._roots, discreet=False) if current_principal().is_administrator else self._roots
         teacher, checker = None, Checker(request.job, request.job_id, roots)
         if checker.reads_files:
@@ -148,7 +147,7 @@ class Submissions:
                 checker.violations.append(Violation(_TEACHER_JOB, str(error)))
         if checker.violations:
             raise invalid(*checker.violations)
-        return checker.size, teacher
+        return checker, teacher
 
     async def _read(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -184,6 +183,12 @@ def _named(spec: job_pb2.CompressionSpec, teacher: Row[Any]) -> job_pb2.Compress
     named.CopyFrom(spec)
     named.teacher.job = str(ids.JobName(teacher.project, teacher.job_id))
     return named
+
+
+def _noted(job: job_pb2.Job, checker: Checker) -> job_pb2.Job:
+    """The answer, with what should be known of the data."""
+    job.notes.extend(checker.notes)
+    return job
 
 
 def _digest(request: job_pb2.CreateJobRequest) -> str:

@@ -52,9 +52,12 @@ def test_squad_1_names_the_task_that_takes_questions_without_answers(refused):
     ("content", "found"),
     [
         (squad(), "there are no questions"),
-        (squad(entry(0, ("Good", 1))), "the answer 'Good' of question 'q0' is not at 1"),
-        (squad(entry(0, ("Good", -22))), "is not at -22"),
-        (squad(entry(0, ("Good", True))), "is not at True"),
+        (
+            squad(entry(0, ("Good", 1))),
+            "answer_start of question 'q0' must be where its answer begins, got 1; the answer 'Good' begins at",
+        ),
+        (squad(entry(0, ("Good", -22))), "got -22; the answer 'Good' begins at 0"),
+        (squad(entry(0, ("Good", True))), "must be where its answer begins, got True; the answer 'Good' begins at 0"),
         (squad(entry(0, (" ", 4))), "an answer of question 'q0' is empty"),
         (squad(ANSWERED, context=5), "the context of question 'q0' is 5, which is not text"),
         (squad(ANSWERED, context="Good \0"), "which holds a NUL character or half a surrogate pair"),
