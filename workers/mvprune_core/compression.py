@@ -132,7 +132,7 @@ def compress(
         if not allow_density_miss:
             remedy = "take more steps, store finer values"
             check_density(density, accounting.kept_weights, accounting.prunable_weights, remedy)
-        evaluated = phases.evaluate(loaded, "pruning", phases.steps_done)
+        evaluated = phases.evaluate(loaded)
         loaded.model.cpu()
     metrics = {f"dense/{name}": value for name, value in dense.items()}
     metrics |= {f"eval/{name}": value for name, value in evaluated.items()}

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mvprune_core.batching import Examples, Indices
+from mvprune_core.batching import IGNORED, Examples, Indices
 from mvprune_core.models import Source
 from mvprune_core.options import check_positive
 from mvprune_core.precision import autocast, suited
 from mvprune_core.settings import Precision
 from mvprune_core.tasks.base import forward_passes
+from mvprune_core.tasks.chance import Doubt, class_doubt, value_doubt
 
 CLASS_LOGITS = "logits"
 _STARTS = ".starts"
@@ -94,6 +96,11 @@ class HiddenStates:
         counts = attended.sum(1) if per_token else torch.ones_like(error)
         loss: Tensor = self.weight * (error * counts).sum() / counts.sum()
         return loss
+
+
+def compare_states(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
+    """The loss of a model as its own teacher: it raises what stands in the way of matching hidden states."""
+    return HiddenStates(model, 1.0, "fp32").loss(model(**batch, output_hidden_states=True), batch)
 
 
 def _states(output: Any) -> list[Tensor]:
@@ -213,6 +220,28 @@ def reorder_classes(found: dict[str, Tensor], teacher: Indices | None, student: 
     ordered = torch.empty_like(logits)
     ordered[:, torch.from_numpy(student)] = logits[:, torch.from_numpy(teacher)]
     return found | {CLASS_LOGITS: ordered}
+
+
+def teacher_doubt(found: Mapping[str, Tensor], examples: Examples, names: Sequence[str]) -> Doubt | None:
+    """Whether what `teach` returned is far from the labels of the training examples.
+
+    Args:
+        found: of `teach`, with the student's order of classes.
+        examples: the student's.
+        names: of the student's classes.
+    """
+    if CLASS_LOGITS not in found:
+        return None
+    logits, starts = found[CLASS_LOGITS].float().numpy(), found[CLASS_LOGITS + _STARTS].numpy()
+    taught = np.flatnonzero(np.diff(starts))
+    if "labels" in examples.inputs:
+        true = np.concatenate([examples.inputs["labels"][int(index)] for index in taught])
+    else:
+        true = examples.targets["labels"].numpy()[taught]
+    if logits.shape[1] == 1:
+        return value_doubt(logits[:, 0], true)
+    labelled = true != IGNORED
+    return class_doubt(logits.argmax(axis=1)[labelled], true[labelled], names)
 
 
 def lessons(found: Mapping[str, Tensor], teacher: Teacher, hidden: HiddenStates | None = None) -> Lessons:

@@ -115,7 +115,7 @@ def _measure(opened: Opened, data: TaskData, runtime: str, progress: Callable[[i
     examples = replace(examples, padding_side=padding_side(model, [examples]))
     device = torch.device("cuda" if runtime == "dense" and torch.cuda.is_available() else "cpu")
     with counted(model, lambda done: progress(done, len(examples))):
-        return objective.evaluate(model.to(device), examples, device)
+        return objective.measure(objective.predict(model.to(device), examples, device))
 
 
 def _is_same(manifest: Manifest, data: TaskData) -> bool | None:

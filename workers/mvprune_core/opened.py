@@ -15,6 +15,7 @@ from mvprune.tasks import Task, TaskKind, UnknownTask, get_task
 from mvprune_core.forward import without_batch_effects
 from mvprune_core.hub import first_line
 from mvprune_core.models import Loaded, fit_tokenizer, longest_input, quiet
+from mvprune_core.tasks.classes import class_names
 
 Runtime = Literal["dense", "sparse"]
 
@@ -68,7 +69,7 @@ def open_artifact(
     model: Any = load(directory, base, runtime=runtime)
     if not type(model).__name__.endswith(f"For{_HEADS[known.kind]}"):
         raise ArtifactError(f"{directory}: a {type(model).__name__} does not do {known.kind}, the task {known.name}")
-    labels = tuple(str(model.config.id2label[index]) for index in sorted(model.config.id2label))
+    labels = tuple(class_names(model.config))
     if known.kind is TaskKind.REGRESSION and len(labels) != 1:
         raise ArtifactError(f"{directory}: the model tells {len(labels)} classes apart, {known.name} needs a value")
     without_batch_effects(model)

@@ -20,7 +20,16 @@ from mvprune_core.accounting import check_density
 from mvprune_core.batching import Examples, Indices, trained_on
 from mvprune_core.callbacks import Callback
 from mvprune_core.curves import Curve
-from mvprune_core.distillation import HiddenStates, Lessons, Teacher, lessons, reorder_classes, teach
+from mvprune_core.distillation import (
+    HiddenStates,
+    Lessons,
+    Teacher,
+    compare_states,
+    lessons,
+    reorder_classes,
+    teach,
+    teacher_doubt,
+)
 from mvprune_core.distributions import Distributions
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.families import prunable_layers
@@ -35,11 +44,13 @@ from mvprune_core.result import model_source, versions
 from mvprune_core.settings import BASE_WIDTH, Training
 from mvprune_core.storage import Cache, Checkpoints, identity
 from mvprune_core.tasks.base import counted
-from mvprune_core.tasks.classes import model_classes
+from mvprune_core.tasks.chance import note_on
+from mvprune_core.tasks.classes import class_names, model_classes
 from mvprune_core.tokens import cached_examples, tokenizer_digest
 from mvprune_core.training import Evaluation, FineTuning, fill, tensors_of
 from mvprune_core.vocabulary import trim_vocabulary
 
+_TAKEN = "the model was taken as fine-tuned for this data, and"
 _MANY_PASSES = 5  # over the data: hidden states are worth it then (research/notebook.md)
 _PER_TOKEN = (TaskKind.QUESTION_ANSWERING, TaskKind.TOKEN_CLASSIFICATION)  # what a teacher says
 
@@ -68,7 +79,7 @@ class Phases:
         student = self._load()
         self._unused: Loaded | None = student
         self.notes.add(*student.notes)
-        self._tokens, self._labels = tokenizer_digest(student.tokenizer), _labels(student.config)
+        self._tokens, self._labels = tokenizer_digest(student.tokenizer), class_names(student.config)
         self._classes, self._shape = self._class_order(student.config), _shape(student.config)
         layers = prunable_layers(student.model, plan.include, plan.exclude)
         if not plan.allow_density_miss:
@@ -141,13 +152,14 @@ class Phases:
             nonlocal told
             told = True
             model = self._dense_model()
-            metrics = self.evaluate(model, "dense", self._dense_steps_done)
-            return {"metrics": metrics, "steps": self._dense_steps_done, "curve": curve.state()}
+            metrics, notes = self._evaluate(model, "dense", self._dense_steps_done)
+            return {"metrics": metrics, "steps": self._dense_steps_done, "curve": curve.state(), "notes": notes}
 
         found = self._cache.facts("baselines", self._dense_run, measure)
         curve.restore(found["curve"])
         self._baseline = curve.phase()  # a teacher may be trained once more
         metrics: dict[str, float] = found["metrics"]
+        self.notes.add(*found["notes"])
         if not told:
             self.callback.on_evaluate("dense", found["steps"], metrics)
         return metrics
@@ -182,11 +194,22 @@ class Phases:
         self._distributions = distributions.after(masks.matrices)
         return loaded, masks.weight_names
 
-    def evaluate(self, loaded: Loaded, phase: str, step: int) -> dict[str, float]:
-        """The task's metrics of a model."""
+    def evaluate(self, pruned: Loaded) -> dict[str, float]:
+        """The task's metrics of the pruned model."""
+        metrics, notes = self._evaluate(pruned, "pruning", self.steps_done)
+        self.notes.add(*notes)
+        return metrics
+
+    def _evaluate(self, loaded: Loaded, phase: str, step: int) -> tuple[dict[str, float], list[str]]:
+        """Metrics, and notes on them."""
         check_stop()
         with self._read_once("evaluating", loaded.model, len(self._validation)):
-            return self._measure(loaded, phase, step)
+            metrics, predictions = self._measure(loaded, phase, step)
+        doubt = self.plan.objective.doubt(predictions)
+        if phase == "dense" and self._dense_steps == 0:
+            return metrics, [] if doubt is None else [note_on(doubt, _TAKEN)]
+        name = "the dense model" if phase == "dense" else "the pruned model"
+        return metrics, [note_on(doubt, name)] if doubt is not None and doubt.by_chance else []
 
     @contextmanager
     def _read_once(self, phase: str, model: nn.Module, total: int) -> Iterator[None]:
@@ -194,19 +217,21 @@ class Phases:
         with counted(model, lambda done: self.callback.on_examples(phase, done, total)):
             yield
 
-    def _measure(self, loaded: Loaded, phase: str, step: int) -> dict[str, float]:
+    def _measure(self, loaded: Loaded, phase: str, step: int) -> tuple[dict[str, float], Any]:
+        """Metrics, and the predictions that have them."""
         loaded.model.to(self.plan.device)
-        metrics = self.plan.objective.evaluate(loaded.model, self._validation, self.plan.device)
+        predictions = self.plan.objective.predict(loaded.model, self._validation, self.plan.device)
+        metrics = self.plan.objective.measure(predictions)
         self._curves[phase].evaluated(step, metrics)
         self.callback.on_evaluate(phase, step, metrics)
-        return metrics
+        return metrics, predictions
 
     @property
     def _best_metric(self) -> str:
         return self.settings.best_metric or self.plan.data.task.primary_metric
 
     def _judged(self, loaded: Loaded, phase: str, step: int) -> dict[str, float]:
-        metrics = self._measure(loaded, phase, step)
+        metrics, _ = self._measure(loaded, phase, step)
         if self._best_metric not in metrics:  # such as that of a second validation file
             raise CompressionError(
                 Reason.INVALID_DATASET,
@@ -252,6 +277,8 @@ class Phases:
         weight = plan.teacher.hidden_states
         hidden = self._hidden_states(weight) if weight else None  # before it answers: it may be unlike the student
         found = self._cache.tensors("logits", self._logits_key or self._dense_run, self._teach)
+        if self._teacher_model is not None and (doubt := teacher_doubt(found, self.examples, self._labels)):
+            self.notes.add(note_on(doubt, "the teacher"))
         return lessons(found, plan.teacher, hidden)
 
     def _decided(self, teacher: Teacher, passes: float, student: Loaded) -> Teacher:
@@ -262,7 +289,7 @@ class Phases:
         weight = usual if given is None else given
         try:
             if weight:
-                check_forward(student.model, self.examples, _compare_states)
+                check_forward(student.model, self.examples, compare_states)
         except CompressionError:
             if given is not None:
                 raise
@@ -357,14 +384,10 @@ class Phases:
         make = objective.training_examples if split == "train" else objective.validation_examples
         key = identity(
             [data.task.name, data.fingerprint, split, max_length],
-            [tokenizer_digest(loaded.tokenizer), _labels(loaded.config)],
+            [tokenizer_digest(loaded.tokenizer), class_names(loaded.config)],
             loaded.config.is_encoder_decoder and loaded.config.eos_token_id,  # see `Classification`
         )
         return cached_examples(self._cache, key, lambda: make(loaded.tokenizer, loaded.config, max_length))
-
-
-def _compare_states(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    return HiddenStates(model, 1.0, "fp32").loss(model(**batch, output_hidden_states=True), batch)
 
 
 def _teacher_identity(teacher: Source) -> list[str]:
@@ -380,7 +403,3 @@ def _shape(config: Any) -> str:
 def _options(config: Any) -> dict[str, Any]:
     """What a model's config says beside where it came from."""
     return {name: value for name, value in json.loads(config.to_json_string()).items() if not name.startswith("_")}
-
-
-def _labels(config: Any) -> list[str]:
-    return [str(config.id2label[index]) for index in sorted(config.id2label)]

@@ -86,7 +86,12 @@ def _add_data(parser: Parser) -> None:
     data.add_argument("--validation", default="", metavar="FILE", help="likewise")
     data.add_argument("--dataset", default="", metavar="ID", help="or a data set on the hub, e.g. stanfordnlp/imdb")
     data.add_argument("--dataset-config", default="", metavar="NAME", help="its configuration")
-    data.add_argument("--text-column", default="", metavar="NAME", help="column of the text; default: found by name")
+    data.add_argument(
+        "--text-column",
+        default="",
+        metavar="NAME",
+        help="column of the text; default: found by name. CoNLL: its number",
+    )
     data.add_argument("--text-pair-column", default="", metavar="NAME", help="column of the second text")
     data.add_argument("--label-column", default="", metavar="NAME", help="column of the label")
 

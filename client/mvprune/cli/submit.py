@@ -79,6 +79,8 @@ def _tell(jobs: Sequence[Job], wanted: Sequence[Submission], args: argparse.Name
         for note in dict.fromkeys(filter(None, map(_unknown_model, jobs))):
             print(clean(note), file=sys.stderr)
     if waits and not args.form.is_text:
+        for note in () if args.form.quiet else jobs[0].notes:
+            print(clean(f"note: {note}"), file=sys.stderr)
         return
     answers = [job_with_result(job, None) for job in jobs]
     ids = [] if args.validate_only else [job.id for job in jobs]

@@ -87,9 +87,7 @@ def _trace(model: Any, path: Path) -> None:
     example = _example(model, *_SHAPES[0])
     outputs = list(_run(model, example))
     sizes = {0: torch.export.Dim("examples"), 1: torch.export.Dim("tokens", max=_longest(model))}
-    with warnings.catch_warnings(), _refusing(model, "torch cannot export it"):
-        warnings.simplefilter("ignore")  # of torch's exporter, about itself, like its log
-        logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
+    with _refusing(model, "torch cannot export it"), _quiet():
         torch.onnx.export(
             _Tuples(model, list(example), outputs),
             tuple(example.values()),
@@ -140,6 +138,19 @@ def _refusing(model: Any, what: str) -> Iterator[None]:
         line = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
         said = f"{type(cause).__name__}: {_COLOURS.sub('', line)}".removesuffix(": ")
         raise ArtifactError(f"{type(model).__name__} cannot be exported to ONNX: {what} ({said:.{_SHOWN}})") from None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch's exporter says: warnings about itself, and the whole graph of a model that it refuses."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _fixed(model: Any) -> dict[str, bool]:

@@ -73,6 +73,7 @@ JOB = {
     "metrics": {"eval/accuracy": 0.875},
     "creator": "local",
     "gateResults": [{"gate": GATE, "observed": 0.875}],
+    "notes": ["columns: text 'text', label 'label'"],
     **{f"{name}Time": TIME for name in ("create", "start", "end", "update", "expire")},
 }
 TOKEN = {

@@ -33,7 +33,7 @@ def make(model_folder: Path, data: ClassificationData, tmp_path: Path) -> Callab
 def measured(model: Any, result: Any, data: ClassificationData) -> dict[str, float]:
     objective = objective_for(data)
     examples = objective.validation_examples(result.tokenizer, model.config, 128)
-    found = objective.evaluate(model, examples, torch.device("cpu"))
+    found = objective.measure(objective.predict(model, examples, torch.device("cpu")))
     return {f"eval/{name}": value for name, value in found.items()}
 
 

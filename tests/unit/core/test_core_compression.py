@@ -80,7 +80,7 @@ def test_compresses_from_folder_to_artifact(
 def evaluate(model: Any, tokenizer: Any, data: ClassificationData) -> dict[str, float]:
     objective = objective_for(data)
     examples = objective.validation_examples(tokenizer, model.config, 128)
-    return objective.evaluate(model, examples, torch.device("cpu"))
+    return objective.measure(objective.predict(model, examples, torch.device("cpu")))
 
 
 def test_the_same_seed_gives_the_same_result(model_folder: Path, data: ClassificationData) -> None:

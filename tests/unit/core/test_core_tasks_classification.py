@@ -50,10 +50,12 @@ def test_matched_and_mismatched_are_measured_apart(tokenizer: Any) -> None:
     says = {"good": [0, 1, 0], "bad": [0, 0, 1], "fine": [1, 0, 0], "poor": [1, 0, 0]}
     names = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
     model = _Reader({tokenizer.convert_tokens_to_ids(word): logits for word, logits in says.items()}, names)
-    assert objective.evaluate(model, examples, CPU) == {"accuracy": 1.0, "accuracy_mismatched": 0.5}
+    assert objective.measure(objective.predict(model, examples, CPU)) == {"accuracy": 1.0, "accuracy_mismatched": 0.5}
     assert not model.training
     alone = objective_for(ClassificationData(mnli, mnli.labels, matched, matched))
-    assert alone.evaluate(model, alone.validation_examples(tokenizer, CONFIG, 32), CPU) == {"accuracy": 1.0}
+    assert alone.measure(alone.predict(model, alone.validation_examples(tokenizer, CONFIG, 32), CPU)) == {
+        "accuracy": 1.0
+    }
 
 
 def test_values_are_correlated_in_the_order_of_the_rows(tokenizer: Any) -> None:
@@ -62,7 +64,9 @@ def test_values_are_correlated_in_the_order_of_the_rows(tokenizer: Any) -> None:
     objective = objective_for(ClassificationData(stsb, (), split, split))
     examples = objective.validation_examples(tokenizer, CONFIG, 32)
     good, bad, fine = tokenizer.convert_tokens_to_ids(["good", "bad", "fine"])
-    metrics = objective.evaluate(_Reader({good: [10.0], bad: [40.0], fine: [20.0]}, ("value",)), examples, CPU)
+    metrics = objective.measure(
+        objective.predict(_Reader({good: [10.0], bad: [40.0], fine: [20.0]}, ("value",)), examples, CPU)
+    )
     assert metrics == {"pearson": pytest.approx(1), "spearman": pytest.approx(1)}
     training = objective.training_examples(tokenizer, CONFIG, 32)
     assert training.targets["labels"].tolist() == [1.0, 4.0, 2.0]
@@ -123,4 +127,4 @@ def test_an_end_token_written_in_a_text_is_text(
         objective.validation_examples(unigram, config, 32),
     ):
         assert {(ids == 1).sum() for ids in examples.inputs["input_ids"]} == {1 if pairs is None else 2}
-    assert objective.evaluate(model, examples, CPU)["accuracy"] >= 0
+    assert objective.measure(objective.predict(model, examples, CPU))["accuracy"] >= 0

@@ -115,12 +115,14 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(masked: PreTrainedTokeni
     examples = objective.validation_examples(masked, None, 16)
     good, bad = (masked.convert_tokens_to_ids(word) for word in ("good", "bad"))
     model = _Sure(good, 0.5, len(masked))
-    metrics = objective.evaluate(model, examples, CPU)
+    metrics = objective.measure(objective.predict(model, examples, CPU))
     assert metrics == {"perplexity": pytest.approx(2, rel=0.02), "accuracy": 1.0}
     assert not model.training
-    metrics = objective.evaluate(_Sure(bad, 0.5, len(masked)), examples, CPU)
+    metrics = objective.measure(objective.predict(_Sure(bad, 0.5, len(masked)), examples, CPU))
     assert metrics == {"perplexity": pytest.approx(2 * (len(masked) - 1), rel=0.05), "accuracy": 0.0}
-    assert math.isfinite(objective.evaluate(_Sure(bad, 1.0, len(masked)), examples, CPU)["perplexity"])
+    assert math.isfinite(
+        objective.measure(objective.predict(_Sure(bad, 1.0, len(masked)), examples, CPU))["perplexity"]
+    )
 
 
 def test_compresses_and_fills_in(

@@ -229,7 +229,7 @@ def test_a_fine_tuned_models_order_of_tags_is_kept(
     assert examples.inputs["labels"][0].tolist() == [IGNORED, *expected, IGNORED]
     validation = objective.validation_examples(loaded.tokenizer, loaded.config, 32)
     praise = set(loaded.tokenizer.convert_tokens_to_ids(["good", "great"]))
-    metrics = objective.evaluate(_Reader(praise, loaded.config), validation, CPU)
+    metrics = objective.measure(objective.predict(_Reader(praise, loaded.config), validation, CPU))
     tags = [tag for sentence in data.validation.tags for tag in sentence]
     assert metrics["accuracy"] == pytest.approx(sum(tag < 2 for tag in tags) / len(tags))
     assert 0 < metrics["f1"] < 1

@@ -138,3 +138,93 @@ def test_cells_that_are_missing_or_of_another_type(row: dict, found: str, refuse
 def test_an_empty_cell(refused):
     assert str(refused(f"{GOOD}\t1\n")).endswith("line 4: 'sentence' is empty")
     assert str(refused(f"{GOOD}fine\t\n")).endswith("line 4: 'label' is empty")
+
+
+def objects(*rows: dict) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("first", "rest", "missing"),
+    [
+        ({"text": "a", "label": "x"}, {"text": "b", "text_pair": "c", "label": "y"}, "text_pair"),
+        ({"text": "a", "rating": 1}, {"text": "b", "rating": 2, "label": "y"}, "label"),
+        ({"label": "x", "body": "a"}, {"label": "y", "text": "b", "body": "c"}, "text"),
+        ({"label": "x"}, {"label": "y", "text": "b"}, "text"),
+    ],
+)
+def test_a_key_that_the_first_object_leaves_out(first: dict, rest: dict, missing: str, refused):
+    error = refused(objects(first, rest, rest), task=OWN, name="train.jsonl")
+    assert error.line == 1
+    assert f"'{missing}' is missing" in str(error)
+
+
+def test_null_is_missing_too(refused):
+    error = refused(
+        objects({"text": "a", "text_pair": None, "label": "x"}, {"text": "b", "text_pair": "c", "label": "y"}),
+        task=OWN,
+        name="train.jsonl",
+    )
+    assert str(error).endswith("line 1: 'text_pair' is missing")
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "late", "key"),
+    [
+        (OWN, {"text": "a", "label": 1}, {"text": "b", "label": 0, "text_pair": "c"}, "text_pair"),
+        (OWN, {"text": "a", "rating": 1}, {"text": "b", "label": 0, "rating": 1}, "label"),
+        (get_task("masked-lm"), {"body": "a"}, {"body": "b", "text": "c"}, "text"),
+        (get_task("ner"), {"words": ["a"], "ner": ["O"]}, {"words": ["a"], "ner": ["B-X"], "tokens": ["b"]}, "tokens"),
+    ],
+)
+def test_a_key_that_comes_late(task, row: dict, late: dict, key: str, refused):
+    error = refused(objects(*[row] * 1200, late, late), task=task, name="train.jsonl")
+    assert error.line == 1201
+    assert f"the key '{key}' must be in all rows or in none, and no row before this one has it" in str(error)
+
+
+def test_a_late_key_that_is_not_read(load):
+    rows = [{"text": "a", "label": number % 2} for number in range(1200)]
+    assert len(load(objects(*rows, {**rows[0], "id": 7}), task=OWN, name="train.jsonl").train) == 1201
+
+
+def test_a_key_twice_in_one_object(refused):
+    error = refused('{"text": "a", "label": 1}\n{"text": "a", "label": 1, "label": 0}\n', task=OWN, name="train.jsonl")
+    assert str(error).endswith("line 2: the key 'label' appears twice in one object")
+
+
+@pytest.mark.parametrize(
+    ("task", "header", "role", "names"),
+    [
+        (OWN, "text score sentiment", "label", "score, sentiment"),
+        (OWN, "text category topic rating", "label", "category, topic, rating"),
+        (SST2, "sentence class target", "label", "class, target"),
+        (OWN, "review comment label", "text", "review, comment"),
+        (OWN, "title content description label", "text", "title + content, title + description"),
+        (OWN, "premise hypothesis body label", "text", "premise + hypothesis, body"),
+    ],
+)
+def test_two_columns_that_may_be_meant(task, header: str, role: str, names: str, refused, load):
+    names_of_columns = header.split()
+    cells = [["x", "1", "0"][:1] * len(names_of_columns)]
+    content = "\n".join("\t".join(row) for row in [names_of_columns, *cells])
+    error = refused(content, task=task)
+    assert f"only one column must look like the {role}, got {names}; name the one that is meant" in str(error)
+    assert f"({role}_column, --{role}-column)" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "names"),
+    [
+        (get_task("masked-lm"), {"abstract": "a", "body": "b"}, "body, abstract"),
+        (get_task("ner"), {"tokens": ["a"], "labels": ["O"], "ner": ["O"]}, "labels, ner"),
+    ],
+)
+def test_two_columns_that_may_be_meant_in_other_tasks(task, row: dict, names: str, refused):
+    assert f"got {names}; name the one" in str(refused(objects(row, row), task=task, name="train.jsonl"))
+
+
+def test_one_of_two_columns_is_named(load):
+    content = "text\tscore\tsentiment\na\t1\tneg\nb\t2\tpos\n"
+    assert load(content, task=OWN, columns=Columns(label="sentiment")).labels == ("neg", "pos")
+    assert load(content.replace("score", "label"), task=OWN).labels == ("1", "2")

@@ -114,10 +114,10 @@ def endpoint(predictor: Callable[[str], Predictor]) -> Iterator[Callable[..., ht
     """Starts real servers in threads of this process, for a task or a predictor; gives a client of each."""
     with contextlib.ExitStack() as running:
 
-        def start(served: str | Any, limits: Limits = LIMITS) -> httpx.Client:
+        def start(served: str | Any, limits: Limits = LIMITS, **options: Any) -> httpx.Client:
             model = predictor(served) if isinstance(served, str) else served
             listening = running.enter_context(listen("127.0.0.1", 0))
-            server = http_server(application(model, {"task": "it"}, limits))
+            server = http_server(application(model, {"task": "it"}, limits, **options), limits)
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
             thread.start()
 

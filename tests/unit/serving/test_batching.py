@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mvprune.serving.batching import Batcher, Overloaded
+from mvprune.serving.batching import Batcher, ModelFailed, Overloaded
 from mvprune.textfiles import DataError
 
 
@@ -108,3 +108,59 @@ async def test_overload() -> None:
         model.may.release(2)
         await asyncio.gather(first, waiting, last)
     assert model.calls == [[1], [2, 5]]
+
+
+class Panic(BaseException):
+    """What a Rust library raises is no Exception."""
+
+
+@pytest.mark.parametrize("raised", [Panic, SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, MemoryError])
+async def test_whatever_is_raised_fails_only_its_request(raised: type[BaseException]) -> None:
+    class Fragile(Model):
+        def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+            answers = super().predict(inputs)
+            if 7 in inputs:
+                raise raised("7")
+            return answers
+
+    model = Fragile()
+    async with running(model) as batcher:
+        first = await busy(model, batcher, 1)
+        good, bad, other = ask(batcher, 2), ask(batcher, 7), ask(batcher, 3)
+        await asyncio.sleep(0)
+        model.may.release(5)
+        assert await good == [{"square": 4}]
+        with pytest.raises(ModelFailed):
+            await bad
+        assert await other == [{"square": 9}]
+        await first
+    assert model.calls == [[1], [2, 7, 3], [2], [7], [3]]
+
+
+async def test_too_few_answers_are_a_failure() -> None:
+    class Forgetful(Model):
+        def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+            return super().predict(inputs)[1:]
+
+    model = Forgetful()
+    model.may.release(1)
+    async with running(model) as batcher:
+        with pytest.raises(ModelFailed):
+            await ask(batcher, 2)
+
+
+async def test_where_the_task_dies_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(batcher: Batcher) -> list[Any]:
+        raise RuntimeError("a mistake in the batching")
+
+    model = Model()
+    monkeypatch.setattr(Batcher, "_take", broken)
+    batcher = Batcher(model, 3, 100)
+    task = asyncio.create_task(batcher.run())
+    asked = ask(batcher, 1)
+    with pytest.raises(ModelFailed):
+        await asyncio.wait_for(asked, 10)
+    with pytest.raises(RuntimeError, match="a mistake"):
+        await task
+    with pytest.raises(ModelFailed):
+        await batcher.answer([2])  # type: ignore[list-item]

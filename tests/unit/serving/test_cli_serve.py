@@ -43,6 +43,7 @@ def test_a_real_server_answers_what_has_come_in_and_ends_well(artifact: Artifact
         assert ready["input"] == {"question": "required", "context": "required"}
         with httpx.Client(base_url=ready["url"], timeout=60) as client:
             assert client.get("/").json() == {name: value for name, value in ready.items() if name != "url"}
+            headers = {"Content-Type": "application/json"}
             # The head of the request is there before the signal, its end comes after it.
             body = json.dumps({"question": "what ?", "context": "paris"}).encode()
 
@@ -52,7 +53,7 @@ def test_a_real_server_answers_what_has_come_in_and_ends_well(artifact: Artifact
                 run.send_signal(signal.SIGTERM)
                 yield body[5:]
 
-            assert client.post("/predict", content=pieces()).json()["answer"] == "paris"
+            assert client.post("/predict", content=pieces(), headers=headers).json()["answer"] == "paris"
         assert run.wait(60) == 0
         assert run.communicate() == ("", "")
 
@@ -70,7 +71,7 @@ def test_threads_that_wait_sleep_early(tmp_path: Path, command: str, given: dict
 
 @pytest.fixture
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "run", lambda application, listening: None)
+    monkeypatch.setattr(server, "run", lambda application, listening, limits: None)
 
 
 def test_what_is_said_first(artifact: Artifact, capsys: pytest.CaptureFixture[str], no_server: None) -> None:

@@ -16,6 +16,7 @@ from mvprune_core.prediction import Field, Predictor
 
 Endpoint = Callable[..., httpx.Client]
 Predictors = Callable[[str], Predictor]
+JSON = {"Content-Type": "application/json"}
 
 
 def logits(predictor: Predictor, *texts: str) -> torch.Tensor:
@@ -96,7 +97,7 @@ def test_token_classification(endpoint: Endpoint) -> None:
     ],
 )
 def test_refusals(endpoint: Endpoint, task: str, body: bytes, status: int, field: str, message: str) -> None:
-    answer = endpoint(task).post("/predict", content=body)
+    answer = endpoint(task).post("/predict", content=body, headers=JSON)
     assert answer.status_code == status
     error = answer.json()["error"]
     assert error["field"] == field
@@ -104,7 +105,7 @@ def test_refusals(endpoint: Endpoint, task: str, body: bytes, status: int, field
 
 
 def test_a_body_of_unknown_length_is_limited_too(endpoint: Endpoint) -> None:
-    assert endpoint("sst2").post("/predict", content=iter([b" " * 3000] * 2)).status_code == 413
+    assert endpoint("sst2").post("/predict", content=iter([b" " * 3000] * 2), headers=JSON).status_code == 413
 
 
 def test_other_pages(endpoint: Endpoint) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 
 from mvprune_core.batching import Examples, Indices, evaluation_batches
 from mvprune_core.interruption import check_stop
+from mvprune_core.tasks.chance import Doubt
 
 EVALUATION_BATCH = 64
 
@@ -36,8 +37,14 @@ class Objective(Protocol):
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         """What is evaluated on, tokenised."""
 
-    def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
-        """The task's metrics over `validation_examples`. Leaves the model in evaluation mode."""
+    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> Any:
+        """What a model makes of `validation_examples`. Leaves it in evaluation mode."""
+
+    def measure(self, predictions: Any) -> dict[str, float]:
+        """The task's metrics of what `predict` returned."""
+
+    def doubt(self, predictions: Any) -> Doubt | None:
+        """Whether what `predict` returned is no better than chance, or names the wrong classes."""
 
 
 @contextmanager

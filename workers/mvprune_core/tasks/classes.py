@@ -22,7 +22,7 @@ def number_classes(config: Any) -> tuple[str, ...]:
     Returns:
         Notes, where the config said something else.
     """
-    known, notes = _names(config), []
+    known, notes = class_names(config), []
     if sorted(config.id2label) != [*range(len(known))]:
         numbers = ", ".join(str(number) for number in sorted(config.id2label)[:_SHOWN])
         order = ", ".join(known[:_SHOWN])
@@ -42,7 +42,7 @@ def describe_classes(config: Any, names: Sequence[str]) -> bool:
 
     Returns whether a head that the checkpoint has is for these classes.
     """
-    known = _names(config)
+    known = class_names(config)
     is_named = not all(_GENERIC_LABEL.fullmatch(name) for name in known)
     if _by_name(names, known) is not None or (is_named and _by_number(names, known) is not None):
         return True
@@ -53,14 +53,15 @@ def describe_classes(config: Any, names: Sequence[str]) -> bool:
 
 def model_classes(config: Any, names: Sequence[str]) -> Indices:
     """The model's number of each of the data's classes, shape (classes,)."""
-    known = _names(config)
+    known = class_names(config)
     for translate in (_by_name, _by_number):
         if (found := translate(names, known)) is not None:
             return found
     raise ValueError(f"the model's classes are {known}, those of the data are {names}")
 
 
-def _names(config: Any) -> list[str]:
+def class_names(config: Any) -> list[str]:
+    """The names of a model's classes, in the order of its logits."""
     return [str(config.id2label[index]) for index in sorted(config.id2label)]
 
 

@@ -17,6 +17,7 @@ from mvprune.tasks import TaskKind
 from mvprune_core.batching import Examples, add_inputs, pad_token, tokenize
 from mvprune_core.metrics import compute_metrics
 from mvprune_core.tasks.base import forward_passes
+from mvprune_core.tasks.chance import Doubt, class_doubt, value_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
 
 
@@ -51,9 +52,11 @@ class Classification:
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         return _examples([split for _, split in self._validation], {}, tokenizer, config, max_length)
 
-    def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
+    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> NDArray[Any]:
         logits = self.logits(model, examples, device)
-        predictions = (logits[:, 0] if self._regression else logits.argmax(dim=1)).numpy()
+        return (logits[:, 0] if self._regression else logits.argmax(dim=1)).numpy()
+
+    def measure(self, predictions: NDArray[Any]) -> dict[str, float]:
         metrics: dict[str, float] = {}
         first = 0
         for suffix, split in self._validation:
@@ -63,6 +66,11 @@ class Classification:
             metrics |= {name + suffix: value for name, value in found.items()}
             first += len(split)
         return metrics
+
+    def doubt(self, predictions: NDArray[Any]) -> Doubt | None:
+        split = self.data.validation
+        predicted, true = predictions[: len(split)], np.array(split.labels)
+        return value_doubt(predicted, true) if self._regression else class_doubt(predicted, true, self.data.labels)
 
     def logits(self, model: nn.Module, examples: Examples, device: torch.device) -> Tensor:
         """What the model says of the texts to evaluate on: (texts, classes) in the data's order; (texts, 1) a value.

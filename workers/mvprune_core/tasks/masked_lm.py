@@ -23,6 +23,7 @@ from mvprune.data import PassageData
 from mvprune_core.batching import IGNORED, Examples, TokenMasking, pad_token, tokenize
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.tasks.base import forward_passes
+from mvprune_core.tasks.chance import Doubt
 
 HIDDEN = 0.15  # of the tokens
 EVALUATION_SEED = 0
@@ -62,7 +63,8 @@ class MaskedLanguageModelling:
         inputs = {"input_ids": [ids for ids, _ in hidden]}
         return replace(blocks, inputs=inputs, notes={"label": [labels for _, labels in hidden]}, masking=None)
 
-    def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
+    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> tuple[float, int, int]:
+        """The sum of the losses, how many tokens are right, and of how many."""
         loss, right, tokens = 0.0, 0, 0
         for indices, output in forward_passes(model, examples, device, EVALUATION_BATCH):
             labels = [examples.notes["label"][index] for index in indices]
@@ -74,7 +76,14 @@ class MaskedLanguageModelling:
             loss += cross_entropy(logits, target, reduction="sum").item()
             right += int((logits.argmax(dim=-1) == target).sum())
             tokens += len(expected)
+        return loss, right, tokens
+
+    def measure(self, predictions: tuple[float, int, int]) -> dict[str, float]:
+        loss, right, tokens = predictions
         return {"perplexity": math.exp(min(loss / tokens, _LARGEST_LOSS)), "accuracy": right / tokens}
+
+    def doubt(self, predictions: tuple[float, int, int]) -> Doubt | None:
+        return None  # of tens of thousands of classes none is frequent, and their names are the tokenizer's
 
 
 def _masking(tokenizer: Any) -> TokenMasking:

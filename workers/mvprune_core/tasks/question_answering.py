@@ -23,6 +23,7 @@ from mvprune_core.answers import Characters, Span, best_of_windows, best_spans
 from mvprune_core.batching import Examples, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.metrics import answer_metrics
 from mvprune_core.tasks.base import forward_passes
+from mvprune_core.tasks.chance import Doubt
 
 QUESTION_TOKENS = 64
 _NOTES = ("question", "begin", "end")
@@ -60,15 +61,23 @@ class QuestionAnswering:
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         return _windows(self.data.validation, tokenizer, max_length)
 
-    def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
-        predictions = [
+    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> list[str]:
+        return [
             question.context[spans[0].begin : spans[0].end] if spans else ""
             for question, spans in zip(
                 self.data.validation, self.answers(model, examples, device, count=1), strict=True
             )
         ]
+
+    def measure(self, predictions: list[str]) -> dict[str, float]:
         accepted = [[text for text, _ in question.answers] for question in self.data.validation]
         return answer_metrics(predictions, accepted, allows_no_answer=self.data.task.allows_no_answer)
+
+    def doubt(self, predictions: list[str]) -> Doubt | None:
+        found, silent = (self.measure(texts)["f1"] for texts in (predictions, [""] * len(predictions)))
+        if found > silent:
+            return None
+        return Doubt(f"has the f1 {found:.4f}, no better than {silent:.4f} of answering nothing")
 
     def answers(self, model: nn.Module, examples: Examples, device: torch.device, count: int) -> list[list[Span]]:
         """The `count` best answers to each of the questions to evaluate on, best first.

@@ -22,6 +22,7 @@ from mvprune_core.batching import IGNORED, Examples, add_inputs, check_offsets, 
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.metrics import entity_metrics
 from mvprune_core.tasks.base import forward_passes
+from mvprune_core.tasks.chance import Doubt, class_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
 
 
@@ -55,13 +56,18 @@ class TokenClassification:
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         return _pieces(self.data.validation.words, tokenizer, max_length)
 
-    def evaluate(self, model: nn.Module, examples: Examples, device: torch.device) -> dict[str, float]:
+    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> list[list[str]]:
+        return self.tags(model, examples, device)
+
+    def measure(self, predictions: list[list[str]]) -> dict[str, float]:
         names = self.data.labels
-        return entity_metrics(
-            self.tags(model, examples, device),
-            [[names[tag] for tag in sentence] for sentence in self.data.validation.tags],
-            names,
-        )
+        true = [[names[tag] for tag in sentence] for sentence in self.data.validation.tags]
+        return entity_metrics(predictions, true, names)
+
+    def doubt(self, predictions: list[list[str]]) -> Doubt | None:
+        numbers = {name: number for number, name in enumerate(self.data.labels)}
+        predicted = np.array([numbers[tag] for sentence in predictions for tag in sentence])
+        return class_doubt(predicted, np.concatenate(self.data.validation.tags), self.data.labels)
 
     def tags(self, model: nn.Module, examples: Examples, device: torch.device) -> list[list[str]]:
         """The most likely tag of each word of the sentences to evaluate on; `examples` of `validation_examples`."""

@@ -1,0 +1,212 @@
+"""What reading data tells: the columns that were read, and what should be known of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from mvprune.columns import Columns
+from mvprune.data import DataError, load_files, load_rows, load_validation
+from mvprune.tasks import get_task
+
+OWN = get_task("text-classification")
+SST2 = get_task("sst2")
+NER = get_task("ner")
+MASKED = get_task("masked-lm")
+NFC, NFD = "caf\u00e9", "cafe\u0301"
+
+
+def rows(labels: list, **more: object) -> str:
+    return "".join(
+        json.dumps({"text": f"t{number}", "label": label, **more}) + "\n" for number, label in enumerate(labels)
+    )
+
+
+def with_classes(path: Path, columns: dict, features: dict) -> Path:
+    """A parquet file as the library datasets writes it."""
+    described = json.dumps({"info": {"features": features}})
+    parquet.write_table(pyarrow.table(columns).replace_schema_metadata({"huggingface": described}), path)
+    return path
+
+
+def class_label(*names: str) -> dict:
+    return {"names": list(names), "_type": "ClassLabel"}
+
+
+def test_the_columns_are_stated(load):
+    data = load("Body\tlabel\na\tx\nb\ty\n", task=OWN, columns=Columns(text="body", label="label"))
+    assert data.columns == ("columns: text 'Body', label 'label'",)
+    data = load("title\tcontent\tclass\na\tc\tx\nb\td\ty\n", task=OWN)
+    assert data.columns == ("columns: text 'title', second text 'content', label 'class' (found by name)",)
+    data = load("text\tlabel\na\tx\nb\ty\n", task=OWN, validation="sentence\tlabel\nc\tx\n")
+    assert data.columns == (
+        "columns of train.tsv: text 'text', label 'label' (found by name)",
+        "columns of validation.tsv: text 'sentence', label 'label' (found by name)",
+    )
+    assert load('{"body": "a"}\n', task=MASKED, name="train.jsonl").columns == ("columns: text 'body' (found by name)",)
+    assert load("a\nb\n", task=MASKED, name="train.txt").columns == ()
+    lists = '{"words": ["a", "b"], "ner": ["B-X", "O"]}\n'
+    found = load(lists, task=NER, name="train.jsonl", columns=Columns(label="ner")).columns
+    assert found == ("columns: text 'words', label 'ner' (found by name)",)
+
+
+def test_validation_is_read_by_the_columns_of_training(load):
+    train, validation = "sentiment\ttext\nx\ta\ny\tb\n", "text\tscore\tsentiment\tbody\nc\t1\tx\td\n"
+    data = load(train, task=OWN, validation=validation)
+    assert data.validation.texts == ["c"]
+    assert data.validation.labels == [0]
+
+
+@pytest.mark.parametrize("train", [["US", "us", "x"], ["not-ok", "not_ok"], ["a_b", "A-B", "c"]])
+def test_labels_that_differ_in_case_only(train: list, load):
+    data = load(rows(train), task=OWN, name="train.jsonl")
+    pair = sorted(train)[:2] if "x" not in train else ["US", "us"]
+    note = f"the labels {', '.join(pair)} differ only in case, '-' or '_', and are read as 2 classes"
+    assert note in data.notes
+    assert not any("differ only" in note for note in load(rows(["a", "b"]), task=OWN, name="train.jsonl").notes)
+
+
+@pytest.mark.parametrize(("train", "other"), [(NFC, NFD), (NFD, NFC)])
+def test_a_label_in_two_forms_of_unicode(train: str, other: str, load):
+    data = load(rows([train, "b"]), task=OWN, name="train.jsonl", validation=rows([other]))
+    assert data.labels == ("b", NFC)
+    assert data.validation.labels == [1]
+    assert any("decomposed form (NFD) are read in the composed one (NFC)" in note for note in data.notes)
+    tags = load(f"a B-{train}\nb O\n", task=NER, name="train.txt", validation=f"a B-{other}\n")
+    assert tags.labels == ("O", f"B-{NFC}")
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "names"),
+    [
+        ("text,label\na,True\nb,False\n", rows([True]), ("False", "True")),
+        (rows([True, False]), "text,label\na,TRUE\n", ("false", "true")),
+        ("text,label\na,true\nb,False\nc,TRUE\n", "text,label\na,True\n", ("False", "TRUE")),
+    ],
+)
+def test_true_is_true_in_every_format(train: str, validation: str, names: tuple, tmp_path: Path, write):
+    first, second = (
+        write(tmp_path / f"{name}{'.jsonl' if content.startswith('{') else '.csv'}", content)
+        for name, content in (("train", train), ("dev", validation))
+    )
+    data = load_files(OWN, first, second)
+    assert data.labels == names
+    assert data.validation.labels == [1]
+
+
+def test_true_beside_other_names_is_one_of_them(load, refused):
+    data = load("text\tlabel\na\ttrue\nb\tfalse\nc\thalf-true\n", task=OWN)
+    assert data.labels == ("false", "half-true", "true")
+    assert "the label is 0, but 'true' in line 1" in str(refused(rows([True, 0]), task=OWN, name="train.jsonl"))
+
+
+@pytest.mark.parametrize("labels", [["x", "y"], [], [0, 1], {"x": 1}])
+def test_several_labels_a_text_are_not_supported(labels: object, refused):
+    error = refused(rows(["a", "b", labels]), task=OWN, name="train.jsonl")
+    assert error.line == 3
+    kind = type(labels).__name__
+    assert f"'label' must be one label, got a {kind}; several labels a text are not supported" in str(error)
+
+
+def test_rows_to_validate_on_that_are_trained_on(load):
+    data = load(rows(["a", "b", "a"]), task=OWN, name="train.jsonl", validation=rows(["a", "b"], more=1))
+    assert "2 of 2 validation rows are training rows too" in data.notes
+    other = load(rows(["a", "b"]), task=OWN, name="train.jsonl", validation='{"text": "new", "label": "a"}')
+    assert other.notes == ()
+
+
+def test_a_class_that_is_never_seen(load):
+    mnli = get_task("mnli")
+    header = "sentence1\tsentence2\tgold_label\n"
+    data = load(f"{header}a\tb\tneutral\nc\td\tentailment\n", task=mnli, validation=f"{header}e\tf\tneutral\n")
+    assert data.notes == ("no row of train.tsv has the label contradiction: the model cannot learn it",)
+    tags = load("a B-X\nb O\n", task=NER, name="train.txt", validation="c B_X\n")
+    assert "no word of train.txt has the tag B_X: the model cannot learn it" in tags.notes
+
+
+def test_a_tag_of_another_form_is_said(load):
+    notes = load("a B-X\nb OTHER\nc O\n", task=NER, name="train.txt").notes
+    assert any("the tags OTHER are not of the form of the others, such as B-PER" in note for note in notes)
+    assert not any("form" in note for note in load("a PER\nb O\nc LOC\n", task=NER, name="train.txt").notes)
+
+
+@pytest.mark.parametrize("order", [("no", "yes"), ("yes", "no")])
+def test_the_classes_of_a_parquet_file(order: tuple, tmp_path: Path):
+    """The integers are those of the file itself, in whatever order the other one has them."""
+    features = {"label": class_label("yes", "no"), "text": {"dtype": "string", "_type": "Value"}}
+    train = with_classes(tmp_path / "train.parquet", {"text": ["a", "b"], "label": [0, 1]}, features)
+    dev = with_classes(
+        tmp_path / "dev.parquet", {"text": ["c"], "label": [order.index("no")]}, {"label": class_label(*order)}
+    )
+    data = load_files(OWN, train, dev)
+    assert data.labels == ("yes", "no")
+    assert data.train.labels == [0, 1]
+    assert data.validation.labels == [1]
+    assert load_validation(OWN, dev, ["NO", "yes"]).validation.labels == [0], "the model's names have another order"
+
+
+def test_the_classes_of_a_named_task_come_first(tmp_path: Path):
+    columns = {"sentence": ["a", "b"], "label": [0, 1]}
+    by_name = with_classes(tmp_path / "a.parquet", columns, {"label": class_label("positive", "negative")})
+    assert load_files(SST2, by_name, by_name).train.labels == [1, 0]
+    others = with_classes(tmp_path / "b.parquet", columns, {"label": class_label("neg", "pos")})
+    data = load_files(SST2, others, others)
+    assert data.train.labels == [0, 1]
+    assert any("read as the numbers of the classes negative, positive, not as its neg, pos" in n for n in data.notes)
+
+
+def test_classes_that_are_not_those_of_training(tmp_path: Path):
+    train = with_classes(
+        tmp_path / "train.parquet", {"text": ["a", "b"], "label": [0, 1]}, {"label": class_label("yes", "no")}
+    )
+    dev = with_classes(tmp_path / "dev.parquet", {"text": ["a"], "label": [0]}, {"label": class_label("pos", "neg")})
+    with pytest.raises(
+        DataError, match=r"dev\.parquet, row 1: the label 0 is out of range; allowed: 0 to 1, or yes, no"
+    ):
+        load_files(OWN, train, dev)
+
+
+@pytest.mark.parametrize("kind", ["List", "Sequence", "old"])
+def test_the_tags_of_a_parquet_file(kind: str, tmp_path: Path):
+    names = class_label("O", "B-X", "I-X")
+    feature = [names] if kind == "old" else {"feature": names, "_type": kind}
+    columns = {"tokens": [["a", "b"], ["c"]], "ner_tags": [[1, 2], [0]]}
+    path = with_classes(tmp_path / "train.parquet", columns, {"ner_tags": feature})
+    data = load_files(NER, path, path)
+    assert data.labels == ("O", "B-X", "I-X")
+    assert data.train.tags == [[1, 2], [0]]
+    assert load_validation(NER, path, ["I-X", "O", "B-X"]).validation.tags == [[2, 0], [1]]
+
+
+@pytest.mark.parametrize("metadata", ["{", "[]", '{"info": 5}', '{"info": {"features": {"label": 3}}}', '{"a": 1}'])
+def test_metadata_of_another_kind_is_none(metadata: str, tmp_path: Path):
+    table = pyarrow.table({"text": ["a", "b"], "label": [0, 1]}).replace_schema_metadata({"huggingface": metadata})
+    parquet.write_table(table, tmp_path / "train.parquet")
+    assert load_files(OWN, tmp_path / "train.parquet", tmp_path / "train.parquet").labels == ("0", "1")
+
+
+@pytest.mark.parametrize(("names", "found"), [(("x", " "), "empty or not text"), (("x", "x"), "alike")])
+def test_names_of_classes_that_cannot_be(names: tuple, found: str, tmp_path: Path):
+    path = with_classes(tmp_path / "a.parquet", {"text": ["a"], "label": [0]}, {"label": class_label(*names)})
+    with pytest.raises(DataError, match=rf"classes of 'label' (that are )?{found}"):
+        load_files(OWN, path, path)
+
+
+def test_labels_of_a_model_are_matched_exactly_first(load, write, tmp_path: Path):
+    path = write(tmp_path / "dev.jsonl", rows(["US", "us", "Them"]))
+    assert load_validation(OWN, path, ["us", "US", "Them"]).validation.labels == [1, 0, 2]
+    with pytest.raises(DataError, match=r"line 3: the label 'Them' is not known"):
+        load_validation(OWN, path, ["us", "US", "them"])  # nothing is folded where names meet then
+    data = load_validation(OWN, write(tmp_path / "a.jsonl", rows(["NOT-ok", "Ok"])), ["ok", "not_ok"])
+    assert data.validation.labels == [1, 0]
+    assert data.notes == ("the labels NOT-ok, Ok of a.jsonl are read as not_ok, ok",)
+
+
+def test_a_hubs_integers_are_those_of_its_classes():
+    given = [{"text": "a", "label": 1}, {"text": "b", "label": 0}]
+    data = load_rows(OWN, given, given, name="owner/set", classes={"label": ["x", "y"]})
+    assert (data.labels, data.train.labels) == (("x", "y"), [1, 0])

@@ -1,0 +1,86 @@
+"""Predictions that are no better than an answer that is always the same, or that mean other classes than they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MOST_CLASSES = 500  # beyond, the search for other names takes too long
+_SHOWN, _LONGEST = 10, 60  # names, and characters of one
+_HALF = 0.5
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What is wrong with a model's predictions.
+
+    Attributes:
+        finding: what they measure, to be read after the name of the model.
+        by_chance: they are no better than an answer that is always the same.
+        fit: which classes they seem to mean; "" where no other names fit them.
+    """
+
+    finding: str
+    by_chance: bool = True
+    fit: str = ""
+
+
+def note_on(doubt: Doubt, model: str) -> str:
+    """The doubt as a note; `model` is its subject."""
+    meant = f": {doubt.fit}; correct id2label in its config.json, or the labels of the data" if doubt.fit else ""
+    return f"{model} {doubt.finding}{meant}"
+
+
+def class_doubt(predicted: NDArray[Any], true: NDArray[Any], names: Sequence[str]) -> Doubt | None:
+    """The doubt about predicted classes, if there is one.
+
+    Args:
+        predicted, true: numbers of classes, of one shape (predictions,).
+        names: of the classes.
+    """
+    counts = np.bincount(true, minlength=len(names))
+    if np.count_nonzero(counts) < 2:
+        return None
+    accuracy, constant = float((predicted == true).mean()), counts.max() / len(true)
+    by_chance, fit = accuracy <= constant, ""
+    if len(names) <= _MOST_CLASSES:
+        best, fit = _other_names(predicted, true, names)
+        if best <= constant or 1 - best > _HALF * (1 - accuracy):
+            fit = ""
+    if not by_chance and not fit:
+        return None
+    usual = names[int(counts.argmax())][:_LONGEST]
+    finding = f"has the accuracy {accuracy:.4f}"
+    if by_chance:
+        finding += f", no better than {constant:.4f} of always answering {usual!r}"
+    return Doubt(finding, by_chance, fit)
+
+
+def value_doubt(predicted: NDArray[Any], true: NDArray[Any]) -> Doubt | None:
+    """The doubt about predicted values, if there is one."""
+    if np.ptp(true) == 0:
+        return None
+    correlation = 0.0 if np.ptp(predicted) == 0 else float(np.corrcoef(predicted, true)[0, 1])
+    if correlation > 0:
+        return None
+    fit = "its values seem to run the other way" if correlation < -_HALF else ""
+    return Doubt(
+        f"has the correlation {correlation:.4f} with the values of the data, no better than a constant", fit=fit
+    )
+
+
+def _other_names(predicted: NDArray[Any], true: NDArray[Any], names: Sequence[str]) -> tuple[float, str]:
+    """The accuracy with the classes named as fits best, and in words how."""
+    from scipy.optimize import linear_sum_assignment  # large, and a model is served without it
+
+    confusion = np.zeros((len(names), len(names)), dtype=np.int64)
+    np.add.at(confusion, (predicted, true), 1)
+    said, meant = linear_sum_assignment(confusion, maximize=True)
+    best = confusion[said, meant].sum() / len(true)
+    pairs = [(a, b) for a, b in zip(said, meant, strict=True) if a != b and confusion[a, b]]
+    words = [f"{names[a][:_LONGEST]!r} seems to be {names[b][:_LONGEST]!r}" for a, b in pairs[:_SHOWN]]
+    return float(best), f"its {', its '.join(words)} (accuracy {best:.4f})" if words else ""
