@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
@@ -53,7 +54,10 @@ class Result:
 
     @property
     def accounting(self) -> Accounting:
-        """Exact counts; `sparse_bytes` is 0 until the artifact is saved."""
+        """Exact counts. Before `save`, the artifact is written to a temporary folder to count its bytes."""
+        if not self.info.accounting.sparse_bytes:
+            with TemporaryDirectory(prefix="mvprune-") as folder:
+                self.save(Path(folder) / "artifact")
         return self.info.accounting
 
     @property

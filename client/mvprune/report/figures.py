@@ -36,6 +36,7 @@ def figures(info: ResultInfo, history: History) -> list[Figure]:
     """All pictures, in the order of the page."""
     makers: tuple[Callable[[ResultInfo, History], Figure], ...] = (
         training_curve,
+        dense_training_curve,
         evaluations,
         density_schedule,
         density_map,
@@ -46,20 +47,31 @@ def figures(info: ResultInfo, history: History) -> list[Figure]:
     return [make(info, history) for make in makers]
 
 
-def training_curve(_: ResultInfo, history: History) -> Figure:
-    """Loss over the steps, as recorded and smoothed."""
-    title, phases = "Training", [phase for phase in history.phases if phase.steps]
-    if not phases:
+def training_curve(info: ResultInfo, history: History) -> Figure:
+    """Loss of the pruned model over the steps."""
+    caption = "Loss of the pruned model on the training batches"
+    if info.spec.get("teacher"):
+        caption += ", which includes the distillation loss: it does not compare with the dense baseline's"
+    return _loss("Training", caption, history, "pruning")
+
+
+def dense_training_curve(_: ResultInfo, history: History) -> Figure:
+    """Loss of the dense baseline over the steps."""
+    caption = "Loss of the dense baseline on the labels of the training batches"
+    return _loss("Training of the dense baseline", caption, history, "dense")
+
+
+def _loss(title: str, caption: str, history: History, name: str) -> Figure:
+    """Loss over the steps of one phase, as recorded and smoothed. Each phase has axes of its own: losses with and
+    without a teacher do not compare."""
+    found = [phase for phase in history.phases if phase.name == name and phase.steps]
+    if not found:
         return Figure(title, "No training was recorded.")
-    plot = Plot(title, _steps_axis(phases), Axis("loss", *_span(_bulk([v for phase in phases for v in phase.loss]))))
-    for phase in phases:
-        style = _STYLES.get(phase.name, "pruned")
-        plot.line(zip(phase.steps, phase.loss, strict=True), f"raw {style}")
-    for phase in phases:
-        style = f"curve {_STYLES.get(phase.name, 'pruned')}"
-        smooth = _smooth(phase.loss)
-        plot.line(zip(phase.steps, smooth, strict=True), style, _NAMES.get(phase.name, phase.name))
-    return Figure(title, "Loss on the training batches; thin: as recorded, thick: a moving mean.", plot.svg())
+    (phase,), style = found, _STYLES[name]
+    plot = Plot(title, _steps_axis(found), Axis("loss", *_span(_bulk(phase.loss))))
+    plot.line(zip(phase.steps, phase.loss, strict=True), f"raw {style}")
+    plot.line(zip(phase.steps, _smooth(phase.loss), strict=True), f"curve {style}", _NAMES[name])
+    return Figure(title, f"{caption}; thin: as recorded, thick: a moving mean.", plot.svg())
 
 
 def evaluations(info: ResultInfo, history: History) -> Figure:

@@ -74,6 +74,7 @@ def test_compresses_from_folder_to_artifact(
     state = plain.state_dict()
     assert sum(int((state[name] != 0).sum()) for name in result.pruned) == result.accounting.kept_weights
     assert result.accounting.density == pytest.approx(0.2, rel=0.01)
+    assert result.accounting == manifest.accounting
     assert evaluate(plain, result.tokenizer, data)["accuracy"] == result.metrics["eval/accuracy"]
 
 

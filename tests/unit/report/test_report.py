@@ -207,14 +207,21 @@ def test_the_density_is_drawn_where_it_was(info: ResultInfo, history: History) -
         assert y == pytest.approx(INNER_HEIGHT * (1 - density), abs=0.06)
 
 
-def test_the_training_has_a_curve_a_phase(info: ResultInfo, history: History) -> None:
-    drawn = [
-        path for path in elements(picture(info, history, "Training"), "path") if len(points(path.get("d", ""))) > 1
-    ]
-    paths = {path.get("class"): path for path in drawn}
+def test_each_phase_has_its_losses_on_axes_of_its_own(info: ResultInfo, history: History) -> None:
+    titles = {"dense": "Training of the dense baseline", "pruned": "Training"}
     for one, name in zip(history.phases, ("dense", "pruned"), strict=True):
+        figure = picture(info, history, titles[name])
+        drawn = [path for path in elements(figure, "path") if len(points(path.get("d", ""))) > 1]
+        paths = {path.get("class"): path for path in drawn}
+        assert {key for key in paths if key and key.startswith(("raw", "curve"))} == {f"raw {name}", f"curve {name}"}
         assert len(points(paths[f"raw {name}"].get("d", ""))) == len(one.steps)
-        assert len(points(paths[f"curve {name}"].get("d", ""))) == len(one.steps)
+
+
+def test_a_loss_with_a_teacher_is_said_not_to_compare(info: ResultInfo, history: History) -> None:
+    taught = dataclasses.replace(info, spec={**info.spec, "teacher": {"model": ""}})
+    alone = dataclasses.replace(info, spec={name: value for name, value in info.spec.items() if name != "teacher"})
+    assert "includes the distillation loss" in picture(taught, history, "Training").caption
+    assert "distillation" not in picture(alone, history, "Training").caption
 
 
 def test_evaluations_are_dots(info: ResultInfo, history: History) -> None:
