@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mvprune.artifact.manifest import WEIGHTS_FILE
+from mvprune.excerpts import shown
 from mvprune.known_models import ModelSize
 from mvprune.model_config import (
     CONFIG_FILE,
@@ -135,7 +136,7 @@ def _check_quantized(folder: Path, tensors: Mapping[str, _Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.dtype in _QUANTIZED and tensor.in_block and "weight" in name.rpartition(".")[2]:
             raise InvalidReference(
-                f"{str(folder)!r} is quantized: tensor {name[:80]!r} holds {tensor.dtype}; give the floating-point "
+                f"{str(folder)!r} is quantized: tensor {shown(name)} holds {tensor.dtype}; give the floating-point "
                 "checkpoint that it was made from"
             )
 
@@ -240,7 +241,7 @@ def _tensors(path: Path) -> Iterator[_Tensor]:
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        tensor = f"tensor {name[:80]!r}"
+        tensor = f"tensor {shown(name)}"
         match entry:
             case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [begin, end]} if len(shape) <= MAX_RANK:
                 numbers = [*shape, begin, end]

@@ -19,12 +19,13 @@ _DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal", ".lock")
 # Of the service's other credentials: the bucket's, the hub's, PostgreSQL's. A process's folder in /proc shows its
 # environment, which may hold more.
 _CREDENTIALS = ("~/.aws", "~/.cache/huggingface/token", "~/.pgpass", "/proc")
-_CREDENTIAL_VARIABLES = (
+_VARIABLES = (
     "AWS_SHARED_CREDENTIALS_FILE",
     "AWS_CONFIG_FILE",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "CREDENTIALS_DIRECTORY",  # systemd's
     "HF_TOKEN_PATH",
+    "MVPRUNE_CACHE",  # what workers on this machine have fetched, for all projects
     "MVPRUNE_TOKEN_FILE",
     "PGPASSFILE",
 )
@@ -82,7 +83,7 @@ def _private(settings: Settings) -> Iterator[Path]:
         yield from database.parent.glob(f"{database.name}.*")  # copies that a migration made
     yield from (path for path in (settings.tls_key, settings.worker_key) if path)
     yield from (Path(os.path.expanduser(path)) for path in _CREDENTIALS)  # noqa: PTH111 (Path's own may raise)
-    yield from (Path(value).absolute() for name in _CREDENTIAL_VARIABLES if (value := os.environ.get(name)))
+    yield from (Path(value).absolute() for name in _VARIABLES if (value := os.environ.get(name)))
     yield from _tokens_of_commands()
 
 

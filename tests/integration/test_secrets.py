@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from mvprune.v1 import admin_pb2, admin_pb2_grpc, job_pb2, job_pb2_grpc
 from mvprune_service.config import Settings
 from mvprune_service.service import Service
 
+from ..waiting import PATIENCE, until_true
 from .plane import refused
 
 PARENT = "projects/search"
@@ -25,21 +28,26 @@ class Guarded:
         self.folder = folder
         self.home = folder / "home"
         self.operator = (self.home / "operator-token").read_text().strip()
+        self.address = service.address
         self._channel = grpc.aio.insecure_channel(service.address)
-        self._jobs: Any = job_pb2_grpc.JobServiceStub(self._channel)
+        self.jobs: Any = job_pb2_grpc.JobServiceStub(self._channel)
         self._admin: Any = admin_pb2_grpc.AdminServiceStub(self._channel)
 
     async def token(self) -> str:
         request = admin_pb2.CreateTokenRequest(parent=PARENT, token=admin_pb2.Token(scope=admin_pb2.Token.SUBMIT))
-        made = await self._admin.CreateToken(request, metadata=_as(self.operator))
+        made = await self._admin.CreateToken(request, metadata=as_holder(self.operator))
         return str(made.secret)
 
-    async def refusal(self, secret: str, train: Path | str, task: str = "ner", **spec: Any) -> dict[str, str]:
-        """The violations of a job with this file."""
+    def create(self, secret: str, train: Path | str, task: str = "ner", **spec: Any) -> Any:
+        """The call that submits a job with this file."""
         values = {"model": "bert-base-uncased", "task": task, "target_density": 0.1, "movement": {}, **spec}
         values["dataset"] = {"train": str(train), "validation": str(train)}
         request = job_pb2.CreateJobRequest(parent=PARENT, job=job_pb2.Job(spec=values))
-        code, _, fields = await refused(self._jobs.CreateJob(request, metadata=_as(secret)))
+        return self.jobs.CreateJob(request, metadata=as_holder(secret))
+
+    async def refusal(self, secret: str, train: Path | str, task: str = "ner", **spec: Any) -> dict[str, str]:
+        """The violations of a job with this file."""
+        code, _, fields = await refused(self.create(secret, train, task, **spec))
         assert code is grpc.StatusCode.INVALID_ARGUMENT
         return fields
 
@@ -47,15 +55,19 @@ class Guarded:
         await self._channel.close()
 
 
-def _as(secret: str) -> tuple[tuple[str, str]]:
+def as_holder(secret: str) -> tuple[tuple[str, str]]:
     return (("authorization", f"Bearer {secret}"),)
 
 
-@pytest.fixture
-async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
+def settings(folder: Path, **more: Any) -> Settings:
     ports = {"address": "127.0.0.1:0", "worker_address": "127.0.0.1:0"}
-    settings = Settings(home=tmp_path / "home", roots=(tmp_path,), executor="local", auth="required", **ports)  # type: ignore[arg-type]
-    async with Service(settings) as service:
+    return Settings(home=folder / "home", executor="local", auth="required", **ports, **more)
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path, new_database: Callable[..., str]) -> AsyncIterator[Guarded]:
+    url = new_database(empty=True)
+    async with Service(settings(tmp_path, roots=(tmp_path,), database_url=url)) as service:
         guarded = Guarded(tmp_path, service)
         yield guarded
         await guarded.close()
@@ -64,7 +76,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
 @pytest.mark.parametrize("task", ["ner", "masked-lm"])
 async def test_the_servers_own_files_are_no_data(guarded: Guarded, task: str) -> None:
     secret = await guarded.token()
-    for name in ("operator-token", "key", "mvprune.sqlite", "mvprune.sqlite-wal", "server.json"):
+    for name in ("operator-token", "key", "lock", "server.json"):
         file = guarded.home / name
         assert file.exists()
         links = (guarded.folder / f"link-{name}", guarded.folder / f"hard-{name}")
@@ -86,15 +98,48 @@ async def test_only_an_operator_learns_the_roots(guarded: Guarded) -> None:
         assert ("--buckets" in str(fields)) is shows
 
 
+async def test_an_error_about_a_file_quotes_none_of_it(guarded: Guarded) -> None:
+    """The file's line is told to who may set the roots; to others where it is."""
+    file = guarded.folder / "notes.txt"
+    file.write_text("EU B-ORG\n\nVlw0Xk8Qs3Zt5n\n\nb O\n")
+    for secret, shows in ((await guarded.token(), False), (guarded.operator, True)):
+        for task in ("ner", "text-classification"):
+            text = str(await guarded.refusal(secret, file, task))
+            assert str(file) in text
+            if not shows:
+                assert not any(word in text for word in ("Vlw0Xk8", "Qs3Zt5n", "B-ORG"))
+
+
 async def test_without_configured_roots_a_token_reads_nothing_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.tsv").write_text("text\tlabel\ngood\t1\n")
     monkeypatch.chdir(tmp_path)
-    ports = {"address": "127.0.0.1:0", "worker_address": "127.0.0.1:0"}
-    settings = Settings(home=tmp_path / "home", executor="local", auth="required", **ports)  # type: ignore[arg-type]
-    async with Service(settings) as service:
+    async with Service(settings(tmp_path)) as service:
         guarded = Guarded(tmp_path, service)
         fields = await guarded.refusal(await guarded.token(), tmp_path / "train.tsv", model=str(tmp_path))
         await guarded.close()
     assert set(fields) == {"job.spec.model", "job.spec.dataset.train", "job.spec.dataset.validation"}
+
+
+async def test_a_flood_of_unknown_tokens_locks_out_no_good_one(guarded: Guarded) -> None:
+    """From one address: the flood on a connection of its own and on that of the good tokens."""
+    tokens = [await guarded.token() for _ in range(5)]
+    request = job_pb2.ListJobsRequest(parent=PARENT)
+    is_over = False
+    refusals: Counter[grpc.StatusCode] = Counter()
+
+    async def flood(jobs: Any, number: int) -> None:
+        while not is_over:
+            number += 1_000
+            call = jobs.ListJobs(request, metadata=as_holder(f"mvp_token-{number}_x"))
+            refusals[await call.code()] += 1
+
+    async with grpc.aio.insecure_channel(guarded.address) as other:
+        stubs = (job_pb2_grpc.JobServiceStub(other), guarded.jobs)
+        floods = [asyncio.create_task(flood(stubs[number % 2], number)) for number in range(100)]
+        await until_true(lambda: refusals[grpc.StatusCode.RESOURCE_EXHAUSTED] > 100, lambda: refusals)
+        for secret in tokens:
+            await guarded.jobs.ListJobs(request, metadata=as_holder(secret), timeout=PATIENCE)
+        is_over = True
+        await asyncio.gather(*floods)

@@ -94,6 +94,24 @@ def test_data_is_not_read_where_links_lead_outside(
     assert caught.value.reason == Reason.INVALID_DATASET
 
 
+@pytest.mark.parametrize(("discreet", "shows"), [("", True), ("1", False)])
+def test_a_failure_quotes_a_file_only_where_its_reader_may_choose_the_roots(
+    spec: job_pb2.CompressionSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, discreet: str, shows: bool
+) -> None:
+    monkeypatch.setenv("MVPRUNE_DISCREET", discreet)
+    monkeypatch.setenv("MVPRUNE_ROOTS", str(tmp_path))
+    file = tmp_path / "train.jsonl"
+    file.write_text('{"text": "a", "label": "Vlw0Xk8"}\n{"text": "b", "label": 3}\n')
+    spec.dataset.train = spec.dataset.validation = str(file)
+    with pytest.raises(CompressionError) as caught:
+        run(spec, tmp_path)
+    assert ("Vlw0Xk8" in caught.value.message) is shows
+    spec.dataset.label_column = "absent"
+    with pytest.raises(CompressionError) as caught:
+        run(spec, tmp_path)
+    assert ("text, label" in caught.value.message) is shows
+
+
 @pytest.mark.parametrize(("max_length", "enough"), [(4, True), (64, False)])
 def test_the_length_of_a_run_is_that_of_the_examples_not_of_the_lines(
     spec: job_pb2.CompressionSpec, tiny: Any, tmp_path: Path, max_length: int, enough: bool

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from mvprune.artifact import WEIGHTS_FILE, ArtifactError, read_manifest
 from mvprune.artifact.weights import open_header
 from mvprune.buckets import bucket_path
 from mvprune.data import Columns, find_task_files
+from mvprune.excerpts import hidden, with_discreet_errors
 from mvprune.export import export
 from mvprune.references import (
     HubModel,
@@ -92,7 +94,8 @@ def run_job(
     source = _find_model(spec.model, spec.model_revision, roots, folders)
     teacher = _teacher(spec, folders, roots)
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
-        data = _load_data(spec, roots, folders)
+        load = partial(_load_data, spec, roots, folders)
+        data = with_discreet_errors(load, CompressionError, when=roots.discreet)
     with _invalid(Reason.DENSITY_NOT_REACHED, ValueError):
         method, training = _method(spec), _training(spec.training, data.task, accumulation_factor)
     log.info("%s examples to train on, %s to evaluate on", f"{len(data.train):,}", f"{len(data.validation):,}")
@@ -253,7 +256,8 @@ def _find_model(reference: str, revision: str, roots: Roots, folders: Folders) -
         found = resolve_model(reference, roots)
         if revision:
             check_revision(revision)
-    return find_model(found.id if isinstance(found, HubModel) else found, revision or None)
+    with hidden(when=roots.discreet):
+        return find_model(found.id if isinstance(found, HubModel) else found, revision or None)
 
 
 def _teacher(spec: job_pb2.CompressionSpec, folders: Folders, roots: Roots) -> Teacher | Literal["baseline"] | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from google.protobuf.json_format import Parse
 
+from mvprune.references import Roots
 from mvprune.v1 import worker_pb2
 from mvprune_workers.classify import disk_full
 from mvprune_workers.events import EventWriter, FailureEvent, ResultEvent
@@ -26,6 +27,7 @@ from mvprune_workers.lifeline import Lifeline
 log = logging.getLogger(__name__)
 
 _FAILED = 1
+_QUOTING = (ValueError, TypeError, LookupError)  # errors of a wrong value, which often quote it
 
 
 def main() -> int:
@@ -43,16 +45,19 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     args = parser.parse_args()
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%F %T")
-    lifeline, events = Lifeline(), EventWriter(args.events_fd)
+    lifeline, events, roots = Lifeline(), EventWriter(args.events_fd), Roots.from_environment()
     try:
-        return _run(lifeline, events, args)
+        return _run(lifeline, events, args, roots)
     except Exception as error:
-        traceback.print_exc()
-        events.emit(_failure(error))
+        if roots.discreet:  # the texts of chained errors may quote files
+            traceback.print_tb(error.__traceback__, file=sys.stdout)
+        else:
+            traceback.print_exc()
+        events.emit(_failure(error, roots))
         return _FAILED
 
 
-def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace) -> int:
+def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace, roots: Roots) -> int:
     try:
         import torch  # slow: done while the supervisor claims the attempt
 
@@ -82,7 +87,7 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace) -> i
     except CompressionError as error:
         if disk_full(error):  # which looked like bad data, say
             raise
-        events.emit(FailureEvent(error.reason, error.message))
+        events.emit(FailureEvent(error.reason, roots.describe(error.message)))
         return _FAILED
     except Stopped:
         log.info("stopped as asked")
@@ -91,15 +96,19 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace) -> i
     return 0
 
 
-def _failure(error: Exception) -> FailureEvent:
+def _failure(error: Exception, roots: Roots) -> FailureEvent:
     if full := disk_full(error):
         return FailureEvent("DISK_FULL", full)
-    return FailureEvent("TRAINER_CRASHED", f"The trainer crashed: {_summary(error)}; the log has the details.")
+    summary = _summary(error, roots)
+    return FailureEvent("TRAINER_CRASHED", f"The trainer crashed: {summary}; the log has the details.")
 
 
-def _summary(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
+def _summary(error: Exception, roots: Roots) -> str:
+    name = type(error).__name__
+    if roots.discreet and isinstance(error, _QUOTING):
+        return name
+    lines = roots.describe(str(error)).strip().splitlines()
+    return f"{name}: {lines[0][:500]}" if lines else name
 
 
 if __name__ == "__main__":

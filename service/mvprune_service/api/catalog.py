@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import Message
 
 from mvprune.data import find_task_files
+from mvprune.excerpts import hidden
 from mvprune.known_models import KNOWN_SIZES
 from mvprune.model_folder import inspect_model
 from mvprune.references import HubModel, InvalidReference, Roots, resolve_model
@@ -77,7 +78,8 @@ def _page(request: Any, known: Sequence[R], message: Callable[[R], M]) -> tuple[
 def _model(source: Any, name: str, roots: Roots) -> catalog_pb2.ModelEntry:
     try:
         found = resolve_model(name, roots)
-        size = KNOWN_SIZES.get(found.id) if isinstance(found, HubModel) else inspect_model(found)
+        with hidden(when=roots.discreet):
+            size = KNOWN_SIZES.get(found.id) if isinstance(found, HubModel) else inspect_model(found)
     except InvalidReference as error:
         return catalog_pb2.ModelEntry(name=name, source=source, problem=roots.describe(str(error)))
     if size is None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from mvprune.buckets import bucket_path
 from mvprune.data import Columns, DataError, TaskFiles, find_task_files, load_files
+from mvprune.excerpts import hidden, with_discreet_errors
 from mvprune.identifiers import ID_PATTERN, ID_RULE
 from mvprune.known_models import KNOWN_SIZES
 from mvprune.model_folder import inspect_model
@@ -144,7 +145,8 @@ class Checker:
             if bucket_path(reference, self._roots):
                 return None  # the worker looks into it
             found = resolve_model(reference, self._roots)
-            size = KNOWN_SIZES.get(found.id) if isinstance(found, HubModel) else inspect_model(found)
+            with hidden(when=self._roots.discreet):
+                size = KNOWN_SIZES.get(found.id) if isinstance(found, HubModel) else inspect_model(found)
         except InvalidReference as error:
             self._add(field, str(error))
             return None
@@ -236,7 +238,8 @@ class Checker:
             states = tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
             limits = (expanded_limit(path, one.st_size) for path, one in zip(files.paths, found, strict=True))
             if sum(limits) <= MAX_CHECKED_BYTES:
-                self.notes = _check_once(task.name, files.train, files.validation, more, columns, states)
+                check = partial(_check_once, task.name, files.train, files.validation, more, columns, states)
+                self.notes = with_discreet_errors(check, DataError, when=self._roots.discreet)
         except DataError as error:
             name = "train" if Path(error.path) == files.train else "validation"
             self._add(f"job.spec.dataset.{name}", str(error))

@@ -18,10 +18,11 @@ from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.peers import host_of
 from mvprune_service.api.principal import LOCAL, Principal, Scope, current_principal
+from mvprune_service.api.streams import Streams
 from mvprune_service.db import lifecycle, tokens
 from mvprune_service.db.database import Database, Tx
 
-from ...waiting import PATIENCE
+from ...waiting import PATIENCE, until_seen
 from .conftest import Jobs, TestClock
 from .serving import serving
 
@@ -148,6 +149,40 @@ async def test_a_stream_tells_a_revoked_token_nothing_more(db: Database, authent
             await call.read()
     await authenticator.close()
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_token_has_so_many_streams_open_at_a_time(db: Database, authenticator: Authenticator) -> None:
+    class Silent(job_pb2_grpc.JobServiceServicer):
+        async def WatchJob(self, request: job_pb2.WatchJobRequest, context: Any) -> Any:
+            yield job_pb2.WatchJobResponse(sequence=1)
+            await asyncio.sleep(PATIENCE)
+
+    async def sequence(call: Any) -> int:
+        """Of the first message; 0 where the stream is one too many."""
+        try:
+            return int((await call.read()).sequence)
+        except grpc.aio.AioRpcError as error:
+            if "open streams must be at most 2" not in str(error.details()):
+                raise
+            return 0
+
+    handlers = Handlers(authenticator, streams=Streams(2))
+    job_pb2_grpc.add_JobServiceServicer_to_server(Silent(), handlers)
+    secrets = [(await make(db))[1] for _ in range(2)]
+    async with serving(handlers) as channel:
+        stub: Any = job_pb2_grpc.JobServiceStub(channel)
+
+        def watch(secret: str) -> Any:
+            metadata = (("authorization", f"Bearer {secret}"),)
+            return stub.WatchJob(job_pb2.WatchJobRequest(name="projects/p/jobs/a"), metadata=metadata, timeout=PATIENCE)
+
+        held = [watch(secrets[0]) for _ in range(2)]
+        assert [await sequence(call) for call in held] == [1, 1]
+        assert await sequence(watch(secrets[0])) == 0
+        assert await sequence(watch(secrets[1])) == 1, "another token has streams of its own"
+        held[0].cancel()
+        await until_seen(lambda: sequence(watch(secrets[0])), bool, "a place was free again")
+    await authenticator.close()
 
 
 async def test_those_who_come_together_with_one_token_cost_one_read(
