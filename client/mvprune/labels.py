@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -57,7 +58,7 @@ class Classes:
         allowed: in words, for errors.
         by_number: whether integers are the classes' numbers although the data has names for them that are none of
             the classes'.
-        folded: whether a name in other case, or with '-' for '_', is that class too, where names stay apart so.
+        folded: whether a name in other case, or with '-' for '_', is that class too, unless it could be another.
     """
 
     names: tuple[str, ...]
@@ -66,20 +67,23 @@ class Classes:
     by_number: bool = False
     folded: bool = False
     _spelled: dict[str, int] = field(init=False, compare=False, repr=False)
+    _plain: dict[str, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        spelled = _truths(self.names)
-        if self.folded and len({plain_label(name) for name in self.names}) == len(self.names):
-            spelled |= {plain_label(name): number for number, name in enumerate(self.names)}
-        spelled |= {composed(name): number for number, name in enumerate(self.names)}
+        spelled = _truths(self.names) | {composed(name): number for number, name in enumerate(self.names)}
         object.__setattr__(self, "_spelled", spelled)
+        often = Counter(map(plain_label, self.names)) if self.folded else {}
+        plain = {
+            plain_label(name): number for number, name in enumerate(self.names) if often.get(plain_label(name)) == 1
+        }
+        object.__setattr__(self, "_plain", plain)
 
     def named(self, name: str) -> int | None:
         """The number of the class called `name`; None where there is none."""
         found = self._spelled.get(composed(name))
         if found is None and name.casefold() in _TRUTH:
             found = self._spelled.get(name.casefold())
-        return self._spelled.get(plain_label(name)) if found is None and self.folded else found
+        return self._plain.get(plain_label(name)) if found is None else found
 
     def meant_by(self, names: Sequence[str]) -> Sequence[str]:
         """`names` of the data's integers where they count, () where the integers themselves do."""

@@ -387,3 +387,22 @@ def test_a_folder_that_no_artifact_can_go_to_is_refused_first(
     out = str(tmp_path / "a" / "out")
     assert mvpctl(*SUBMIT, "--density", "0.1", "--download", out).code == 0
     assert mvpctl(*SUBMIT, "--density", "0.1", "--download", out).code == 0, "the same artifact is there already"
+
+
+def test_submit_says_what_was_guessed(fake: Fake, mvpctl: Mvpctl) -> None:
+    noted = job("QUEUED")
+    noted.notes.extend(["columns: text 'a', label 'b' (found by name)", "two\x1b[2J"])
+    fake.answers["CreateJob"] = always(noted)
+    lines = mvpctl(*SUBMIT, "--density", "0.03").out.splitlines()
+    assert lines[1:] == ["note: columns: text 'a', label 'b' (found by name)", "note: two [2J"]
+    assert mvpctl(*SUBMIT, "--density", "0.03", "-o", "json").json["notes"][0].startswith("columns: text 'a'")
+
+
+def test_submit_that_waits_says_it_too(fake: Fake, mvpctl: Mvpctl) -> None:
+    noted = job("QUEUED")
+    noted.notes.append("columns: text 'a'")
+    fake.answers["CreateJob"] = always(noted)
+    fake.answers["WatchJob"] = watch(job("FAILED", failure=job_pb2.Failure(reason="NAN_LOSS", message="x")))
+    fake.answers["GetJob"] = always(job("FAILED", failure=job_pb2.Failure(reason="NAN_LOSS", message="x")))
+    assert "note: columns: text 'a'\n" in mvpctl(*SUBMIT, "--density", "0.03", "--wait", "-o", "json").err
+    assert "note: columns: text 'a'\n" in mvpctl(*SUBMIT, "--density", "0.03", "--wait").out

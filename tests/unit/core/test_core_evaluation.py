@@ -207,3 +207,46 @@ def test_a_tokenizer_that_is_none(made: Made) -> None:
     (folder / "manifest.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
     with pytest.raises(ArtifactError, match="tokenizer"):
         evaluate(folder, dev)
+
+
+def test_classes_that_differ_in_case_only_stay_two(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    def countries(count: int, seed: int) -> str:
+        rows = [f"{text}\t{('US', 'us')['good' in text]}" for text in texts(count, seed)]
+        return "\n".join(["text\tlabel", *rows])
+
+    with pytest.warns(RuntimeWarning, match="the labels US, us differ only in case"):
+        folder, dev, manifest = made("text-classification", countries, ".tsv")
+    columns = "columns: text 'text', label 'label' (found by name)"
+    assert manifest.notes[0] == columns
+    assert any("differ only in case" in note for note in manifest.notes)
+    found = evaluate(folder, dev)
+    assert {f"eval/{name}": value for name, value in found.metrics.items()} == manifest.metrics
+    assert found.notes == (columns,)
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), "--data", str(dev)]) == 0
+    assert f"note          {columns}\n" in capsys.readouterr().out
+
+
+def test_a_model_with_its_classes_in_another_order(
+    save: Callable[..., Path], bert_config: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The names that a parquet file has for its integers are the model's, in another order."""
+    import pyarrow
+    import torch
+    from pyarrow import parquet
+    from transformers import BertForSequenceClassification
+
+    config = bert_config(id2label={0: "yes", 1: "no"}, label2id={"yes": 0, "no": 1})
+    model = BertForSequenceClassification(config)
+    with torch.no_grad():  # it always says yes
+        model.classifier.weight.zero_()
+        model.classifier.bias.copy_(torch.tensor([1.0, 0.0]))
+    features = {"label": {"names": ["no", "yes"], "_type": "ClassLabel"}}
+    table = pyarrow.table({"text": [*texts(9, 0), *texts(1, 1)], "label": [1] * 9 + [0]})
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    parquet.write_table(table.replace_schema_metadata(metadata), tmp_path / "rows.parquet")
+    data = load_task("text-classification", train=tmp_path / "rows.parquet", validation=tmp_path / "rows.parquet")
+    training = Training(max_steps=2, batch_size=4, learning_rate=1e-9, max_length=24)
+    result = compress(save(model), data, density=0.9, training=training)
+    assert result.metrics["dense/accuracy"] == 0.9
+    assert result.model.config.id2label == {0: "yes", 1: "no"}

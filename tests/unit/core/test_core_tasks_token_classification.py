@@ -271,3 +271,37 @@ def test_accumulated_gradients_count_every_tag_alike(
         ).run()
         weights.append(loaded.model.get_submodule("classifier").weight.detach().clone())
     torch.testing.assert_close(weights[1], weights[0], rtol=1e-3, atol=1e-5)
+
+
+SPELLINGS = [
+    ("B-{}", "I-{}", "O"),
+    ("B_{}", "I_{}", "O"),
+    ("{}-B", "{}-I", "O"),
+    ("{}_B", "{}_I", "O"),
+    ("b-{}", "i-{}", "o"),
+    ("B:{}", "I:{}", "O"),
+]
+
+
+@pytest.mark.parametrize(("begin", "inside", "outside"), SPELLINGS)
+def test_f1_is_the_same_in_every_spelling(begin: str, inside: str, outside: str) -> None:
+    def spelled(tags: str) -> list[str]:
+        forms = {"B": begin, "I": inside}
+        return [outside if tag == "O" else forms[tag[0]].format(tag[2:]) for tag in tags.split()]
+
+    names = spelled("O B-PER I-PER B-X-Y I-X-Y")
+    references = [spelled("B-PER I-PER O B-X-Y B-X-Y"), spelled("I-PER O B-PER")]
+    predictions = [spelled("B-PER O O B-X-Y I-X-Y"), spelled("I-PER O B-PER")]
+    assert entity_metrics(predictions, references, names) == {
+        "f1": pytest.approx(4 / 9),
+        "precision": pytest.approx(2 / 4),
+        "recall": pytest.approx(2 / 5),
+        "accuracy": pytest.approx(6 / 8),
+    }
+
+
+def test_a_type_may_look_like_a_position() -> None:
+    """Where another spelling fits not all tags, a tag is a type or has its position before a hyphen."""
+    assert entity_metrics([["E_mail"]], [["S_phone"]], ["O", "E_mail", "S_phone"])["f1"] == 0
+    assert entities(["PART-I", "VITAMIN-C"]) == [(0, 0, "PART-I"), (1, 1, "VITAMIN-C")]
+    assert entities(["B-I", "I-I", "B-B"]) == [(0, 1, "I"), (2, 2, "B")]

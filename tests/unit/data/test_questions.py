@@ -129,3 +129,29 @@ def test_rows_of_a_data_set():
 def test_columns_have_fixed_names(refused):
     error = refused(squad(ANSWERED), task=V1, name="train.json", columns=Columns(text="question"))
     assert "the columns of squad have fixed names" in str(error)
+
+
+@pytest.mark.parametrize(("encoding", "size", "unit"), [("utf-16-le", 2, "UTF-16 units"), ("utf-8", 1, "UTF-8 bytes")])
+def test_offsets_in_other_units(encoding: str, size: int, unit: str, refused):
+    entries = []
+    for number, context in enumerate(("\U0001f600 good word", "plain good word", "é \U0001f600\U0001f600 good word")):
+        start = len(context[: context.index("good")].encode(encoding)) // size
+        qa = {"id": f"q{number}", "question": "how?", "answers": [{"text": "good", "answer_start": start}]}
+        entries.append({"context": context, "qas": [qa]})
+    content = {"data": [{"paragraphs": entries}]}
+    error = str(refused(json.dumps(content), task=V2, name="train.json"))
+    assert "answer_start of question 'q0' must be where its answer begins, got " in error
+    assert "the answer 'good' begins at 2. All offsets of the file fit " + unit in error
+    entries[1]["qas"][0]["answers"][0]["answer_start"] = 4
+    error = str(refused(json.dumps(content), task=V2, name="train.json"))
+    assert "begins at 2. Offsets count characters (Unicode code points) from 0, not UTF-16 units or bytes" in error
+
+
+def test_an_answer_that_stands_nowhere_or_often(refused):
+    qa = {"id": "q", "question": "how?", "answers": [{"text": "x", "answer_start": 1}]}
+    for context, found in (
+        ("a b", "the context does not hold the answer 'x'"),
+        ("x" + " x" * 9, "begins at 0, 2, 4 and"),
+    ):
+        content = json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [qa]}]}]})
+        assert found in str(refused(content, task=V2, name="train.json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,3 +182,51 @@ def test_files_in_which_nothing_is_wrong_are_read_once(
     assert refused(near) == {}
     near.validation.unlink()
     assert "job.spec.dataset.validation" in refused(near)
+
+
+def checked(
+    tiny: Tiny, dataset: dict[str, str], data: Path | None = None, task: str = "text-classification"
+) -> Checker:
+    spec = job_pb2.CompressionSpec(model="tiny-bert", task=task, dataset=dataset, target_density=0.1, movement={})
+    checker = Checker(job_pb2.Job(spec=spec), "", Roots(models=tiny.models, data=data, allowed=(tiny.train.parent,)))
+    checker.check()
+    return checker
+
+
+def test_the_columns_that_are_read_are_told(tiny: Tiny, tmp_path: Path) -> None:
+    for name in ("train.csv", "dev.csv"):
+        (tmp_path / name).write_text(f"review,score,mood\n{name} a,1,us\n{name} b,2,US\n")
+    near = replace(tiny, train=tmp_path / "train.csv")
+    files = {"train": str(near.train), "validation": str(tmp_path / "dev.csv")}
+    for _ in range(2):  # the second time nothing is read
+        checker = checked(near, {**files, "label_column": "mood"})
+        assert not checker.violations
+        assert checker.notes == (
+            "columns: text 'review', label 'mood' (found by name)",
+            "the labels US, us differ only in case, '-' or '_', and are read as 2 classes",
+        )
+
+
+def test_named_columns_are_those_of_a_tasks_own_files_too(tiny: Tiny, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "SST-2"
+    folder.mkdir(parents=True)
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / name).write_text("sentence\tlabel\tmine\na\t1\t0\nb\t0\t1\n")
+    near = replace(tiny, train=folder / "train.tsv")
+    checker = checked(near, {"label_column": "mine", "text_column": "sentence"}, tmp_path / "data", "sst2")
+    assert checker.notes[0] == "columns: text 'sentence', label 'mine'"
+    assert (
+        "there is no column 'other'"
+        in checked(near, {"label_column": "other"}, tmp_path / "data", "sst2").violations[0].description
+    )
+
+
+def test_compressed_files_count_as_what_they_may_expand_to(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("train.jsonl.gz", "dev.jsonl.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(b"not json\n"))
+    near = replace(tiny, train=tmp_path / "train.jsonl.gz", validation=tmp_path / "dev.jsonl.gz")
+    assert "broken JSON" in refused(near)["job.spec.dataset.train"]
+    monkeypatch.setattr(specs, "MAX_CHECKED_BYTES", 100 << 20)  # less than two may expand to
+    assert refused(near) == {}
