@@ -172,8 +172,7 @@ class LocalStore:
         except _ABSENT as error:
             if key is not None and self._is_there():
                 raise ObjectNotFound(f"{key} is not in {self.url}") from None
-            what = "is not a folder" if isinstance(error, NotADirectoryError) else error.strerror
-            raise StoreUnavailable(f"{self.url}: {error.filename} {what}") from error
+            raise StoreUnavailable(f"{self.url}: {error.strerror}: {error.filename}") from error
         except PermissionError as error:
             raise StoreDenied(f"{self.url}: {error.strerror}: {error.filename}") from error
         except OSError as error:
