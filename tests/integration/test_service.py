@@ -37,6 +37,9 @@ async def test_a_job_from_submit_to_artifact(plane: Plane) -> None:
     assert created.model_size.encoder_parameters == created.model_size.prunable_weights + 2 * (9 * 32 + 64)
     again = await plane.create(request_id="once")
     assert again.uid == created.uid
+    columns = "columns: text 'text', label 'label' (found by name)"
+    assert columns in created.notes
+    assert again.notes == created.notes
 
     messages = await plane.watch(created.name)
     last = messages[-1]
@@ -60,6 +63,8 @@ async def test_a_job_from_submit_to_artifact(plane: Plane) -> None:
     for file in artifact.files:
         call = plane.artifacts.ReadFile(artifact_pb2.ReadFileRequest(name=artifact.name, path=file.path))
         chunks = [chunk async for chunk in call]
+        if file.path == "manifest.json":
+            assert columns in json.loads(b"".join(chunk.data for chunk in chunks))["notes"]
         assert chunks[-1].end
         assert sum(len(chunk.data) for chunk in chunks) == file.size_bytes
     code, _, _ = await refused(
@@ -71,6 +76,7 @@ async def test_a_job_from_submit_to_artifact(plane: Plane) -> None:
     pieces = [piece async for piece in logs]
     assert pieces[-1].end
     text = b"".join(piece.data for piece in pieces)
+    assert columns.encode() in text
     tail = plane.jobs.FollowLogs(job_pb2.FollowLogsRequest(attempt=f"{created.name}/attempts/1", offset=10))
     assert b"".join([piece.data async for piece in tail]) == text[10:]
     recorded, token = [], ""

@@ -388,8 +388,8 @@ def test_a_long_run_reports_little(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert len(caplog.records) == 41
 
 
-def test_a_note_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    Reports(list[Event]().append).on_note("the label column was guessed")
+def test_a_note_is_a_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Reports(list[Event]().append, Position(tmp_path / "position")).on_note("the label column was guessed")
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("WARNING", "note: the label column was guessed")
     ]
