@@ -190,7 +190,7 @@ async def test_a_silent_stream_ends_with_its_token(guarded: Guarded, tmp_path: P
 @pytest.mark.parametrize(
     ("argv", "found"),
     [
-        (["token", "create", "--scope", "all"], "--scope: got 'all'; allowed: read, submit, admin"),
+        (["token", "create", "--scope", "all"], "--scope must be one of read, submit, admin, got 'all'"),
         (
             ["token", "create", "--scope", "read", "--ttl", "soon"],
             "--ttl: got 'soon'; allowed: a number with s, m, h or d",

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from mvprune.cli import main
-from mvprune.model_folder import KNOWN_SIZES, inspect_model
+from mvprune.known_models import KNOWN_SIZES
+from mvprune.model_folder import inspect_model
 from mvprune.tasks import TASKS
 from mvprune_service.config import Settings
 from mvprune_service.executors.base import ExecutorUnavailable

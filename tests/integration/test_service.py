@@ -218,7 +218,7 @@ async def test_a_second_server_on_the_same_home_refuses_to_start(plane: Plane, t
 
 
 async def test_listening_beyond_this_machine_has_to_be_meant(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, address="0.0.0.0:0", executor="local", roots=(tmp_path,))
+    settings = Settings(home=tmp_path / "home", address="0.0.0.0:0", executor="local", roots=(tmp_path,))
     with pytest.raises(StartError, match="allow-remote"):
         async with Service(settings):
             pass

@@ -11,7 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from mvprune.model_folder import KNOWN_SIZES, inspect_model
+from mvprune.known_models import KNOWN_SIZES
+from mvprune.model_folder import inspect_model
 from mvprune.references import Roots
 from mvprune.tasks import TASKS
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc, job_pb2
