@@ -365,9 +365,9 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("setting", "answer"),
     [
-        ("off", "no native kernel: switched off by MVPRUNE_KERNEL=off"),
-        (ABSENT, f"no native kernel: MVPRUNE_KERNEL={ABSENT}: this machine has no {ABSENT}"),
-        ("sse", "no native kernel: MVPRUNE_KERNEL=sse: it is one of avx512, avx2, neon, generic or off"),
+        ("off", "no native kernel: switched off by MVPRUNE_KERNEL=off: unset it"),
+        (ABSENT, f"no native kernel: MVPRUNE_KERNEL={ABSENT}: this machine has no {ABSENT}; unset it"),
+        ("sse", "no native kernel: MVPRUNE_KERNEL must be one of avx512, avx2, neon, generic or off, got 'sse'"),
     ],
 )
 def test_the_environment_chooses(setting: str, answer: str) -> None:
@@ -385,7 +385,10 @@ def test_the_environment_chooses(setting: str, answer: str) -> None:
 def test_a_library_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kernel._library.cache_clear()
     monkeypatch.setattr(kernel, "_LIBRARY", tmp_path / "none.so")
-    assert kernel.load() == "no native kernel: it was not built: the installation found no working C++ compiler"
+    assert kernel.load() == (
+        "no native kernel: it was not built: the installation found no working C++ compiler; "
+        "install mvprune from its source on this machine, with g++ or clang++"
+    )
     (tmp_path / "none.so").write_bytes(b"not a library")
     assert kernel.load().startswith("no native kernel: it does not load: ")
     with pytest.raises(RuntimeError, match="does not load"):
