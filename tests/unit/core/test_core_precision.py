@@ -29,7 +29,7 @@ def test_slow_bf16_is_told(model_folder: Path, data: ClassificationData, monkeyp
 def test_fast_bf16_is_no_matter(model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "slowdown", lambda device: 0.6)
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*bf16", category=RuntimeWarning)
+        warnings.filterwarnings("error", message=r"training\.precision", category=RuntimeWarning)
         prune(model_folder, data)
 
 
