@@ -40,8 +40,7 @@ class PanicException(BaseException):
 def connected(client: httpx.Client, *sent: str) -> Iterator[socket.socket]:
     """A connection of its own, on which something was sent."""
     with socket.create_connection((client.base_url.host, client.base_url.port), timeout=30) as made:
-        for part in sent:
-            made.sendall(part.encode())
+        made.sendall("".join(sent).encode())  # at once: a refusal may close the connection before the rest is sent
         yield made
 
 
@@ -61,7 +60,6 @@ def read(made: socket.socket) -> bytes:
         (HEAD, "Transfer-Encoding: chunked\r\n\r\n", "4\r\n"),
         (HEAD,),
         ("POST /pre",),
-        ("\r\n",),
         (),
     ],
 )
@@ -148,7 +146,6 @@ def test_a_client_that_hangs_up_before_its_answer(endpoint: Endpoint, capfd: pyt
         ("Transfer-Encoding: gzip, chunked\r\n", "not valid HTTP/1.1"),
         ("Host: localhost\r\n", "not valid HTTP/1.1"),
         ("Content Length: 13\r\n", "not valid HTTP/1.1"),
-        (f"X: {'a' * 20_000}\r\n", "not valid HTTP/1.1"),
     ],
 )
 def test_requests_of_uncertain_length_are_refused(endpoint: Endpoint, headers: str, message: str) -> None:
