@@ -22,7 +22,7 @@ from sqlalchemy import Engine
 
 from mvprune.v1 import job_pb2
 from mvprune_service.db.database import Database
-from mvprune_service.db.models import METADATA
+from mvprune_service.db.models import INSTALLATION, METADATA
 
 from .model_gate import Fault
 from .model_worker import ACTIONS
@@ -133,4 +133,5 @@ async def _tell(
 def _empty(engine: Engine) -> None:
     with engine.begin() as conn:
         for table in reversed(METADATA.sorted_tables):
-            conn.execute(table.delete())
+            if table is not INSTALLATION:  # the database's identity, made with its schema
+                conn.execute(table.delete())
