@@ -393,3 +393,10 @@ def test_a_note_is_a_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("WARNING", "note: the label column was guessed")
     ]
+
+
+def test_notes_do_not_say_where_the_model_lies(spec: job_pb2.CompressionSpec, tmp_path: Path, tiny: Any) -> None:
+    run(spec, tmp_path)
+    notes = read_manifest(folders(tmp_path).output).notes
+    assert any(note.startswith("new in the model, drawn from the seed: ") for note in notes)
+    assert not any(str(tiny.models) in note for note in notes)

@@ -45,12 +45,12 @@ class NewHead:
         """Of all of them."""
         return tuple(sorted({*self.missing, *(tensor.name for tensor in self.unlike)}))
 
-    def notes(self, name: str) -> tuple[str, ...]:
-        """What is new in the model `name`, in a sentence; () where nothing is."""
+    def notes(self) -> tuple[str, ...]:
+        """What is new in the model, in a sentence; () where nothing is."""
         if not self.names:
             return ()
         why = f" ({'; '.join(map(str, self.unlike))})" if self.unlike else ""
-        return (f"new in the model {name!r}, drawn from the seed: {', '.join(self.names)}{why}",)
+        return (f"new in the model, drawn from the seed: {', '.join(self.names)}{why}",)
 
 
 def check_body(name: str, model: Any, report: Mapping[str, Any]) -> NewHead:

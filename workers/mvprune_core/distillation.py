@@ -98,6 +98,12 @@ class HiddenStates:
         return loss
 
 
+def shape_in_words(config: Any) -> str:
+    """Architecture, layers and width of a model: the same, where hidden states can be matched."""
+    layers, width = (getattr(config, name, "?") for name in ("num_hidden_layers", "hidden_size"))
+    return f"a {config.model_type} of {layers} layers of {width}"
+
+
 def compare_states(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
     """The loss of a model as its own teacher: it raises what stands in the way of matching hidden states."""
     return HiddenStates(model, 1.0, "fp32").loss(model(**batch, output_hidden_states=True), batch)

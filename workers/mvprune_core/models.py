@@ -120,7 +120,7 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     check_finite(source.name, model)
     fit_tokenizer(source.name, tokenizer, model)
     model.config.pad_token_id = pad_token(tokenizer)  # a decoder looks for the last token before it
-    notes += (*head.notes(source.name), *without_batch_effects(model))
+    notes += (*head.notes(), *without_batch_effects(model))
     return Loaded(model, tokenizer, fine_tuned=same_question and not head.names, notes=notes)
 
 

@@ -27,6 +27,7 @@ from mvprune_core.distillation import (
     compare_states,
     lessons,
     reorder_classes,
+    shape_in_words,
     teach,
     teacher_doubt,
 )
@@ -80,7 +81,7 @@ class Phases:
         self._unused: Loaded | None = student
         self.notes.add(*student.notes)
         self._tokens, self._labels = tokenizer_digest(student.tokenizer), class_names(student.config)
-        self._classes, self._shape = self._class_order(student.config), _shape(student.config)
+        self._classes, self._shape = self._class_order(student.config), shape_in_words(student.config)
         layers = prunable_layers(student.model, plan.include, plan.exclude)
         if not plan.allow_density_miss:
             sizes = [layer.weight.numel() for layer in layers.values()]
@@ -117,7 +118,8 @@ class Phases:
         self.model_source: ModelSource = model_source(plan.source)
         self.base = Base(plan.source.folder) if plan.delta else None
         self._teacher_model = self._find_teacher()
-        taught_by = None if self._teacher_model is None else _teacher_identity(self._teacher_model)
+        named = self._teacher_model
+        taught_by = named and [model_source(named).sha256, description_digest(named)]
         run = [
             [self.model_source.sha256, _options(student.config), self._tokens],
             [plan.data.task.name, plan.data.fingerprint],
@@ -209,7 +211,7 @@ class Phases:
         if phase == "dense" and self._dense_steps == 0:
             return metrics, [] if doubt is None else [note_on(doubt, _TAKEN)]
         name = "the dense model" if phase == "dense" else "the pruned model"
-        return metrics, [note_on(doubt, name)] if doubt is not None and doubt.by_chance else []
+        return metrics, [note_on(replace(doubt, fit=""), name)] if doubt is not None and doubt.by_chance else []
 
     @contextmanager
     def _read_once(self, phase: str, model: nn.Module, total: int) -> Iterator[None]:
@@ -308,7 +310,7 @@ class Phases:
         return HiddenStates(model, weight, self.settings.precision)
 
     def _check_alike(self, teacher: Loaded, source: Source) -> None:
-        theirs = _shape(teacher.config)
+        theirs = shape_in_words(teacher.config)
         if theirs != self._shape:
             wrong = f"is {theirs}, the student {self._shape}"
         elif tokenizer_digest(teacher.tokenizer) != self._tokens:
@@ -388,16 +390,6 @@ class Phases:
             loaded.config.is_encoder_decoder and loaded.config.eos_token_id,  # see `Classification`
         )
         return cached_examples(self._cache, key, lambda: make(loaded.tokenizer, loaded.config, max_length))
-
-
-def _teacher_identity(teacher: Source) -> list[str]:
-    return [model_source(teacher).sha256, description_digest(teacher)]
-
-
-def _shape(config: Any) -> str:
-    """In words."""
-    layers, width = (getattr(config, name, "?") for name in ("num_hidden_layers", "hidden_size"))
-    return f"a {config.model_type} of {layers} layers of {width}"
 
 
 def _options(config: Any) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def test_only_the_head_may_be_new_and_is_named(
     loaded = load_model(find_model(save(model), None), objective, seed=0)
     assert not loaded.fine_tuned
     [note] = loaded.notes
-    assert note.startswith("new in the model ")
+    assert note.startswith("new in the model, ")
     assert not {"embeddings", "layer", "block", "wte"} & set(note.rpartition("seed: ")[2].replace(",", ".").split("."))
 
 
