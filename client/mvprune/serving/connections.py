@@ -84,7 +84,10 @@ class _Protocol(H11Protocol):
             return
         if self._timer is None and self in self._all.waiting:
             self._start_timer(self._expire)
-        super().data_received(data)
+        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            data = data.lstrip(b"\r\n")  # empty lines before a request are no part of it (RFC 9112, 2.2)
+        if data:
+            super().data_received(data)
 
     def handle_events(self) -> None:
         """Notes whether a whole request is there."""
@@ -169,7 +172,10 @@ class _StrictConnection(h11.Connection):
         """
         if self.their_state is h11.IDLE:
             data, _ = self.trailing_data
-            if end := _END_OF_HEAD.search(data):
+            end = _END_OF_HEAD.search(data)
+            if (end.start() if end else len(data)) > MAX_HEAD:  # h11 looks at what is incomplete only
+                self._refuse(f"line and headers of the request must have at most {MAX_HEAD:,} bytes, got more")
+            if end:
                 self._check_lengths(data[: end.start() + 1])
         event = super().next_event()
         if isinstance(event, h11.Request):

@@ -60,6 +60,7 @@ def read(made: socket.socket) -> bytes:
         (HEAD, "Transfer-Encoding: chunked\r\n\r\n", "4\r\n"),
         (HEAD,),
         ("POST /pre",),
+        ("\r\n",),
         (),
     ],
 )
@@ -146,6 +147,7 @@ def test_a_client_that_hangs_up_before_its_answer(endpoint: Endpoint, capfd: pyt
         ("Transfer-Encoding: gzip, chunked\r\n", "not valid HTTP/1.1"),
         ("Host: localhost\r\n", "not valid HTTP/1.1"),
         ("Content Length: 13\r\n", "not valid HTTP/1.1"),
+        (f"X: {'a' * 20_000}\r\n", "must have at most 16,384 bytes, got more"),
     ],
 )
 def test_requests_of_uncertain_length_are_refused(endpoint: Endpoint, headers: str, message: str) -> None:
