@@ -105,7 +105,7 @@ class Settings(BaseSettings):
         (), description="s3://bucket/path that clients may name models and data below, separated by ','; default: none"
     )
     lease_seconds: Seconds = Field(15.0, ge=1, le=3600, description="how long a silent worker keeps its lease")
-    heartbeat_seconds: Seconds = Field(1.0, gt=0, le=600, description="how often workers are told to report")
+    heartbeat_seconds: Seconds = Field(1.0, gt=0, le=600, description="interval between the reports of a worker")
     janitor_seconds: Seconds = Field(60.0, gt=0, le=86400, description="how often what nobody needs is taken away")
     request_days: Days = Field(7.0, gt=0, le=3650, description="how long a request id answers with its job")
     checkpoint_days: Days = Field(7.0, ge=0, le=3650, description="how long FAILED and CANCELLED jobs can be resumed")
@@ -128,7 +128,7 @@ class Settings(BaseSettings):
     )
     worker_client_ca: OptionalFile = Field(None, description="CA in PEM: workers must show a certificate of it (mTLS)")
     worker_cert: OptionalFile = Field(None, description="certificate that workers show, at this path on their machines")
-    worker_key: OptionalFile = Field(None, description="its private key, likewise")
+    worker_key: OptionalFile = Field(None, description="private key of --worker-cert, at this path on their machines")
     rate_limit: Annotated[float | None, Form("CALLS")] = Field(
         None, gt=0, le=1e6, description="calls a second of each token; default: 100, and no limit without tokens"
     )
