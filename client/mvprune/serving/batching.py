@@ -49,9 +49,9 @@ class ModelFailed(Exception):
     """The model could not answer, for no fault of the request's; the log has the details."""
 
 
-class _NotAnException(Exception):
-    """Carries what is raised in the model's thread and is no Exception, such as a panic of a Rust library, which would
-    end the task that waits for it, and all answers with it."""
+class _Raised(Exception):
+    """Carries what is raised in the model's thread. A future of asyncio takes neither what is no Exception, such as a
+    panic of a Rust library, nor StopIteration: the task that waits for it would end, or wait for ever."""
 
 
 @dataclass
@@ -151,10 +151,10 @@ class Batcher:
     def _call(self, inputs: Sequence[Input]) -> list[Answer]:
         try:
             answers = self._predictor.predict(inputs)
-        except Exception:
+        except DataError:
             raise
         except BaseException as error:
-            raise _NotAnException(f"{type(error).__name__}: {error}") from error
+            raise _Raised(f"{type(error).__name__}: {error}") from error
         if len(answers) != len(inputs):
             raise RuntimeError(f"the model gave {len(answers)} answers for {len(inputs)} inputs")
         return answers
