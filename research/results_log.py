@@ -21,7 +21,7 @@ class Run:
 
     Attributes:
         model: a folder under MVPRUNE_MODELS.
-        task: of `mvprune.tasks`.
+        task: of `mvprune.data.tasks`.
         data: a folder under MVPRUNE_DATA.
         label: the row of the table.
         method: of `mvprune_core.METHODS`.

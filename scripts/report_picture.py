@@ -11,8 +11,8 @@ from pathlib import Path
 
 from mvprune.artifact import ResultInfo, read_manifest
 from mvprune.artifact.history import read_history
-from mvprune.report.figures import Figure, figures
-from mvprune.report.svg import HEIGHT, STYLE, WIDTH
+from mvprune.artifact.report.figures import Figure, figures
+from mvprune.artifact.report.svg import HEIGHT, STYLE, WIDTH
 
 SHOWN = ("Training", "Evaluations", "Density", "Density by layer and matrix", "Weights that are kept",
          "Scores over weights")  # fmt: skip

@@ -16,10 +16,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mvprune._async_client import AsyncClient
-    from mvprune._catalog import MethodEntry, MethodOption, ModelEntry, TaskEntry
-    from mvprune._client import Client
-    from mvprune._exceptions import (
+    from mvprune.client.async_client import AsyncClient
+    from mvprune.client.catalog import MethodEntry, MethodOption, ModelEntry, TaskEntry
+    from mvprune.client.client import Client
+    from mvprune.client.exceptions import JobCancelled, JobError, JobFailed, WaitTimeout
+    from mvprune.client.job import AsyncJob, Job
+    from mvprune.client.models import (
+        Accounting,
+        Artifact,
+        ArtifactFile,
+        Attempt,
+        AttemptState,
+        Failure,
+        JobEvent,
+        JobRecord,
+        JobState,
+        JobUpdate,
+        MetricPoint,
+        ModelSize,
+        Progress,
+    )
+    from mvprune.common.exceptions import (
         AlreadyExists,
         Conflict,
         DestinationNotEmpty,
@@ -28,9 +45,6 @@ if TYPE_CHECKING:
         FieldViolation,
         IntegrityError,
         InvalidArgument,
-        JobCancelled,
-        JobError,
-        JobFailed,
         LimitExceeded,
         MlflowUnreachable,
         MvpruneError,
@@ -41,33 +55,10 @@ if TYPE_CHECKING:
         ServerError,
         ServerUnreachable,
         UnsafeArtifact,
-        WaitTimeout,
     )
-    from mvprune._job import AsyncJob, Job
-    from mvprune._models import (
-        Accounting,
-        Artifact,
-        ArtifactFile,
-        Attempt,
-        AttemptState,
-        Dataset,
-        Failure,
-        Gate,
-        GateResult,
-        JobEvent,
-        JobRecord,
-        JobState,
-        JobUpdate,
-        MetricPoint,
-        ModelSize,
-        Policy,
-        Progress,
-        Spec,
-        Teacher,
-        Training,
-    )
-    from mvprune._submit_options import SubmitOptions
-    from mvprune.artifact import load
+    from mvprune.runtime import load
+    from mvprune.spec.models import Dataset, Gate, GateResult, Policy, Spec, Teacher, Training
+    from mvprune.spec.options import SubmitOptions
 
     __version__: str
 
@@ -129,17 +120,19 @@ __all__ = [
 
 
 _HOMES = {
-    "AsyncClient": "_async_client",
-    "AsyncJob": "_job",
-    "Client": "_client",
-    "Job": "_job",
-    "SubmitOptions": "_submit_options",
-    "MethodEntry": "_catalog",
-    "MethodOption": "_catalog",
-    "ModelEntry": "_catalog",
-    "TaskEntry": "_catalog",
-    "load": "artifact",
+    "AsyncClient": "client.async_client",
+    "AsyncJob": "client.job",
+    "Client": "client.client",
+    "Job": "client.job",
+    "SubmitOptions": "spec.options",
+    "MethodEntry": "client.catalog",
+    "MethodOption": "client.catalog",
+    "ModelEntry": "client.catalog",
+    "TaskEntry": "client.catalog",
+    "load": "runtime",
 }
+_MANY = ("client.models", "spec.models", "client.exceptions", "common.exceptions")
+"""Modules that define the other names."""
 
 
 def __getattr__(name: str) -> Any:
@@ -151,10 +144,11 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("mvprune")
-    if name in _HOMES:
-        return getattr(import_module(f"mvprune.{_HOMES[name]}"), name)
-    models = import_module("mvprune._models")
-    return getattr(models, name) if hasattr(models, name) else getattr(import_module("mvprune._exceptions"), name)
+    for home in [_HOMES[name]] if name in _HOMES else _MANY:
+        module = import_module(f"mvprune.{home}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AssertionError(name)
 
 
 def __dir__() -> list[str]:

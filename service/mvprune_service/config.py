@@ -25,8 +25,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from mvprune.buckets import parse_bucket
-from mvprune.suggestions import unknown_options
+from mvprune.common.suggestions import unknown_options
+from mvprune.sources.buckets import parse_bucket
 
 _NO_VALUE = re.compile(r" \(default(?:: None|: False|: \(\)|: | factory: \w+)\)$")
 

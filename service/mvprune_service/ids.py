@@ -8,7 +8,7 @@ import uuid
 from functools import lru_cache
 from typing import NamedTuple
 
-from mvprune.identifiers import ID
+from mvprune.common.identifiers import ID
 
 _PROJECT = re.compile(rf"projects/({ID})")
 _JOB = re.compile(rf"projects/({ID})/jobs/({ID})")

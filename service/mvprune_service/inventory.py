@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mvprune.references import Roots
+from mvprune.sources.references import Roots
 
 _DEPTH = 3  # owner/name/revision
 _MOST_ENTRIES = 20_000  # looked at in all: a root may be a whole home folder

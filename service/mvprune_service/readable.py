@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from mvprune import _config
-from mvprune._exceptions import InvalidArgument
-from mvprune.references import InvalidReference, Roots
+from mvprune.client import contexts
+from mvprune.common.exceptions import InvalidArgument
+from mvprune.sources.references import InvalidReference, Roots
 from mvprune_service.api import ports
 from mvprune_service.config import Settings
 from mvprune_service.db.database import sqlite_file
@@ -90,7 +90,7 @@ def _private(settings: Settings) -> Iterator[Path]:
 def _tokens_of_commands() -> Iterator[Path]:
     """mvpctl's settings file, and the files with tokens that it names."""
     with suppress(InvalidArgument):
-        yield _config.path()
-        for context in _config.read().contexts.values():
+        yield contexts.path()
+        for context in contexts.read().contexts.values():
             if file := context.get("token_file"):
                 yield Path(file)

@@ -18,7 +18,7 @@ import uvloop
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from mvprune import tracing
+from mvprune.common import tracing
 from mvprune_service.config import Settings, from_command_line, usage_errors
 from mvprune_service.executors.embedded_ray import StartUnwanted
 from mvprune_service.observability import descriptors, logs

@@ -18,7 +18,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
-from mvprune.references import Roots
+from mvprune.sources.references import Roots
 from mvprune.v1 import (
     admin_pb2,
     admin_pb2_grpc,

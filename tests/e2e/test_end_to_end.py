@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import mvprune
-from mvprune.data import load_files
-from mvprune.tasks import get_task
+from mvprune.data.loading import load_files
+from mvprune.data.tasks import get_task
 
 from ..conftest import Tiny
 from ..waiting import PATIENCE, until

@@ -20,7 +20,7 @@ with atheris.instrument_imports(include=["mvprune.artifact"]):
 
     from mvprune.artifact import ArtifactError, Manifest
     from mvprune.artifact.history import History
-    from mvprune.artifact.strictjson import InvalidJson, parse_json
+    from mvprune.common.strictjson import InvalidJson, parse_json
 
 T = TypeVar("T")
 _GOLDEN = Path(__file__).parents[1] / "unit" / "artifact" / "golden"

@@ -14,8 +14,8 @@ import mvprune
 from mvprune.artifact.inspection import inspect
 from mvprune.cli import main
 from mvprune.cli._output import as_json
-from mvprune.data import load_files
-from mvprune.tasks import get_task
+from mvprune.data.loading import load_files
+from mvprune.data.tasks import get_task
 
 from ..conftest import Tiny
 from .servers import Server

@@ -16,9 +16,9 @@ import grpc
 import pytest
 
 from mvprune import Client, InvalidArgument, LimitExceeded, NotAuthorised
-from mvprune._endpoint import Endpoint, find
 from mvprune.cli import main
 from mvprune.cli._exit import ExitCode
+from mvprune.client.endpoint import Endpoint, find
 from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service.config import Settings
 from mvprune_service.service import Service

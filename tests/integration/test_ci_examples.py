@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from mvprune._gates import gates_of
 from mvprune.cli._submit_parser import submit_parser
+from mvprune.spec.gates import gates_of
 
 from .servers import Data, Server
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from mvprune.cli import main
-from mvprune.known_models import KNOWN_SIZES
-from mvprune.model_folder import inspect_model
-from mvprune.tasks import TASKS
+from mvprune.data.tasks import TASKS
+from mvprune.sources.known_models import KNOWN_SIZES
+from mvprune.sources.model_folder import inspect_model
 from mvprune_service.config import Settings
 from mvprune_service.executors.base import ExecutorUnavailable
 from mvprune_service.executors.local import LocalExecutor

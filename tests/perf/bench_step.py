@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from mvprune.tasks import get_task
+from mvprune.data.tasks import get_task
 from mvprune_core import Callback, Movement, Schedule, SoftMovement, Training
 from mvprune_core.batching import Examples
 from mvprune_core.distillation import Lessons

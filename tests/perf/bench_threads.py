@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from rich.console import Console
 from rich.table import Table
 
-from mvprune.threads import SPIN
+from mvprune.common.threads import SPIN
 
 _USUAL = "300000"  # libgomp's
 _TURNS = (_USUAL, "10000", SPIN[1])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mvprune.buckets import BucketPath, bucket_path, parse_bucket
-from mvprune.references import InvalidReference, Roots
+from mvprune.sources.buckets import BucketPath, bucket_path, parse_bucket
+from mvprune.sources.references import InvalidReference, Roots
 
 ROOTS = Roots(buckets=("s3://models/bert", "s3://data"))
 

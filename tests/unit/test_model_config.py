@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.test_model_folders import CONFIG, write_model
 
-from mvprune.model_folder import inspect_model
-from mvprune.references import InvalidReference
+from mvprune.sources.model_folder import inspect_model
+from mvprune.sources.references import InvalidReference
 
 REFUSED: list[dict[str, Any]] = [
     {"attn_implementation": "owner/kernel"},

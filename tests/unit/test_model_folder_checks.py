@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.test_model_folders import CONFIG, HIDDEN, TENSORS, header_of, write_model, write_weights
 
-from mvprune.model_folder import inspect_model
-from mvprune.references import InvalidReference
+from mvprune.sources.model_folder import inspect_model
+from mvprune.sources.references import InvalidReference
 
 # Tensors against config.json
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvprune import model_config, model_folder
-from mvprune.known_models import KNOWN_SIZES, ModelSize
-from mvprune.model_folder import inspect_model
-from mvprune.references import InvalidReference
+from mvprune.sources import model_config, model_folder
+from mvprune.sources.known_models import KNOWN_SIZES, ModelSize
+from mvprune.sources.model_folder import inspect_model
+from mvprune.sources.references import InvalidReference
 
 HIDDEN = 8
 CONFIG = {"model_type": "bert", "hidden_size": HIDDEN}

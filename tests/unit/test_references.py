@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvprune import references
-from mvprune.model_folder import inspect_model
-from mvprune.references import (
+from mvprune.sources import references
+from mvprune.sources.model_folder import inspect_model
+from mvprune.sources.references import (
     HubModel,
     InvalidReference,
     Roots,

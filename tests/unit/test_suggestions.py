@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mvprune.suggestions import did_you_mean, must_be_one_of, unknown_options
+from mvprune.common.suggestions import did_you_mean, must_be_one_of, unknown_options
 
 COMMANDS = ("submit", "get", "list", "watch", "export", "evaluate")
 

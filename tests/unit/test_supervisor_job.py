@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from mvprune.artifact import WEIGHTS_FILE, Values, load, read_manifest
 from mvprune.artifact.weights import open_header
-from mvprune.tasks import get_task
+from mvprune.data.tasks import get_task
 from mvprune.v1 import job_pb2
 from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Schedule, Training, compress
 from mvprune_workers.events import CheckpointEvent, Event, MetricEvent, ProgressEvent

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mvprune.tasks import TASKS, FurtherValidation, Task, TaskKind, UnknownTask, get_task
+from mvprune.data.tasks import TASKS, FurtherValidation, Task, TaskKind, UnknownTask, get_task
 
 CLASSES = {
     "cola": 2,
@@ -91,7 +91,7 @@ def test_the_vocabulary_cannot_be_changed():
 
 def test_tasks_references_and_data_load_the_standard_library_only():
     code = (
-        "import sys, mvprune.tasks, mvprune.references, mvprune.data;"
+        "import sys, mvprune.data.tasks, mvprune.sources.references, mvprune.data;"
         "print(sorted({'numpy', 'torch', 'pyarrow', 'grpc', 'transformers', 'pandas'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from mvprune.model_folder import table_key, table_remedy
+from mvprune.sources.model_folder import table_key, table_remedy
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.families import in_block
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from mvprune.artifact import Coding, DatasetSource, ResultInfo, Values
-from mvprune.suggestions import must_be_one_of
+from mvprune.common.suggestions import must_be_one_of
 from mvprune_core.accounting import account, check_density
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher

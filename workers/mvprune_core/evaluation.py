@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from mvprune.artifact import Manifest
-from mvprune.data import Columns, DataError, load_validation
+from mvprune.data.loading import Columns, DataError, load_validation
 from mvprune_core.errors import CompressionError
 from mvprune_core.forward import padding_side
 from mvprune_core.metrics import check_packages

@@ -13,8 +13,8 @@ from typing import TypeVar
 from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-from mvprune.references import Roots, known_names
-from mvprune.suggestions import did_you_mean
+from mvprune.common.suggestions import did_you_mean
+from mvprune.sources.references import Roots, known_names
 from mvprune_core.errors import CompressionError, Reason
 
 _REQUEST_SECONDS = 8.0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mvprune.tagschemes import OUTSIDE, Split, split_tags
+from mvprune.data.tagschemes import OUTSIDE, Split, split_tags
 from mvprune_core.errors import CompressionError, Reason
 
 

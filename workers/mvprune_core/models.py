@@ -18,9 +18,9 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 from torch import nn
 
 from mvprune.artifact.config import build_config
-from mvprune.model_config import CONFIG_FILE, check_tokenizer, read_json
-from mvprune.model_folder import inspect_model
-from mvprune.references import HubModel, InvalidReference, Roots, resolve_model
+from mvprune.sources.model_config import CONFIG_FILE, check_tokenizer, read_json
+from mvprune.sources.model_folder import inspect_model
+from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model
 from mvprune_core.batching import pad_token
 from mvprune_core.checkpoint_checks import check_body, check_finite
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory

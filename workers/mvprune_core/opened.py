@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import transformers
 
-from mvprune.artifact import ArtifactError, Manifest, load, read_manifest
-from mvprune.model_config import check_tokenizer
-from mvprune.tasks import Task, TaskKind, UnknownTask, get_task
+from mvprune.artifact import ArtifactError, Manifest, read_manifest
+from mvprune.data.tasks import Task, TaskKind, UnknownTask, get_task
+from mvprune.runtime import load
+from mvprune.sources.model_config import check_tokenizer
 from mvprune_core.forward import without_batch_effects
 from mvprune_core.hub import first_line
 from mvprune_core.models import Loaded, fit_tokenizer, longest_input, quiet

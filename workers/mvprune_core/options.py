@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, get_args
 
-from mvprune.suggestions import must_be_one_of
+from mvprune.common.suggestions import must_be_one_of
 
 
 def check_positive(name: str, value: float | None) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 
 from mvprune.artifact import ArtifactError, Base, ModelSource, round_values
 from mvprune.artifact.history import Histogram, History, Phase, Plane
-from mvprune.tasks import SHORTEST_WINDOW, TaskKind, higher_is_better
+from mvprune.data.tasks import SHORTEST_WINDOW, TaskKind, higher_is_better
 from mvprune_core.accounting import check_density
 from mvprune_core.batching import Examples, Indices, trained_on
 from mvprune_core.callbacks import Callback

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from mvprune.artifact import ArtifactError
-from mvprune.data import (
+from mvprune.data.loading import (
     ClassificationData,
     DataError,
     Question,
@@ -20,7 +20,7 @@ from mvprune.data import (
     TaggedSplit,
     TokenClassificationData,
 )
-from mvprune.tasks import TaskKind
+from mvprune.data.tasks import TaskKind
 from mvprune_core.batching import Examples, Side
 from mvprune_core.errors import CompressionError
 from mvprune_core.forward import padding_side

@@ -6,8 +6,8 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
-from mvprune.suggestions import must_be_one_of
-from mvprune.tasks import Task
+from mvprune.common.suggestions import must_be_one_of
+from mvprune.data.tasks import Task
 from mvprune_core.options import check_choice
 
 Precision = Literal["fp32", "bf16"]

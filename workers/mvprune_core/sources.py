@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mvprune.data import Columns, DataError, TaskData, TaskFiles, find_task_files, load_files, load_rows
-from mvprune.references import Roots
-from mvprune.tasks import Task, get_task
+from mvprune.data.loading import Columns, DataError, TaskData, TaskFiles, find_task_files, load_files, load_rows
+from mvprune.data.tasks import Task, get_task
+from mvprune.sources.references import Roots
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.hub import HubUnreachable, dataset_reachable, first_line, unreachable
 

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from google.protobuf.json_format import MessageToJson
 
-from mvprune import tracing
-from mvprune.references import Roots
+from mvprune.common import tracing
+from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.base import BlobStore, StoreFull, StoreUnavailable
 from mvprune_service.stores.layout import fetch, publish

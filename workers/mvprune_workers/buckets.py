@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 
 from mvprune.artifact import WEIGHTS_FILE, read_manifest
 from mvprune.artifact.header import read_header
-from mvprune.buckets import SCHEME, BucketPath, bucket_path
-from mvprune.references import MAX_FILES, InvalidReference, Roots
+from mvprune.sources.buckets import SCHEME, BucketPath, bucket_path
+from mvprune.sources.references import MAX_FILES, InvalidReference, Roots
 from mvprune.v1 import job_pb2
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, Entry, ObjectNotFound, StoreDenied

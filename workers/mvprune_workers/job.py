@@ -15,14 +15,15 @@ from typing import Any, Literal
 import torch
 from google.protobuf.json_format import MessageToDict
 
-from mvprune._units import percent
 from mvprune.artifact import WEIGHTS_FILE, ArtifactError, read_manifest
 from mvprune.artifact.weights import open_header
-from mvprune.buckets import bucket_path
-from mvprune.data import Columns, find_task_files
-from mvprune.excerpts import hidden, with_discreet_errors
+from mvprune.common.excerpts import hidden, with_discreet_errors
+from mvprune.common.units import percent
+from mvprune.data.loading import Columns, find_task_files
+from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.export import export
-from mvprune.references import (
+from mvprune.sources.buckets import bucket_path
+from mvprune.sources.references import (
     HubModel,
     InvalidReference,
     Roots,
@@ -31,7 +32,6 @@ from mvprune.references import (
     resolve_model,
     resolve_path,
 )
-from mvprune.tasks import Task, UnknownTask, get_task
 from mvprune.v1 import job_pb2
 from mvprune_core import (
     METHODS,
@@ -78,7 +78,7 @@ def run_job(
 
     Every batch is cut into `accumulation_factor` times as many passes as the spec says, up to one an example. With
     `measure_latency` the metrics have latency_ratio.
-    References are honoured under the roots of the environment alone (see mvprune.references.Roots).
+    References are honoured under the roots of the environment alone (see mvprune.sources.references.Roots).
 
     Raises:
         CompressionError: what is wrong with the model, the data, the options or this machine.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mvprune.threads import SPIN
+from mvprune.common.threads import SPIN
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 # The trainer runs a user's model on a user's data: it gets no credential of the control plane or the store.

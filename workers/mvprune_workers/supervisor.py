@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from mvprune import tracing
+from mvprune.common import tracing
 from mvprune.v1 import worker_pb2
 from mvprune_workers import backoff
 from mvprune_workers.attempt import Attempt

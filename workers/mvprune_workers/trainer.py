@@ -16,7 +16,7 @@ from pathlib import Path
 
 from google.protobuf.json_format import Parse
 
-from mvprune.references import Roots
+from mvprune.sources.references import Roots
 from mvprune.v1 import worker_pb2
 from mvprune_workers.classify import disk_full
 from mvprune_workers.events import EventWriter, FailureEvent, ResultEvent

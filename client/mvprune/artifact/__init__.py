@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from mvprune.artifact.errors import ArtifactError, MissingExtra, needs
 from mvprune.artifact.manifest import (
     MANIFEST_FILE,
-    WEIGHTS_FILE,
     Accounting,
     ArtifactFile,
     DatasetSource,
@@ -28,6 +27,7 @@ from mvprune.artifact.manifest import (
     read_manifest,
     verify,
 )
+from mvprune.sources.model_config import WEIGHTS_FILE
 
 if TYPE_CHECKING:
     from mvprune.artifact.base import Base

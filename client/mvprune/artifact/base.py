@@ -19,7 +19,7 @@ from mvprune.artifact.files import open_file
 from mvprune.artifact.header import DTYPES, VALUE_DTYPES, BaseTensor, Entry, Header, read_entries
 from mvprune.artifact.manifest import ModelSource
 from mvprune.artifact.values import from_bfloat16
-from mvprune.references import HubModel, InvalidReference, Roots, resolve_model
+from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model
 
 Array = npt.NDArray[Any]
 

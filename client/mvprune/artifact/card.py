@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from mvprune._units import percent
 from mvprune.artifact.manifest import ResultInfo
-from mvprune.tasks import TaskKind, UnknownTask, get_task
+from mvprune.common.units import percent
+from mvprune.data.tasks import TaskKind, UnknownTask, get_task
 
 CARD_FILE = "README.md"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import transformers
 
-from mvprune.model_config import check_config, key_pairs
-from mvprune.references import InvalidReference
+from mvprune.sources.model_config import check_config, key_pairs
+from mvprune.sources.references import InvalidReference
 
 # What a model's classes build one by one, so that its number costs memory before any tensor does.
 _LIMITS = ((re.compile(r"(^|_)(layers?|blocks|groups)$"), 1000), (re.compile(r"^num_labels$"), 1 << 20))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from mvprune._exceptions import MvpruneError
+from mvprune.common.exceptions import MvpruneError
 
 
 class ArtifactError(MvpruneError, ValueError):

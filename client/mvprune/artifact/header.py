@@ -14,7 +14,7 @@ from io import BufferedReader
 from typing import Any
 
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.strictjson import InvalidJson, parse_json
+from mvprune.common.strictjson import InvalidJson, parse_json
 
 VERSION = 2
 METADATA_KEY = "mvprune"

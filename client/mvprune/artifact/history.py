@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import open_file
-from mvprune.artifact.strictjson import InvalidJson, parse_json
 from mvprune.artifact.typed import decode
+from mvprune.common.strictjson import InvalidJson, parse_json
 
 HISTORY_FILE = "history.json"
 MAX_POINTS = 500

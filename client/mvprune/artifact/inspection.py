@@ -11,8 +11,9 @@ from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import open_file
 from mvprune.artifact.header import SPARSE_LAYOUTS, Header, read_header
 from mvprune.artifact.kinds import place
-from mvprune.artifact.manifest import MANIFEST_FILE, WEIGHTS_FILE, Manifest, read_manifest, verify
+from mvprune.artifact.manifest import MANIFEST_FILE, Manifest, read_manifest, verify
 from mvprune.artifact.parts import PARTS, StoredTensor, stored_tensors
+from mvprune.sources.model_config import WEIGHTS_FILE
 
 _FP32 = 4  # bytes
 

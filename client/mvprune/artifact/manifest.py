@@ -15,11 +15,10 @@ from typing import Any, ClassVar
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import open_file
-from mvprune.artifact.strictjson import InvalidJson, parse_json
 from mvprune.artifact.typed import decode
+from mvprune.common.strictjson import InvalidJson, parse_json
 
 MANIFEST_FILE = "manifest.json"
-WEIGHTS_FILE = "weights.safetensors"
 
 _MAX_MANIFEST = 16 << 20
 _MAX_FILES = 1000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ from mvprune.artifact.header import ELEMENTS_ALWAYS, VERSION
 from mvprune.artifact.history import HISTORY_FILE, History
 from mvprune.artifact.manifest import (
     MANIFEST_FILE,
-    WEIGHTS_FILE,
     Accounting,
     ArtifactFile,
     Manifest,
@@ -35,13 +34,12 @@ from mvprune.artifact.manifest import (
     verify,
 )
 from mvprune.artifact.parts import EMBEDDINGS, ENCODER, bytes_by_part
-from mvprune.artifact.strictjson import InvalidJson, parse_json
+from mvprune.artifact.report import REPORT_FILE, report_page
 from mvprune.artifact.values import rounded
 from mvprune.artifact.weights import Coding, open_header, stream_weights, tied_names, write_weights
-from mvprune.model_config import CONFIG_FILE
-from mvprune.references import InvalidReference
-from mvprune.report import REPORT_FILE, report_page
-from mvprune.runtime._optimize import Replacement
+from mvprune.common.strictjson import InvalidJson, parse_json
+from mvprune.sources.model_config import CONFIG_FILE, WEIGHTS_FILE
+from mvprune.sources.references import InvalidReference
 
 QUANT_METHOD = "mvprune"
 """What config.json names, so that transformers can read the weights once `mvprune.hf` is imported."""
@@ -152,30 +150,36 @@ def save_model(
     return manifest
 
 
-def load(
-    directory: str | Path, base: str | Path | None = None, *, runtime: Literal["dense", "sparse"] = "dense"
-) -> transformers.PreTrainedModel:
-    """Verifies an artifact and gives the model it holds: a plain transformers model, dense, fp32, in evaluation mode.
+class LayerReplacement(Protocol):
+    """Puts other layers in the place of a model's linear layers while its weights come."""
 
-    Nothing is downloaded and no code of the artifact is run; torch's random state is left alone.
+    def take(self, names: Iterable[str], weight: npt.NDArray[Any]) -> bool:
+        """Whether the layers that have this weight were replaced, so that nothing uses the dense weight any more."""
+
+    def finish(self) -> Any:
+        """The model, in evaluation mode."""
+
+
+def load(
+    directory: str | Path,
+    base: str | Path | None = None,
+    *,
+    replacement: Callable[[transformers.PreTrainedModel], LayerReplacement] | None = None,
+) -> transformers.PreTrainedModel:
+    """Verifies an artifact and builds its model: a plain transformers model, dense, fp32, in evaluation mode.
+
+    Nothing is downloaded and no code of the artifact is run; torch's random state is left as it was.
 
     Args:
         directory: the artifact.
         base: the folder of the base model, for a delta artifact; None: it is looked for by its name, under
             MVPRUNE_MODELS and in the hub's cache. What is taken from it is verified too.
-        runtime: "sparse": for inference on a CPU, each pruned layer that is faster so computes from its non-zeros,
-            and its dense weight is never held (see `mvprune.runtime.optimize`).
-
-    Warns:
-        NoKernelWarning: once, the native kernel of the sparse runtime does not work here: torch computes, slower.
+        replacement: of layers, given the model before it has its weights.
 
     Raises:
         ArtifactError: a file is missing or differs from the manifest, the files do not make a model, or the base model
             is not found.
-        ValueError: there is no such runtime.
     """
-    if runtime not in ("dense", "sparse"):
-        raise ValueError(f"runtime: {runtime!r} was given, expected dense or sparse")
     directory = Path(directory)
     manifest = verify(directory)
     listed = {file.path for file in manifest.files}
@@ -190,14 +194,14 @@ def load(
         model: Any = _build(config)
     model.tie_weights()
     state, names = model.float().state_dict(), header.names()
-    replacement = Replacement(model) if runtime == "sparse" else None
+    replacing = replacement(model) if replacement is not None else None
     with torch.no_grad():
         for stored, array in stream_weights(weights, opened):
-            if replacement is not None and replacement.take(names[stored], array):
+            if replacing is not None and replacing.take(names[stored], array):
                 continue
             for name in names[stored]:
                 state[name].copy_(torch.from_numpy(array))
-    loaded: transformers.PreTrainedModel = model.eval() if replacement is None else replacement.finish()
+    loaded: transformers.PreTrainedModel = model.eval() if replacing is None else replacing.finish()
     return loaded
 
 

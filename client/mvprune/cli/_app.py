@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from mvprune._exceptions import MvpruneError
 from mvprune.cli._errors import UsageError, report, report_no_text, report_system, report_usage
 from mvprune.cli._exit import ExitCode
-from mvprune.suggestions import must_be_one_of
+from mvprune.common.exceptions import MvpruneError
+from mvprune.common.suggestions import must_be_one_of
 
 COMPLETING = "_ARGCOMPLETE"  # set by a shell that wants to know how the command line could go on
 

@@ -11,17 +11,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mvprune._exceptions import IntegrityError, NotFound, ServerUnreachable
-from mvprune._files import expanded
 from mvprune.cli._live import live
 from mvprune.cli._local import refusals
 from mvprune.cli._options import CONNECTION, Parser, command_parser, connect, path, plain_parser
+from mvprune.common.exceptions import IntegrityError, NotFound, ServerUnreachable
+from mvprune.common.files import expanded
 
 if TYPE_CHECKING:
-    from mvprune._client import Client
-    from mvprune._models import Artifact, ArtifactFile
-    from mvprune._source import Source
     from mvprune.artifact import Manifest
+    from mvprune.client.client import Client
+    from mvprune.client.models import Artifact, ArtifactFile
+    from mvprune.client.source import Source
 
 _NAME = re.compile(r"(?:projects/[^/]+/(?:jobs|artifacts)/)?[A-Za-z0-9][A-Za-z0-9-]*")
 ARTIFACT_OR_JOB = "an artifact's folder, or a job's id or name"
@@ -128,7 +128,8 @@ def fetch_outline(client: Client, artifact: Artifact, folder: Path) -> None:
     Raises:
         IntegrityError: the manifest is not the one that the artifact is named by, or there are no weights.
     """
-    from mvprune.artifact.manifest import MANIFEST_FILE, WEIGHTS_FILE
+    from mvprune.artifact.manifest import MANIFEST_FILE
+    from mvprune.sources.model_config import WEIGHTS_FILE
 
     source = _source(client, artifact)
     (folder / MANIFEST_FILE).write_bytes(_manifest(source, artifact))
@@ -142,7 +143,7 @@ def fetch_outline(client: Client, artifact: Artifact, folder: Path) -> None:
 
 
 def _source(client: Client, artifact: Artifact) -> Source:
-    from mvprune._source import Source  # urllib is slow to import
+    from mvprune.client.source import Source  # urllib is slow to import
 
     return Source(client._core._transport, artifact)
 

@@ -17,13 +17,13 @@ from argcomplete.completers import ChoicesCompleter, FilesCompleter
 from argcomplete.finders import CompletionFinder
 from argcomplete.lexers import split_line
 
-from mvprune import _config
-from mvprune._exceptions import MvpruneError
 from mvprune.cli._app import COMPLETING
 from mvprune.cli._options import CONNECTION, one_of, path
+from mvprune.client import contexts
+from mvprune.common.exceptions import MvpruneError
 
 if TYPE_CHECKING:
-    from mvprune._client import Client
+    from mvprune.client.client import Client
 
 Values = Callable[[str, argparse.Namespace], Iterable[str] | Mapping[str, str]]
 """From what is typed of a word, and the options before it, to the words that it could become."""
@@ -94,7 +94,7 @@ def _completer(values: Values) -> Callable[..., Any]:
 
 def _ask(args: argparse.Namespace, question: Callable[[Client], Iterable[Any]]) -> list[Any]:
     """What a server says; nothing where there is none."""
-    from mvprune._client import Client
+    from mvprune.client.client import Client
 
     given = {name: getattr(args, name) for name in CONNECTION}
     try:
@@ -121,7 +121,7 @@ def _models(prefix: str, args: argparse.Namespace) -> list[str]:
 
 
 def _tasks(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
-    from mvprune.tasks import TASKS
+    from mvprune.data.tasks import TASKS
 
     return {task.name: task.description for task in TASKS.values()}
 
@@ -144,7 +144,7 @@ _VALUES: dict[str, Values] = {
     "teacher": _models,
     "task": _tasks,
     **dict.fromkeys(("artifact", "artifacts", "source"), _artifacts),
-    "context": lambda prefix, args: _config.read().contexts,
+    "context": lambda prefix, args: contexts.read().contexts,
     **{key: _words(key) for key in ("method", "shape", "selection", "initial_scores", "when", "precision")},
     **{key: _words(key) for key in ("values", "embeddings")},
 }

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import sys
 
-from mvprune._exceptions import (
+from mvprune.cli._exit import ExitCode
+from mvprune.cli._text import advice, clean
+from mvprune.client.exceptions import JobCancelled, JobFailed, WaitTimeout
+from mvprune.common.exceptions import (
     AlreadyExists,
     Conflict,
     DestinationNotEmpty,
     FailedPrecondition,
     InvalidArgument,
-    JobCancelled,
-    JobFailed,
     LimitExceeded,
     MlflowUnreachable,
     MvpruneError,
     NotAuthorised,
     NotFound,
     ServerUnreachable,
-    WaitTimeout,
 )
-from mvprune.cli._exit import ExitCode
-from mvprune.cli._text import advice, clean
 
 
 class LocalRefusal(MvpruneError):

@@ -6,8 +6,8 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from mvprune._models import JobState
 from mvprune.cli._options import Parser, one_of
+from mvprune.client.models import JobState
 
 _FIELDS = "state, task, model, method, display_name, creator, priority, create_time, end_time, labels.KEY"
 _LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]+")

@@ -10,12 +10,12 @@ from mvprune.cli._output import print_result, print_table
 from mvprune.cli._text import clean
 
 if TYPE_CHECKING:
-    from mvprune._models import Artifact, JobRecord
+    from mvprune.client.models import Artifact, JobRecord
 
 
 def gate_rows(job: JobRecord) -> list[tuple[str, str, bool | None]]:
     """Each gate of a job: what was asked, what was observed, whether it passed (None: it was not evaluated)."""
-    from mvprune._gates import gate_text, observed_text  # most jobs have no gates
+    from mvprune.spec.gates import gate_text, observed_text  # most jobs have no gates
 
     if not job.gate_results:
         return [(gate_text(gate), "", None) for gate in job.policy.gates]

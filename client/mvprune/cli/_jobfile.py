@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mvprune._exceptions import FieldViolation, InvalidArgument, bad_field
-from mvprune._units import parse_size
 from mvprune.cli._jobschema import SIZE_PATTERN, TIME_PATTERN, Key, Kind, keys
 from mvprune.cli._options import duration
 from mvprune.cli._yaml import MAX_BYTES, BadYaml, Items, Node, Place, Scalar, Table, documents
-from mvprune.suggestions import did_you_mean
+from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field
+from mvprune.common.suggestions import did_you_mean
+from mvprune.common.units import parse_size
 
 STDIN = "-"
 _FILES = ("train", "validation")

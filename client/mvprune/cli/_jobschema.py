@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from mvprune.contract import comment
+from mvprune.spec.contract import comment
 from mvprune.v1 import job_pb2
 
 

@@ -11,7 +11,7 @@ from mvprune.cli._output import state_style
 from mvprune.cli._text import clean, details, size, state, steps
 
 if TYPE_CHECKING:
-    from mvprune._models import JobRecord
+    from mvprune.client.models import JobRecord
 
 _SECONDS_BETWEEN_LINES = 5.0
 

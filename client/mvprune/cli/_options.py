@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mvprune import _config
-from mvprune._config import FORMS
-from mvprune._units import LONGEST_SECONDS, parse_size
 from mvprune.cli._app import COMMANDS, COMPLETING
 from mvprune.cli._errors import UsageError
 from mvprune.cli._output import Form
-from mvprune.suggestions import must_be_one_of, unknown_options
+from mvprune.client import contexts
+from mvprune.client.contexts import FORMS
+from mvprune.common.suggestions import must_be_one_of, unknown_options
+from mvprune.common.units import LONGEST_SECONDS, parse_size
 
 if TYPE_CHECKING:
-    from mvprune._client import Client
-    from mvprune._models import JobRecord
+    from mvprune.client.client import Client
+    from mvprune.client.models import JobRecord
 
 CONNECTION = ("address", "project", "token_file", "ca_cert", "insecure")  # common options, arguments of Client
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -132,13 +132,13 @@ def subcommand(
 
 def connect(args: argparse.Namespace) -> Client:
     """A client for the common options; gRPC is imported here and not before."""
-    from mvprune._client import Client
+    from mvprune.client.client import Client
 
     return Client(**{name: getattr(args, name) for name in CONNECTION})
 
 
 def _default_output() -> str:
-    given = os.environ.get("MVPRUNE_OUTPUT") or _config.load().current.get("output") or "text"
+    given = os.environ.get("MVPRUNE_OUTPUT") or contexts.load().current.get("output") or "text"
     try:
         return one_of(*FORMS)(given)
     except argparse.ArgumentTypeError as error:

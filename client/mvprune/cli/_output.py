@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
-from mvprune._units import percent
 from mvprune.cli._text import (
     advice,
     age,
@@ -24,9 +23,10 @@ from mvprune.cli._text import (
     stored,
     timestamp,
 )
+from mvprune.common.units import percent
 
 if TYPE_CHECKING:
-    from mvprune._models import Artifact, JobRecord
+    from mvprune.client.models import Artifact, JobRecord
 
 
 RESULT_COLUMNS = ("", "dense", "pruned", "difference")

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from mvprune._units import percent
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._gates import gate_rows
 from mvprune.cli._output import RESULT_COLUMNS, result_rows
 from mvprune.cli._text import clean
+from mvprune.common.units import percent
 
 if TYPE_CHECKING:
-    from mvprune._models import Artifact, JobRecord
+    from mvprune.client.models import Artifact, JobRecord
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mvprune._exceptions import FieldViolation, InvalidArgument, MvpruneError
-from mvprune._units import percent
 from mvprune.cli._ci import run_id
 from mvprune.cli._errors import UsageError
 from mvprune.cli._options import CONNECTION
 from mvprune.cli._submit_parser import submit_parser
+from mvprune.common.exceptions import FieldViolation, InvalidArgument, MvpruneError
+from mvprune.common.units import percent
 
 if TYPE_CHECKING:
-    from mvprune._client import Client
-    from mvprune._job import Job
     from mvprune.cli._jobfile import JobDocument
+    from mvprune.client.client import Client
+    from mvprune.client.job import Job
 
 COMMAND_ONLY = ("file", "print_schema", "wait", "timeout", "download", "summary", "junit", "form")
 """Options of the command that are none of a job."""

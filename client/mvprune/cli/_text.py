@@ -6,10 +6,11 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from mvprune._units import percent
+from mvprune.common.units import percent
 
 if TYPE_CHECKING:
-    from mvprune._models import JobEvent, JobRecord, Progress, Spec
+    from mvprune.client.models import JobEvent, JobRecord, Progress
+    from mvprune.spec.models import Spec
 
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # and what no encoding has
 _WAITS = {

@@ -8,17 +8,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mvprune._exceptions import JobError, WaitTimeout
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._gates import gate_code, print_outcome
 from mvprune.cli._live import live
 from mvprune.cli._options import download_line, job_goes_on, path, seconds
 from mvprune.cli._output import Form, answer, job_with_result, state_style
 from mvprune.cli._text import clean, duration
+from mvprune.client.exceptions import JobError, WaitTimeout
 
 if TYPE_CHECKING:
-    from mvprune._client import Client
-    from mvprune._models import Artifact, JobRecord
+    from mvprune.client.client import Client
+    from mvprune.client.models import Artifact, JobRecord
 
 
 class Waiting(NamedTuple):
@@ -42,7 +42,7 @@ class Waiting(NamedTuple):
             DownloadError, LocalRefusal: the folder cannot be made, a file cannot.
         """
         if self.download:
-            from mvprune._download import check_destination  # few need it
+            from mvprune.client.download import check_destination  # few need it
 
             check_destination(self.download)
         if self.summary or self.junit:

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune._exceptions import ServerUnreachable
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_table
 from mvprune.cli._text import clean, count
+from mvprune.common.exceptions import ServerUnreachable
 
 if TYPE_CHECKING:
-    from mvprune._catalog import MethodEntry, ModelEntry, TaskEntry
+    from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
 
 
 def models_command(argv: Sequence[str]) -> None:
@@ -49,9 +49,10 @@ def _listed(args: argparse.Namespace, what: str) -> list[Any]:
         try:
             return list(getattr(client, what)())
         except ServerUnreachable as error:
-            from mvprune import __version__, _catalog
+            from mvprune import __version__
+            from mvprune.client import catalog
 
-            known: list[Any] = [*(_catalog.own_tasks() if what == "tasks" else _catalog.own_methods())]
+            known: list[Any] = [*(catalog.own_tasks() if what == "tasks" else catalog.own_methods())]
             text = f"note: {error}: these are the {what} of mvprune {__version__} on this machine"
             more = "; DATA leaves out what a server has" if what == "tasks" else ""
             print(clean(f"{text}; a server of another version may have others{more}"), file=sys.stderr)

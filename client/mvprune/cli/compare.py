@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune._units import percent
 from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, is_folder, manifest_of
 from mvprune.cli._errors import UsageError
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_table
 from mvprune.cli._text import size, smaller
+from mvprune.common.units import percent
 
 if TYPE_CHECKING:
     from mvprune.artifact.comparison import Compared, Comparison

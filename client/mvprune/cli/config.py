@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from mvprune import _config, _endpoint
-from mvprune._files import expanded
 from mvprune.cli._errors import UsageError
 from mvprune.cli._options import Parser, one_of, plain_parser, subcommand
 from mvprune.cli._output import answer, print_table
-from mvprune.suggestions import did_you_mean, must_be_one_of
+from mvprune.client import contexts, endpoint
+from mvprune.common.files import expanded
+from mvprune.common.suggestions import did_you_mean, must_be_one_of
 
 _HELP = """usage: mvpctl config view|set|unset|use|path ...
 
@@ -39,7 +39,7 @@ _VARIABLES = {
     "ca_cert": "MVPRUNE_CA_CERT",
     "output": "MVPRUNE_OUTPUT",
 }
-_CHECKS = {"address": _endpoint.check_address, "project": _endpoint.check_project, "token": _endpoint.check_token}
+_CHECKS = {"address": endpoint.check_address, "project": endpoint.check_project, "token": endpoint.check_token}
 _SECRET = "(not shown)"  # noqa: S105 (stands for one)
 
 
@@ -54,16 +54,16 @@ def _view(argv: Sequence[str]) -> None:
         "config view", "mvpctl config view -o yaml", "Shows the settings that count, and where each comes from."
     )
     args = parser.parse_args(argv)
-    config = _config.load()
-    settings = [{"setting": name, **_effective(name, config)} for name in _config.SETTINGS]
-    contexts = {
+    config = contexts.load()
+    settings = [{"setting": name, **_effective(name, config)} for name in contexts.SETTINGS]
+    named = {
         name: {key: _shown(key, value) for key, value in settings.items()} for name, settings in config.contexts.items()
     }
-    value = {"path": str(_config.path()), "context": config.context, "contexts": contexts, "settings": settings}
+    value = {"path": str(contexts.path()), "context": config.context, "contexts": named, "settings": settings}
 
     def text() -> None:
         others = sorted({config.context, *config.contexts})
-        print(f"context {config.context} of {', '.join(others)}; {_config.path()}")
+        print(f"context {config.context} of {', '.join(others)}; {contexts.path()}")
         print_table(["SETTING", "VALUE", "FROM"], [[one["setting"], one["value"], one["from"]] for one in settings])
 
     answer(args.form, value, sorted(config.contexts), text)
@@ -74,43 +74,45 @@ def _set(argv: Sequence[str]) -> None:
     parser.add_argument("value", metavar="VALUE", nargs="?", help="a token is read from stdin instead")
     args = parser.parse_args(argv)
     value = _checked(args.setting, args.value, parser)
-    _save(_config.read(), args.context, args.setting, value)
+    _save(contexts.read(), args.context, args.setting, value)
 
 
 def _unset(argv: Sequence[str]) -> None:
     args = _changing("unset", "mvpctl config unset token_file --context work").parse_args(argv)
-    _save(_config.read(), args.context, args.setting, None)
+    _save(contexts.read(), args.context, args.setting, None)
 
 
 def _use(argv: Sequence[str]) -> None:
     parser = plain_parser("config use", "mvpctl config use work", "Makes a context the one that counts.", form=False)
     parser.add_argument("context", metavar="CONTEXT", help="its name")
     args = parser.parse_args(argv)
-    config = _config.read()
+    config = contexts.read()
     if args.context not in config.contexts:
         known = ", ".join(sorted(config.contexts)) or "none yet: `mvpctl config set --context NAME` makes one"
         hint = did_you_mean(args.context, config.contexts)
         raise UsageError(f"CONTEXT: got {args.context!r}; allowed: {known}{hint}", parser.prog)
-    _config.save(_config.Config(args.context, config.contexts))
+    contexts.save(contexts.Config(args.context, config.contexts))
 
 
 def _path(argv: Sequence[str]) -> None:
     plain_parser("config path", "mvpctl config path", "Prints where the file is, or would be.", form=False).parse_args(
         argv
     )
-    print(_config.path())
+    print(contexts.path())
 
 
 def _changing(name: str, example: str) -> Parser:
     parser = plain_parser(f"config {name}", example, f"{name.capitalize()}s a setting of a context.", form=False)
-    parser.add_argument("setting", metavar="SETTING", type=one_of(*_config.SETTINGS), help=", ".join(_config.SETTINGS))
+    parser.add_argument(
+        "setting", metavar="SETTING", type=one_of(*contexts.SETTINGS), help=", ".join(contexts.SETTINGS)
+    )
     parser.add_argument("--context", metavar="NAME", help="default: the one in use; a new name makes a context")
     return parser
 
 
-def _save(config: _config.Config, context: str | None, setting: str, value: str | None) -> None:
-    name = _config.check_name(context or os.environ.get("MVPRUNE_CONTEXT") or config.context)
-    _config.save(config.with_setting(name, setting, value))
+def _save(config: contexts.Config, context: str | None, setting: str, value: str | None) -> None:
+    name = contexts.check_name(context or os.environ.get("MVPRUNE_CONTEXT") or config.context)
+    contexts.save(config.with_setting(name, setting, value))
 
 
 def _checked(setting: str, value: str | None, parser: Parser) -> str:
@@ -124,8 +126,8 @@ def _checked(setting: str, value: str | None, parser: Parser) -> str:
         raise UsageError(
             f"{setting}: got {'nothing' if not value else 'control characters'}; allowed: text", parser.prog
         )
-    if setting == "output" and value not in _config.FORMS:
-        raise UsageError(f"output {must_be_one_of(_config.FORMS, value)}", parser.prog)
+    if setting == "output" and value not in contexts.FORMS:
+        raise UsageError(f"output {must_be_one_of(contexts.FORMS, value)}", parser.prog)
     if check := _CHECKS.get(setting):
         check(value)
     if setting in ("token_file", "ca_cert"):
@@ -133,14 +135,14 @@ def _checked(setting: str, value: str | None, parser: Parser) -> str:
     return value
 
 
-def _effective(name: str, config: _config.Config) -> dict[str, Any]:
+def _effective(name: str, config: contexts.Config) -> dict[str, Any]:
     """The value of a setting, as far as it can be shown, and where it comes from."""
     variable = _VARIABLES.get(name, "")
     if given := os.environ.get(variable):
         return {"value": _shown(name, given), "from": variable}
     if name in config.current:
         return {"value": _shown(name, config.current[name]), "from": f"context {config.context}"}
-    defaults = {"address": _endpoint.default_address(), "project": _endpoint.DEFAULT_PROJECT, "output": "text"}
+    defaults = {"address": endpoint.default_address(), "project": endpoint.DEFAULT_PROJECT, "output": "text"}
     return {"value": defaults.get(name, ""), "from": "default" if name in defaults else ""}
 
 

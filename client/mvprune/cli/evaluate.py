@@ -13,7 +13,7 @@ from mvprune.cli._live import live
 from mvprune.cli._local import refusals
 from mvprune.cli._options import Parser, one_of, path, positive_number
 from mvprune.cli._output import answer, print_fields, print_table
-from mvprune.threads import SPIN
+from mvprune.common.threads import SPIN
 
 if TYPE_CHECKING:
     from mvprune_core.evaluation import Evaluated
@@ -31,7 +31,7 @@ def evaluate_command(argv: Sequence[str]) -> None:
         # to it as `mvpctl server` does to the service: nothing else of the client knows the core.
         import torch
 
-        from mvprune.data import Columns
+        from mvprune.data.loading import Columns
         from mvprune_core.evaluation import CannotEvaluate, evaluate
 
         if args.threads:

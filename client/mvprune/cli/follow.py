@@ -15,7 +15,7 @@ from mvprune.cli._text import transition
 from mvprune.cli._wait import Waiting, add_waiting, finish, print_end
 
 if TYPE_CHECKING:
-    from mvprune._models import JobEvent
+    from mvprune.client.models import JobEvent
 
 
 def watch_command(argv: Sequence[str]) -> ExitCode:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mvprune._files import expanded
-from mvprune._units import percent
 from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, fetch_outline, is_folder
 from mvprune.cli._local import refusals
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_fields, print_table
 from mvprune.cli._text import size, smaller
+from mvprune.common.files import expanded
+from mvprune.common.units import percent
 
 if TYPE_CHECKING:
     from mvprune.artifact.inspection import Inspection

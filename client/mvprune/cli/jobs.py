@@ -6,15 +6,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mvprune._units import percent
 from mvprune.cli._filter import add_filter, filter_of
 from mvprune.cli._gates import print_gates
 from mvprune.cli._options import command_parser, connect, positive_number
 from mvprune.cli._output import Form, answer, job_with_result, print_job, print_result, print_table
 from mvprune.cli._text import age, clean, steps, timestamp, transition
+from mvprune.common.units import percent
 
 if TYPE_CHECKING:
-    from mvprune._models import Attempt, JobEvent, JobRecord
+    from mvprune.client.models import Attempt, JobEvent, JobRecord
 
 _LIST_EXAMPLE = """mvpctl list --state RUNNING --state QUEUED --label team=search
   mvpctl list --task squad --filter 'create_time > "2026-01-31T00:00:00Z" AND NOT labels:draft'

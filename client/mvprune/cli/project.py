@@ -9,7 +9,7 @@ from mvprune.cli._options import command_parser, connect, number, subcommand, wh
 from mvprune.cli._output import answer, print_table
 
 if TYPE_CHECKING:
-    from mvprune._admin import Project
+    from mvprune.client.admin import Project
 
 _HELP = """usage: mvpctl project list|set ...
 

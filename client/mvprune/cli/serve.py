@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune._units import percent
 from mvprune.cli._artifacts import artifact_parser, fetched
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._exit import ExitCode
@@ -18,7 +17,8 @@ from mvprune.cli._local import refusals
 from mvprune.cli._options import memory, one_of, positive_number, seconds
 from mvprune.cli._output import print_data
 from mvprune.cli._text import clean
-from mvprune.threads import SPIN
+from mvprune.common.threads import SPIN
+from mvprune.common.units import percent
 
 if TYPE_CHECKING:
     from mvprune.runtime import Used

@@ -11,7 +11,7 @@ from mvprune.cli._output import answer, print_fields, print_table
 from mvprune.cli._text import age, duration, size, timestamp
 
 if TYPE_CHECKING:
-    from mvprune._server import Capacity, ServerStatus
+    from mvprune.client.server import Capacity, ServerStatus
 
 
 def status_command(argv: Sequence[str]) -> ExitCode:
@@ -48,7 +48,7 @@ def _print(status: ServerStatus, address: str) -> None:
 
 
 def _in_order(status: ServerStatus) -> list[tuple[str, int]]:
-    from mvprune._models import JobState
+    from mvprune.client.models import JobState
 
     return [(state, status.jobs[state]) for state in JobState if state in status.jobs]
 

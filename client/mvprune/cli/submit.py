@@ -15,10 +15,10 @@ from mvprune.cli._submission import Submission, send_all, submissions
 from mvprune.cli._submit_parser import submit_parser
 from mvprune.cli._text import clean, keeps
 from mvprune.cli._wait import Waiting, finish
-from mvprune.suggestions import did_you_mean
+from mvprune.common.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from mvprune._job import Job
+    from mvprune.client.job import Job
 
 
 def submit_command(argv: Sequence[str]) -> ExitCode:
@@ -59,8 +59,8 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
 def _unknown_model(job: Job) -> str:
     """That nobody knows yet whether there is such a model; "" where the server has looked into it, or will in a
     bucket."""
-    from mvprune.known_models import KNOWN_SIZES
-    from mvprune.references import Roots, known_names  # few need it
+    from mvprune.sources.known_models import KNOWN_SIZES
+    from mvprune.sources.references import Roots, known_names  # few need it
 
     model = job.spec.model
     if job.model_size is not None or model in KNOWN_SIZES or model.startswith(("/", "s3://")):

@@ -12,7 +12,7 @@ from mvprune.cli._output import answer, print_table
 from mvprune.cli._text import clean, timestamp
 
 if TYPE_CHECKING:
-    from mvprune._admin import NewToken, Token
+    from mvprune.client.admin import NewToken, Token
 
 _HELP = """usage: mvpctl token create|list|revoke ...
 

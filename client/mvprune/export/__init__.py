@@ -21,9 +21,10 @@ from mvprune.artifact.card import CARD_FILE
 from mvprune.artifact.errors import ArtifactError, needs
 from mvprune.artifact.files import check_free, give_usual_modes
 from mvprune.artifact.history import HISTORY_FILE
-from mvprune.artifact.manifest import WEIGHTS_FILE, Manifest, verify
-from mvprune.report import REPORT_FILE
-from mvprune.suggestions import must_be_one_of
+from mvprune.artifact.manifest import Manifest, verify
+from mvprune.artifact.report import REPORT_FILE
+from mvprune.common.suggestions import must_be_one_of
+from mvprune.sources.model_config import WEIGHTS_FILE
 
 __all__ = ["FORMATS", "Exported", "export"]
 

@@ -10,8 +10,9 @@ from scipy import sparse
 
 from mvprune.artifact.base import open_base
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.manifest import WEIGHTS_FILE, read_manifest
+from mvprune.artifact.manifest import read_manifest
 from mvprune.artifact.weights import open_header, stream_weights
+from mvprune.sources.model_config import WEIGHTS_FILE
 
 
 def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Callable[[str], None]) -> None:

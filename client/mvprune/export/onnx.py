@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.model import load
-from mvprune.model_config import CONFIG_FILE
+from mvprune.sources.model_config import CONFIG_FILE
 
 ONNX_FILE = "model.onnx"
 

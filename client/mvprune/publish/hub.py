@@ -12,8 +12,9 @@ from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import check_free
 from mvprune.artifact.header import read_header
 from mvprune.artifact.history import HISTORY_FILE
-from mvprune.artifact.manifest import MANIFEST_FILE, WEIGHTS_FILE, Manifest, read_manifest, verify
-from mvprune.report import REPORT_FILE
+from mvprune.artifact.manifest import MANIFEST_FILE, Manifest, read_manifest, verify
+from mvprune.artifact.report import REPORT_FILE
+from mvprune.sources.model_config import WEIGHTS_FILE
 
 CONFIG_FILE = "config.json"
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mvprune._exceptions import MlflowUnreachable, PushFailed
 from mvprune.artifact.card import CARD_FILE, method_name
 from mvprune.artifact.errors import MissingExtra
 from mvprune.artifact.history import History, read_history
 from mvprune.artifact.manifest import Manifest, verify
+from mvprune.common.exceptions import MlflowUnreachable, PushFailed
 
 DIGEST_TAG = "mvprune.digest"
 """Its value is the SHA-256 of the manifest: one artifact is one run of an experiment."""

@@ -16,17 +16,19 @@ from mvprune.artifact.errors import needs
 
 if TYPE_CHECKING:
     from mvprune.runtime._linear import backends
+    from mvprune.runtime._load import load
     from mvprune.runtime._measure import Latency, measure, model_bytes
     from mvprune.runtime._optimize import optimize
     from mvprune.runtime._used import NoKernelWarning, Used, used
 
-__all__ = ["Latency", "NoKernelWarning", "Used", "backends", "measure", "model_bytes", "optimize", "used"]
+__all__ = ["Latency", "NoKernelWarning", "Used", "backends", "load", "measure", "model_bytes", "optimize", "used"]
 
 _HOMES = {
     "Latency": "mvprune.runtime._measure",
     "NoKernelWarning": "mvprune.runtime._used",
     "Used": "mvprune.runtime._used",
     "backends": "mvprune.runtime._linear",
+    "load": "mvprune.runtime._load",
     "measure": "mvprune.runtime._measure",
     "model_bytes": "mvprune.runtime._measure",
     "optimize": "mvprune.runtime._optimize",

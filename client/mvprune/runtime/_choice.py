@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from mvprune._files import replace_text
+from mvprune.common.files import replace_text
 from mvprune.runtime import kernel
 from mvprune.runtime._linear import CsrLinear, KernelLinear, Matrix, SparseLinear
 from mvprune.runtime.kernel import Stored

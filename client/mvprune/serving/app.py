@@ -15,10 +15,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from mvprune.data.textfiles import DataError
 from mvprune.serving.batching import Batcher, ModelFailed, Overloaded, Predictor
 from mvprune.serving.hosts import HostCheck
 from mvprune.serving.requests import Limits, Refused, parse_inputs, read_body
-from mvprune.textfiles import DataError
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mvprune.textfiles import DataError
+from mvprune.data.textfiles import DataError
 
 log = logging.getLogger(__name__)
 

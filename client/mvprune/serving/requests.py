@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from mvprune.artifact.strictjson import InvalidJson, parse_json
-from mvprune.excerpts import listed
+from mvprune.common.excerpts import listed
+from mvprune.common.strictjson import InvalidJson, parse_json
+from mvprune.data.tables import is_writable
 from mvprune.serving.batching import Field, Input
-from mvprune.tables import is_writable
 
 BATCH_FIELD = "inputs"
 JSON = "application/json"

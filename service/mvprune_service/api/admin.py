@@ -10,7 +10,7 @@ import grpc
 from sqlalchemy import Row
 from sqlalchemy.exc import IntegrityError
 
-from mvprune.identifiers import ID_RULE
+from mvprune.common.identifiers import ID_RULE
 from mvprune.v1 import admin_pb2, admin_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api import mapping

@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from mvprune.data import find_task_files
-from mvprune.excerpts import hidden
-from mvprune.known_models import KNOWN_SIZES
-from mvprune.model_folder import inspect_model
-from mvprune.references import HubModel, InvalidReference, Roots, resolve_model
-from mvprune.tasks import TASKS, Task
+from mvprune.common.excerpts import hidden
+from mvprune.data.loading import find_task_files
+from mvprune.data.tasks import TASKS, Task
+from mvprune.sources.known_models import KNOWN_SIZES
+from mvprune.sources.model_folder import inspect_model
+from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model
+from mvprune.spec.vocabulary import METHODS, method_entry, task_entry
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc
-from mvprune.vocabulary import METHODS, method_entry, task_entry
 from mvprune_service.api import mapping
 from mvprune_service.api.pagination import make_page, page_size, read_token
 from mvprune_service.inventory import model_names

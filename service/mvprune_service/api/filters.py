@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, not_, or_, select
 
-from mvprune.suggestions import did_you_mean
+from mvprune.common.suggestions import did_you_mean
 from mvprune_service.api.errors import Violation, invalid
 from mvprune_service.clock import SECOND
 from mvprune_service.db.models import JOBS, LABELS

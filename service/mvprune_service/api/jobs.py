@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from sqlalchemy import Row
 
-from mvprune import tracing
+from mvprune.common import tracing
 from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api import mapping

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 from sqlalchemy import Row
 
-from mvprune.known_models import ModelSize
+from mvprune.sources.known_models import ModelSize
 from mvprune.v1 import artifact_pb2, job_pb2
 from mvprune_service.ids import ArtifactName, AttemptName, JobName
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mvprune.identifiers import ID_RULE
+from mvprune.common.identifiers import ID_RULE
 from mvprune_service import ids
 from mvprune_service.api.errors import Violation, invalid
 

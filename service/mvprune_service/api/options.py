@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mvprune.suggestions import did_you_mean
-from mvprune.tasks import Task
+from mvprune.common.suggestions import did_you_mean
+from mvprune.data.tasks import Task
+from mvprune.spec.vocabulary import METHOD_BOUNDS, METHODS, SCHEDULE_BOUNDS, Bound
 from mvprune.v1 import job_pb2
-from mvprune.vocabulary import METHOD_BOUNDS, METHODS, SCHEDULE_BOUNDS, Bound
 from mvprune_service.api.errors import Violation
 
 _WARMUP, _COOLDOWN = 0.1, 0.4  # the contract's defaults

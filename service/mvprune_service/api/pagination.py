@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from mvprune.tables import is_writable
+from mvprune.data.tables import is_writable
 from mvprune_service.api.errors import Violation, invalid
 
 M = TypeVar("M", bound=Message)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from mvprune.tasks import IN_OWN_UNIT, Task
+from mvprune.data.tasks import IN_OWN_UNIT, Task
+from mvprune.spec.vocabulary import Bound
 from mvprune.v1 import job_pb2
-from mvprune.vocabulary import Bound
 from mvprune_service.api.errors import Violation
 from mvprune_service.api.options import bad, check_numbers
 from mvprune_service.domain.gates import OF_THE_ARTIFACT

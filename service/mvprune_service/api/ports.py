@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 
-from mvprune import addresses
+from mvprune.common import addresses
 from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.tls import TlsFiles
 from mvprune_service.config import Settings

@@ -6,13 +6,15 @@ import re
 from functools import lru_cache, partial
 from pathlib import Path
 
-from mvprune.buckets import bucket_path
-from mvprune.data import Columns, DataError, TaskFiles, find_task_files, load_files
-from mvprune.excerpts import hidden, with_discreet_errors
-from mvprune.identifiers import ID_PATTERN, ID_RULE
-from mvprune.known_models import KNOWN_SIZES
-from mvprune.model_folder import inspect_model
-from mvprune.references import (
+from mvprune.common.excerpts import hidden, with_discreet_errors
+from mvprune.common.identifiers import ID_PATTERN, ID_RULE
+from mvprune.data.loading import Columns, DataError, TaskFiles, find_task_files, load_files
+from mvprune.data.tasks import SHORTEST_WINDOW, Task, TaskKind, UnknownTask, get_task
+from mvprune.data.textfiles import check_file, expanded_limit
+from mvprune.sources.buckets import bucket_path
+from mvprune.sources.known_models import KNOWN_SIZES
+from mvprune.sources.model_folder import inspect_model
+from mvprune.sources.references import (
     HubModel,
     InvalidReference,
     Roots,
@@ -22,10 +24,8 @@ from mvprune.references import (
     resolve_model,
     resolve_path,
 )
-from mvprune.tasks import SHORTEST_WINDOW, Task, TaskKind, UnknownTask, get_task
-from mvprune.textfiles import check_file, expanded_limit
+from mvprune.spec.vocabulary import Bound
 from mvprune.v1 import job_pb2
-from mvprune.vocabulary import Bound
 from mvprune_service.api import mapping
 from mvprune_service.api.errors import Violation
 from mvprune_service.api.options import bad, check_method, check_teacher, check_training

@@ -14,8 +14,8 @@ import grpc
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
-from mvprune.references import Roots
-from mvprune.tracing import TRACEPARENT
+from mvprune.common.tracing import TRACEPARENT
+from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
 from mvprune_service.api import mapping

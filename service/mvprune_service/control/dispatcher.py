@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Mapping
 
-from mvprune import tracing
+from mvprune.common import tracing
 from mvprune_service.control.loop import for_each
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database

@@ -8,7 +8,7 @@ import json
 import logging
 from typing import Any
 
-from mvprune import tracing
+from mvprune.common import tracing
 from mvprune.v1 import artifact_pb2
 from mvprune_service.control.loop import for_each
 from mvprune_service.db import leases, records

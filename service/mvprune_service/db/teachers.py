@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, exists, literal, literal_column, select, update
 
-from mvprune.identifiers import ID_PATTERN
+from mvprune.common.identifiers import ID_PATTERN
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
 from mvprune_service.db import lifecycle

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from mvprune._files import replace_text
+from mvprune.common.files import replace_text
 from mvprune_service.executors import processes
 from mvprune_service.executors.base import ExecutorUnavailable
 from mvprune_service.executors.ray import RayExecutor

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from sqlalchemy import Connection, select
 
-from mvprune.tracing import TRACEPARENT
+from mvprune.common.tracing import TRACEPARENT
 from mvprune_service.db.models import EVENTS
 
 _FORM = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")

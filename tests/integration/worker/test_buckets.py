@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mvprune.artifact import read_manifest
-from mvprune.references import Roots
+from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
 from mvprune_core import Training, compress, load_task
 from mvprune_service.stores import open_store

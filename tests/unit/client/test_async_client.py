@@ -16,7 +16,7 @@ import pytest
 
 import mvprune
 from mvprune import AsyncClient, AsyncJob, Client, Job, JobState
-from mvprune._admin import Admin, AsyncAdmin
+from mvprune.client.admin import Admin, AsyncAdmin
 from mvprune.v1 import job_pb2
 
 from ...waiting import PATIENCE, until_true

@@ -6,10 +6,10 @@ import grpc
 import pytest
 
 from mvprune import Client
-from mvprune._catalog import own_methods, own_tasks
-from mvprune.tasks import TASKS
+from mvprune.client.catalog import own_methods, own_tasks
+from mvprune.data.tasks import TASKS
+from mvprune.spec.vocabulary import METHODS, method_entry, task_entry
 from mvprune.v1 import catalog_pb2
-from mvprune.vocabulary import METHODS, method_entry, task_entry
 
 from .conftest import Fake, Mvpctl, always, refuse
 

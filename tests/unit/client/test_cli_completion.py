@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mvprune.cli._app import COMMANDS
-from mvprune.tasks import TASKS
+from mvprune.data.tasks import TASKS
 from mvprune.v1 import catalog_pb2, job_pb2
 
 from ...waiting import PATIENCE, until

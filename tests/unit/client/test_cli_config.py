@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mvprune import Client, InvalidArgument, _config, _endpoint
+from mvprune import Client, InvalidArgument
+from mvprune.client import contexts, endpoint
 from mvprune.v1 import job_pb2
 
 from .conftest import Fake, Mvpctl, always, job
@@ -91,9 +92,9 @@ def test_option_then_environment_then_file_then_default(
 def test_the_context_of_the_environment(run: Mvpctl, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("config", "set", "project", "a")
     run("config", "set", "project", "b", "--context", "other")
-    assert _endpoint.project(None) == "a"
+    assert endpoint.project(None) == "a"
     monkeypatch.setenv("MVPRUNE_CONTEXT", "other")
-    assert _endpoint.project(None) == "b"
+    assert endpoint.project(None) == "b"
     with Client() as client:
         assert client.project == "b"
     monkeypatch.setenv("MVPRUNE_CONTEXT", "none")
@@ -109,16 +110,16 @@ def test_a_token_is_for_its_context_s_address_alone(run: Mvpctl, file: Path, tmp
     run("config", "set", "address", "grpcs://mine:1")
     run("config", "set", "token_file", str(tmp_path / "token"))
     run("config", "set", "ca_cert", "ca.pem")
-    mine = _endpoint.find()
+    mine = endpoint.find()
     assert (mine.address, mine.token, mine.tls) == ("mine:1", SECRET, True)
     assert mine.ca_cert == Path.cwd() / "ca.pem"
-    assert _endpoint.find("grpcs://mine:1").token == SECRET
-    other = _endpoint.find("grpcs://other:1")
+    assert endpoint.find("grpcs://mine:1").token == SECRET
+    other = endpoint.find("grpcs://other:1")
     assert (other.token, other.ca_cert) == ("", None)
     with pytest.raises(InvalidArgument, match="for all to read"):
-        _endpoint.find("grpc://mine:1")
+        endpoint.find("grpc://mine:1")
     run("config", "unset", "address")
-    assert _endpoint.find("grpcs://other:1").token == ""
+    assert endpoint.find("grpcs://other:1").token == ""
 
 
 def test_a_token_in_the_file_is_read_from_stdin_kept_private_and_never_shown(
@@ -130,7 +131,7 @@ def test_a_token_in_the_file_is_read_from_stdin_kept_private_and_never_shown(
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{SECRET}\n"))
     assert run("config", "set", "token").code == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert _endpoint.find().token == SECRET
+    assert endpoint.find().token == SECRET
     monkeypatch.setenv("MVPRUNE_TOKEN", SECRET[:-1] + "y")
     for form in ("text", "json", "yaml"):
         shown = run("config", "view", "-o", form).out
@@ -223,11 +224,11 @@ def test_a_file_whose_context_is_not_there(run: Mvpctl, file: Path) -> None:
 def test_the_environment_can_name_a_context_to_make(run: Mvpctl, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MVPRUNE_CONTEXT", "new")
     assert run("config", "set", "project", "search").code == 0
-    assert _endpoint.project(None) == "search"
+    assert endpoint.project(None) == "search"
 
 
 def test_what_is_written_is_read_again(file: Path) -> None:
     odd = {"project": 'quo"te \\ \u00e9 \U0001f600', "address": "h:1"}
-    config = _config.Config("a.b", {"a.b": odd, "c": {}})
-    _config.save(config)
-    assert _config.load() == config
+    config = contexts.Config("a.b", {"a.b": odd, "c": {}})
+    contexts.save(config)
+    assert contexts.load() == config

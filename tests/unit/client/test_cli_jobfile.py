@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mvprune import InvalidArgument
-from mvprune._submit_options import SubmitOptions
 from mvprune.cli._jobfile import read
 from mvprune.cli._jobschema import Kind, keys, schema
 from mvprune.cli._submission import COMMAND_ONLY
 from mvprune.cli._yaml import MAX_BYTES
+from mvprune.spec.options import SubmitOptions
 
 from .conftest import Fake, Mvpctl, echo, refuse
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from mvprune import Client, Job, _convert
+from mvprune import Client, Job
 from mvprune.cli._live import Bar, Lines, live
 from mvprune.cli._text import age, clean, count, duration, percent, size
+from mvprune.client import convert
 from mvprune.v1 import job_pb2
 
 from .conftest import job
@@ -17,7 +18,7 @@ from .conftest import job
 
 def _job(step: int = 0, phase: str = "pruning", state: str = "RUNNING", **fields: Any) -> Job:
     progress = job_pb2.Progress(phase=phase, step=step, total_steps=400, density=0.5, loss=1.0)
-    return Job(**_convert.job_fields(job(state, progress=progress, **fields)), client=Client())
+    return Job(**convert.job_fields(job(state, progress=progress, **fields)), client=Client())
 
 
 def test_lines_come_at_changes_and_now_and_then() -> None:

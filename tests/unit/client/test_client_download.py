@@ -17,8 +17,9 @@ import grpc
 import pytest
 
 import mvprune
-from mvprune import Client, _transport
-from mvprune._download import check_destination
+from mvprune import Client
+from mvprune.client import transport
+from mvprune.client.download import check_destination
 from mvprune.v1 import artifact_pb2
 
 from ...waiting import PATIENCE, until
@@ -80,7 +81,7 @@ def test_download_through_the_server_with_a_cut(fake: Fake, client: Client, name
 def test_a_broken_off_download_goes_on_in_the_next_run(
     fake: Fake, client: Client, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_transport, "RECONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(transport, "RECONNECT_SECONDS", 0.0)
     sha256 = name.rpartition("/")[2]
     manifest = tmp_path / f"out.{sha256}.partial" / "manifest.json"
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from mvprune import Artifact, AsyncClient, Client, _fetch, _parts, _source
+from mvprune import Artifact, AsyncClient, Client
+from mvprune.client import fetch, parts, source
 from mvprune.v1 import artifact_pb2
 
 from ...integration.servers import Data, Server
@@ -32,11 +33,11 @@ STAND_IN_ENV = {"PYTHONPATH": str(Path(__file__).parents[2] / "chaos" / "stand_i
 # Downloads as `Client.download` does, prints the progress, and writes down every block before it is stored.
 CHILD = f"""
 import os, sys
-from mvprune import Client, _parts, _source
+from mvprune import Client, parts, source
 
 address, job, directory, log = sys.argv[1:]
-_parts.PART_BYTES = {PART_BYTES}
-blocks = _source.Source.blocks
+parts.PART_BYTES = {PART_BYTES}
+blocks = source.Source.blocks
 fetched = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 def counted(self, file, start, end):
@@ -45,7 +46,7 @@ def counted(self, file, start, end):
         start += len(block)
         yield block
 
-_source.Source.blocks = counted
+source.Source.blocks = counted
 with Client(address) as client:
     client.download(job, directory, lambda done, total: print(done, flush=True))
 """
@@ -135,7 +136,7 @@ def test_killed_at_many_points_it_goes_on_until_it_is_whole(published: Published
     last.communicate()
     assert last.returncode == 0
     published.check()
-    in_flight = len(points) * _fetch.CONNECTIONS * PART_BYTES
+    in_flight = len(points) * fetch.CONNECTIONS * PART_BYTES
     for file in published.artifact.files:
         assert file.size_bytes <= published.fetched()[file.path] <= file.size_bytes + min(in_flight, file.size_bytes)
     assert sum(published.fetched().values()) < total + in_flight // 2
@@ -207,21 +208,21 @@ async def test_it_goes_on_with_a_server_that_was_killed_and_started_again(publis
 @pytest.mark.parametrize("publisher", ["s3"], indirect=True)
 def test_expired_urls_are_renewed(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    ask = _source.Source._ask_for_urls
+    ask = source.Source._ask_for_urls
 
-    def first_for_a_second(self: _source.Source, paths: list[str]) -> dict[str, str]:
+    def first_for_a_second(self: source.Source, paths: list[str]) -> dict[str, str]:
         asked.append(paths)
         if len(asked) > 1:
             return ask(self, paths)
         request = artifact_pb2.GenerateDownloadUrlsRequest(
             name=published.artifact.name, paths=paths, ttl={"seconds": 1}
         )
-        answer = _source.run(self._transport.call(self._transport.artifacts.GenerateDownloadUrls, request))
+        answer = source.run(self._transport.call(self._transport.artifacts.GenerateDownloadUrls, request))
         time.sleep(2)  # the store has a clock of its own, of whole seconds
         return {found.path: found.url for found in answer.urls}
 
-    monkeypatch.setattr(_source.Source, "_ask_for_urls", first_for_a_second)
-    monkeypatch.setattr(_parts, "PART_BYTES", PART_BYTES)
+    monkeypatch.setattr(source.Source, "_ask_for_urls", first_for_a_second)
+    monkeypatch.setattr(parts, "PART_BYTES", PART_BYTES)
     with Client(published.server.address) as client:
         client.download(published.artifact, published.out)
     published.check()

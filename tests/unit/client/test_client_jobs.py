@@ -14,7 +14,8 @@ import grpc
 import pytest
 
 import mvprune
-from mvprune import Client, JobState, _wire
+from mvprune import Client, JobState
+from mvprune.client import wire
 from mvprune.v1 import job_pb2
 
 from .conftest import NAME, Fake, echo, job, refuse
@@ -85,7 +86,7 @@ def test_nobody_there_is_said_soon() -> None:
 
 
 def test_a_host_that_accepts_and_says_nothing_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_wire, "ATTEMPT_SECONDS", 1.0)
+    monkeypatch.setattr(wire, "ATTEMPT_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         start = time.monotonic()
@@ -337,10 +338,13 @@ def test_a_proxy_is_not_asked_for_this_machine(fake: Fake, monkeypatch: pytest.M
 
 
 def test_exported_members() -> None:
-    from mvprune import _catalog, _exceptions, _job, _models
+    from mvprune.client import catalog, job, models
+    from mvprune.client import exceptions as job_exceptions
+    from mvprune.common import exceptions
+    from mvprune.spec import models as spec_models
 
     public = {"AsyncClient", "Client", "SubmitOptions", "load", "__version__"}
-    for module in (_models, _job, _catalog, _exceptions):
+    for module in (models, spec_models, job, catalog, exceptions, job_exceptions):
         classes = {name: each for name, each in vars(module).items() if isinstance(each, type)}
         public |= {name for name, each in classes.items() if each.__module__ == module.__name__}
     assert set(mvprune.__all__) == public

@@ -11,7 +11,8 @@ import grpc
 import pytest
 
 import mvprune
-from mvprune import Client, JobState, _core, _transport
+from mvprune import Client, JobState
+from mvprune.client import core, transport
 from mvprune.v1 import job_pb2
 
 from .conftest import NAME, Fake, job, refuse
@@ -61,7 +62,7 @@ def test_watch_goes_on_after_cuts_and_ends_at_done(fake: Fake, client: Client) -
 def test_a_stream_waits_for_a_server_that_says_that_it_stops(
     fake: Fake, client: Client, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_transport, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.2)
 
     def refused(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         if reason:
@@ -85,8 +86,8 @@ def test_watch_from_a_sequence_on(fake: Fake, client: Client) -> None:
 
 def test_watch_gives_up_when_the_server_stays_away(fake: Fake, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count()
-    monkeypatch.setattr(_transport, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
-    monkeypatch.setattr(_transport, "RECONNECT_SECONDS", 8)  # of a clock that goes on by one with each look at it
+    monkeypatch.setattr(transport, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(transport, "RECONNECT_SECONDS", 8)  # of a clock that goes on by one with each look at it
     fake.answers["WatchJob"] = [_updates(_update(1, "QUEUED"), cut=True), _updates(cut=True)]
     with pytest.raises(mvprune.ServerUnreachable, match="going away"):
         list(client.watch("j1"))
@@ -135,7 +136,7 @@ def test_wait_raises_how_it_ended(fake: Fake, client: Client) -> None:
 
 def test_wait_for_a_time(fake: Fake, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    for module in (_core, _transport):
+    for module in (core, transport):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
 
     def until_time_is_up(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:

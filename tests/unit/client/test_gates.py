@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mvprune import Client, Gate, GateResult, InvalidArgument
-from mvprune._gates import gate_text, observed_text, parse_gate
-from mvprune._units import exact_size, parse_size
+from mvprune.common.units import exact_size, parse_size
+from mvprune.spec.gates import gate_text, observed_text, parse_gate
 from mvprune.v1 import job_pb2
 
 from .conftest import Fake, always, echo, job
@@ -170,5 +170,5 @@ def test_a_job_tells_the_outcome(fake: Fake, client: Client) -> None:
 def test_the_notation_needs_no_grpc() -> None:
     import subprocess
 
-    code = "import sys, mvprune._gates; print({'grpc', 'google.protobuf'} & set(sys.modules))"
+    code = "import sys, mvprune.spec.gates; print({'grpc', 'google.protobuf'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

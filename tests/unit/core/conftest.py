@@ -12,8 +12,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from mvprune.data import ClassificationData, Split
-from mvprune.tasks import get_task
+from mvprune.data.loading import ClassificationData, Split
+from mvprune.data.tasks import get_task
 from mvprune_core.models import Loaded, find_model, load_model
 from mvprune_core.tasks import Objective, objective_for
 

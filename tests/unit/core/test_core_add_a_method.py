@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mvprune.data import ClassificationData
+from mvprune.data.loading import ClassificationData
 from mvprune_core import METHODS, Method, Training, compress
 from mvprune_core.methods import _found
 

@@ -11,7 +11,7 @@ import torch
 
 from mvprune.artifact import load
 from mvprune.artifact.weights import open_header
-from mvprune.data import ClassificationData
+from mvprune.data.loading import ClassificationData
 from mvprune_core import Training, compress
 from mvprune_core.tasks import objective_for
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mvprune.data import ClassificationData
+from mvprune.data.loading import ClassificationData
 from mvprune_core import Callback, Training, compress
 from mvprune_core.tasks.chance import class_doubt, note_on, value_doubt
 

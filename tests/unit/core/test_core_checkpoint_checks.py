@@ -40,7 +40,7 @@ from transformers import (
 from transformers.integrations import hub_kernels
 
 from mvprune.artifact import read_manifest
-from mvprune.data import ClassificationData
+from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Reason, Teacher, Training, compress
 from mvprune_core.models import Loaded, Source, find_model, load_model
 from mvprune_core.tasks import Objective

@@ -12,9 +12,9 @@ import torch
 import transformers
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
 
-from mvprune.data import ClassificationData, TaggedSplit, TokenClassificationData
+from mvprune.data.loading import ClassificationData, TaggedSplit, TokenClassificationData
+from mvprune.data.tasks import get_task
 from mvprune.export import export
-from mvprune.tasks import get_task
 from mvprune_core import Training, compress
 from mvprune_core.prediction import Predictor
 from mvprune_core.tasks.classes import number_classes

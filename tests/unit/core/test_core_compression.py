@@ -15,8 +15,8 @@ from tests.unit.core.training_runs import Recorder
 from transformers import BartConfig, BartModel, BertForSequenceClassification
 
 from mvprune.artifact import load
-from mvprune.data import ClassificationData, Split
-from mvprune.tasks import get_task
+from mvprune.data.loading import ClassificationData, Split
+from mvprune.data.tasks import get_task
 from mvprune_core import (
     METHODS,
     Callback,

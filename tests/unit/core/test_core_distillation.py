@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 from transformers import BertForSequenceClassification, BertModel
 
-from mvprune.data import ClassificationData, Split
+from mvprune.data.loading import ClassificationData, Split
 from mvprune_core import Callback, CompressionError, Magnitude, Reason, Teacher, Training, compress
 from mvprune_core.batching import Examples
 from mvprune_core.distillation import Lessons, lessons, reorder_classes, teach

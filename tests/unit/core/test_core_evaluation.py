@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from mvprune.artifact import ArtifactError, Manifest
 from mvprune.cli import main
-from mvprune.data import Columns
+from mvprune.data.loading import Columns
 from mvprune_core import CompressionError, Reason, Training, compress, load_task
 from mvprune_core.evaluation import CannotEvaluate, evaluate
 

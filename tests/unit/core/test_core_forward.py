@@ -15,7 +15,7 @@ import transformers
 from transformers import PreTrainedTokenizerFast
 
 from mvprune.artifact import ArtifactError
-from mvprune.data import ClassificationData
+from mvprune.data.loading import ClassificationData
 from mvprune.export import export
 from mvprune_core import CompressionError, Reason, Training, compress
 from mvprune_core.batching import Examples

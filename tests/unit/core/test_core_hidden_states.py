@@ -21,7 +21,7 @@ from transformers import (
     T5Config,
 )
 
-from mvprune.data import ClassificationData
+from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Reason, Teacher, Training, compress
 from mvprune_core.distillation import HiddenStates
 from mvprune_core.families import prunable_layers

@@ -14,7 +14,7 @@ import torch
 
 from mvprune.artifact import read_manifest
 from mvprune.artifact.history import MAX_POINTS, read_history
-from mvprune.data import ClassificationData
+from mvprune.data.loading import ClassificationData
 from mvprune_core import (
     Callback,
     Progress,

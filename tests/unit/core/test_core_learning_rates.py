@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mvprune.data import ClassificationData
-from mvprune.tasks import get_task
+from mvprune.data.loading import ClassificationData
+from mvprune.data.tasks import get_task
 from mvprune_core import METHODS, Callback, Magnitude, Movement, Schedule, Teacher, Training, compress
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Method

@@ -32,7 +32,7 @@ from transformers import (
 )
 
 from mvprune.artifact import ArtifactError
-from mvprune.data import ClassificationData, Split
+from mvprune.data.loading import ClassificationData, Split
 from mvprune_core import CompressionError, Reason, Teacher, Training, compress
 from mvprune_core.evaluation import evaluate
 from mvprune_core.models import find_model, load_model, longest_input

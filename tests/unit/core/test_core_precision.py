@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mvprune.data import ClassificationData
+from mvprune.data.loading import ClassificationData
 from mvprune_core import Training, compress, precision
 from mvprune_core.settings import Precision
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertForQuestionAnswering, BertModel
 
-from mvprune.data import Question, QuestionAnsweringData
-from mvprune.tasks import get_task
+from mvprune.data.loading import Question, QuestionAnsweringData
+from mvprune.data.tasks import get_task
 from mvprune_core import CompressionError, Reason, Teacher, Training, compress, load_task
 from mvprune_core.answers import ANSWER_TOKENS, Span, best_of_windows, best_spans
 from mvprune_core.metrics import answer_metrics, exact_match, token_f1

@@ -12,7 +12,7 @@ import pytest
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from transformers import DebertaV2Config, DebertaV2Model, PreTrainedModel, XLMRobertaConfig, XLMRobertaModel
 
-from mvprune.data import ClassificationData
+from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Reason, Training, compress, models
 from mvprune_core.models import find_model, load_model
 from mvprune_core.opened import open_artifact

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mvprune.tasks import get_task
+from mvprune.data.tasks import get_task
 from mvprune_core import Training
 
 COUNTS = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every")

@@ -13,8 +13,8 @@ import huggingface_hub.constants
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
-from mvprune.data import ClassificationData, Split
-from mvprune.tasks import UnknownTask
+from mvprune.data.loading import ClassificationData, Split
+from mvprune.data.tasks import UnknownTask
 from mvprune_core import CompressionError, Reason, compress, hub, load_task, sources
 from mvprune_core.models import find_model
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from mvprune.data import ClassificationData
+from mvprune.data.loading import ClassificationData
 from mvprune_core import Callback, Training, compress
 from mvprune_core.storage import Cache, Checkpoints
 

@@ -16,8 +16,8 @@ from transformers import (
     T5Config,
 )
 
-from mvprune.data import ClassificationData, Split
-from mvprune.tasks import get_task
+from mvprune.data.loading import ClassificationData, Split
+from mvprune.data.tasks import get_task
 from mvprune_core.metrics import compute_metrics
 from mvprune_core.tasks import objective_for
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertForMaskedLM, PreTrainedTokenizerFast
 
-from mvprune.data import PassageData
-from mvprune.tasks import get_task
+from mvprune.data.loading import PassageData
+from mvprune.data.tasks import get_task
 from mvprune_core import CompressionError, Reason, Training, compress
 from mvprune_core.batching import IGNORED, Examples
 from mvprune_core.tasks import objective_for

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertForTokenClassification, BertModel, PreTrainedTokenizerFast
 
-from mvprune.data import TaggedSplit, TokenClassificationData
-from mvprune.tasks import get_task
+from mvprune.data.loading import TaggedSplit, TokenClassificationData
+from mvprune.data.tasks import get_task
 from mvprune_core import Callback, CompressionError, Reason, Training, compress
 from mvprune_core.batching import IGNORED
 from mvprune_core.distillation import Lessons

@@ -13,7 +13,7 @@ from tests.unit.core.training_runs import run, same, settings, with_dropout
 from torch import Tensor, nn
 from transformers import BertForMaskedLM, BertForQuestionAnswering
 
-from mvprune.data import ClassificationData
+from mvprune.data.loading import ClassificationData
 from mvprune_core import (
     L0,
     METHODS,

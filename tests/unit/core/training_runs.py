@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mvprune.tasks import get_task
+from mvprune.data.tasks import get_task
 from mvprune_core import Callback, Method, Training
 from mvprune_core.masking import Masks
 from mvprune_core.models import Loaded, find_model, load_model

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mvprune.columns import FOUND_BY_NAME
-from mvprune.data import ClassificationData, DataError, load_files
-from mvprune.tasks import get_task
+from mvprune.data.columns import FOUND_BY_NAME
+from mvprune.data.loading import ClassificationData, DataError, load_files
+from mvprune.data.tasks import get_task
 
 SST2 = get_task("sst2")
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from mvprune.data import Columns, DataError, Split
-from mvprune.tasks import get_task
+from mvprune.data.loading import Columns, DataError, Split
+from mvprune.data.tasks import get_task
 
 SST2 = get_task("sst2")
 MRPC = get_task("mrpc")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mvprune.columns import Columns
-from mvprune.tasks import get_task
+from mvprune.data.columns import Columns
+from mvprune.data.tasks import get_task
 
 NER = get_task("ner")
 INDEXED = "1\tAnn\tB-P\tO\n2\tsat\tO\tO\n\n1\tRome\tB-L\tO\n"

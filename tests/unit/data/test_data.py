@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mvprune.data import ClassificationData, DataError, Split, TaskFiles, find_task_files, load_files, load_rows
-from mvprune.tasks import GLUE, TASKS, get_task
+from mvprune.data.loading import ClassificationData, DataError, Split, TaskFiles, find_task_files, load_files, load_rows
+from mvprune.data.tasks import GLUE, TASKS, get_task
 
 SST2 = get_task("sst2")
 MRPC = get_task("mrpc")

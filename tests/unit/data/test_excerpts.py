@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mvprune.excerpts import hidden, listed, shown, with_discreet_errors
+from mvprune.common.excerpts import hidden, listed, shown, with_discreet_errors
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvprune.data import DataError, Split, load_files
-from mvprune.tasks import Task, get_task
+from mvprune.data.loading import DataError, Split, load_files
+from mvprune.data.tasks import Task, get_task
 
 SST2 = get_task("sst2")
 MRPC = get_task("mrpc")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mvprune.data import Columns, DataError, load_files
-from mvprune.excerpts import with_discreet_errors
-from mvprune.tasks import TASKS
+from mvprune.common.excerpts import with_discreet_errors
+from mvprune.data.loading import Columns, DataError, load_files
+from mvprune.data.tasks import TASKS
 
 WORDS = ("q7Xw1-left", "Zt9kPm-right", "vB3nRd", "Jh5sLg")
 LINES = " ".join(WORDS)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mvprune.labels import MAX_CLASSES
-from mvprune.tasks import get_task
+from mvprune.data.labels import MAX_CLASSES
+from mvprune.data.tasks import get_task
 
 SST2 = get_task("sst2")
 STSB = get_task("stsb")

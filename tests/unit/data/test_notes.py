@@ -9,9 +9,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from mvprune.columns import Columns
-from mvprune.data import DataError, load_files, load_rows, load_validation
-from mvprune.tasks import get_task
+from mvprune.data.columns import Columns
+from mvprune.data.loading import DataError, load_files, load_rows, load_validation
+from mvprune.data.tasks import get_task
 
 OWN = get_task("text-classification")
 SST2 = get_task("sst2")

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from mvprune.columns import Columns
-from mvprune.data import DataError, load_files, load_rows
-from mvprune.tasks import get_task
+from mvprune.data.columns import Columns
+from mvprune.data.loading import DataError, load_files, load_rows
+from mvprune.data.tasks import get_task
 
 OWN = get_task("masked-lm")
 TEXTS = ("one two", "three, four", "naïve 漢字")

@@ -9,9 +9,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from mvprune.columns import Columns
-from mvprune.data import DataError, load_rows
-from mvprune.tasks import get_task
+from mvprune.data.columns import Columns
+from mvprune.data.loading import DataError, load_rows
+from mvprune.data.tasks import get_task
 
 V1, V2 = get_task("squad"), get_task("squad_v2")
 PASSAGE = "Good word and bad word"

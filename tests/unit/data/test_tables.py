@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mvprune import tables, textfiles
-from mvprune.data import DataError, load_files
-from mvprune.tasks import get_task
+from mvprune.data.loading import DataError, load_files, tables, textfiles
+from mvprune.data.tasks import get_task
 
 SST2 = get_task("sst2")
 GOOD = "sentence\tlabel\ngood\t1\nbad\t0\n"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvprune.columns import Columns
-from mvprune.data import DataError, TaggedSplit, load_files, load_rows
-from mvprune.tasks import get_task
+from mvprune.data.columns import Columns
+from mvprune.data.loading import DataError, TaggedSplit, load_files, load_rows
+from mvprune.data.tasks import get_task
 
 NER = get_task("ner")
 CONLL = """-DOCSTART- -X- -X- O

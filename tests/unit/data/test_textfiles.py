@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mvprune import textfiles
-from mvprune.data import DataError, TaskFiles, find_task_files, load_files
-from mvprune.tasks import get_task
+from mvprune.data.loading import DataError, TaskFiles, find_task_files, load_files, textfiles
+from mvprune.data.tasks import get_task
 
 SST2 = get_task("sst2")
 GOOD = "sentence\tlabel\ngood\t1\nbad\t0\n"

@@ -12,9 +12,9 @@ import pytest
 
 from mvprune.artifact import Accounting, DatasetSource, LayerCount, ModelSource, ResultInfo
 from mvprune.artifact.history import MAX_POINTS, Evaluated, Histogram, History, Phase, Plane
-from mvprune.report import report_page
-from mvprune.report.figures import Figure, figures
-from mvprune.report.svg import INNER_HEIGHT, INNER_WIDTH, Axis
+from mvprune.artifact.report import report_page
+from mvprune.artifact.report.figures import Figure, figures
+from mvprune.artifact.report.svg import INNER_HEIGHT, INNER_WIDTH, Axis
 
 MATRICES = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
             "intermediate.dense", "output.dense")  # fmt: skip

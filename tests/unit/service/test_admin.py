@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from mvprune.identifiers import ID_RULE
+from mvprune.common.identifiers import ID_RULE
 from mvprune.v1 import admin_pb2
 from mvprune_service.api.admin import AdminServicer
 from mvprune_service.api.auth import Authenticator

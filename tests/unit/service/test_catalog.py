@@ -11,12 +11,12 @@ from typing import Any
 import grpc
 import pytest
 
-from mvprune.known_models import KNOWN_SIZES
-from mvprune.model_folder import inspect_model
-from mvprune.references import Roots
-from mvprune.tasks import TASKS
+from mvprune.data.tasks import TASKS
+from mvprune.sources.known_models import KNOWN_SIZES
+from mvprune.sources.model_folder import inspect_model
+from mvprune.sources.references import Roots
+from mvprune.spec.vocabulary import METHOD_BOUNDS, SCHEDULE_BOUNDS
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc, job_pb2
-from mvprune.vocabulary import METHOD_BOUNDS, SCHEDULE_BOUNDS
 from mvprune_service.api.catalog import CatalogServicer
 
 from ...conftest import Tiny

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from mvprune.references import MAX_LENGTH
+from mvprune.sources.references import MAX_LENGTH
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mvprune.references import Roots
-from mvprune.tasks import get_task
+from mvprune.data.tasks import get_task
+from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
 from mvprune_service.api import mapping
 from mvprune_service.api.policies import check_gates

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from sqlalchemy import insert
 
-from mvprune.references import Roots
+from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
 from mvprune_service.api.errors import ApiError

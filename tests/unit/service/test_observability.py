@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2
 from prometheus_client import REGISTRY
 from sqlalchemy.exc import OperationalError
 
-from mvprune import tracing
+from mvprune.common import tracing
 from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, worker_pb2
 from mvprune_service.api.errors import as_api_error
 from mvprune_service.changes import Changes

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mvprune.data import load_files
-from mvprune.references import Roots
+from mvprune.data.loading import load_files
+from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
 from mvprune_service.api import specs
 from mvprune_service.api.specs import Checker

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mvprune.data.textfiles import DataError
 from mvprune.serving.batching import Batcher, ModelFailed, Overloaded
-from mvprune.textfiles import DataError
 
 
 class Model:

@@ -8,7 +8,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from mvprune.suggestions import must_be_one_of
+from mvprune.common.suggestions import must_be_one_of
 from mvprune_core.methods.base import Gated, Matrix, Method, Moment, TopV
 from mvprune_core.methods.l0 import L0
 from mvprune_core.methods.magnitude import Magnitude, OneShotMagnitude

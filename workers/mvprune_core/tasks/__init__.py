@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mvprune.data import ClassificationData, PassageData, QuestionAnsweringData, TaskData
+from mvprune.data.loading import ClassificationData, PassageData, QuestionAnsweringData, TaskData
 from mvprune_core.tasks.base import Objective
 from mvprune_core.tasks.classification import Classification
 from mvprune_core.tasks.masked_lm import MaskedLanguageModelling

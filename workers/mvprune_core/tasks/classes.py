@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mvprune.tasks import plain_label
+from mvprune.data.tasks import plain_label
 from mvprune_core.batching import Indices
 
 _SHOWN = 20  # classes

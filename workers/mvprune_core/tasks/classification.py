@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
-from mvprune.data import ClassificationData, Split
-from mvprune.tasks import TaskKind
+from mvprune.data.loading import ClassificationData, Split
+from mvprune.data.tasks import TaskKind
 from mvprune_core.batching import Examples, add_inputs, pad_token, tokenize
 from mvprune_core.metrics import compute_metrics
 from mvprune_core.tasks.base import forward_passes

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForMaskedLM
 
-from mvprune.data import PassageData
+from mvprune.data.loading import PassageData
 from mvprune_core.batching import IGNORED, Examples, TokenMasking, pad_token, tokenize
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.tasks.base import forward_passes

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import AutoModelForQuestionAnswering
 
-from mvprune.data import Question, QuestionAnsweringData
-from mvprune.tasks import SHORTEST_WINDOW
+from mvprune.data.loading import Question, QuestionAnsweringData
+from mvprune.data.tasks import SHORTEST_WINDOW
 from mvprune_core.answers import Characters, Span, best_of_windows, best_spans
 from mvprune_core.batching import Examples, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.metrics import answer_metrics

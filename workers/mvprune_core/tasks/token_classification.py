@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import AutoModelForTokenClassification
 
-from mvprune.data import TokenClassificationData
-from mvprune.tagschemes import OUTSIDE
+from mvprune.data.loading import TokenClassificationData
+from mvprune.data.tagschemes import OUTSIDE
 from mvprune_core.batching import IGNORED, Examples, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.metrics import entity_metrics

@@ -1,0 +1,1 @@
+"""The clients, their jobs, the transport and the downloads."""

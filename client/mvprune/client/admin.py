@@ -1,0 +1,177 @@
+"""Tokens, projects, the state of the server: what an administrator's client does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from mvprune.client import server
+from mvprune.client.convert import time_of
+from mvprune.client.pages import pages
+from mvprune.client.server import ServerStatus
+from mvprune.client.transport import Transport
+from mvprune.client.wire import iterate, run
+from mvprune.common.exceptions import bad_field
+from mvprune.v1 import admin_pb2
+
+
+@dataclass(frozen=True)
+class Token:
+    """An API token, without its secret. Scopes: read, submit, admin; each includes those before it."""
+
+    id: str
+    name: str
+    project: str  # "-": an operator's, good for all
+    display_name: str
+    scope: str
+    creator: str
+    create_time: datetime | None
+    expire_time: datetime | None  # None: never
+    revoke_time: datetime | None
+    last_use_time: datetime | None  # to the minute
+
+
+@dataclass(frozen=True)
+class NewToken(Token):
+    """A token that was just made: the only time that its secret is told."""
+
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project; a quota of None is the server's default."""
+
+    id: str
+    name: str
+    max_queued_jobs: int | None
+    max_running_gpus: float | None
+    queued_jobs: int
+    running_jobs: int
+    running_gpus: float
+
+
+class AsyncAdmin:
+    """Manages tokens and projects, and looks inside the server, over a client's connection; see `AsyncClient.admin`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def create_token(
+        self, project: str, scope: str, *, ttl: float | None = None, display_name: str = ""
+    ) -> NewToken:
+        """Makes a token.
+
+        Args:
+            project: what it is good for; "-": all, an operator's.
+            scope: read, submit or admin.
+            ttl: seconds until it expires; None: never.
+        """
+        if scope.upper() not in ("READ", "SUBMIT", "ADMIN"):
+            raise bad_field("scope", f"got {scope!r}; allowed: read, submit, admin")
+        request = admin_pb2.CreateTokenRequest(parent=f"projects/{project}")
+        request.token.scope = admin_pb2.Token.Scope.Value(scope.upper())  # type: ignore[assignment]
+        request.token.display_name = display_name
+        if ttl is not None:
+            request.ttl.FromNanoseconds(round(ttl * 1e9))
+        answer = await self._transport.call(self._transport.admin.CreateToken, request, repeatable=False)
+        return NewToken(**_token_fields(answer.token), secret=answer.secret)
+
+    async def tokens(self, project: str) -> AsyncGenerator[Token, None]:
+        """The tokens of a project, newest first; "-": the operators'."""
+        request = admin_pb2.ListTokensRequest(parent=f"projects/{project}")
+        async for page in pages(self._transport, self._transport.admin.ListTokens, request):
+            for token in page.tokens:
+                yield Token(**_token_fields(token))
+
+    async def revoke_token(self, project: str, token_id: str) -> Token:
+        """Makes a token useless for good."""
+        request = admin_pb2.RevokeTokenRequest(name=f"projects/{project}/tokens/{token_id}")
+        return Token(**_token_fields(await self._transport.call(self._transport.admin.RevokeToken, request)))
+
+    async def projects(self) -> AsyncGenerator[Project, None]:
+        """The projects that were ever used, by name."""
+        async for page in pages(self._transport, self._transport.admin.ListProjects, admin_pb2.ListProjectsRequest()):
+            for project in page.projects:
+                yield _project(project)
+
+    async def set_quotas(
+        self, project: str, *, max_queued_jobs: int | None = None, max_running_gpus: float | None = None
+    ) -> Project:
+        """Sets both quotas of a project; None: the server's default."""
+        message = admin_pb2.Project(
+            name=f"projects/{project}", max_queued_jobs=max_queued_jobs, max_running_gpus=max_running_gpus
+        )
+        request = admin_pb2.UpdateProjectRequest(project=message)
+        return _project(await self._transport.call(self._transport.admin.UpdateProject, request))
+
+    async def server_status(self) -> ServerStatus:
+        """How the server is doing."""
+        request = admin_pb2.GetServerStatusRequest()
+        return server.server_status(await self._transport.call(self._transport.admin.GetServerStatus, request))
+
+
+class Admin:
+    """Manages tokens and projects, and looks inside the server, over a client's connection; see `Client.admin`."""
+
+    def __init__(self, core: AsyncAdmin) -> None:
+        self._core = core
+
+    def create_token(self, project: str, scope: str, *, ttl: float | None = None, display_name: str = "") -> NewToken:
+        """Makes a token.
+
+        Args:
+            project: what it is good for; "-": all, an operator's.
+            scope: read, submit or admin.
+            ttl: seconds until it expires; None: never.
+        """
+        return run(self._core.create_token(project, scope, ttl=ttl, display_name=display_name))
+
+    def tokens(self, project: str) -> Iterator[Token]:
+        """The tokens of a project, newest first; "-": the operators'."""
+        return iterate(self._core.tokens(project))
+
+    def revoke_token(self, project: str, token_id: str) -> Token:
+        """Makes a token useless for good."""
+        return run(self._core.revoke_token(project, token_id))
+
+    def projects(self) -> Iterator[Project]:
+        """The projects that were ever used, by name."""
+        return iterate(self._core.projects())
+
+    def set_quotas(
+        self, project: str, *, max_queued_jobs: int | None = None, max_running_gpus: float | None = None
+    ) -> Project:
+        """Sets both quotas of a project; None: the server's default."""
+        return run(self._core.set_quotas(project, max_queued_jobs=max_queued_jobs, max_running_gpus=max_running_gpus))
+
+    def server_status(self) -> ServerStatus:
+        """How the server is doing."""
+        return run(self._core.server_status())
+
+
+def _token_fields(token: admin_pb2.Token) -> dict[str, Any]:
+    _, project, _, token_id = token.name.split("/")
+    return {
+        "id": token_id,
+        "name": token.name,
+        "project": project,
+        "display_name": token.display_name,
+        "scope": admin_pb2.Token.Scope.Name(token.scope).lower(),
+        "creator": token.creator,
+        **{field: time_of(token, field) for field in ("create_time", "expire_time", "revoke_time", "last_use_time")},
+    }
+
+
+def _project(message: admin_pb2.Project) -> Project:
+    return Project(
+        id=message.name.rpartition("/")[2],
+        name=message.name,
+        max_queued_jobs=message.max_queued_jobs if message.HasField("max_queued_jobs") else None,
+        max_running_gpus=message.max_running_gpus if message.HasField("max_running_gpus") else None,
+        queued_jobs=message.queued_jobs,
+        running_jobs=message.running_jobs,
+        running_gpus=message.running_gpus,
+    )

@@ -1,0 +1,225 @@
+"""The client."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mvprune.client import endpoint
+from mvprune.client.core import Core
+from mvprune.client.job import Job
+from mvprune.client.models import Artifact, Attempt, JobEvent, JobRecord, JobUpdate, MetricPoint
+from mvprune.client.transport import Transport
+from mvprune.client.wire import BlockingWire, iterate, run
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from mvprune.client.admin import Admin
+    from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
+    from mvprune.spec.options import SubmitOptions
+
+
+class Client:
+    """Talks to a compression service.
+
+        with Client() as client:
+            job = client.submit(model="bert-base-uncased", task="sst2", density=0.03)
+            job = job.wait(on_progress=lambda job: print(job.progress))
+            job.download("out/")
+
+    Wherever a job is asked for, its id, its full name (projects/P/jobs/J) or a Job will do. All methods may raise
+    ServerUnreachable and RequestRefused. A client may be shared by threads.
+
+    Args:
+        address: host:port, or grpcs://host:port for TLS; default MVPRUNE_ADDRESS, else that of a server on this
+            machine, else 127.0.0.1:7070.
+        project: the project of jobs that are given by id alone; default MVPRUNE_PROJECT, else "default".
+        timeout: seconds that one call may take, a year at most. Streams, waiting and downloads have no limit but their
+            own.
+        token: an API token; default what is in `token_file`, else MVPRUNE_TOKEN, else, for a server on this machine,
+            the operator's token that it wrote to its home folder.
+        ca_cert: file with who vouches for the server; default MVPRUNE_CA_CERT, else whoever this machine trusts.
+        insecure: send the token without TLS to another machine.
+
+    Raises:
+        InvalidArgument: the address is malformed, a file cannot be read, the timeout is no time, or the token would go
+            out unprotected.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        project: str | None = None,
+        timeout: float = 30.0,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        ca_cert: str | os.PathLike[str] | None = None,
+        insecure: bool = False,
+    ) -> None:
+        found = endpoint.find(address, token=token, token_file=token_file, ca_cert=ca_cert, insecure=insecure)
+        self.address = found.address
+        self.project = endpoint.project(project)
+        transport = Transport(BlockingWire(found), found, timeout)
+        self._core: Core[Job] = Core(transport, self.project, functools.partial(Job, client=self))
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        run(self._core.close())
+
+    def submit(self, *, model: str | os.PathLike[str], density: float, **options: Unpack[SubmitOptions]) -> Job:
+        """Submits a job. What is left out gets the server's default.
+
+        Args:
+            model: a folder (made absolute if it is one here), a name that the server knows, or a hub id.
+            density: fraction of the encoder's prunable weights that is KEPT, in (0, 1].
+            options: see `SubmitOptions`.
+
+        Raises:
+            InvalidArgument: `violations` names each field with what was given and what is allowed.
+        """
+        return run(self._core.submit(model=model, density=density, **options))
+
+    def get(self, job: str | JobRecord) -> Job:
+        """The job as it is now."""
+        return run(self._core.get(job))
+
+    def list(self, *, filter: str = "", order_by: str = "", limit: int | None = None) -> Iterator[Job]:
+        """The project's jobs, at most `limit`; pages are fetched as they are needed.
+
+        Args:
+            filter: such as 'state = RUNNING AND (task = "squad" OR labels.team = "search")'; the fields are state,
+                task, model, method, display_name, creator, priority, create_time, end_time and labels.KEY.
+            order_by: create_time, state, task or model, with " desc" for descending; default: newest first.
+
+        Raises:
+            InvalidArgument: the filter or the order is malformed; says where. The limit is below 0.
+        """
+        return iterate(self._core.list(filter=filter, order_by=order_by, limit=limit))
+
+    def watch(self, job: str | JobRecord, *, after_sequence: int = 0) -> Iterator[JobUpdate[Job]]:
+        """Each change of a job, until it has ended. Goes on after a cut where it was.
+
+        Args:
+            after_sequence: events up to it are left out.
+        """
+        return iterate(self._core.watch(job, after_sequence=after_sequence))
+
+    def wait(
+        self, job: str | JobRecord, timeout: float | None = None, on_progress: Callable[[Job], None] | None = None
+    ) -> Job:
+        """Waits until a job has SUCCEEDED and returns it.
+
+        Args:
+            timeout: seconds to wait, a year at most; None: as long as it takes.
+            on_progress: called with the job at once and at each change.
+
+        Raises:
+            InvalidArgument: the timeout is no time.
+            JobFailed, JobCancelled: it ended otherwise.
+            WaitTimeout: the time is up; the job goes on.
+        """
+        return run(self._core.wait(job, timeout, on_progress))
+
+    def logs(self, job: str | JobRecord, *, follow: bool = False) -> Iterator[bytes]:
+        """The log of the current attempt, in pieces; with `follow`, until the job has ended."""
+        return iterate(self._core.logs(job, follow=follow))
+
+    def cancel(self, job: str | JobRecord, reason: str = "", *, etag: str = "") -> Job:
+        """Asks for cancellation; a job that is cancelled already stays so. With `etag`, Conflict if it has changed."""
+        return run(self._core.cancel(job, reason, etag=etag))
+
+    def retry(self, job: str | JobRecord, *, from_scratch: bool = False, etag: str = "") -> Job:
+        """Puts a FAILED or CANCELLED job back in the queue, to go on from its last checkpoint.
+
+        Args:
+            from_scratch: forget the checkpoints.
+            etag: the job must still be at it.
+
+        Raises:
+            FailedPrecondition: the job is live, or SUCCEEDED.
+            Conflict: it is no longer at `etag`.
+        """
+        return run(self._core.retry(job, from_scratch=from_scratch, etag=etag))
+
+    def delete(self, job: str | JobRecord, *, allow_missing: bool = False, etag: str = "") -> None:
+        """Deletes a job that has ended, with logs and metrics; its artifact stays.
+
+        Raises:
+            FailedPrecondition: the job is live.
+            Conflict: it is no longer at `etag`.
+        """
+        run(self._core.delete(job, allow_missing=allow_missing, etag=etag))
+
+    def events(self, job: str | JobRecord) -> Iterator[JobEvent]:
+        """The audit trail, oldest first."""
+        return iterate(self._core.events(job))
+
+    def attempts(self, job: str | JobRecord) -> Iterator[Attempt]:
+        """The attempts, oldest first."""
+        return iterate(self._core.attempts(job))
+
+    def metrics(self, job: str | JobRecord) -> Iterator[MetricPoint]:
+        """The recorded values, in the order of their arrival."""
+        return iterate(self._core.metrics(job))
+
+    def artifact(self, job: str | JobRecord) -> Artifact:
+        """The artifact of a job, or the one with that name (projects/P/artifacts/SHA256).
+
+        Raises:
+            JobFailed, JobCancelled, FailedPrecondition: the job has none, or none yet.
+        """
+        return run(self._core.artifact(job))
+
+    def download(
+        self,
+        job: str | JobRecord | Artifact,
+        directory: str | os.PathLike[str],
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Downloads the artifact of a job into a folder, which appears when all is there and verified.
+
+        A download that broke off goes on where it was. If the folder holds the artifact already, it is verified and
+        nothing is downloaded; if another download is filling it, that one is waited for.
+
+        Args:
+            on_progress: called with the bytes there and the bytes in all.
+
+        Returns:
+            The folder.
+
+        Raises:
+            JobFailed, JobCancelled, FailedPrecondition: the job has no artifact, or none yet.
+            DestinationNotEmpty: the folder holds something else.
+            DownloadError: the artifact's paths are unsafe, its bytes are wrong, or the disk refuses them.
+        """
+        return run(self._core.download(job, directory, on_progress))
+
+    def models(self) -> Iterator[ModelEntry]:
+        """The models that jobs can name: those under the server's roots, then the best known ones of the hub."""
+        return iterate(self._core.models())
+
+    def tasks(self) -> Iterator[TaskEntry]:
+        """The tasks that jobs can name."""
+        return iterate(self._core.tasks())
+
+    def methods(self) -> Iterator[MethodEntry]:
+        """The methods of pruning, with their options."""
+        return iterate(self._core.methods())
+
+    @functools.cached_property
+    def admin(self) -> Admin:
+        """Tokens and projects."""
+        from mvprune.client.admin import Admin  # few need it
+
+        return Admin(self._core.admin)

@@ -1,0 +1,249 @@
+"""Messages to models."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from mvprune.client import models
+from mvprune.spec.messages import METHODS, option
+from mvprune.spec.models import Dataset, Gate, GateResult, Policy, Spec, Teacher, Training
+from mvprune.v1 import artifact_pb2, job_pb2
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_T = TypeVar("_T")
+_State = TypeVar("_State", models.JobState, models.AttemptState)
+
+
+def job_fields(message: job_pb2.Job) -> dict[str, Any]:
+    """The fields of a `JobRecord`."""
+    return {
+        "name": message.name,
+        "uid": message.uid,
+        "display_name": message.display_name,
+        "spec": _spec(message.spec),
+        "policy": _policy(message.policy),
+        "labels": dict(message.labels),
+        "state": _job_state(message.state),
+        "state_reason": message.state_reason,
+        "progress": _progress(message.progress) if message.HasField("progress") else None,
+        "attempt": message.attempt,
+        "model_size": _same_fields(models.ModelSize, message.model_size) if message.HasField("model_size") else None,
+        "artifact": message.artifact,
+        "failure": _failure(message),
+        "metrics": dict(message.metrics),
+        "creator": message.creator,
+        "gate_results": tuple(map(_gate_result, message.gate_results)),
+        "create_time": time_of(message, "create_time"),
+        "start_time": time_of(message, "start_time"),
+        "end_time": time_of(message, "end_time"),
+        "update_time": time_of(message, "update_time"),
+        "etag": message.etag,
+        "expire_time": time_of(message, "expire_time"),
+        "notes": tuple(message.notes),
+    }
+
+
+def update(message: job_pb2.WatchJobResponse, job: models.AnyJob) -> models.JobUpdate[models.AnyJob]:
+    """One message of a watch, with its job."""
+    return models.JobUpdate(
+        sequence=message.sequence,
+        job=job,
+        events=tuple(event(one) for one in message.events),
+        done=message.done,
+    )
+
+
+def event(message: job_pb2.JobEvent) -> models.JobEvent:
+    """One entry of the audit trail."""
+    return models.JobEvent(
+        sequence=message.sequence,
+        time=time_of(message, "time"),
+        type=message.type,
+        actor=message.actor,
+        from_state=_job_state(message.from_state),
+        to_state=_job_state(message.to_state),
+        details=dict(message.details),
+    )
+
+
+def attempt(message: job_pb2.Attempt) -> models.Attempt:
+    """One attempt."""
+    return models.Attempt(
+        name=message.name,
+        state=_state(models.AttemptState, job_pb2.Attempt.State, message.state),
+        executor_ref=message.executor_ref,
+        node=message.node,
+        failure=_failure(message),
+        create_time=time_of(message, "create_time"),
+        start_time=time_of(message, "start_time"),
+        end_time=time_of(message, "end_time"),
+        last_heartbeat_time=time_of(message, "last_heartbeat_time"),
+    )
+
+
+def metric(message: job_pb2.MetricPoint) -> models.MetricPoint:
+    """One recorded value."""
+    return models.MetricPoint(
+        metric=message.metric,
+        step=message.step,
+        value=message.value,
+        time=time_of(message, "time"),
+        attempt=message.attempt,
+    )
+
+
+def artifact(message: artifact_pb2.Artifact) -> models.Artifact:
+    """An artifact with its files."""
+    return models.Artifact(
+        name=message.name,
+        job=message.job,
+        attempt=message.attempt,
+        files=tuple(_same_fields(models.ArtifactFile, file) for file in message.files),
+        total_bytes=message.total_bytes,
+        metrics=dict(message.metrics),
+        primary_metric=message.primary_metric,
+        accounting=_same_fields(models.Accounting, message.accounting),
+        create_time=time_of(message, "create_time"),
+        expire_time=time_of(message, "expire_time"),
+    )
+
+
+def _spec(message: job_pb2.CompressionSpec) -> Spec:
+    method = message.WhichOneof("method") or ""
+    return Spec(
+        model=message.model,
+        model_revision=message.model_revision,
+        task=message.task,
+        dataset=_same_fields(Dataset, message.dataset) if message.HasField("dataset") else None,
+        method=method,
+        method_options=_method_options(getattr(message, method), METHODS[method]) if method else {},
+        target_density=message.target_density,
+        include=tuple(message.include),
+        exclude=tuple(message.exclude),
+        allow_density_miss=message.allow_density_miss,
+        teacher=_teacher(message.teacher) if message.HasField("teacher") else None,
+        seed=message.seed,
+        training=_same_fields(Training, message.training),
+        **{name: option(message, message.DESCRIPTOR.fields_by_name[name]) for name in ("values", "embeddings")},
+        trim_vocabulary=message.trim_vocabulary,
+        delta=message.delta,
+    )
+
+
+def _teacher(message: job_pb2.Teacher) -> Teacher:
+    return Teacher(
+        model=message.model,
+        job=message.job,
+        train=message.train,
+        none=message.none,
+        revision=message.revision,
+        temperature=message.temperature if message.HasField("temperature") else None,
+        alpha=message.alpha if message.HasField("alpha") else None,
+        hidden_states=message.hidden_states if message.HasField("hidden_states") else None,
+    )
+
+
+def _method_options(message: Any, paths: dict[str, tuple[str, ...]]) -> dict[str, float | str]:
+    options = {}
+    for name, path in paths.items():
+        holder = message
+        for part in path[:-1]:
+            holder = getattr(holder, part)
+        value = option(holder, holder.DESCRIPTOR.fields_by_name[path[-1]])
+        if value is not None:
+            options[name] = value
+    return options
+
+
+def _policy(message: job_pb2.ExecutionPolicy) -> Policy:
+    resources = message.resources
+    return Policy(
+        gpus=resources.gpus if resources.HasField("gpus") else None,
+        cpus=resources.cpus if resources.HasField("cpus") else None,
+        memory_bytes=resources.memory_bytes if resources.HasField("memory_bytes") else None,
+        max_attempts=message.max_attempts,
+        start_timeout=seconds_of(message, "start_timeout"),
+        priority=message.priority,
+        max_runtime=seconds_of(message, "max_runtime"),
+        max_queue_time=seconds_of(message, "max_queue_time"),
+        allow_smaller_batch=message.allow_smaller_batch,
+        retention=seconds_of(message, "retention"),
+        checkpoint_interval=seconds_of(message, "checkpoint_interval"),
+        gates=tuple(map(_gate, message.gates)),
+    )
+
+
+def _gate(message: job_pb2.Gate) -> Gate:
+    return Gate(
+        metric=message.metric,
+        min=message.min if message.HasField("min") else None,
+        max=message.max if message.HasField("max") else None,
+        fail_job=message.fail_job,
+    )
+
+
+def _gate_result(message: job_pb2.GateResult) -> GateResult:
+    return GateResult(
+        gate=_gate(message.gate),
+        observed=message.observed if message.HasField("observed") else None,
+        passed=message.passed,
+    )
+
+
+def _progress(message: job_pb2.Progress) -> models.Progress:
+    return models.Progress(
+        phase=message.phase,
+        step=message.step,
+        total_steps=message.total_steps,
+        density=message.density,
+        loss=message.loss if message.HasField("loss") else None,
+        eta=seconds_of(message, "eta"),
+    )
+
+
+def _failure(message: job_pb2.Job | job_pb2.Attempt) -> models.Failure | None:
+    if not message.HasField("failure"):
+        return None
+    known = job_pb2.Failure.Reason.DESCRIPTOR.values_by_number.get(message.failure.reason)
+    return models.Failure(
+        reason=known.name if known else f"REASON_{message.failure.reason}", message=message.failure.message
+    )
+
+
+def _job_state(number: int) -> models.JobState:
+    return _state(models.JobState, job_pb2.Job.State, number)
+
+
+def _state(kind: type[_State], enum: Any, number: int) -> _State:
+    known = enum.DESCRIPTOR.values_by_number.get(number)
+    return kind[known.name] if known and known.name in kind.__members__ else kind["UNSPECIFIED"]
+
+
+def _same_fields(kind: type[_T], message: Message) -> _T:
+    """A dataclass from a message of scalars with the same field names; None where an option is unset."""
+    values = {}
+    for field in message.DESCRIPTOR.fields:
+        optional = field.has_presence or field.enum_type is not None
+        values[field.name] = option(message, field) if optional else getattr(message, field.name)
+    return kind(**values)
+
+
+def time_of(message: Message, field: str) -> datetime | None:
+    """The time in a field, None where it is unset."""
+    if not message.HasField(field):
+        return None
+    value: Timestamp = getattr(message, field)
+    return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+
+
+def seconds_of(message: Message, field: str) -> float | None:
+    """The duration in a field, None where it is unset."""
+    if not message.HasField(field):
+        return None
+    value: Duration = getattr(message, field)
+    return value.seconds + value.nanos / 1e9

@@ -1,0 +1,278 @@
+"""What clients do, written once for both: see `mvprune.client.wire`."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic
+
+from mvprune.client import convert, watch
+from mvprune.client.exceptions import JobCancelled, JobFailed, WaitTimeout
+from mvprune.client.models import AnyJob, Artifact, Attempt, JobEvent, JobRecord, JobState, JobUpdate, MetricPoint
+from mvprune.client.names import is_artifact, job_name
+from mvprune.client.pages import PAGE, pages
+from mvprune.client.transport import DeadlinePassed, Transport, check_seconds
+from mvprune.common.exceptions import FailedPrecondition, bad_field
+from mvprune.spec import messages
+from mvprune.spec.options import SubmitOptions
+from mvprune.v1 import artifact_pb2, job_pb2
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from mvprune.client.admin import AsyncAdmin
+    from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
+
+
+class Core(Generic[AnyJob]):
+    """The methods of `AsyncClient`; `Client` has the same, which block.
+
+    Args:
+        transport: the way to the server.
+        project: of jobs that are given by id alone.
+        bind: makes a job of its fields.
+    """
+
+    def __init__(self, transport: Transport, project: str, bind: Callable[..., AnyJob]) -> None:
+        self.project = project
+        self._transport = transport
+        self._bind = bind
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self._transport.wire.close()
+
+    async def submit(
+        self, *, model: str | os.PathLike[str], density: float, **options: Unpack[SubmitOptions]
+    ) -> AnyJob:
+        """Submits a job. What is left out gets the server's default.
+
+        Args:
+            model: a folder (made absolute if it is one here), a name that the server knows, or a hub id.
+            density: fraction of the encoder's prunable weights that is KEPT, in (0, 1].
+            options: see `SubmitOptions`.
+
+        Raises:
+            InvalidArgument: `violations` names each field with what was given and what is allowed.
+        """
+        request = messages.create_request(f"projects/{self.project}", model, density, options)
+        return await self._job(self._transport.jobs.CreateJob, request)
+
+    async def get(self, job: str | JobRecord) -> AnyJob:
+        """The job as it is now."""
+        return await self._job(self._transport.jobs.GetJob, job_pb2.GetJobRequest(name=self._name(job)))
+
+    async def list(
+        self, *, filter: str = "", order_by: str = "", limit: int | None = None
+    ) -> AsyncGenerator[AnyJob, None]:
+        """The project's jobs, at most `limit`; pages are fetched as they are needed.
+
+        Args:
+            filter: such as 'state = RUNNING AND (task = "squad" OR labels.team = "search")'; the fields are state,
+                task, model, method, display_name, creator, priority, create_time, end_time and labels.KEY.
+            order_by: create_time, state, task or model, with " desc" for descending; default: newest first.
+
+        Raises:
+            InvalidArgument: the filter or the order is malformed; says where. The limit is below 0.
+        """
+        if limit is not None and limit < 0:
+            raise bad_field("limit", f"got {limit}; allowed: 0 and up")
+        request = job_pb2.ListJobsRequest(parent=f"projects/{self.project}", filter=filter, order_by=order_by)
+        left = limit
+        async for page in pages(self._transport, self._transport.jobs.ListJobs, request, min(PAGE, limit or PAGE)):
+            for message in page.jobs[:left]:
+                yield self._bind(**convert.job_fields(message))
+            if left is not None and (left := left - len(page.jobs)) <= 0:
+                return
+
+    async def watch(self, job: str | JobRecord, *, after_sequence: int = 0) -> AsyncGenerator[JobUpdate[AnyJob], None]:
+        """Each change of a job, until it has ended. Goes on after a cut where it was.
+
+        Args:
+            after_sequence: events up to it are left out.
+        """
+        async with aclosing(watch.watch(self._transport, self._name(job), after_sequence)) as messages:
+            async for message in messages:
+                yield convert.update(message, self._bind(**convert.job_fields(message.job)))
+
+    async def wait(
+        self,
+        job: str | JobRecord,
+        timeout: float | None = None,  # noqa: ASYNC109 (the name that it has in Client)
+        on_progress: Callable[[AnyJob], None] | None = None,
+    ) -> AnyJob:
+        """Waits until a job has SUCCEEDED and returns it.
+
+        Args:
+            timeout: seconds to wait, a year at most; None: as long as it takes.
+            on_progress: called with the job at once and at each change.
+
+        Raises:
+            InvalidArgument: the timeout is no time.
+            JobFailed, JobCancelled: it ended otherwise.
+            WaitTimeout: the time is up; the job goes on.
+        """
+        if timeout is not None:
+            check_seconds("timeout", timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        report = on_progress or (lambda job: None)
+        current = await self.get(job)
+        report(current)
+        try:
+            if not current.state.is_terminal:
+                async with aclosing(watch.watch(self._transport, current.name, 0, deadline)) as messages:
+                    async for message in messages:
+                        current = self._bind(**convert.job_fields(message.job))
+                        report(current)
+        except DeadlinePassed:
+            raise WaitTimeout(current, timeout or 0) from None
+        _raise_if_lost(current)
+        return current
+
+    async def logs(self, job: str | JobRecord, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
+        """The log of the current attempt, in pieces; with `follow`, until the job has ended."""
+        async with aclosing(watch.logs(self._transport, self._name(job), follow)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def cancel(self, job: str | JobRecord, reason: str = "", *, etag: str = "") -> AnyJob:
+        """Asks for cancellation; a job that is cancelled already stays so. With `etag`, Conflict if it has changed."""
+        request = job_pb2.CancelJobRequest(name=self._name(job), reason=reason, etag=etag)
+        return await self._job(self._transport.jobs.CancelJob, request, repeatable=not etag)
+
+    async def retry(self, job: str | JobRecord, *, from_scratch: bool = False, etag: str = "") -> AnyJob:
+        """Puts a FAILED or CANCELLED job back in the queue, to go on from its last checkpoint.
+
+        Args:
+            from_scratch: forget the checkpoints.
+            etag: the job must still be at it.
+
+        Raises:
+            FailedPrecondition: the job is live, or SUCCEEDED.
+            Conflict: it is no longer at `etag`.
+        """
+        request = job_pb2.RetryJobRequest(name=self._name(job), from_scratch=from_scratch, etag=etag)
+        return await self._job(self._transport.jobs.RetryJob, request, repeatable=False)
+
+    async def delete(self, job: str | JobRecord, *, allow_missing: bool = False, etag: str = "") -> None:
+        """Deletes a job that has ended, with logs and metrics; its artifact stays.
+
+        Raises:
+            FailedPrecondition: the job is live.
+            Conflict: it is no longer at `etag`.
+        """
+        request = job_pb2.DeleteJobRequest(name=self._name(job), allow_missing=allow_missing, etag=etag)
+        await self._transport.call(self._transport.jobs.DeleteJob, request, repeatable=allow_missing)
+
+    async def events(self, job: str | JobRecord) -> AsyncGenerator[JobEvent, None]:
+        """The audit trail, oldest first."""
+        request = job_pb2.ListJobEventsRequest(parent=self._name(job))
+        async for page in pages(self._transport, self._transport.jobs.ListJobEvents, request):
+            for event in page.events:
+                yield convert.event(event)
+
+    async def attempts(self, job: str | JobRecord) -> AsyncGenerator[Attempt, None]:
+        """The attempts, oldest first."""
+        request = job_pb2.ListAttemptsRequest(parent=self._name(job))
+        async for page in pages(self._transport, self._transport.jobs.ListAttempts, request):
+            for attempt in page.attempts:
+                yield convert.attempt(attempt)
+
+    async def metrics(self, job: str | JobRecord) -> AsyncGenerator[MetricPoint, None]:
+        """The recorded values, in the order of their arrival."""
+        request = job_pb2.ListMetricsRequest(parent=self._name(job))
+        async for page in pages(self._transport, self._transport.jobs.ListMetrics, request):
+            for point in page.points:
+                yield convert.metric(point)
+
+    async def artifact(self, job: str | JobRecord) -> Artifact:
+        """The artifact of a job, or the one with that name (projects/P/artifacts/SHA256).
+
+        Raises:
+            JobFailed, JobCancelled, FailedPrecondition: the job has none, or none yet.
+        """
+        if isinstance(job, str) and is_artifact(job):
+            name = job
+        else:
+            found = await self.get(job)
+            _raise_if_lost(found)
+            if not found.artifact:
+                text = f"job {found.id} is {found.state} and has no artifact yet: wait for it"
+                raise FailedPrecondition(text, code="FAILED_PRECONDITION", reason="NO_ARTIFACT_YET")
+            name = found.artifact
+        request = artifact_pb2.GetArtifactRequest(name=name)
+        return convert.artifact(await self._transport.call(self._transport.artifacts.GetArtifact, request))
+
+    async def download(
+        self,
+        job: str | JobRecord | Artifact,
+        directory: str | os.PathLike[str],
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Downloads the artifact of a job into a folder, which appears when all is there and verified.
+
+        A download that broke off goes on where it was. If the folder holds the artifact already, it is verified and
+        nothing is downloaded; if another download is filling it, that one is waited for.
+
+        Args:
+            on_progress: called with the bytes there and the bytes in all.
+
+        Returns:
+            The folder.
+
+        Raises:
+            JobFailed, JobCancelled, FailedPrecondition: the job has no artifact, or none yet.
+            DestinationNotEmpty: the folder holds something else.
+            DownloadError: the artifact's paths are unsafe, its bytes are wrong, or the disk refuses them.
+        """
+        from mvprune.client import download  # urllib is slow to import
+
+        artifact = job if isinstance(job, Artifact) else await self.artifact(job)
+        wire = self._transport.wire
+        report = wire.callback(on_progress or (lambda done, total: None))
+        return await wire.work(functools.partial(download.download, self._transport, artifact, Path(directory), report))
+
+    async def models(self) -> AsyncGenerator[ModelEntry, None]:
+        """The models that jobs can name: those under the server's roots, then the best known ones of the hub."""
+        from mvprune.client import catalog  # few need it
+
+        async for model in catalog.models(self._transport):
+            yield model
+
+    async def tasks(self) -> AsyncGenerator[TaskEntry, None]:
+        """The tasks that jobs can name."""
+        from mvprune.client import catalog  # few need it
+
+        async for task in catalog.tasks(self._transport):
+            yield task
+
+    async def methods(self) -> AsyncGenerator[MethodEntry, None]:
+        """The methods of pruning, with their options."""
+        from mvprune.client import catalog  # few need it
+
+        async for method in catalog.methods(self._transport):
+            yield method
+
+    @functools.cached_property
+    def admin(self) -> AsyncAdmin:
+        """Tokens and projects."""
+        from mvprune.client.admin import AsyncAdmin  # few need it
+
+        return AsyncAdmin(self._transport)
+
+    def _name(self, job: str | JobRecord) -> str:
+        return job_name(job, self.project)
+
+    async def _job(self, method: Any, request: Any, *, repeatable: bool = True) -> AnyJob:
+        return self._bind(**convert.job_fields(await self._transport.call(method, request, repeatable=repeatable)))
+
+
+def _raise_if_lost(job: JobRecord) -> None:
+    if job.state is JobState.FAILED:
+        raise JobFailed(job)
+    if job.state is JobState.CANCELLED:
+        raise JobCancelled(job)

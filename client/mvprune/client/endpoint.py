@@ -1,0 +1,165 @@
+"""Where the server is, how it is known, and what is shown to it.
+
+Argument > environment (MVPRUNE_ADDRESS, MVPRUNE_TOKEN, MVPRUNE_CA_CERT, MVPRUNE_CLIENT_CERT, MVPRUNE_CLIENT_KEY,
+MVPRUNE_INSECURE, MVPRUNE_PROJECT) > the user's settings file (`mvprune.client.contexts`) > what a server on this
+machine left in its home folder > default.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mvprune.client import contexts
+from mvprune.common.addresses import is_loopback, split_address
+from mvprune.common.exceptions import bad_field
+from mvprune.common.files import expanded
+from mvprune.common.identifiers import ID_PATTERN, ID_RULE
+
+DEFAULT_ADDRESS = "127.0.0.1:7070"
+DEFAULT_PROJECT = "default"
+_TLS, _PLAIN = "grpcs://", "grpc://"
+_YES = ("1", "true", "yes", "on")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server. Files are PEM.
+
+    Attributes:
+        address: host:port.
+        tls: whether to speak TLS.
+        ca_cert: who vouches for the server; None: whoever this machine trusts.
+        client_cert, client_key: what to show where the server asks for a certificate.
+        token: what to show; "" for none.
+    """
+
+    address: str
+    tls: bool = False
+    ca_cert: Path | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
+    token: str = field(default="", repr=False)
+
+
+def find(
+    address: str | None = None,
+    *,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    ca_cert: str | os.PathLike[str] | None = None,
+    insecure: bool = False,
+) -> Endpoint:
+    """The server that is meant. Raises InvalidArgument."""
+    local, file = _local_server(), contexts.load().current
+    chosen = address or os.environ.get("MVPRUNE_ADDRESS")
+    if chosen and _target(chosen) != _target(file.get("address", "")):
+        file = {}  # a token that is meant for one server is shown to no other
+    given = chosen or file.get("address") or default_address()
+    check_address(given)
+    target = _target(given)
+    is_local = target == local.get("address")
+    ca = ca_cert or os.environ.get("MVPRUNE_CA_CERT") or file.get("ca_cert") or (local.get("ca") if is_local else None)
+    secret = _token(token, token_file, file, _home() if is_local else None)
+    tls = given.startswith(_TLS) or (is_local and bool(local.get("ca")))
+    if ca_cert and not tls:
+        raise bad_field("ca_cert", f"given, but {target} is spoken to without TLS; grpcs://{target} is for it")
+    insecure = insecure or os.environ.get("MVPRUNE_INSECURE", "").lower() in _YES
+    if secret and not (tls or insecure or is_loopback(target.rpartition(":")[0])):
+        text = f"not set, and the token would go to {target} for all to read; give grpcs://{target}, or set it"
+        raise bad_field("insecure", text)
+    return Endpoint(target, tls, _path(ca), _variable("MVPRUNE_CLIENT_CERT"), _variable("MVPRUNE_CLIENT_KEY"), secret)
+
+
+def check_address(address: str) -> None:
+    """Raises InvalidArgument for anything else than HOST:PORT, with or without grpcs://."""
+    try:
+        _, port = split_address(_target(address))
+    except ValueError:
+        port = 0
+    if not port:
+        raise bad_field("address", f"got {address!r}; allowed: HOST:PORT, or grpcs://HOST:PORT for TLS")
+
+
+def check_project(project: str) -> None:
+    """Raises InvalidArgument for what no server takes as a project's id."""
+    if not ID_PATTERN.fullmatch(project):
+        raise bad_field("project", f"got {project!r}; allowed: {ID_RULE}")
+
+
+def check_token(token: str) -> None:
+    """Raises InvalidArgument, which does not show it, for what no server gives out as an API token."""
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise bad_field("token", "is not an API token; those are plain letters, digits, '-' and '_'")
+
+
+def default_address() -> str:
+    """Of the server on this machine, where there is one."""
+    return str(_local_server().get("address") or DEFAULT_ADDRESS)
+
+
+def project(given: str | None) -> str:
+    """The project that is meant. Raises InvalidArgument."""
+    return given or os.environ.get("MVPRUNE_PROJECT") or contexts.load().current.get("project") or DEFAULT_PROJECT
+
+
+def read(path: Path, field: str) -> bytes:
+    """The content of a file that a setting names. Raises InvalidArgument."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise bad_field(field, f"{path} cannot be read ({error.strerror})") from None
+
+
+def _target(address: str) -> str:
+    return address.removeprefix(_TLS).removeprefix(_PLAIN)
+
+
+def _home() -> Path:
+    return Path(os.environ.get("MVPRUNE_HOME") or expanded("~/.mvprune"))
+
+
+def _local_server() -> dict[str, Any]:
+    try:
+        found = json.loads((_home() / "server.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _token(
+    token: str | None, token_file: str | os.PathLike[str] | None, settings: Mapping[str, str], home: Path | None
+) -> str:
+    found = token or ""
+    if not found and token_file is not None:
+        found = _token_in(token_file)
+    found = found or os.environ.get("MVPRUNE_TOKEN", "").strip()
+    if not found and "token_file" in settings:
+        found = _token_in(settings["token_file"])
+    found = found or settings.get("token", "")
+    if not found and home is not None:
+        try:
+            found = (home / "operator-token").read_text().strip()
+        except (OSError, ValueError):
+            found = ""
+    check_token(found)
+    return found
+
+
+def _token_in(file: str | os.PathLike[str]) -> str:
+    found = read(expanded(file), "token_file").decode(errors="replace").strip()
+    if not found:
+        raise bad_field("token_file", f"{file} is empty")
+    return found
+
+
+def _variable(name: str) -> Path | None:
+    return _path(os.environ.get(name))
+
+
+def _path(given: str | os.PathLike[str] | None) -> Path | None:
+    return expanded(given) if given else None

@@ -1,0 +1,37 @@
+"""Errors about one job, see `mvprune.common.exceptions`."""
+
+from __future__ import annotations
+
+from mvprune.client.models import JobRecord
+from mvprune.common.exceptions import MvpruneError
+
+
+class JobError(MvpruneError):
+    """A job ended without a result."""
+
+    def __init__(self, message: str, job: JobRecord) -> None:
+        super().__init__(message)
+        self.job = job
+
+
+class JobFailed(JobError):
+    """The job FAILED; `job.failure` has the reason."""
+
+    def __init__(self, job: JobRecord) -> None:
+        why = f"{job.failure.reason}: {job.failure.message}" if job.failure else "no reason given"
+        super().__init__(f"job {job.id} failed: {why}", job)
+
+
+class JobCancelled(JobError):
+    """The job was CANCELLED."""
+
+    def __init__(self, job: JobRecord) -> None:
+        super().__init__(f"job {job.id} was cancelled", job)
+
+
+class WaitTimeout(MvpruneError):
+    """The time to wait is over; the job goes on."""
+
+    def __init__(self, job: JobRecord, seconds: float) -> None:
+        super().__init__(f"job {job.id} is still {job.state} after {seconds:g} s")
+        self.job = job

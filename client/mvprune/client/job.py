@@ -1,0 +1,122 @@
+"""Jobs that know their client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import InitVar, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mvprune.client.models import JobRecord, JobUpdate
+
+if TYPE_CHECKING:
+    from mvprune.client.async_client import AsyncClient
+    from mvprune.client.client import Client
+
+
+@dataclass(frozen=True)
+class Job(JobRecord):
+    """A job of a `Client`.
+
+    Its methods ask the server again; the object itself never changes.
+    """
+
+    client: InitVar[Client]
+
+    def __post_init__(self, client: Client) -> None:
+        # No field: equality, repr and asdict are about the data alone.
+        object.__setattr__(self, "_client", client)
+
+    def refresh(self) -> Job:
+        """The job as it is now."""
+        return self._server.get(self.name)
+
+    def wait(self, timeout: float | None = None, on_progress: Callable[[Job], None] | None = None) -> Job:
+        """Waits for the end: see `Client.wait`."""
+        return self._server.wait(self.name, timeout, on_progress)
+
+    def watch(self) -> Iterator[JobUpdate[Job]]:
+        """Changes until the end: see `Client.watch`."""
+        return self._server.watch(self.name)
+
+    def logs(self, *, follow: bool = False) -> Iterator[bytes]:
+        """The log: see `Client.logs`."""
+        return self._server.logs(self.name, follow=follow)
+
+    def download(self, directory: str | PathLike[str], on_progress: Callable[[int, int], None] | None = None) -> Path:
+        """Downloads the artifact: see `Client.download`."""
+        return self._server.download(self.name, directory, on_progress)
+
+    def cancel(self, reason: str = "") -> Job:
+        """Asks for cancellation: see `Client.cancel`."""
+        return self._server.cancel(self.name, reason)
+
+    def retry(self, *, from_scratch: bool = False) -> Job:
+        """Puts the job back in the queue: see `Client.retry`."""
+        return self._server.retry(self.name, from_scratch=from_scratch)
+
+    def delete(self) -> None:
+        """Deletes the job: see `Client.delete`."""
+        self._server.delete(self.name)
+
+    @property
+    def _server(self) -> Client:
+        client: Client = self.__dict__["_client"]
+        return client
+
+
+@dataclass(frozen=True)
+class AsyncJob(JobRecord):
+    """A job of an `AsyncClient`.
+
+    Its methods ask the server again; the object itself never changes.
+    """
+
+    client: InitVar[AsyncClient]
+
+    def __post_init__(self, client: AsyncClient) -> None:
+        object.__setattr__(self, "_client", client)
+
+    async def refresh(self) -> AsyncJob:
+        """The job as it is now."""
+        return await self._server.get(self.name)
+
+    async def wait(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 (the name that it has in Job)
+        on_progress: Callable[[AsyncJob], None] | None = None,
+    ) -> AsyncJob:
+        """Waits for the end: see `AsyncClient.wait`."""
+        return await self._server.wait(self.name, timeout, on_progress)
+
+    def watch(self) -> AsyncGenerator[JobUpdate[AsyncJob], None]:
+        """Changes until the end: see `AsyncClient.watch`."""
+        return self._server.watch(self.name)
+
+    def logs(self, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
+        """The log: see `AsyncClient.logs`."""
+        return self._server.logs(self.name, follow=follow)
+
+    async def download(
+        self, directory: str | PathLike[str], on_progress: Callable[[int, int], None] | None = None
+    ) -> Path:
+        """Downloads the artifact: see `AsyncClient.download`."""
+        return await self._server.download(self.name, directory, on_progress)
+
+    async def cancel(self, reason: str = "") -> AsyncJob:
+        """Asks for cancellation: see `AsyncClient.cancel`."""
+        return await self._server.cancel(self.name, reason)
+
+    async def retry(self, *, from_scratch: bool = False) -> AsyncJob:
+        """Puts the job back in the queue: see `AsyncClient.retry`."""
+        return await self._server.retry(self.name, from_scratch=from_scratch)
+
+    async def delete(self) -> None:
+        """Deletes the job: see `AsyncClient.delete`."""
+        await self._server.delete(self.name)
+
+    @property
+    def _server(self) -> AsyncClient:
+        client: AsyncClient = self.__dict__["_client"]
+        return client

@@ -1,0 +1,262 @@
+"""What the client returns: frozen mirrors of the messages in proto/mvprune/v1.
+
+Times are aware datetimes in UTC, durations are seconds, an unset message is None, an unset string is "".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from mvprune.spec.models import GateResult, Policy, Spec
+
+
+class JobState(StrEnum):
+    """Lifecycle of a job. A state that this version does not know reads as UNSPECIFIED."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    QUEUED = "QUEUED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    FINALIZING = "FINALIZING"
+    CANCELLING = "CANCELLING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job has ended."""
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+class AttemptState(StrEnum):
+    """Lifecycle of an attempt. A state that this version does not know reads as UNSPECIFIED."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    CREATED = "CREATED"
+    SUBMITTED = "SUBMITTED"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    LOST = "LOST"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a job is.
+
+    Attributes:
+        phase: loading, dense, pruning, evaluating or uploading.
+        step: of the phase, out of `total_steps` (0: not known).
+        density: fraction of the prunable weights kept now.
+        eta: seconds left in the phase.
+    """
+
+    phase: str
+    step: int
+    total_steps: int
+    density: float
+    loss: float | None
+    eta: float | None
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Parameters of the model to compress, without what depends on the task.
+
+    Attributes:
+        base_parameters: embeddings, blocks and norms: the model without pooler and task head.
+        encoder_parameters: in the numbered blocks: weights, biases and norms.
+        prunable_weights: the encoder's matrices.
+    """
+
+    base_parameters: int
+    encoder_parameters: int
+    prunable_weights: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why the work failed: a reason in UPPER_SNAKE_CASE and a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A compression job, as it was when the server answered: what `Job` and `AsyncJob` have in common.
+
+    Attributes:
+        creator: who submitted it: the id of an API token, or "local".
+        gate_results: the outcome of each of `policy.gates`, once they are evaluated.
+        expire_time: when it is deleted; None while it goes on, and where it is kept.
+        notes: only as `submit` gives it: which columns of the data are read, and what was guessed, is replaced or looks
+            wrong in it.
+    """
+
+    name: str
+    uid: str
+    display_name: str
+    spec: Spec
+    policy: Policy
+    labels: Mapping[str, str]
+    state: JobState
+    state_reason: str
+    progress: Progress | None
+    attempt: int
+    model_size: ModelSize | None
+    artifact: str
+    failure: Failure | None
+    metrics: Mapping[str, float]
+    creator: str
+    gate_results: tuple[GateResult, ...]
+    create_time: datetime | None
+    start_time: datetime | None
+    end_time: datetime | None
+    update_time: datetime | None
+    etag: str
+    expire_time: datetime | None
+    notes: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """The last part of the name."""
+        return self.name.rpartition("/")[2]
+
+    @property
+    def missed_gates(self) -> tuple[GateResult, ...]:
+        """Those of `gate_results` that did not pass."""
+        return tuple(result for result in self.gate_results if not result.passed)
+
+    def __str__(self) -> str:
+        """One line; `repr` has every field."""
+        from mvprune.client import display  # few need it
+
+        return display.line(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from mvprune.client import display
+
+        return display.table(self)
+
+
+AnyJob = TypeVar("AnyJob", bound=JobRecord)
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """One entry of a job's audit trail; `sequence` counts from 1 without gaps."""
+
+    sequence: int
+    time: datetime | None
+    type: str
+    actor: str
+    from_state: JobState
+    to_state: JobState
+    details: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class JobUpdate(Generic[AnyJob]):
+    """A job at the event `sequence`, with the events since the update before."""
+
+    sequence: int
+    job: AnyJob
+    events: tuple[JobEvent, ...]
+    done: bool
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One execution of a job on a worker."""
+
+    name: str
+    state: AttemptState
+    executor_ref: str
+    node: str
+    failure: Failure | None
+    create_time: datetime | None
+    start_time: datetime | None
+    end_time: datetime | None
+    last_heartbeat_time: datetime | None
+
+
+@dataclass(frozen=True)
+class MetricPoint:
+    """One recorded value."""
+
+    metric: str
+    step: int
+    value: float
+    time: datetime | None
+    attempt: int
+
+
+@dataclass(frozen=True)
+class ArtifactFile:
+    """One file of an artifact; `path` is relative and '/'-separated."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+    media_type: str
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Exact counts of a compressed model.
+
+    Attributes:
+        density: kept_weights / prunable_weights.
+        encoder_nonzero: kept weights plus biases and norms of the encoder.
+        dense_bytes: all parameters in fp32.
+        sparse_bytes: the weights file of the artifact.
+        encoder_bytes, embedding_bytes: what the encoder and the embeddings take of it.
+    """
+
+    target_density: float
+    density: float
+    prunable_weights: int
+    kept_weights: int
+    encoder_parameters: int
+    encoder_nonzero: int
+    total_parameters: int
+    total_nonzero: int
+    dense_bytes: int
+    sparse_bytes: int
+    encoder_bytes: int
+    embedding_bytes: int
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A published, immutable set of files.
+
+    Attributes:
+        metrics: eval/…, dense/… and delta/… of every metric of the task.
+        primary_metric: the metric's name without prefix, e.g. "accuracy".
+        expire_time: when it is deleted; None: it is kept.
+    """
+
+    name: str
+    job: str
+    attempt: int
+    files: tuple[ArtifactFile, ...]
+    total_bytes: int
+    metrics: Mapping[str, float]
+    primary_metric: str
+    accounting: Accounting
+    create_time: datetime | None
+    expire_time: datetime | None
+
+    @property
+    def sha256(self) -> str:
+        """The artifact's identity: SHA-256 of its manifest.json, in hex."""
+        return self.name.rpartition("/")[2]

@@ -1,0 +1,66 @@
+"""How a server is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from mvprune.client.convert import seconds_of, time_of
+from mvprune.v1 import admin_pb2
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Room on the executor: what there is, and what is reserved for attempts."""
+
+    cpus: float
+    gpus: float
+    memory_bytes: int
+    reserved_cpus: float
+    reserved_gpus: float
+    reserved_memory_bytes: int
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """A look inside. Ages are seconds; None where nothing waits or runs."""
+
+    version: str
+    start_time: datetime | None
+    time: datetime | None  # the server's now
+    database: str  # sqlite or postgresql
+    schema_revision: str
+    store: str
+    executor: str
+    capacity: Capacity | None  # None: the executor cannot be reached
+    jobs: Mapping[str, int]  # by state
+    oldest_queued_age: float | None
+    live_attempts: int
+    longest_heartbeat_age: float | None
+    watchers: int  # streams open on this server
+    problems: Mapping[str, str]  # part of the server: what is wrong with it now
+
+
+def server_status(message: admin_pb2.ServerStatus) -> ServerStatus:
+    """The model of a message."""
+    return ServerStatus(
+        version=message.version,
+        start_time=time_of(message, "start_time"),
+        time=time_of(message, "time"),
+        database=message.database,
+        schema_revision=message.schema_revision,
+        store=message.store,
+        executor=message.executor,
+        capacity=_capacity(message.capacity) if message.HasField("capacity") else None,
+        jobs=dict(message.jobs),
+        oldest_queued_age=seconds_of(message, "oldest_queued_age"),
+        live_attempts=message.live_attempts,
+        longest_heartbeat_age=seconds_of(message, "longest_heartbeat_age"),
+        watchers=message.watchers,
+        problems=dict(message.problems),
+    )
+
+
+def _capacity(message: admin_pb2.ServerStatus.Capacity) -> Capacity:
+    return Capacity(**{field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields})

@@ -1,0 +1,68 @@
+"""Streams of a job that outlive cuts: changes and logs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from mvprune.client.transport import Transport
+from mvprune.v1 import job_pb2
+
+
+async def watch(
+    transport: Transport, name: str, after_sequence: int, deadline: float | None = None
+) -> AsyncGenerator[job_pb2.WatchJobResponse, None]:
+    """The updates of a job until its end; after a cut, those after the last sequence seen.
+
+    Raises:
+        DeadlinePassed, ServerUnreachable, RequestRefused: see `Transport.stream`.
+    """
+    cursor = after_sequence
+
+    def start(timeout: float | None) -> Any:
+        return transport.jobs.WatchJob(job_pb2.WatchJobRequest(name=name, after_sequence=cursor), timeout=timeout)
+
+    async with aclosing(transport.stream(start, lambda message: message.done, deadline=deadline)) as messages:
+        async for message in messages:
+            cursor = max(cursor, message.sequence)
+            yield message
+
+
+async def logs(transport: Transport, name: str, follow: bool) -> AsyncGenerator[bytes, None]:
+    """The log of a job's current attempt; with `follow` until the job's end, over the attempts to come.
+
+    Raises:
+        ServerUnreachable, RequestRefused: see `Transport.stream`.
+    """
+    number = (await transport.call(transport.jobs.GetJob, job_pb2.GetJobRequest(name=name))).attempt
+    while True:
+        if number:
+            async with aclosing(_attempt_logs(transport, f"{name}/attempts/{number}", follow)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        if not follow:
+            return
+        seen = number
+        async with aclosing(watch(transport, name, 0)) as updates:
+            async for update in updates:
+                number = update.job.attempt
+                if number > seen:
+                    break
+        if number == seen:
+            return
+
+
+async def _attempt_logs(transport: Transport, attempt: str, follow: bool) -> AsyncGenerator[bytes, None]:
+    offset = 0
+
+    def start(timeout: float | None) -> Any:
+        request = job_pb2.FollowLogsRequest(attempt=attempt, offset=offset, follow=follow)
+        return transport.jobs.FollowLogs(request, timeout=timeout)
+
+    async with aclosing(transport.stream(start, lambda message: message.end)) as messages:
+        async for message in messages:
+            end = message.offset + len(message.data)
+            if end > offset:
+                yield message.data[max(0, offset - message.offset) :]
+                offset = end

@@ -1,0 +1,280 @@
+"""Texts with labels, from tables: columns found or named, labels checked and numbered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from types import MappingProxyType
+from unicodedata import is_normalized
+
+from mvprune.common.excerpts import listed, shown
+from mvprune.data.columns import Columns, Found, check_late, find_columns
+from mvprune.data.labels import BadLabel, Classes, Label, composed, discovered, read_label
+from mvprune.data.reading import Reading, alike, columns_read, name_of, shared
+from mvprune.data.tables import Table, checked_text
+from mvprune.data.tasks import Task, TaskKind
+from mvprune.data.textfiles import DataError
+
+LARGEST_VALUE = 1e15  # of a regression's labels: the squares of greater ones are soon too large for float32
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows to train or to evaluate on: lists of one length.
+
+    Attributes:
+        texts: the texts, as they are in the data.
+        pairs: the second texts, None for tasks over one text.
+        labels: class numbers from 0, or values (regression).
+    """
+
+    texts: list[str]
+    pairs: list[str] | None
+    labels: list[int] | list[float]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the content, whatever file format and column names it came in."""
+        digest = hashlib.sha256()
+        for column in (self.texts, self.pairs, self.labels):
+            digest.update(json.dumps(column, ensure_ascii=False, separators=(",", ":")).encode())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class ClassificationData(Reading):
+    """A task's data, checked: at least two rows and two different labels to train on.
+
+    Attributes:
+        task: the task.
+        labels: label names in the order of their numbers; empty for regression.
+        train: rows to train on.
+        validation: rows to evaluate on, at least one.
+        more_validation: further rows to evaluate on, by the ending of their metrics' names (mismatched).
+    """
+
+    task: Task
+    labels: tuple[str, ...]
+    train: Split
+    validation: Split
+    more_validation: Mapping[str, Split] = field(default_factory=dict)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of label names and all splits."""
+        content: list[object] = [self.labels, self.train.fingerprint(), self.validation.fingerprint()]
+        content += [(name, split.fingerprint()) for name, split in self.more_validation.items()]
+        return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows as they were read: labels are neither checked against the task nor numbered."""
+
+    table: Table
+    columns: Found
+    texts: list[str]
+    pairs: list[str] | None
+    labels: list[Label]
+    lines: list[int]
+    decomposed: bool
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What the table says that integers stand for; () where it does not."""
+        return tuple(self.table.classes.get(self.columns.label, ()))
+
+    def error(self, index: int, message: str) -> DataError:
+        return DataError(self.table.path, message, line=self.lines[index], unit=self.table.unit)
+
+
+def read_labelled(
+    task: Task,
+    train: Table,
+    validation: Table,
+    columns: Columns,
+    more_validation: Mapping[str, Table] = MappingProxyType({}),
+) -> ClassificationData:
+    """Texts with labels (classification) or values (regression).
+
+    Labels may be integers from 0 or the task's label names. Where the task has none (text-classification), they are
+    those that the training table knows, or else discovered in its rows: names, numbered in alphabetical order, or
+    integers without a gap from 0 or 1. Regression takes finite numbers. Columns that are not named are those of the
+    training table, where the others have them too.
+
+    Raises:
+        DataError: what is wrong, in which table and line, and what is allowed.
+    """
+    rows = _collect(task, train, columns, minimum=2)
+    splits = {"": validation, **more_validation}
+    others = {name: _validation(task, rows, table, columns) for name, table in splits.items()}
+    every = (rows, *others.values())
+    notes: list[str] = []
+    if task.kind is TaskKind.REGRESSION:
+        names: tuple[str, ...] = ()
+        encode: Callable[[_Rows], Split] = _values
+    else:
+        classes = _classes(task, rows)
+        names, encode = classes.names, partial(_numbered, classes=classes)
+        notes += [note for one in every for note in _notes(one, classes)] + alike(names)
+    train_split = encode(rows)
+    evaluated = {name: encode(other) for name, other in others.items()}
+    _check_variety(train, train_split)
+    if task.kind is TaskKind.REGRESSION:
+        for name, split in evaluated.items():
+            _check_variety(splits[name], split)  # a correlation with a constant is undefined
+    elif absent := [name for number, name in enumerate(names) if number not in set(train_split.labels)]:
+        notes.append(f"no row of {name_of(train.path)} has the label {listed(absent)}: the model cannot learn it")
+    notes += shared(*(zip(one.texts, one.pairs or one.texts, strict=True) for one in (rows, others[""])))
+    return ClassificationData(
+        task,
+        names,
+        train_split,
+        evaluated.pop(""),
+        evaluated,
+        columns=columns_read({one.table.path: one.columns for one in every}),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def read_labelled_validation(task: Task, table: Table, columns: Columns, labels: Sequence[str]) -> ClassificationData:
+    """Texts with labels or values to evaluate a model on; there is nothing to train on.
+
+    Args:
+        task: the task.
+        table: the texts.
+        columns: names of columns; None: found by name.
+        labels: the model's classes in the order of their numbers, where the task's are discovered in the data. A label
+            is one of them by its name, in any case where that is unambiguous; integers are the model's own numbers
+            where its names are none.
+
+    Raises:
+        DataError: what is wrong, in which line, and what is allowed.
+    """
+    rows = _collect(task, table, columns, minimum=1)
+    read = columns_read({table.path: rows.columns})
+    nothing = Split([], None, [])
+    if task.kind is TaskKind.REGRESSION:
+        return ClassificationData(task, (), nothing, _values(rows), columns=read)
+    classes = _classes(task, rows) if task.labels else _classes_of_model(tuple(labels))
+    notes = tuple(_notes(rows, classes))
+    return ClassificationData(task, classes.names, nothing, _numbered(rows, classes), columns=read, notes=notes)
+
+
+def _classes(task: Task, train: _Rows) -> Classes:
+    """The task's classes, or those that the training table has."""
+    if names := task.labels or train.classes:
+        numbers = {number: number for number in range(len(names))}
+        return Classes(names, numbers, f"0 to {len(names) - 1}, or {listed(names)}", bool(task.labels))
+    first: dict[Label, int] = {}
+    for label, line in zip(train.labels, train.lines, strict=True):
+        first.setdefault(label, line)
+    try:
+        found = discovered(first)
+    except BadLabel as error:
+        raise train.error(train.labels.index(error.label), str(error)) from None
+    names = tuple(name for name, _ in found)
+    numbers = {integer: number for number, (_, integer) in enumerate(found) if integer is not None}
+    return Classes(names, numbers, f"{listed(names)} (the labels of {train.table.path})", bool(numbers))
+
+
+def _classes_of_model(names: tuple[str, ...]) -> Classes:
+    are_numbers = any(name.isdecimal() for name in names)
+    of_names = {int(name): number for number, name in enumerate(names) if name.isdecimal()}
+    numbers = of_names if are_numbers else {number: number for number in range(len(names))}
+    return Classes(names, numbers, f"{listed(names)} (the labels of the model)", by_number=are_numbers, folded=True)
+
+
+def _notes(rows: _Rows, classes: Classes) -> list[str]:
+    """Which labels are not read as they are written."""
+    notes, name = [], name_of(rows.table.path)
+    if rows.classes and not classes.meant_by(rows.classes):
+        others = f"the classes {listed(classes.names)}"
+        notes.append(f"the integers of {name} are read as the numbers of {others}, not as its {listed(rows.classes)}")
+    if rows.decomposed:
+        notes.append(f"labels of {name} in Unicode's decomposed form (NFD) are read in the composed one (NFC)")
+    if respelled := sorted(
+        {label for label in rows.labels if isinstance(label, str)} - {*map(composed, classes.names)}
+    ):
+        meant = dict.fromkeys(classes.names[number] for one in respelled if (number := classes.named(one)) is not None)
+        notes.append(f"the labels {listed(respelled)} of {name} are read as {listed(meant)}")
+    return notes
+
+
+def _validation(task: Task, train: _Rows, table: Table, columns: Columns) -> _Rows:
+    rows = _collect(task, table, columns, minimum=1, like=train.columns)
+    if (train.pairs is None) != (rows.pairs is None):
+        one, two = (train.table, table) if train.pairs is None else (table, train.table)
+        raise DataError(one.path, f"one column of text was found, but two in {two.path}; name the columns")
+    return rows
+
+
+def _collect(task: Task, table: Table, wanted: Columns, *, minimum: int, like: Found | None = None) -> _Rows:
+    columns = find_columns(task, table, wanted, like)
+    read: list[tuple[int, Label, list[str]]] = []
+    decomposed = False
+    broken: list[DataError] = []
+    for line, cells in table.rows(columns.names):
+        try:
+            if isinstance(cells, str):
+                raise DataError(table.path, cells, line=line, unit=table.unit)
+            label = read_label(task, table, line, columns.label, cells[0])
+            texts = [checked_text(table, line, name, cell) for name, cell in zip(columns.texts, cells[1:], strict=True)]
+        except DataError as error:
+            if not task.has_broken_rows:
+                raise
+            broken.append(error)
+            continue
+        read.append((line, label, texts))
+        decomposed |= isinstance(cells[0], str) and not is_normalized("NFC", cells[0])
+    check_late(table, columns.names, lambda whole: find_columns(task, whole, wanted, like).names)
+    if len(broken) > len(read) // 1000:
+        raise broken[0]
+    if len(read) < minimum:
+        found = "only one row" if read else "no row"
+        raise DataError(table.path, f"there is {found}; at least {minimum} must be there")
+    lines, labels, texts_read = (list(column) for column in zip(*read, strict=True))
+    texts, *pairs = (list(column) for column in zip(*texts_read, strict=True))
+    return _Rows(table, columns, texts, pairs[0] if pairs else None, labels, lines, decomposed)
+
+
+def _numbered(rows: _Rows, classes: Classes) -> Split:
+    """The rows with their labels numbered."""
+    names = classes.meant_by(rows.classes)
+    numbers = {label: classes.number(label, names) for label in set(rows.labels)}
+    labels: list[int] = []
+    for index, label in enumerate(rows.labels):
+        number = numbers[label]
+        if number is None:
+            found = "out of range" if isinstance(label, int) else "not known"
+            raise rows.error(index, f"the label {shown(label)} is {found}; allowed: {classes.allowed}")
+        labels.append(number)
+    return Split(rows.texts, rows.pairs, labels)
+
+
+def _values(rows: _Rows) -> Split:
+    """The rows with their labels as numbers (regression)."""
+    labels: list[float] = []
+    for index, label in enumerate(rows.labels):
+        try:
+            value = math.nan if "_" in str(label) else float(label)  # Python reads 1_0 as 10
+        except (ValueError, OverflowError):
+            value = math.nan
+        if not abs(value) <= LARGEST_VALUE:
+            raise rows.error(
+                index, f"the label is {shown(label)}; a number from {-LARGEST_VALUE:g} to {LARGEST_VALUE:g} is allowed"
+            )
+        labels.append(value)
+    return Split(rows.texts, rows.pairs, labels)
+
+
+def _check_variety(table: Table, split: Split) -> None:
+    if len(set(split.labels)) < 2:
+        message = f"all {len(split):,} rows have the same label; at least two different ones are needed"
+        raise DataError(table.path, message)

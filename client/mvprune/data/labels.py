@@ -1,0 +1,146 @@
+"""Labels of classification: as they are read, and which class each of them is."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mvprune.common.excerpts import shown
+from mvprune.data.tables import Table, checked_text
+from mvprune.data.tasks import Task, TaskKind, plain_label
+from mvprune.data.textfiles import DataError
+
+MAX_CLASSES = 1000
+
+Label = int | float | str
+"""As it was read: a number where it is one, else stripped text in Unicode's composed form (NFC)."""
+
+# 18 digits fit 64 bits; "1.0" is how a column of integers with holes is written by pandas.
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0+)?", re.ASCII)
+# "3.80" is the number 3.8 in csv as it is in JSON, not a class of that name.
+_DECIMAL = re.compile(r"-?[0-9]{0,17}\.[0-9]+", re.ASCII)
+_TRUTH = ("false", "true")  # as JSON spells it; others spell it in another case
+
+
+def composed(text: str) -> str:
+    """Text in NFC: é of one character and é of two are the same label."""
+    return unicodedata.normalize("NFC", text)
+
+
+def read_label(task: Task, table: Table, line: int, column: str, value: object) -> Label:
+    """A cell as a label. Raises DataError."""
+    if isinstance(value, list | tuple | dict):
+        message = f"{shown(column)} must be one label, got {shown(value)}; several labels a text are not supported"
+        raise DataError(table.path, message, line=line, unit=table.unit)
+    if isinstance(value, bool):
+        is_name = task.kind is TaskKind.CLASSIFICATION and not task.labels
+        return _TRUTH[value] if is_name else int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, int | float):
+        return value
+    text = composed(checked_text(table, line, column, value).strip())
+    if _INTEGER.fullmatch(text):
+        return int(text.partition(".")[0])
+    return float(text) if _DECIMAL.fullmatch(text) else text
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of a task or model, and which labels of data are them.
+
+    Attributes:
+        names: in the order of their numbers.
+        integers: the number of the class that each integer label is; empty where integers are none.
+        allowed: in words, for errors.
+        by_number: whether integers are the classes' numbers although the data has names for them that are none of
+            the classes'.
+        folded: whether a name in other case, or with '-' for '_', is that class too, unless it could be another.
+    """
+
+    names: tuple[str, ...]
+    integers: Mapping[int, int]
+    allowed: str
+    by_number: bool = False
+    folded: bool = False
+    _spelled: dict[str, int] = field(init=False, compare=False, repr=False)
+    _plain: dict[str, int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        spelled = _truths(self.names) | {composed(name): number for number, name in enumerate(self.names)}
+        object.__setattr__(self, "_spelled", spelled)
+        often = Counter(map(plain_label, self.names)) if self.folded else {}
+        plain = {
+            plain_label(name): number for number, name in enumerate(self.names) if often.get(plain_label(name)) == 1
+        }
+        object.__setattr__(self, "_plain", plain)
+
+    def named(self, name: str) -> int | None:
+        """The number of the class called `name`; None where there is none."""
+        found = self._spelled.get(composed(name))
+        if found is None and name.casefold() in _TRUTH:
+            found = self._spelled.get(name.casefold())
+        return self._plain.get(plain_label(name)) if found is None else found
+
+    def meant_by(self, names: Sequence[str]) -> Sequence[str]:
+        """`names` of the data's integers where they count, () where the integers themselves do."""
+        return () if self.by_number and not any(self.named(name) is not None for name in names) else names
+
+    def number(self, label: Label, names: Sequence[str] = ()) -> int | None:
+        """The class that a label is; None for none. `names`: what the data's integers stand for."""
+        if isinstance(label, str):
+            return self.named(label)
+        if isinstance(label, float):
+            return None
+        if not names:
+            return self.integers.get(label)
+        return self.named(names[label]) if 0 <= label < len(names) else None
+
+
+def discovered(labels: Mapping[Label, int]) -> Sequence[tuple[str, int | None]]:
+    """Classes of labels that were discovered: a name each, in alphabetical order, and the integer that it is, if any.
+
+    Args:
+        labels: each different label, with the first line that has it.
+
+    Raises:
+        BadLabel: which of them cannot be a class, and why.
+    """
+    first = next(iter(labels))
+    names = sorted(label for label in labels if isinstance(label, str))
+    integers = sorted(label for label in labels if isinstance(label, int))
+    if len(labels) > MAX_CLASSES:
+        message = f"there are {len(labels):,} different labels; at most {MAX_CLASSES:,} are allowed"
+        raise BadLabel([*labels][MAX_CLASSES], message)
+    for label in labels:
+        if isinstance(label, float):
+            rule = "integers or names are allowed, and numbers by the task text-regression"
+            raise BadLabel(label, f"the label is {label}; {rule}")
+        if names and integers and type(label) is not type(first):
+            message = f"the label is {shown(label)}, but {shown(first)} in line {labels[first]}"
+            raise BadLabel(label, f"{message}; all integers or all names are allowed")
+    start = 1 if integers and integers[0] > 0 else 0
+    for expected, number in enumerate(integers, start):
+        if number != expected:
+            message = f"the label {shown(number)} is out of range; integers must run from 0 or 1 without a gap"
+            raise BadLabel(number, message)
+    if {name.casefold() for name in names} <= set(_TRUTH):  # True and true are one class
+        names = sorted({name.casefold(): name for name in names}.values(), key=str.casefold)
+    return [*((str(number), number) for number in integers), *((name, None) for name in names)]
+
+
+class BadLabel(Exception):
+    """A label that cannot be a class."""
+
+    def __init__(self, label: Label, message: str) -> None:
+        super().__init__(message)
+        self.label = label
+
+
+def _truths(names: Sequence[str]) -> dict[str, int]:
+    """True and false by their spelling in JSON, where the names are these two in whatever case."""
+    spelled = {name.casefold(): number for number, name in enumerate(names)}
+    return spelled if len(spelled) == len(names) and spelled.keys() <= set(_TRUTH) else {}

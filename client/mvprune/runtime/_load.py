@@ -1,0 +1,38 @@
+"""Loads an artifact, dense or into the sparse runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import transformers
+
+from mvprune import artifact
+from mvprune.runtime._optimize import Replacement
+
+
+def load(
+    directory: str | Path, base: str | Path | None = None, *, runtime: Literal["dense", "sparse"] = "dense"
+) -> transformers.PreTrainedModel:
+    """Verifies an artifact and builds its model: a plain transformers model, dense, fp32, in evaluation mode.
+
+    Nothing is downloaded and no code of the artifact is run; torch's random state is left as it was.
+
+    Args:
+        directory: the artifact.
+        base: the folder of the base model, for a delta artifact; None: it is looked for by its name, under
+            MVPRUNE_MODELS and in the hub's cache. What is taken from it is verified too.
+        runtime: "sparse": for inference on a CPU, each pruned layer that is faster so computes from its non-zeros,
+            and its dense weight is never held (see `mvprune.runtime.optimize`).
+
+    Warns:
+        NoKernelWarning: once, the native kernel of the sparse runtime does not work here: torch computes, slower.
+
+    Raises:
+        ArtifactError: a file is missing or differs from the manifest, the files do not make a model, or the base model
+            is not found.
+        ValueError: there is no such runtime.
+    """
+    if runtime not in ("dense", "sparse"):
+        raise ValueError(f"runtime must be dense or sparse, got {runtime!r}")
+    return artifact.load(directory, base, replacement=Replacement if runtime == "sparse" else None)

@@ -1,0 +1,298 @@
+"""What a client may point at: folders and files under configured roots, and names on the Hugging Face hub.
+
+A reference is text from outside. A path is honoured only where it, symbolic links followed, lies under an allowed
+root and is none of the service's own files, and a model folder only where that is true of all that is in it. What is in
+one: see mvprune.sources.model_folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+from mvprune.common.suggestions import did_you_mean
+from mvprune.sources.known_models import KNOWN_SIZES
+
+MAX_LENGTH = 512
+MAX_FILES = 10_000  # of a model folder
+
+_REVISION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,198}[A-Za-z0-9_-])?", re.ASCII)
+_HUB_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?", re.ASCII)
+_WITHOUT_OWNER = re.compile(
+    r"(?:albert|bert-base|bert-large|camembert|ctrl|distilbert|distilgpt2|distilroberta|gpt2|openai-gpt|roberta|t5"
+    r"|transfo-xl|xlm|xlnet)(?:-.+)?"
+)
+_MOST_NAMES = 1000  # that are looked through for one like a mistyped name
+
+
+class InvalidReference(ValueError):
+    """A model or a path that cannot be used; the text says what was given and what is allowed."""
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A model on the hub, `owner/name` or `name`."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Folders that references may lead into, resolved on construction.
+
+    Attributes:
+        models: where model names are looked for.
+        data: where the tasks' own files are looked for.
+        allowed: every folder that paths may lie in; `models` and `data` are always among them.
+        buckets: s3://bucket or s3://bucket/path, which references may lie under (see mvprune.sources.buckets).
+        private: absolute paths of files and folders that no reference may lead to, although they lie in a root: the
+            service's own. They need not exist yet.
+        discreet: whether messages go to callers who may not choose the roots. They then show neither the roots nor
+            contents of files.
+    """
+
+    models: Path | None = None
+    data: Path | None = None
+    allowed: tuple[Path, ...] = ()
+    buckets: tuple[str, ...] = ()
+    private: tuple[Path, ...] = ()
+    discreet: bool = False
+
+    def __post_init__(self) -> None:
+        models, data = (path.expanduser().resolve() if path else None for path in (self.models, self.data))
+        every = (*(path.expanduser().resolve() for path in self.allowed), models, data)
+        object.__setattr__(self, "models", models)
+        object.__setattr__(self, "data", data)
+        object.__setattr__(self, "allowed", tuple(dict.fromkeys(path for path in every if path is not None)))
+
+    @classmethod
+    def from_environment(cls) -> Roots:
+        """The roots that `to_environment` wrote: MVPRUNE_MODELS, MVPRUNE_DATA, MVPRUNE_ROOTS (several, separated as in
+        PATH), MVPRUNE_BUCKETS (several, separated by commas), MVPRUNE_PRIVATE (a JSON list) and MVPRUNE_DISCREET."""
+        models, data = os.environ.get("MVPRUNE_MODELS"), os.environ.get("MVPRUNE_DATA")
+        allowed = os.environ.get("MVPRUNE_ROOTS", "").split(os.pathsep)
+        return cls(
+            models=Path(models) if models else None,
+            data=Path(data) if data else None,
+            allowed=tuple(Path(path) for path in allowed if path),
+            buckets=tuple(filter(None, os.environ.get("MVPRUNE_BUCKETS", "").split(","))),
+            private=tuple(map(Path, json.loads(os.environ.get("MVPRUNE_PRIVATE") or "[]"))),
+            discreet=bool(os.environ.get("MVPRUNE_DISCREET")),
+        )
+
+    def to_environment(self) -> dict[str, str]:
+        """The variables that `from_environment` reads the same roots from; those that are not set are empty.
+
+        Raises:
+            InvalidReference: a root's name holds the separator of PATH.
+        """
+        for path in self.allowed:
+            if os.pathsep in str(path):
+                raise InvalidReference(f"the root {str(path)!r} holds {os.pathsep!r}, which separates roots")
+        return {
+            "MVPRUNE_MODELS": str(self.models or ""),
+            "MVPRUNE_DATA": str(self.data or ""),
+            "MVPRUNE_ROOTS": os.pathsep.join(str(path) for path in self.allowed),
+            "MVPRUNE_BUCKETS": ",".join(self.buckets),
+            "MVPRUNE_PRIVATE": json.dumps([str(path) for path in self.private]),
+            "MVPRUNE_DISCREET": "1" if self.discreet else "",
+        }
+
+    def hold(self, path: Path) -> bool:
+        """Whether a resolved path lies in an allowed root and is not private."""
+        return any(path.is_relative_to(root) for root in self.allowed) and not self.is_private(path)
+
+    def is_private(self, path: Path) -> bool:
+        """Whether a resolved path leads to what is private: by any name, so files and folders are compared by device
+        and inode. A hard link is found if the file that it is a link to is named by `private`, or lies directly in a
+        folder that is."""
+        own = set(filter(None, map(_identity, self.private)))
+        if any(_identity(place) in own for place in (path, *path.parents)):
+            return True
+        return _has_links(path) and _identity(path) in set(_identities_in(self.private))
+
+    def describe(self, text: str) -> str:
+        """A message for callers: where they may not choose the roots, paths below `models` and `data` are shown as
+        the names that callers give."""
+        if self.discreet:
+            for root in filter(None, (self.models, self.data)):
+                text = text.replace(f"{root}/", "")
+        return text
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file or folder, links followed, from all others; None where there is none that can be seen."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _has_links(path: Path) -> bool:
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+
+
+def _identities_in(folders: Iterable[Path]) -> Iterator[tuple[int, int]]:
+    for folder in folders:
+        for path in _entries(folder):
+            if identity := _identity(path):
+                yield identity
+
+
+def resolve_path(ref: str, roots: Roots) -> Path:
+    """The path that `ref` leads to, symbolic links followed. It need not exist.
+
+    Raises:
+        InvalidReference: not an absolute path, or not under an allowed root.
+    """
+    _check_text(ref)
+    if not ref.startswith("/"):
+        raise InvalidReference(f"{ref!r} is not an absolute path; give the path from / on")
+    path = _resolved(Path(ref))
+    if path is None or not roots.hold(path):
+        raise _outside(ref, roots)
+    return path
+
+
+def resolve_model(ref: str, roots: Roots) -> Path | HubModel:
+    """The model that `ref` names: an absolute path, a folder under the models root by its name, or a hub id.
+
+    Raises:
+        InvalidReference: a path outside the roots, a folder with a symbolic link that leads outside, a relative path,
+            or a name that the hub does not allow.
+    """
+    _check_text(ref)
+    if ref.startswith("/"):
+        path = resolve_path(ref, roots)
+        _check_links(path, roots)
+        return path
+    if ref.startswith((".", "~")):
+        allowed = "an absolute path, a name under the models root or a hub id"
+        raise InvalidReference(f"{ref!r} is a relative path; give {allowed}")
+    if roots.models is not None and ".." not in ref.split("/"):
+        folder = _resolved(roots.models / ref)
+        if folder is not None and is_folder(folder):
+            if not roots.hold(folder):
+                raise _outside(ref, roots)
+            _check_links(folder, roots)
+            return folder
+    return HubModel(_check_owner(check_hub_id(ref), roots))
+
+
+def known_names(roots: Roots) -> list[str]:
+    """What a mistyped name may have meant: the best known models of the hub, and folders under the models root."""
+    if roots.models is None:
+        return [*KNOWN_SIZES]
+    files = chain(roots.models.glob("*/config.json"), roots.models.glob("*/*/config.json"))
+    names = (file.parent.relative_to(roots.models).as_posix() for file in islice(files, _MOST_NAMES))
+    return [*KNOWN_SIZES, *filter(str.isprintable, names)]
+
+
+def check_inside(path: Path, roots: Roots) -> Path:
+    """Where a file that was found in a root really is. Raises InvalidReference if that is outside all roots."""
+    real = _resolved(path)
+    if real is None or not roots.hold(real):
+        shown = repr(roots.describe(str(path)))
+        if real is not None and roots.is_private(real):
+            raise InvalidReference(f"{shown} is one of the server's own files, which are never read")
+        raise InvalidReference(f"{shown} is a symbolic link that leads outside the allowed folders, or in a circle")
+    return real
+
+
+def check_revision(revision: str) -> str:
+    """`revision`, if it can be a branch, a tag or a commit on the hub. Raises InvalidReference."""
+    if not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision:
+        allowed = "1 to 200 letters, digits, '-', '_', '.' and '/', as in main, v1.0 or a commit's digest"
+        raise InvalidReference(f"{revision[:200]!r} cannot be a branch, a tag or a commit ({allowed})")
+    return revision
+
+
+def check_hub_id(ref: str) -> str:
+    """`ref`, if it can be the id of a model or a data set on the hub. Raises InvalidReference."""
+    _check_text(ref)
+    parts = ref.split("/")
+    if len(parts) > 2 or len(ref) > 96 or ".." in ref or "--" in ref or not all(map(_HUB_NAME.fullmatch, parts)):
+        allowed = "letters, digits, '-', '_' and '.', as in owner/name, 96 characters at most"
+        raise InvalidReference(f"{ref!r} is neither a folder that this machine knows nor a hub id ({allowed})")
+    return ref
+
+
+def _check_owner(hub_id: str, roots: Roots) -> str:
+    """`hub_id`, if the hub may have it. It moved its last models without an owner in 2024, and keeps their old names.
+    Another hub (HF_ENDPOINT) may have any name. Raises InvalidReference."""
+    if "/" in hub_id or _WITHOUT_OWNER.fullmatch(hub_id) or os.environ.get("HF_ENDPOINT"):
+        return hub_id
+    hint = did_you_mean(hub_id, known_names(roots))
+    raise InvalidReference(
+        "the model must be a folder's path from / on, a name under the models root (--models) or a hub id with its "
+        f"owner (owner/name), got {hub_id!r}{hint}"
+    )
+
+
+def _check_text(ref: str) -> None:
+    if not ref:
+        raise InvalidReference("the reference is empty; give a path, a name or a hub id")
+    if len(ref) > MAX_LENGTH:
+        raise InvalidReference(f"{ref[:40]!r}… has {len(ref):,} characters; at most {MAX_LENGTH} are allowed")
+    if not ref.isprintable():
+        raise InvalidReference(f"{ref!r} holds control or unprintable characters")
+    if "://" in ref:
+        allowed = "folders and files of the server, hub ids, s3://BUCKET/PATH where the service allows the bucket"
+        raise InvalidReference(f"{ref!r} is a URL of a kind that is not read; allowed: {allowed}")
+
+
+def _resolved(path: Path) -> Path | None:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a loop of symbolic links
+        return None
+
+
+def _check_links(folder: Path, roots: Roots) -> None:
+    """Refuses a model folder with a link to outside the roots: whatever is in it may be read."""
+    waiting, seen = [folder], {folder}
+    files = 0
+    while waiting:
+        for path in _entries(waiting.pop()):
+            files += 1
+            if files > MAX_FILES:
+                raise InvalidReference(f"{str(folder)!r} holds more than {MAX_FILES:,} files; it is no model's folder")
+            real = check_inside(path, roots)
+            if real not in seen and is_folder(real):
+                seen.add(real)
+                waiting.append(real)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:  # no folder, no permission: nothing in it can be read
+        return []
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder that can be looked into."""
+    try:
+        return path.is_dir()
+    except OSError:  # a name too long, no permission
+        return False
+
+
+def _outside(ref: str, roots: Roots) -> InvalidReference:
+    if roots.discreet:
+        return InvalidReference(f"{ref!r} is outside the folders that this server allows; ask its operator for another")
+    allowed = ", ".join(str(root) for root in roots.allowed) or "none"
+    how = "`mvpctl server start --roots FOLDER` or MVPRUNE_ROOTS allows another"
+    own = "; the server's own files are never read" if roots.private else ""
+    return InvalidReference(f"{ref!r} is outside the allowed folders; allowed: {allowed}{own}; {how}")
