@@ -40,20 +40,22 @@ _MODELS = "What the clients return: frozen, typed. " + (
     "Times are aware datetimes in UTC, durations are seconds, an unset message is None, an unset string is empty."
 )
 SECTIONS = (
-    Section("Client", "_client", ("Client",), opening="Blocks, and may be shared by threads."),
-    Section("AsyncClient", "_async_client", ("AsyncClient",), opening=_ASYNC),
-    Section("Options of submit", "_submit_options", ("SubmitOptions",), opening="All are optional, and keywords."),
-    Section("Jobs", "_job", ("Job", "AsyncJob"), opening="What `submit` and `get` return."),
-    Section("Models", "_models", opening=_MODELS),
-    Section("Catalog", "_catalog", opening="What `Client.models`, `Client.tasks` and `Client.methods` give."),
-    Section("Exceptions", "_exceptions"),
-    Section("load", "artifact", ("load",), opening="Needs `pip install 'mvprune[runtime]'`."),
+    Section("Client", "client.client", ("Client",), opening="Blocks, and may be shared by threads."),
+    Section("AsyncClient", "client.async_client", ("AsyncClient",), opening=_ASYNC),
+    Section("Options of submit", "spec.options", ("SubmitOptions",), opening="All are optional, and keywords."),
+    Section("Jobs", "client.job", ("Job", "AsyncJob"), opening="What `submit` and `get` return."),
+    Section("Models", "client.models", opening=_MODELS),
+    Section("Specs and policies", "spec.models"),
+    Section("Catalog", "client.catalog", opening="What `Client.models`, `Client.tasks` and `Client.methods` give."),
+    Section("Exceptions", "common.exceptions"),
+    Section("Exceptions of jobs", "client.exceptions"),
+    Section("load", "runtime", ("load",), opening="Needs `pip install 'mvprune[runtime]'`."),
     Section("Artifacts", "artifact", shown="mvprune.artifact"),
     Section("Export", "export", shown="mvprune.export"),
     Section("Runtime", "runtime", shown="mvprune.runtime"),
     Section("transformers", "hf", ()),
-    Section("Administration", "_admin", shown="", opening="`Client.admin`, and likewise `AsyncClient.admin`."),
-    Section("State of the server", "_server", shown="", opening="What `Client.admin.server_status()` returns."),
+    Section("Administration", "client.admin", shown="", opening="`Client.admin` and `AsyncClient.admin`."),
+    Section("State of the server", "client.server", shown="", opening="What `Client.admin.server_status()` returns."),
 )
 
 
@@ -70,7 +72,10 @@ def render() -> str:
 def _section(package: griffe.Object | griffe.Alias, section: Section) -> Iterator[str]:
     module = package[section.module]
     yield section.opening or _opening(module)
-    for name in _exported(module) if section.names is None else section.names:
+    elsewhere = {name for other in SECTIONS if other is not section for name in other.names or ()}
+    for name in section.names if section.names is not None else _exported(module):
+        if section.names is None and section.shown != "mvprune.artifact" and name in elsewhere:
+            continue
         found = module[name].final_target if module[name].is_alias else module[name]
         path = f"{section.shown}.{name}".removeprefix(".")
         if found.is_class:

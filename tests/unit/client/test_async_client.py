@@ -13,14 +13,13 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.unit.client.scripted_server import NAME, Fake, always, echo, job, refuse, watch
+from tests.waiting import PATIENCE, until_true
 
 import mvprune
 from mvprune import AsyncClient, AsyncJob, Client, Job, JobState
 from mvprune.client.admin import Admin, AsyncAdmin
 from mvprune.v1 import job_pb2
-
-from ...waiting import PATIENCE, until_true
-from .conftest import NAME, Fake, always, echo, job, refuse, watch
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.servers import Data, Server
 
 from mvprune import AsyncClient, Client, JobCancelled, JobState, JobUpdate
-
-from ...integration.servers import Data, Server
 
 CHATTY = {"PYTHONPATH": str(Path(__file__).parents[2] / "integration" / "chatty")}
 

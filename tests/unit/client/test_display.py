@@ -6,11 +6,10 @@ import asyncio
 from html.parser import HTMLParser
 
 import pytest
+from tests.unit.client.scripted_server import Fake, always, job
 
 from mvprune import AsyncClient, Client
 from mvprune.v1 import job_pb2
-
-from .conftest import Fake, always, job
 
 
 @pytest.mark.parametrize(

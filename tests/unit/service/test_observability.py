@@ -15,6 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 from prometheus_client import REGISTRY
 from sqlalchemy.exc import OperationalError
+from tests.waiting import PATIENCE, until_true
 
 from mvprune.common import tracing
 from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, worker_pb2
@@ -31,7 +32,6 @@ from mvprune_service.observability import logs, traces
 from mvprune_service.observability.health import PATIENCE_SECONDS, Health
 from mvprune_service.observability.probes import Probe, Problems, words
 
-from ...waiting import PATIENCE, until_true
 from .conftest import Jobs, TestClock
 
 SECRETS = [

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert, make_url, text
+from tests.waiting import until
 
 from mvprune.cli import main
 from mvprune_service.check import CannotCheck, check
@@ -26,7 +27,6 @@ from mvprune_service.service import Service, StartError
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.layout import manifest_key, publish
 
-from ...waiting import until
 from .plane import artifact
 
 

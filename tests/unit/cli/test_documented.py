@@ -1,0 +1,314 @@
+"""docs/cli.md against the program: commands, and the fields of every answer."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import yaml
+from alembic import command as alembic
+from google.protobuf import json_format
+from tests.sparse_artifacts import make_artifact
+from tests.unit.client.scripted_server import NAME, Fake, Mvpctl, always, job
+
+from mvprune.cli import _complete, main
+from mvprune.cli._app import COMMANDS, COMPLETING
+from mvprune.cli._options import Parser
+from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2
+from mvprune_migrations import config_for, upgrade
+from mvprune_service.control.ownership import OWNER_KEY
+from mvprune_service.db.database import Database
+from mvprune_service.stores import open_store
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "cli.md").read_text()
+TIME = "2026-01-31T12:00:00Z"
+GATE = {"metric": "eval/accuracy", "min": 0.9}
+# A job with every part that can be there, but for its failure.
+JOB = {
+    "name": NAME,
+    "displayName": "three per cent",
+    "spec": {
+        "model": "bert-base-uncased",
+        "task": "sst2",
+        "dataset": {"train": "/data/train.tsv", "validation": "/data/dev.tsv"},
+        "movement": {"schedule": {"warmup": 0.1}},
+        "targetDensity": 0.03,
+        "include": ["*.attention.*"],
+        "exclude": ["*.0.*"],
+        "teacher": {"model": "bert-large-uncased", "temperature": 2, "alpha": 0.9, "hidden_states": 0},
+        "training": {
+            **{
+                "maxSteps": 3000,
+                "epochs": 1,
+                "batchSize": 32,
+                "learningRate": 3e-5,
+                "weightDecay": 0,
+                "maxLength": 128,
+            },
+            **{"accumulationSteps": 1, "precision": "BF16", "trainEmbeddings": False, "compile": False},
+            **{"gradientCheckpointing": False, "deterministic": False, "evaluateEvery": 500, "patience": 3},
+            **{"keepBest": True, "dropout": False, "learningRateGrowth": 1.0},
+        },
+        "values": "FP16",
+        "embeddings": "INT8",
+    },
+    "policy": {
+        "resources": {"gpus": 1, "cpus": 4, "memoryBytes": 8589934592},
+        **{"startTimeout": "900s", "maxRuntime": "7200s", "maxQueueTime": "7200s", "retention": "86400s"},
+        **{"checkpointInterval": "600s", "maxAttempts": 3, "gates": [GATE]},
+    },
+    "labels": {"team": "search"},
+    "state": "SUCCEEDED",
+    "progress": {"phase": "pruning", "step": 120, "totalSteps": 400, "density": 0.4, "loss": 0.43, "eta": "80s"},
+    "attempt": 1,
+    "modelSize": {"baseParameters": 108891648, "encoderParameters": 85054464, "prunableWeights": 84934656},
+    "metrics": {"eval/accuracy": 0.875},
+    "creator": "local",
+    "gateResults": [{"gate": GATE, "observed": 0.875}],
+    "notes": ["columns: text 'text', label 'label'"],
+    **{f"{name}Time": TIME for name in ("create", "start", "end", "update", "expire")},
+}
+TOKEN = {
+    **{"name": "projects/p/tokens/token-k3h9", "displayName": "CI", "scope": "SUBMIT", "creator": "local"},
+    **{f"{name}Time": TIME for name in ("create", "expire", "revoke", "lastUse")},
+}
+
+
+def parsed(kind: Any, fields: dict[str, Any]) -> Any:
+    return json_format.ParseDict(fields, kind())
+
+
+@pytest.fixture
+def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
+    """A server that knows one of each."""
+    done = parsed(job_pb2.Job, {**JOB, "artifact": succeeds})
+    artifact = fake.answers["GetArtifact"](None, None)
+    artifact.create_time.FromJsonString(TIME)
+    artifact.expire_time.FromJsonString(TIME)
+    failed = job("FAILED", failure=job_pb2.Failure(reason="INVALID_MODEL", message="no weights"))
+    times = {f"{name}Time": TIME for name in ("create", "start", "end", "lastHeartbeat")}
+    attempt = {"name": f"{NAME}/attempts/1", "state": "SUCCEEDED", "executorRef": "mvprune-1", "node": "n1", **times}
+    event = {"sequence": 1, "time": TIME, "type": "CLAIM", "actor": "worker", "details": {"node": "n1"}}
+    event |= {"fromState": "STARTING", "toState": "RUNNING"}
+    update = {"sequence": 7, "job": {**JOB, "artifact": succeeds}, "events": [event], "done": True}
+    token, size = parsed(admin_pb2.Token, TOKEN), parsed(job_pb2.ModelSize, JOB["modelSize"])  # type: ignore[arg-type]
+    project = admin_pb2.Project(name="projects/p", max_queued_jobs=9, max_running_gpus=2)
+    status = admin_pb2.ServerStatus(version="0.1.0", jobs={"QUEUED": 3}, problems={"store": "away"})
+    status.capacity.cpus = 16
+    for field in ("start_time", "time"):
+        getattr(status, field).FromJsonString(TIME)
+    status.oldest_queued_age.seconds = status.longest_heartbeat_age.seconds = 9
+    option = catalog_pb2.MethodOption(name="selection", words=["local"])
+    model = catalog_pb2.ModelEntry(name="tiny", source="SERVER", size=size)
+    task = catalog_pb2.TaskEntry(name="sst2", metrics=["accuracy"])
+    method = catalog_pb2.MethodEntry(name="movement", options=[option])
+    fake.answers |= {
+        "GetJob": lambda request, context: failed if request.name.endswith("failed") else done,
+        "ListJobs": always(job_pb2.ListJobsResponse(jobs=[done])),
+        "CreateJob": always(done),
+        "CancelJob": always(done),
+        "RetryJob": always(done),
+        "DeleteJob": always(job_pb2.DeleteJobResponse()),
+        "WatchJob": lambda request, context: iter([parsed(job_pb2.WatchJobResponse, update)]),
+        "ListJobEvents": always(job_pb2.ListJobEventsResponse(events=[parsed(job_pb2.JobEvent, event)])),
+        "ListAttempts": always(job_pb2.ListAttemptsResponse(attempts=[parsed(job_pb2.Attempt, attempt)])),
+        "GetArtifact": always(artifact),
+        "ListModels": always(catalog_pb2.ListModelsResponse(models=[model])),
+        "ListTasks": always(catalog_pb2.ListTasksResponse(tasks=[task])),
+        "ListMethods": always(catalog_pb2.ListMethodsResponse(methods=[method])),
+        "CreateToken": always(admin_pb2.CreateTokenResponse(token=token, secret="s")),
+        "ListTokens": always(admin_pb2.ListTokensResponse(tokens=[token])),
+        "RevokeToken": always(token),
+        "ListProjects": always(admin_pb2.ListProjectsResponse(projects=[project])),
+        "UpdateProject": always(project),
+        "GetServerStatus": always(status),
+    }
+    assert isinstance(artifact, artifact_pb2.Artifact)
+    return fake.answers
+
+
+# Every command about the server whose answer is data, and the example that shows it; [x] is a list of such.
+# OUT is a new folder, OLD a server's home with a database of an older version, FOREIGN one whose store is another's.
+COMMANDS_ANSWER = {
+    "submit --model m --density 0.1": "Job",
+    "get j1": "Job",
+    "wait j1": "Job",
+    "cancel j1": "Job",
+    "retry j1": "Job",
+    "list": ["Job without result"],
+    "watch j1": "Update",
+    "events j1": ["Event"],
+    "attempts j1": ["Attempt"],
+    "delete j1": "Deleted",
+    "download j1 OUT": "Download",
+    "models": ["Model"],
+    "tasks": ["Task"],
+    "methods": ["Method"],
+    "config view": "Settings",
+    "token create --scope read": "New token",
+    "token list": ["Token"],
+    "token revoke t": "Token",
+    "project list": ["Project"],
+    "project set p": "Project",
+    "server status": "Status",
+    "server migrate --home OLD": "Migration",
+    "server check --home FOREIGN": "Check",
+    "server adopt-store --home FOREIGN": "Adoption",
+}
+_FREE = {"labels", "metrics", "details", "method_options", "jobs", "problems", "contexts"}  # keys are data there
+
+
+def shape(value: Any) -> Any:
+    """Fields and types; of a list, its first."""
+    if isinstance(value, dict):
+        return {key: "free" if key in _FREE else shape(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [shape(one) for one in value[:1]]
+    return {bool: "bool", int: "number", float: "number", str: "text", type(None): "null"}[type(value)]
+
+
+def examples() -> dict[str, Any]:
+    """The documented answers, by their headings."""
+    found = re.findall(r"^### ([A-Z][\w ]*)\n.*?```json\n(.*?)```", TEXT, flags=re.MULTILINE | re.DOTALL)
+    documented = {name: json.loads(example) for name, example in found}
+    job = {**documented["Job"], "result": documented["Artifact"]}
+    without_result = {key: value for key, value in job.items() if key != "result"}
+    return {
+        **documented,
+        "Job": job,
+        "Job without result": without_result,
+        "Update": {**documented["Update"], "job": without_result, "events": [documented["Event"]]},
+        "Download": {**documented["Download"], "artifact": documented["Artifact"]},
+        "New token": {**documented["Token"], **documented["New token"]},
+    }
+
+
+@pytest.mark.parametrize("command", COMMANDS_ANSWER)
+def test_answers_are_as_documented(
+    answers: dict[str, Any], mvpctl: Mvpctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    settings = tmp_path / "config.toml"
+    settings.write_text('[contexts.default]\nproject = "search"\n')
+    monkeypatch.setenv("MVPRUNE_CONFIG", str(settings))
+    expected = COMMANDS_ANSWER[command]
+    known = examples()
+    wanted = [known[expected[0]]] if isinstance(expected, list) else known[expected]
+    outcome = mvpctl(*_arguments(command, tmp_path / "json"), "-o", "json")
+    found = shape(outcome.json)
+    if command.split()[0] in ("submit", "cancel", "retry"):  # these do not look for the result
+        assert outcome.json["result"] is None
+        found["result"] = shape(known["Artifact"])
+    assert found == shape(wanted)
+    again = mvpctl(*_arguments(command, tmp_path / "yaml"), "-o", "yaml")
+    assert shape(yaml.safe_load(again.out)) == shape(outcome.json)
+
+
+def _arguments(command: str, folder: Path) -> list[str]:
+    """The words of a command, with its folders."""
+    if "OLD" in command:
+        folder.mkdir()
+        with closing(Database(f"sqlite:///{folder / 'mvprune.sqlite'}")) as database:
+            alembic.upgrade(config_for(database.engine), "0002")
+    if "FOREIGN" in command:
+        store = open_store((folder / "store").as_uri())
+        store.put(OWNER_KEY, b'{"database": "other", "generation": 1, "token": ""}')
+        with closing(Database(f"sqlite:///{folder / 'mvprune.sqlite'}")) as database:
+            upgrade(database.engine)
+    return [str(folder) if word in ("OUT", "OLD", "FOREIGN") else word for word in command.split()]
+
+
+def test_a_failure_is_as_documented(answers: dict[str, Any], mvpctl: Mvpctl) -> None:
+    assert shape(mvpctl("get", "failed", "-o", "json").json["failure"]) == shape(examples()["Failure"])
+
+
+def test_every_command_is_documented() -> None:
+    table = re.findall(r"^\| `mvpctl ([a-z]+)", TEXT, flags=re.MULTILINE)
+    assert set(table) == set(COMMANDS)
+
+
+# What the commands for artifacts on this machine answer with: by the table's row, a class, or the dict in the command.
+LOCAL = {
+    "inspect": {
+        "`inspect`": "artifact/inspection.py:Inspection",
+        "each of its `matrices`": "artifact/inspection.py:Matrix",
+        "each of its `kinds`": "artifact/inspection.py:Kind",
+        "each of its `parts`": "artifact/inspection.py:Part",
+    },
+    "compare": {
+        "`compare`": "artifact/comparison.py:Comparison",
+        "each of its `artifacts`": "artifact/comparison.py:Compared",
+    },
+    "export": {"`export`": "export/__init__.py:Exported"},
+    "evaluate": {"`evaluate`": "cli/evaluate.py:"},
+    "benchmark": {"`benchmark`": "runtime/_measure.py:Latency"},
+    "push": {"`push --to mlflow`": "publish/tracking.py:PushedRun"},
+    "serve": {"what `GET /` says": "cli/serve.py:"},
+}
+
+
+@pytest.fixture
+def parsers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Parser]:
+    """Every command's parser, by the command; found as a shell finds them that completes it."""
+    found: dict[str, Parser] = {}
+    pending = [[name] for name in COMMANDS]
+
+    def options(parser: Parser) -> NoReturn:
+        found[parser.prog.removeprefix("mvpctl ")] = parser
+        raise SystemExit
+
+    def words(group: str, known: Mapping[str, Any]) -> NoReturn:
+        pending.extend([*group.split()[1:], name] for name in known)
+        raise SystemExit
+
+    monkeypatch.setenv(COMPLETING, "1")
+    monkeypatch.setattr(_complete, "options", options)
+    monkeypatch.setattr(_complete, "words", words)
+    while pending:
+        command = pending.pop()
+        monkeypatch.setattr(_complete, "command_line", lambda command=command: [*command, "--help"])
+        assert main([]) == 0
+    return found
+
+
+def test_every_answer_is_documented(parsers: dict[str, Parser]) -> None:
+    assert {command.split()[0] for command in parsers} == set(COMMANDS)
+    answering = {command for command, parser in parsers.items() if "--output" in parser._option_string_actions}
+    checked = {
+        command for command in parsers if any(f"{known} ".startswith(f"{command} ") for known in COMMANDS_ANSWER)
+    }
+    assert answering == checked | set(LOCAL)
+    table = TEXT[TEXT.index("| command | answer |") : TEXT.index("### Job\n")]
+    rows = re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE)
+    assert {command for row in rows for command in row.replace("`", "").split(", ")} == answering
+
+
+@pytest.mark.parametrize(("what", "where"), [row for rows in LOCAL.values() for row in rows.items()])
+def test_answers_about_local_artifacts_are_as_documented(what: str, where: str) -> None:
+    """By the source: what the commands need is heavy, and tested with them."""
+    file, _, name = where.partition(":")
+    tree = ast.parse((ROOT / "client" / "mvprune" / file).read_text())
+    if name:
+        (found,) = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name)
+        fields = [
+            node.target.id
+            for node in found.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        ]
+    else:
+        (literal,) = (node for node in ast.walk(tree) if isinstance(node, ast.Dict) and len(node.keys) > 5)
+        fields = [key.value for key in literal.keys if isinstance(key, ast.Constant)]
+    (row,) = re.findall(rf"^\| {re.escape(what)} \| (`.*) \|$", TEXT, flags=re.MULTILINE)
+    assert row.replace("`", "").split(", ") == fields
+
+
+def test_a_folder_for_the_hub_is_as_documented(mvpctl: Mvpctl, tmp_path: Path) -> None:
+    make_artifact(tmp_path / "out")
+    answer = mvpctl("push", str(tmp_path / "out"), "--to", "hub-folder", str(tmp_path / "hub"), "-o", "json").json
+    assert f"| `push --to hub-folder` | `{'`, `'.join(answer)}` |" in TEXT

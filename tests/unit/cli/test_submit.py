@@ -1,0 +1,407 @@
+"""mvpctl submit: options, words, waiting for the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from tests.unit.client.scripted_server import NAME, SIZE, SUBMIT, Fake, Mvpctl, Outcome, always, job, refuse, watch
+
+from mvprune.v1 import job_pb2
+
+
+@pytest.mark.parametrize("option", ["--density", "--sparsity"])
+def test_submit_answers_in_words_and_counts(fake: Fake, mvpctl: Mvpctl, option: str) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED", model_size=SIZE))
+    outcome = mvpctl(*SUBMIT, option, "0.03")
+    assert outcome == Outcome(0, "job j1 submitted: keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)\n", "")
+    request = fake.asked("CreateJob")
+    assert request.job.spec.target_density == 0.03
+    assert request.job.spec.WhichOneof("method") == "soft_movement"
+
+
+def test_submit_where_the_model_cannot_be_counted(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    assert mvpctl(*SUBMIT, "--density", "0.03").out == "job j1 submitted: keeps 3.0 % of the encoder's weights\n"
+
+
+def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    monkeypatch.chdir(tmp_path)
+    line = """
+        submit --model org/m --revision r --density 0.1
+        --train t.jsonl --validation v.tsv --text-column a --text-pair-column b --label-column c
+        --method movement --warmup 0.05 --cooldown 0.3 --score-learning-rate 0.02
+        --shape linear --selection global --initial-scores magnitude
+        --include *.attention.* --include *.dense --exclude *.0.* --allow-density-miss
+        --values int8 --embeddings bf16 --trim-vocabulary --delta
+        --teacher org/t --teacher-revision v1 --temperature 3 --alpha 0.5 --hidden-states 2
+        --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
+        --accumulation-steps 2 --precision bf16 --train-embeddings --compile --gradient-checkpointing --deterministic
+        --dropout --learning-rate-growth 0.5 --evaluate-every 3 --patience 2 --keep-best --best-metric f1
+        --gpus 0 --cpus 2 --memory 8GiB --max-attempts 1
+        --priority -5 --max-runtime 2h --max-queue-time 7d --start-timeout 90s --checkpoint-interval 1.5m
+        --retention 30d --allow-smaller-batch --gate f1>=80 --gate bytes<=10MB --strict-gates
+        --label team=search --label a=b=c --name mine --request-id once --validate-only
+    """
+    assert mvpctl(*line.split()).out == "valid: keeps 3.0 % of the encoder's weights\n"
+    request = fake.asked("CreateJob")
+    assert (request.request_id, request.validate_only) == ("once", True)
+    assert mvpctl(*line.split(), "--quiet").out == "", "there is no job to name"
+    assert request.job.display_name == "mine"
+    assert dict(request.job.labels) == {"team": "search", "a": "b=c"}
+    assert request.job.spec == job_pb2.CompressionSpec(
+        model="org/m",
+        model_revision="r",
+        task="text-classification",
+        dataset=job_pb2.Dataset(
+            train=str(tmp_path / "t.jsonl"),
+            validation=str(tmp_path / "v.tsv"),
+            text_column="a",
+            text_pair_column="b",
+            label_column="c",
+        ),
+        movement=job_pb2.MovementPruning(
+            schedule=job_pb2.Schedule(warmup=0.05, cooldown=0.3, shape="LINEAR"),
+            score_learning_rate=0.02,
+            selection="GLOBAL",
+            initial_scores="MAGNITUDE",
+        ),
+        include=["*.attention.*", "*.dense"],
+        exclude=["*.0.*"],
+        allow_density_miss=True,
+        values="INT8",
+        embeddings="BF16",
+        trim_vocabulary=True,
+        delta=True,
+        target_density=0.1,
+        teacher=job_pb2.Teacher(model="org/t", revision="v1", temperature=3, alpha=0.5, hidden_states=2),
+        seed=5,
+        training=job_pb2.Training(
+            max_steps=9,
+            epochs=1.5,
+            batch_size=4,
+            learning_rate=1e-5,
+            weight_decay=0.01,
+            max_length=32,
+            accumulation_steps=2,
+            precision="BF16",
+            train_embeddings=True,
+            dropout=True,
+            compile=True,
+            gradient_checkpointing=True,
+            deterministic=True,
+            evaluate_every=3,
+            patience=2,
+            best_metric="f1",
+            keep_best=True,
+            learning_rate_growth=0.5,
+        ),
+    )
+    assert request.job.policy == job_pb2.ExecutionPolicy(
+        resources=job_pb2.Resources(gpus=0, cpus=2, memory_bytes=8 << 30),
+        max_attempts=1,
+        start_timeout=Duration(seconds=90),
+        priority=-5,
+        max_runtime=Duration(seconds=7200),
+        max_queue_time=Duration(seconds=7 * 86_400),
+        allow_smaller_batch=True,
+        retention=Duration(seconds=30 * 86_400),
+        checkpoint_interval=Duration(seconds=90),
+        gates=[
+            job_pb2.Gate(metric="eval/f1", min=0.8, fail_job=True),
+            job_pb2.Gate(metric="bytes", max=10_000_000, fail_job=True),
+        ],
+    )
+
+
+def test_options_that_are_not_given_stay_unset(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    mvpctl(*SUBMIT, "--density", "0.1")
+    expected = job_pb2.CompressionSpec(model="bert-base-uncased", task="sst2", soft_movement={}, target_density=0.1)
+    assert fake.asked("CreateJob").job.spec == expected
+    assert fake.asked("CreateJob").job.policy == job_pb2.ExecutionPolicy()
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "expected"),
+    [
+        ("soft_movement", "--penalty 10 --initial-scores zero", {"penalty": 10, "initial_scores": "ZERO"}),
+        ("l0", "--penalty 10 --score-learning-rate 0.1", {"penalty": 10, "score_learning_rate": 0.1}),
+        ("one_shot_magnitude", "--when before --selection local", {"when": "BEFORE", "selection": "LOCAL"}),
+        ("random", "--shape one_shot --warmup 1", {"schedule": {"shape": "ONE_SHOT", "warmup": 1}}),
+    ],
+)
+def test_options_of_a_method(fake: Fake, mvpctl: Mvpctl, method: str, options: str, expected: dict[str, Any]) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    assert mvpctl(*SUBMIT, "--density", "0.1", "--method", method, *options.split()).code == 0
+    spec = fake.asked("CreateJob").job.spec
+    assert spec.WhichOneof("method") == method
+    assert getattr(spec, method) == type(getattr(spec, method))(**expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "teacher"),
+    [
+        ("train", {"train": True}),
+        ("job:sst2-k3", {"job": "sst2-k3"}),
+        ("org/big", {"model": "org/big"}),
+        ("none", {"none": True}),
+    ],
+)
+def test_who_may_teach(fake: Fake, mvpctl: Mvpctl, given: str, teacher: dict[str, Any]) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    assert mvpctl(*SUBMIT, "--density", "0.1", "--teacher", given).code == 0
+    assert fake.asked("CreateJob").job.spec.teacher == job_pb2.Teacher(**teacher)
+
+
+def test_the_dense_baseline_teaches_as_is_said(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    assert mvpctl(*SUBMIT, "--density", "0.1", "--alpha", "0.5").code == 0
+    assert fake.asked("CreateJob").job.spec.teacher == job_pb2.Teacher(alpha=0.5)
+
+
+def test_help_names_every_method_option_and_word_of_the_contract(mvpctl: Mvpctl) -> None:
+    text = mvpctl("submit", "--help").out
+    spec = job_pb2.CompressionSpec.DESCRIPTOR
+    messages = [spec.fields_by_name[name].message_type for name in ("training", "teacher")]
+    messages.append(job_pb2.ExecutionPolicy.DESCRIPTOR)
+    for field in spec.oneofs_by_name["method"].fields:
+        assert f"  {field.name}  " in text
+        messages.append(field.message_type)
+    for message in messages:
+        for field in message.fields:
+            if field.containing_oneof is None or field.containing_oneof.name != "source":
+                if field.name not in ("schedule", "revision", "resources", "gates"):
+                    assert f"--{field.name.replace('_', '-')}" in text.split()
+                for word in field.enum_type.values if field.enum_type else ():
+                    assert word.number == 0 or word.name.lower() in text
+
+
+def test_sparsity_warns_above_one_half(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    outcome = mvpctl(*SUBMIT, "--sparsity", "0.97")
+    assert outcome.code == 0
+    assert outcome.err == (
+        "warning: --sparsity 0.97 KEEPS 97.0 % of the weights, as the literature names it; "
+        "to keep 3.0 %, say --sparsity 0.03 or --density 0.03\n"
+    )
+    assert mvpctl(*SUBMIT, "--sparsity", "0.5").err == ""
+    assert mvpctl(*SUBMIT, "--density", "0.97").err == ""
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (["--density", "0.1", "--sparsity", "0.1"], "--density, --sparsity: got both; allowed: one"),
+        ([], "--density, --sparsity: got neither; allowed: one"),
+        (["--density", "three"], "--density: got 'three'; allowed: a number"),
+        (["--density", "0.1", "--max-steps", "1.5"], "--max-steps: got '1.5'; allowed: a whole number"),
+        (["--density", "0.1", "--memory", "8 apples"], "--memory: got '8 apples'; allowed: a number with a unit"),
+        (["--density", "0.1", "--priority", "high"], "--priority: got 'high'; allowed: a whole number"),
+        (["--density", "0.1", "--max-runtime", "60"], "--max-runtime: got '60'; allowed: a number with s, m, h or d, "),
+        (["--density", "0.1", "--retention", "-1d"], "--retention: expected one argument"),
+        (["--density", "0.1", "--label", "team"], "--label: got 'team'; allowed: KEY=VALUE"),
+        (["--density", "0.1", "--timeout", "5"], "--timeout: is for waiting"),
+        (["--density", "0.1", "-o", "xml"], "-o/--output must be one of text, json, yaml, got 'xml'"),
+        (["--density", "0.1", "--frobnicate"], "unrecognized arguments: --frobnicate"),
+        (
+            ["--density", "0.1", "--method", "l1"],
+            "job.spec.method (--method): must be one of movement, soft_movement, l0, ",
+        ),
+        (
+            ["--density", "0.1", "--method", "magnitude", "--score-learning-rate", "1"],
+            "job.spec.magnitude.score_learning_rate (--score-learning-rate): got '1.0'; allowed: warmup, cooldown",
+        ),
+    ],
+)
+def test_mistakes_in_the_command_line(fake: Fake, mvpctl: Mvpctl, argv: list[str], error: str) -> None:
+    outcome = mvpctl(*SUBMIT, *argv)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith(f"error: {error}")
+    assert "CreateJob" not in fake.requests
+
+
+@pytest.mark.parametrize("density", ["0", "1.5", "-1"])
+def test_a_density_is_judged_by_the_server(fake: Fake, mvpctl: Mvpctl, density: str) -> None:
+    violations = {
+        "job.spec.target_density": f"got {density!r}; allowed: more than 0, up to 1",
+        "job.spec.teacher.job": "no",
+        "job.spec.teacher.revision": "no",
+        "job.spec.training.keep_best": "no",
+        "job.spec.dataset.hub_id": "no",
+        "job.policy.resources.memory_bytes": "too much",
+        "job.policy.max_queue_time": "too long",
+        "job.labels.x": "too long",
+        "parent": "odd",
+        "job_id": "odd",
+    }
+    fake.answers["CreateJob"] = lambda request, context: refuse(
+        context, grpc.StatusCode.INVALID_ARGUMENT, "bad", violations=violations
+    )
+    outcome = mvpctl(*SUBMIT, "--density", density)
+    assert outcome.code == 2
+    assert outcome.err.splitlines() == [
+        f"error: job.spec.target_density (--density): got {density!r}; allowed: more than 0, up to 1",
+        "error: job.spec.teacher.job (--teacher): no",
+        "error: job.spec.teacher.revision (--teacher-revision): no",
+        "error: job.spec.training.keep_best (--keep-best): no",
+        "error: job.spec.dataset.hub_id (--dataset): no",
+        "error: job.policy.resources.memory_bytes (--memory): too much",
+        "error: job.policy.max_queue_time (--max-queue-time): too long",
+        "error: job.labels.x (--label): too long",
+        "error: parent (--project): odd",
+        "error: job_id: odd",
+    ]
+
+
+_RUNS = [
+    ({"GITHUB_RUN_ID": "7", "GITHUB_REPOSITORY": "o/a"}, {"GITHUB_RUN_ID": "7", "GITHUB_REPOSITORY": "o/b"}),
+    ({"CI_PIPELINE_ID": "7"}, {"CI_PIPELINE_ID": "8"}),
+    ({"BUILD_ID": "7", "JOB_NAME": "a"}, {"BUILD_ID": "7", "JOB_NAME": "b"}),
+]
+
+
+@pytest.mark.parametrize(("run", "other"), _RUNS)
+def test_a_step_that_is_run_again_gets_its_job_again(
+    fake: Fake, mvpctl: Mvpctl, monkeypatch: pytest.MonkeyPatch, run: dict[str, str], other: dict[str, str]
+) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+
+    def request_ids(environment: dict[str, str], *options: str) -> set[str]:
+        fake.requests.clear()
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            for _ in range(2):
+                outcome = mvpctl(*SUBMIT, "--density", "0.1", *options)
+                assert outcome.code == 0
+                assert ("in the CI run" in outcome.err) == (not options)
+        return {request.request_id for request in fake.requests["CreateJob"]}
+
+    first, second = request_ids(run), request_ids(other)
+    assert len(first) == len(second) == 1
+    assert first != second
+    assert request_ids(run, "--request-id", "mine") == {"mine"}
+
+
+def test_the_environment_may_name_the_request(fake: Fake, mvpctl: Mvpctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    mvpctl(*SUBMIT, "--density", "0.1")
+    mvpctl(*SUBMIT, "--density", "0.1")
+    monkeypatch.setenv("GITHUB_RUN_ID", "7")
+    monkeypatch.setenv("MVPRUNE_REQUEST_ID", "ours")
+    assert mvpctl(*SUBMIT, "--density", "0.1").err == ""
+    mvpctl(*SUBMIT, "--density", "0.1", "--request-id", "mine")
+    ids = [request.request_id for request in fake.requests["CreateJob"]]
+    assert ids[0] != ids[1]  # nothing of the kind: each is a job of its own
+    assert ids[2:] == ["ours", "mine"]
+
+
+def test_submit_wait_shows_progress_and_the_result(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
+    outcome = mvpctl(*SUBMIT, "--density", "0.03", "--wait")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == (
+        "job j1 submitted: keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)\n"
+        "QUEUED\n"
+        "RUNNING  pruning 120/400  loss 0.4313  density 41.2 %  eta 1m20s\n"
+        "SUCCEEDED\n"
+        "                        dense     pruned     difference\n"
+        "f1                     0.8000     0.7000        -0.1000\n"
+        "accuracy               0.9000     0.8750        -0.0250\n"
+        "density asked                      3.0 %\n"
+        "density reached                    3.0 %\n"
+        "non-zero weights   84,934,656  2,556,533\n"
+        "bytes                438.0 MB    54.8 MB   8.0x smaller\n"
+        "of the encoder       340.2 MB     7.0 MB  48.6x smaller\n"
+        "of the embeddings                47.1 MB\n"
+    )
+
+
+def test_submit_download_waits_and_downloads(fake: Fake, mvpctl: Mvpctl, succeeds: str, tmp_path: Path) -> None:
+    outcome = mvpctl(*SUBMIT, "--density", "0.03", "--download", str(tmp_path / "out"))
+    assert outcome.code == 0
+    assert f"downloaded and verified: {tmp_path / 'out'}\n" in outcome.out
+    assert (tmp_path / "out" / "weights.safetensors").read_bytes() == b"w" * 3000
+
+
+def test_json_is_one_document_with_the_result(fake: Fake, mvpctl: Mvpctl, succeeds: str, tmp_path: Path) -> None:
+    alone = mvpctl(*SUBMIT, "--density", "0.03", "-o", "json")
+    assert alone.json["name"] == NAME
+    assert alone.json["result"] is None
+    waited = mvpctl(*SUBMIT, "--density", "0.03", "--download", str(tmp_path / "out"), "-o", "json")
+    assert waited.json.keys() == alone.json.keys()
+    assert waited.json["state"] == "SUCCEEDED"
+    assert waited.json["create_time"] == "2026-01-31T12:00:00Z"
+    assert waited.json["spec"]["target_density"] == 0.03
+    assert waited.json["result"]["metrics"]["delta/accuracy"] == -0.025
+    assert waited.json["result"]["accounting"]["kept_weights"] == 2_556_533
+    assert "RUNNING  pruning 120/400" in waited.err
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "line"),
+    [
+        ("FAILED", 3, "error: job j1 failed: NAN_LOSS: lower the learning rate"),
+        ("CANCELLED", 4, "error: job j1 was cancelled"),
+    ],
+)
+@pytest.mark.parametrize("command", ["wait", "watch", "submit"])
+def test_how_the_job_ended(fake: Fake, mvpctl: Mvpctl, command: str, state: str, code: int, line: str) -> None:
+    ended = job(state)
+    if state == "FAILED":
+        ended.failure.CopyFrom(job_pb2.Failure(reason="NAN_LOSS", message="lower the learning rate"))
+    fake.answers |= {
+        "CreateJob": always(job("QUEUED")),
+        "GetJob": [always(job("QUEUED")), always(ended)] if command == "wait" else always(ended),
+        "WatchJob": watch(job("QUEUED"), ended),
+    }
+    argv = (*SUBMIT, "--density", "0.03", "--wait") if command == "submit" else (command, "j1")
+    outcome = mvpctl(*argv)
+    assert (outcome.code, outcome.err.strip()) == (code, line)
+    as_json = mvpctl(*argv, "-o", "json")
+    assert as_json.code == code
+    last = json.loads(as_json.out.splitlines()[-1])["job"] if command == "watch" else as_json.json
+    assert last["state"] == state
+
+
+def test_a_folder_that_no_artifact_can_go_to_is_refused_first(
+    fake: Fake, mvpctl: Mvpctl, succeeds: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for folder, code, error in (
+        (tmp_path, 2, f"{tmp_path} exists and is not an artifact: remove it or choose another folder"),
+        (tmp_path / "file", 2, f"{tmp_path / 'file'} exists and is not an artifact"),
+        (tmp_path / "file" / "a" / "out", 1, f"{tmp_path / 'file'} is not a folder that can be written"),
+    ):
+        outcome = mvpctl(*SUBMIT, "--density", "0.1", "--download", str(folder))
+        assert outcome.code == code
+        assert error in outcome.err
+    assert "CreateJob" not in fake.requests
+    out = str(tmp_path / "a" / "out")
+    assert mvpctl(*SUBMIT, "--density", "0.1", "--download", out).code == 0
+    assert mvpctl(*SUBMIT, "--density", "0.1", "--download", out).code == 0, "the same artifact is there already"
+
+
+def test_submit_says_what_was_guessed(fake: Fake, mvpctl: Mvpctl) -> None:
+    noted = job("QUEUED")
+    noted.notes.extend(["columns: text 'a', label 'b' (found by name)", "two\x1b[2J"])
+    fake.answers["CreateJob"] = always(noted)
+    lines = mvpctl(*SUBMIT, "--density", "0.03").out.splitlines()
+    assert lines[1:] == ["note: columns: text 'a', label 'b' (found by name)", "note: two [2J"]
+    assert mvpctl(*SUBMIT, "--density", "0.03", "-o", "json").json["notes"][0].startswith("columns: text 'a'")
+
+
+def test_submit_that_waits_says_it_too(fake: Fake, mvpctl: Mvpctl) -> None:
+    noted = job("QUEUED")
+    noted.notes.append("columns: text 'a'")
+    fake.answers["CreateJob"] = always(noted)
+    fake.answers["WatchJob"] = watch(job("FAILED", failure=job_pb2.Failure(reason="NAN_LOSS", message="x")))
+    fake.answers["GetJob"] = always(job("FAILED", failure=job_pb2.Failure(reason="NAN_LOSS", message="x")))
+    assert "note: columns: text 'a'\n" in mvpctl(*SUBMIT, "--density", "0.03", "--wait", "-o", "json").err
+    assert "note: columns: text 'a'\n" in mvpctl(*SUBMIT, "--density", "0.03", "--wait").out

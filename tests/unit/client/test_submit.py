@@ -1,0 +1,323 @@
+"""Client: submitting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from tests.unit.client.scripted_server import Fake, echo, refuse
+
+import mvprune
+from mvprune import Client
+from mvprune.v1 import job_pb2
+
+
+def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> None:
+    fake.answers["CreateJob"] = echo
+    submitted = client.submit(
+        model="bert-base-uncased",
+        task="mrpc",
+        density=0.03,
+        dataset="nyu-mll/glue",
+        dataset_config="mrpc",
+        text_column="a",
+        text_pair_column="b",
+        label_column="c",
+        model_revision="main",
+        include=["*.attention.*", "*.dense"],
+        exclude=("*.0.*",),
+        allow_density_miss=True,
+        teacher="org/teacher",
+        teacher_revision="v1",
+        temperature=4.0,
+        alpha=0.0,
+        hidden_states=1.0,
+        seed=7,
+        max_steps=10,
+        epochs=2.5,
+        batch_size=8,
+        learning_rate=1e-4,
+        weight_decay=0.0,
+        max_length=64,
+        accumulation_steps=2,
+        precision="bf16",
+        train_embeddings=True,
+        dropout=True,
+        compile=False,
+        gradient_checkpointing=True,
+        deterministic=True,
+        evaluate_every=5,
+        patience=3,
+        best_metric="f1",
+        keep_best=True,
+        learning_rate_growth=0.5,
+        gpus=0.0,
+        cpus=1.5,
+        memory_bytes=8 << 30,
+        max_attempts=2,
+        priority=-5,
+        max_runtime=7200,
+        max_queue_time=90.5,
+        start_timeout=60.0,
+        checkpoint_interval=30,
+        retention=86_400,
+        allow_smaller_batch=True,
+        gates=["f1>=80"],
+        display_name="mine",
+        labels={"team": "search"},
+        method="movement",
+        score_learning_rate=0.1,
+        selection="global",
+        initial_scores="zero",
+        shape="one_shot",
+        warmup=0.05,
+        cooldown=0.3,
+    )
+    request = fake.asked("CreateJob")
+    assert request.parent == "projects/default"
+    assert 1 <= len(request.request_id) <= 64
+    spec, policy = request.job.spec, request.job.policy
+    assert (spec.model, spec.model_revision, spec.task, spec.seed) == ("bert-base-uncased", "main", "mrpc", 7)
+    assert spec.target_density == 0.03
+    assert spec.dataset == job_pb2.Dataset(
+        hub_id="nyu-mll/glue", hub_config="mrpc", text_column="a", text_pair_column="b", label_column="c"
+    )
+    assert spec.movement == job_pb2.MovementPruning(
+        schedule=job_pb2.Schedule(warmup=0.05, cooldown=0.3, shape="ONE_SHOT"),
+        score_learning_rate=0.1,
+        selection="GLOBAL",
+        initial_scores="ZERO",
+    )
+    assert spec.training == job_pb2.Training(
+        max_steps=10,
+        epochs=2.5,
+        batch_size=8,
+        learning_rate=1e-4,
+        weight_decay=0.0,
+        max_length=64,
+        accumulation_steps=2,
+        precision="BF16",
+        train_embeddings=True,
+        dropout=True,
+        compile=False,
+        gradient_checkpointing=True,
+        deterministic=True,
+        evaluate_every=5,
+        patience=3,
+        best_metric="f1",
+        keep_best=True,
+        learning_rate_growth=0.5,
+    )
+    assert spec.training.HasField("weight_decay")
+    assert spec.training.HasField("compile")
+    assert spec.teacher == job_pb2.Teacher(
+        model="org/teacher", revision="v1", temperature=4.0, alpha=0.0, hidden_states=1.0
+    )
+    assert (list(spec.include), list(spec.exclude)) == (["*.attention.*", "*.dense"], ["*.0.*"])
+    assert spec.allow_density_miss
+    assert policy.resources == job_pb2.Resources(gpus=0.0, cpus=1.5, memory_bytes=8 << 30)
+    assert policy.resources.HasField("gpus")
+    assert policy == job_pb2.ExecutionPolicy(
+        resources=policy.resources,
+        max_attempts=2,
+        start_timeout=Duration(seconds=60),
+        priority=-5,
+        max_runtime=Duration(seconds=7200),
+        max_queue_time=Duration(seconds=90, nanos=500_000_000),
+        allow_smaller_batch=True,
+        retention=Duration(seconds=86_400),
+        checkpoint_interval=Duration(seconds=30),
+        gates=[job_pb2.Gate(metric="eval/f1", min=0.8)],
+    )
+    assert request.job.display_name == "mine"
+    assert dict(request.job.labels) == {"team": "search"}
+    # and back
+    assert submitted.spec.method == "movement"
+    assert submitted.spec.method_options == {
+        "warmup": 0.05,
+        "cooldown": 0.3,
+        "shape": "one_shot",
+        "score_learning_rate": 0.1,
+        "selection": "global",
+        "initial_scores": "zero",
+    }
+    assert submitted.spec.training == mvprune.Training(
+        10, 2.5, 8, 1e-4, 0.0, 64, 2, "bf16", True, False, True, True, 5, 3, True, True, 0.5, "f1"
+    )
+    gates = (mvprune.Gate("eval/f1", min=0.8),)
+    assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, 60.0, -5, 7200.0, 90.5, True, 86_400.0, 30.0, gates)
+    assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, False, "v1", 4.0, 0.0, 1.0)
+    assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
+    assert submitted.spec.allow_density_miss
+
+
+METHODS = {
+    "movement": ["warmup", "cooldown", "shape", "score_learning_rate", "selection", "initial_scores"],
+    "soft_movement": ["warmup", "cooldown", "shape", "score_learning_rate", "penalty", "initial_scores"],
+    "l0": ["warmup", "cooldown", "shape", "score_learning_rate", "penalty"],
+    "magnitude": ["warmup", "cooldown", "shape", "selection"],
+    "one_shot_magnitude": ["when", "selection"],
+    "random": ["warmup", "cooldown", "shape", "selection"],
+}
+WORDS = {"shape": "linear", "selection": "local", "initial_scores": "magnitude", "when": "before"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_takes_its_options_and_no_other(fake: Fake, client: Client, method: str) -> None:
+    fake.answers["CreateJob"] = echo
+    options = {name: WORDS.get(name, 0.25) for name in METHODS[method]}
+    job = client.submit(model="m", task="sst2", density=0.5, method=method, **options)
+    assert (job.spec.method, job.spec.method_options) == (method, options)
+    for other in {name for names in METHODS.values() for name in names} - set(options):
+        with pytest.raises(mvprune.InvalidArgument, match=f"the options of {method}"):
+            client.submit(model="m", task="sst2", density=0.5, method=method, **{other: WORDS.get(other, 0.25)})
+
+
+def test_a_teacher_is_a_model_a_job_one_that_is_trained_or_none(
+    fake: Fake, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answers["CreateJob"] = echo
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train").mkdir()
+
+    def sent(teacher: Any) -> tuple[Any, mvprune.Teacher | None]:
+        job = client.submit(model="m", task="sst2", density=0.5, teacher=teacher)
+        return fake.requests["CreateJob"][-1].job.spec.teacher, job.spec.teacher
+
+    assert sent("train") == (job_pb2.Teacher(train=True), mvprune.Teacher("", "", True, False, "", None, None, None))
+    assert sent("none") == (job_pb2.Teacher(none=True), mvprune.Teacher("", "", False, True, "", None, None, None))
+    assert sent("job:sst2-k3")[0] == job_pb2.Teacher(job="sst2-k3")
+    assert sent("job:projects/p/jobs/j")[0] == job_pb2.Teacher(job="projects/p/jobs/j")
+    earlier = client.submit(model="m", task="sst2", density=0.5)
+    assert sent(earlier)[1] == mvprune.Teacher("", earlier.name, False, False, "", None, None, None)
+    assert sent("./train")[0] == sent(Path("train"))[0] == job_pb2.Teacher(model=str(tmp_path / "train"))
+    assert sent("") == (job_pb2.Teacher(), None)
+
+
+def test_what_is_left_out_stays_unset(fake: Fake, client: Client) -> None:
+    fake.answers["CreateJob"] = echo
+    client.submit(model="m", task="sst2", density=0.5, method="magnitude", score_learning_rate=None)
+    spec = fake.asked("CreateJob").job.spec
+    assert spec == job_pb2.CompressionSpec(
+        model="m", task="sst2", target_density=0.5, magnitude=job_pb2.MagnitudePruning()
+    )
+
+
+@pytest.mark.parametrize("own", [{"train": "train.jsonl", "validation": "dev.tsv"}, {"dataset": "org/data"}])
+def test_own_data_without_a_task_is_text_classification(fake: Fake, client: Client, own: dict[str, str]) -> None:
+    fake.answers["CreateJob"] = echo
+    client.submit(model="m", density=0.5, **own)
+    assert fake.asked("CreateJob").job.spec.task == "text-classification"
+
+
+def test_paths_are_made_absolute_and_hub_ids_are_not(
+    fake: Fake, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answers["CreateJob"] = echo
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "bert").mkdir(parents=True)
+    monkeypatch.setenv("HOME", "/home/someone")
+    given_and_sent = {
+        "models/bert": str(tmp_path / "models/bert"),
+        "./absent": str(tmp_path / "absent"),
+        "../up": str(tmp_path / "../up"),
+        "~/m": "/home/someone/m",
+        "/srv/m": "/srv/m",
+        "google-bert/bert-base-uncased": "google-bert/bert-base-uncased",
+        "bert": "bert",
+    }
+    for given in given_and_sent:
+        client.submit(model=given, task="sst2", density=0.5)
+    client.submit(model=Path("absent"), train="t.csv", validation=Path("v.csv"), density=0.5)
+    sent = [request.job.spec for request in fake.requests["CreateJob"]]
+    assert [spec.model for spec in sent[:-1]] == list(given_and_sent.values())
+    assert sent[-1].model == str(tmp_path / "absent")
+    assert sent[-1].dataset == job_pb2.Dataset(train=str(tmp_path / "t.csv"), validation=str(tmp_path / "v.csv"))
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "description"),
+    [
+        (
+            {"method": "l1"},
+            "job.spec.method",
+            "must be one of movement, soft_movement, l0, magnitude, one_shot_magnitude, random, got 'l1'",
+        ),
+        (
+            {"method": "magnitude", "score_learning_rate": 0.1},
+            "job.spec.magnitude.score_learning_rate",
+            "got '0.1'; allowed: warmup, cooldown, shape, selection (the options of magnitude)",
+        ),
+        (
+            {"shape": "square"},
+            "job.spec.soft_movement.schedule.shape",
+            "must be one of cubic, linear, one_shot, got 'square'",
+        ),
+        (
+            {"shape": "shape_unspecified"},
+            "job.spec.soft_movement.schedule.shape",
+            "must be one of cubic, linear, one_shot, got 'shape_unspecified'",
+        ),
+        ({"precision": 16}, "job.spec.training.precision", "must be one of fp32, bf16, got '16'"),
+        (
+            {"include": "*.query"},
+            "job.spec.include",
+            "got '*.query'; allowed: a list of patterns over names of modules",
+        ),
+        ({"teacher_revision": 3}, "job.spec.teacher.revision", "got '3'; allowed: text"),
+        ({"model": "m\udcff"}, "job.spec.model", "got 'm\\udcff', which is not UTF-8; allowed: text"),
+        ({"display_name": "m\udcff"}, "job.display_name", "got 'm\\udcff', which is not UTF-8; allowed: text"),
+        ({"request_id": 3}, "request_id", "got '3'; allowed: text"),
+        ({"validate_only": "no"}, "validate_only", "got 'no'; allowed: true or false"),
+        ({"labels": ["a=b"]}, "job.labels", "got \"['a=b']\"; allowed: texts by their keys"),
+        ({"labels": {"a": 1}}, "job.labels", "got \"{'a': 1}\"; allowed: texts by their keys"),
+        ({"max_steps": "many"}, "job.spec.training.max_steps", "got 'many'; allowed: a whole number that fits"),
+        ({"density": "x"}, "job.spec.target_density", "got 'x'; allowed: a number"),
+        ({"priority": 0.5}, "job.policy.priority", "got '0.5'; allowed: a whole number that fits"),
+        ({"max_runtime": "2h"}, "job.policy.max_runtime", "got '2h'; allowed: a number of seconds"),
+        ({"retention": float("nan")}, "job.policy.retention", "got 'nan'; allowed: a number of seconds"),
+        ({"max_queue_time": 1e300}, "job.policy.max_queue_time", "got '1e+300'; allowed: a number of seconds"),
+        (
+            {"batch_size": 1 << 40},
+            "job.spec.training.batch_size",
+            f"got '{1 << 40}'; allowed: a whole number that fits",
+        ),
+    ],
+)
+def test_mistakes_that_the_client_can_see(client: Client, options: Any, field: str, description: str) -> None:
+    with pytest.raises(mvprune.InvalidArgument) as caught:
+        client.submit(**{"model": "m", "task": "sst2", "density": 0.5, **options})
+    assert caught.value.violations == (mvprune.FieldViolation(field, description),)
+
+
+def test_in_one_run_the_same_submit_is_the_same_request(fake: Fake, client: Client) -> None:
+    fake.answers["CreateJob"] = echo
+    options: dict[str, Any] = {"model": "m", "task": "sst2", "density": 0.5, "labels": {"a": "1", "b": "2"}}
+    client.submit(**options, run_id="7")
+    client.submit(**options | {"labels": {"b": "2", "a": "1"}}, run_id="7")
+    client.submit(**options, run_id="8")
+    client.submit(**options | {"density": 0.25}, run_id="7")
+    client.submit(**options | {"max_runtime": 60}, run_id="7")
+    client.submit(**options, validate_only=True, run_id="7")
+    client.submit(**options)
+    client.submit(**options)
+    first, again, *others = [request.request_id for request in fake.requests["CreateJob"]]
+    assert first == again
+    assert len({first, *others}) == 7
+    client.submit(**options, run_id="7", request_id="mine")
+    assert fake.requests["CreateJob"][-1].request_id == "mine"
+
+
+def test_violations_of_the_server(fake: Fake, client: Client) -> None:
+    violations = {"job.spec.target_density": "got 'nan'; allowed: (0, 1]"}
+    fake.answers["CreateJob"] = lambda request, context: refuse(
+        context, grpc.StatusCode.INVALID_ARGUMENT, "bad", violations=violations
+    )
+    with pytest.raises(mvprune.InvalidArgument) as caught:
+        client.submit(model="m", task="sst2", density=float("nan"))
+    assert caught.value.violations == (("job.spec.target_density", "got 'nan'; allowed: (0, 1]"),)
+    assert str(caught.value) == "job.spec.target_density: got 'nan'; allowed: (0, 1]"
+    assert caught.value.__cause__ is None  # nothing of gRPC reaches the user

@@ -1,0 +1,112 @@
+"""Imports run one way, and the thin parts stay thin."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+HEAVY = {"torch", "transformers", "datasets", "ray"}
+OURS = {"mvprune", "mvprune_core", "mvprune_service", "mvprune_workers", "mvprune_migrations"}
+FOLDERS = {
+    "mvprune": "client/mvprune",
+    "mvprune_core": "workers/mvprune_core",
+    "mvprune_service": "service/mvprune_service",
+    "mvprune_workers": "workers/mvprune_workers",
+    "mvprune_migrations": "migrations/mvprune_migrations",
+}
+# What each package may import of the others: names, with everything below them.
+ALLOWED = {
+    # Commands that hand over, lazily: `mvpctl server`, `mvpctl serve`, `mvpctl evaluate`.
+    "mvprune": {
+        "mvprune_service.server",
+        "mvprune_service.adopt",
+        "mvprune_service.check",
+        "mvprune_service.migrate",
+        "mvprune_service.config",  # its completion
+        "mvprune_core.prediction",
+        "mvprune_core.evaluation",
+    },
+    "mvprune_core": {"mvprune.common", "mvprune.sources", "mvprune.data", "mvprune.artifact", "mvprune.runtime"},
+    "mvprune_service": {"mvprune", "mvprune_migrations"},
+    "mvprune_workers": {"mvprune", "mvprune_core", "mvprune_service.stores"},
+    "mvprune_migrations": {"mvprune_service.db", "mvprune.v1"},
+}
+
+# The packages of the client: each may import those before it.
+LAYERS = (
+    "v1",
+    "common",
+    "sources",
+    "data",
+    "spec",
+    "client",
+    "artifact",
+    "runtime",
+    "serving",
+    "export",
+    "publish",
+    "hf",
+    "cli",
+)
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_imports_run_one_way(package: str) -> None:
+    files = list((ROOT / FOLDERS[package]).rglob("*.py"))
+    assert files
+    wrong = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files
+        for name in imports(path)
+        if (
+            (top := name.partition(".")[0]) in OURS - {package}
+            and not any(name == allowed or name.startswith(f"{allowed}.") for allowed in ALLOWED[package])
+        )
+        or (package == "mvprune_core" and top in {"ray", "grpc", "google"})
+        or (package == "mvprune_service" and top in HEAVY - {"ray"})
+    }
+    assert wrong == set()
+
+
+def test_packages_of_the_client_import_those_before_them() -> None:
+    """What is imported for type checking counts too."""
+    client = ROOT / FOLDERS["mvprune"]
+    assert {path.name for path in client.iterdir() if (path / "__init__.py").exists()} == set(LAYERS)
+    wrong = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for position, package in enumerate(LAYERS)
+        for path in (client / package).rglob("*.py")
+        for name in imports(path)
+        if name.startswith("mvprune.") and name.split(".")[1] in LAYERS[position + 1 :]
+    }
+    assert wrong == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("mvprune", HEAVY | {"grpc", "numpy", "google.protobuf", "rich", "typer"}),
+        ("mvprune.cli", HEAVY | {"grpc", "numpy", "sqlalchemy"}),
+        ("mvprune_service.running", HEAVY),
+        ("mvprune_workers.__main__", HEAVY | {"sqlalchemy"}),
+    ],
+)
+def test_importing_stays_light(module: str, absent: set[str]) -> None:
+    code = f"import sys, {module}; print(*sorted({absent!r} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert found == []

@@ -1,0 +1,231 @@
+"""What the server refuses of a job's options: field, what was given, what is allowed; all at once."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Tiny
+
+from mvprune.data.loading import load_files
+from mvprune.sources.references import Roots
+from mvprune.v1 import job_pb2
+from mvprune_service.api import specs
+from mvprune_service.api.specs import Checker
+
+
+def refused(tiny: Tiny, data: Path | None = None, **spec: Any) -> dict[str, str]:
+    """The violations of a job on the tiny model."""
+    values: dict[str, Any] = {
+        "model": "tiny-bert",
+        "task": "text-classification",
+        "dataset": {"train": str(tiny.train), "validation": str(tiny.validation)},
+        "target_density": 0.1,
+    }
+    if not any(field.name in spec for field in job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields):
+        values["movement"] = {}
+    job = job_pb2.Job(spec=job_pb2.CompressionSpec(**(values | spec)))
+    checker = Checker(job, "", Roots(models=tiny.models, data=data, allowed=(tiny.train.parent,)))
+    checker.check()
+    return dict(checker.violations)
+
+
+GOOD: list[dict[str, Any]] = [
+    {"movement": {"selection": "GLOBAL", "initial_scores": "MAGNITUDE", "score_learning_rate": 100}},
+    {"movement": {"schedule": {"warmup": 0, "cooldown": 0.99, "shape": "LINEAR"}}},
+    {"soft_movement": {"penalty": 1e6, "initial_scores": "ZERO"}},
+    {"l0": {"penalty": 0}},
+    {"magnitude": {"schedule": {"shape": "ONE_SHOT", "warmup": 1.0}}},
+    {"one_shot_magnitude": {"when": "BEFORE", "selection": "LOCAL"}},
+    {"random": {"schedule": {}}},
+    {"include": ["*.attention.*"] * 64, "exclude": ["x" * 256]},
+    {"values": "INT8", "embeddings": "BF16", "trim_vocabulary": True, "delta": True},
+    {"training": {"batch_size": 8, "accumulation_steps": 8}},
+    {"training": {"evaluate_every": 5, "patience": 1, "keep_best": True}},
+    {"training": {"evaluate_every": 5, "patience": 1, "best_metric": "accuracy"}},
+    {"training": {"keep_best": False}},
+    {"training": {"max_steps": 2}},
+    {"teacher": {"model": "tiny-bert", "temperature": 100, "alpha": 1, "hidden_states": 100}},
+    {"teacher": {"model": "org/teacher", "revision": "v1", "alpha": 0}},
+    {"teacher": {"train": True}},
+    {"teacher": {"none": True}},
+    {"teacher": {"alpha": 0.5, "hidden_states": 1}},
+    {"teacher": {}},
+]
+
+
+@pytest.mark.parametrize("spec", GOOD, ids=str)
+def test_options_that_are_fine(tiny: Tiny, spec: dict[str, Any]) -> None:
+    assert refused(tiny, **spec) == {}
+
+
+BAD: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"movement": {"score_learning_rate": 0}}, "movement.score_learning_rate", "0.0", "more than 0 to 100"),
+    ({"movement": {"schedule": {"warmup": -0.1}}}, "movement.schedule.warmup", "-0.1", "from 0 to 1"),
+    ({"l0": {"schedule": {"cooldown": 0}}}, "l0.schedule.cooldown", "0.0", "more than 0 to 1"),
+    ({"l0": {"schedule": {"warmup": 0.6, "cooldown": 0.5}}}, "l0.schedule", "1.1", "below 1"),
+    ({"l0": {"schedule": {"warmup": 0.9}}}, "l0.schedule", "1.3", "below 1"),
+    ({"random": {"schedule": {"shape": 3, "cooldown": 0.1}}}, "random.schedule.cooldown", "0.1", "none: one_shot"),
+    ({"l0": {"penalty": float("nan")}}, "l0.penalty", "nan", "from 0 to 1000000"),
+    ({"training": {"max_steps": 1}}, "movement.schedule", "of 1 steps", "a step to prune in and one at the target"),
+    ({"include": [""]}, "include", "", "1 to 256 printable characters"),
+    ({"include": ["a\nb"]}, "include", "a\\nb", "1 to 256 printable characters"),
+    ({"exclude": ["x" * 257]}, "exclude", "xxx", "1 to 256 printable characters"),
+    ({"exclude": ["*"] * 65}, "exclude", "65 patterns", "at most 64"),
+    ({"training": {"accumulation_steps": 0}}, "training.accumulation_steps", "0", "from 1 to 4096"),
+    (
+        {"training": {"accumulation_steps": 9, "batch_size": 8}},
+        "training.accumulation_steps",
+        "9",
+        "up to batch_size, 8",
+    ),
+    ({"training": {"evaluate_every": 0}}, "training.evaluate_every", "0", "from 1"),
+    ({"training": {"evaluate_every": 1, "best_metric": "accuracy"}}, "training.best_metric", "accuracy", "patience or"),
+    (
+        {"training": {"evaluate_every": 1, "patience": 1, "best_metric": "f2"}},
+        "training.best_metric",
+        "f2",
+        "the metrics of text-classification: accuracy",
+    ),
+    ({"training": {"patience": 2}}, "training.patience", "2", "evaluate_every together with it"),
+    ({"training": {"keep_best": True}}, "training.keep_best", "true", "evaluate_every together with it"),
+    ({"training": {"evaluate_every": 1, "patience": 0}}, "training.patience", "0", "from 1"),
+    ({"teacher": {"train": False}}, "teacher.train", "false", "true, or left out"),
+    ({"teacher": {"none": False}}, "teacher.none", "false", "true, or left out"),
+    ({"teacher": {"none": True, "alpha": 0.5}}, "teacher.alpha", "0.5", "left out where there is no teacher"),
+    ({"teacher": {"revision": "x"}}, "teacher.revision", "x", "beside a model of the hub"),
+    ({"teacher": {"model": ""}}, "teacher.model", "empty", ""),
+    ({"teacher": {"model": "/etc"}}, "teacher.model", "/etc", "outside the allowed folders"),
+    ({"teacher": {"train": True, "revision": "x"}}, "teacher.revision", "x", "beside a model of the hub"),
+    ({"teacher": {"model": "a/b", "temperature": 0}}, "teacher.temperature", "0.0", "more than 0 to 100"),
+    ({"teacher": {"model": "a/b", "alpha": 1.5}}, "teacher.alpha", "1.5", "from 0 to 1"),
+    ({"teacher": {"train": True, "hidden_states": -1}}, "teacher.hidden_states", "-1.0", "from 0 to 100"),
+]
+
+
+@pytest.mark.parametrize(("spec", "field", "given", "allowed"), BAD, ids=str)
+def test_options_that_are_not(tiny: Tiny, spec: dict[str, Any], field: str, given: str, allowed: str) -> None:
+    violations = refused(tiny, **spec)
+    assert list(violations) == [f"job.spec.{field}"]
+    assert given in violations[f"job.spec.{field}"]
+    assert allowed in violations[f"job.spec.{field}"]
+
+
+def test_everything_wrong_is_named_at_once(tiny: Tiny, tmp_path: Path) -> None:
+    violations = refused(
+        tiny,
+        target_density=2.0,
+        soft_movement={"schedule": {"warmup": 2}, "penalty": -1},
+        include=[" "],
+        training={"patience": -1, "keep_best": True},
+        teacher={"job": "a", "revision": "r", "temperature": -1, "alpha": -1},
+    )
+    assert {field.removeprefix("job.spec.") for field in violations} == {
+        "target_density",
+        "soft_movement.schedule",
+        "soft_movement.schedule.warmup",
+        "soft_movement.penalty",
+        "include",
+        "training.patience",
+        "training.keep_best",
+        "teacher.revision",
+        "teacher.temperature",
+        "teacher.alpha",
+    }
+
+
+def test_data_is_not_looked_for_where_links_lead_outside(tiny: Tiny, linked_data: Path) -> None:
+    violations = refused(tiny, data=linked_data, task="sst2", dataset={})
+    assert list(violations) == ["job.spec.dataset"]
+    assert "leads outside" in violations["job.spec.dataset"]
+
+
+def test_masked_language_models_cannot_be_distilled(tiny: Tiny) -> None:
+    spec: dict[str, Any] = {"task": "wikitext-2", "dataset": {}}
+    for teacher in ({"model": "org/teacher"}, {"alpha": 0.5}):
+        assert "cannot be distilled" in refused(tiny, **spec, teacher=teacher)["job.spec.teacher"]
+    assert refused(tiny, **spec, teacher={"none": True}) == {}
+
+
+def test_files_in_which_nothing_is_wrong_are_read_once(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+
+    def reading(task: Any, train: Path, *args: Any, **kwargs: Any) -> Any:
+        read.append(train)
+        return load_files(task, train, *args, **kwargs)
+
+    monkeypatch.setattr(specs, "load_files", reading)
+    near = replace(tiny, train=tmp_path / "train.jsonl", validation=tmp_path / "dev.jsonl")
+    near.validation.write_text('{"text": "a", "label": "yes"}\n')
+    near.train.write_text('{"text": "a", "label": "yes"}\n{"text": "b"}\n')
+    for _ in range(2):  # what is wrong may be the disk's fault
+        assert refused(near) == {"job.spec.dataset.train": f"{near.train}, line 2: 'label' is missing"}
+    assert len(read) == 2
+
+    near.train.write_text('{"text": "a", "label": "yes"}\n{"text": "b", "label": "no"}\n')
+    for _ in range(2):
+        assert refused(near) == {}
+    assert len(read) == 3
+    assert "job.spec.dataset.train" in refused(
+        near, dataset={"train": str(near.train), "validation": str(near.validation), "label_column": "class"}
+    )
+    near.validation.write_text('{"text": "a", "label": "odd"}\n')
+    assert "job.spec.dataset.validation" in refused(near)
+
+    monkeypatch.setattr(specs, "MAX_CHECKED_BYTES", 10)  # then it is the worker's
+    assert refused(near) == {}
+    near.validation.unlink()
+    assert "job.spec.dataset.validation" in refused(near)
+
+
+def checked(
+    tiny: Tiny, dataset: dict[str, str], data: Path | None = None, task: str = "text-classification"
+) -> Checker:
+    spec = job_pb2.CompressionSpec(model="tiny-bert", task=task, dataset=dataset, target_density=0.1, movement={})
+    checker = Checker(job_pb2.Job(spec=spec), "", Roots(models=tiny.models, data=data, allowed=(tiny.train.parent,)))
+    checker.check()
+    return checker
+
+
+def test_the_columns_that_are_read_are_told(tiny: Tiny, tmp_path: Path) -> None:
+    for name in ("train.csv", "dev.csv"):
+        (tmp_path / name).write_text(f"review,score,mood\n{name} a,1,us\n{name} b,2,US\n")
+    near = replace(tiny, train=tmp_path / "train.csv")
+    files = {"train": str(near.train), "validation": str(tmp_path / "dev.csv")}
+    for _ in range(2):  # the second time nothing is read
+        checker = checked(near, {**files, "label_column": "mood"})
+        assert not checker.violations
+        assert checker.notes == (
+            "columns: text 'review', label 'mood' (found by name)",
+            "the labels US, us differ only in case, '-' or '_', and are read as 2 classes",
+        )
+
+
+def test_named_columns_are_those_of_a_tasks_own_files_too(tiny: Tiny, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "SST-2"
+    folder.mkdir(parents=True)
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / name).write_text("sentence\tlabel\tmine\na\t1\t0\nb\t0\t1\n")
+    near = replace(tiny, train=folder / "train.tsv")
+    checker = checked(near, {"label_column": "mine", "text_column": "sentence"}, tmp_path / "data", "sst2")
+    assert checker.notes[0] == "columns: text 'sentence', label 'mine'"
+    assert (
+        "there is no column 'other'"
+        in checked(near, {"label_column": "other"}, tmp_path / "data", "sst2").violations[0].description
+    )
+
+
+def test_compressed_files_count_as_what_they_may_expand_to(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("train.jsonl.gz", "dev.jsonl.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(b"not json\n"))
+    near = replace(tiny, train=tmp_path / "train.jsonl.gz", validation=tmp_path / "dev.jsonl.gz")
+    assert "broken JSON" in refused(near)["job.spec.dataset.train"]
+    monkeypatch.setattr(specs, "MAX_CHECKED_BYTES", 100 << 20)  # less than two may expand to
+    assert refused(near) == {}

@@ -1,0 +1,383 @@
+"""What the janitor takes away, and what it must leave."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Table, func, insert, select, update
+from tests.unit.service.conftest import Jobs, ScriptedExecutor, TestClock
+
+from mvprune_service.clock import SECOND, system_clock
+from mvprune_service.control.janitor import Janitor
+from mvprune_service.control.ownership import Ownership
+from mvprune_service.control.sweeper import GRACE_US
+from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS
+from mvprune_service.executors.base import Launch
+from mvprune_service.observability.probes import Problems
+from mvprune_service.stores import open_store
+from mvprune_service.stores.base import BlobStore
+from mvprune_service.stores.checkpoints import put_checkpoint
+from mvprune_service.stores.layout import SWEEP_KEY, blob_key, marker_key, publish, verify
+
+DAY = 24 * 3600
+STEPS_OF_A_PASS = 18
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BlobStore:
+    return open_store((tmp_path / "store").as_uri())
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    """Starts now: the store has its own clock, and files get their times from it."""
+    clock = TestClock()
+    clock.now = system_clock()
+    return clock
+
+
+@pytest.fixture
+async def janitor(db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock) -> Janitor:
+    await Ownership(db, store).check()  # marks the store before it is used, as the first step of a server does
+    return start(db, executor, store, clock)
+
+
+def start(
+    db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock, server: str = "a", days: float = 0
+) -> Janitor:
+    """A janitor; `days` is how long garbage stays in quarantine."""
+    return Janitor(
+        db,
+        executor,
+        store,
+        Problems(),
+        server=server,
+        request_days=7,
+        checkpoint_days=7,
+        quarantine_days=days,
+        clock=clock,
+    )
+
+
+class Rows:
+    """Puts rows where a test wants them."""
+
+    def __init__(self, db: Database, jobs: Jobs) -> None:
+        self.db, self.jobs = db, jobs
+
+    async def job(self, job_id: str, state: str = "RUNNING", **values: Any) -> str:
+        uid = await self.jobs.create(job_id)
+        ended = state in ("SUCCEEDED", "FAILED", "CANCELLED")
+        await self.set(JOBS, uid, state=state, **{"end_us": self.db._clock() if ended else None, **values})
+        return uid
+
+    async def attempt(self, job_uid: str, uid: str, state: str = "RUNNING", **values: Any) -> str:
+        live = state in ("CREATED", "SUBMITTED", "RUNNING")
+        row = {
+            "uid": uid,
+            "job_uid": job_uid,
+            "number": 1,
+            "state": state,
+            "fencing_token": 1,
+            "executor": "scripted",
+            "executor_ref": f"mvprune-{uid}",
+            "cpus": 1.0,
+            "gpus": 0.0,
+            "memory_bytes": 0,
+            "node": "",
+            "log_bytes": 0,
+            "create_us": self.db._clock(),
+            "start_deadline_us": 0,
+            "end_us": None if live else self.db._clock(),
+            **values,
+        }
+        await self.add(ATTEMPTS, **row)
+        return uid
+
+    async def add(self, table: Table[Any], *more: dict[str, Any], **values: Any) -> None:
+        def work(tx: Tx) -> None:
+            tx.conn.execute(insert(table), [values, *more] if values else more)
+
+        await self.db.write(work)
+
+    async def set(self, table: Any, uid: str, **values: Any) -> None:
+        def work(tx: Tx) -> None:
+            tx.conn.execute(update(table).where(table.c.uid == uid).values(**values))
+
+        await self.db.write(work)
+
+    async def count(self, table: Table[Any]) -> int:
+        return await self.db.read(lambda conn: conn.execute(select(func.count()).select_from(table)).scalar_one())
+
+    async def artifact(self, sha256: str, manifest: dict[str, Any], **values: Any) -> None:
+        known = {"attempt": 1, "manifest_bytes": 1, "create_us": 1, **values}
+        await self.add(ARTIFACTS, project="p", sha256=sha256, manifest=manifest, **known)
+
+    async def checkpoints(self, job_uid: str, attempt_uid: str, store: BlobStore, folder: Path, *steps: int) -> None:
+        for step in steps:
+            sha256 = put_checkpoint(store, folder, attempt_uid, step)
+            await self.add(
+                CHECKPOINTS,
+                attempt_uid=attempt_uid,
+                step=step,
+                job_uid=job_uid,
+                manifest_sha256=sha256,
+                create_us=self.db._clock(),
+            )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What a trainer resumes from."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "state").write_bytes(b"state")
+    return folder
+
+
+@pytest.fixture
+def rows(db: Database, jobs: Jobs) -> Rows:
+    return Rows(db, jobs)
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Callable[..., Path]:
+    def make(**files: bytes) -> Path:
+        folder = tmp_path / hashlib.sha256(repr(files).encode()).hexdigest()
+        folder.mkdir()
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        entries = [
+            {"path": name, "size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            for name, data in files.items()
+        ]
+        (folder / "manifest.json").write_text(json.dumps({"files": entries, "metrics": {}}))
+        return folder
+
+    return make
+
+
+def keys(store: BlobStore, prefix: str) -> list[str]:
+    return sorted(entry.key for entry in store.list(prefix))
+
+
+async def sweep(janitor: Janitor, clock: TestClock) -> None:
+    """A whole pass over the store."""
+    clock.pass_seconds(6 * 3600)
+    for _ in range(STEPS_OF_A_PASS):
+        await janitor.step()
+
+
+# --- rows
+
+
+async def test_request_ids_are_forgotten_after_a_week(janitor: Janitor, rows: Rows, clock: TestClock) -> None:
+    uid = await rows.job("a")
+    request = {"project": "p", "body_sha256": "", "job_uid": uid, "create_us": clock.now}
+    await rows.add(REQUESTS, *({**request, "request_id": str(n)} for n in range(600)))  # more than one batch
+    clock.pass_seconds(6.9 * DAY)
+    await janitor.step()
+    assert await rows.count(REQUESTS) == 600
+    clock.pass_seconds(0.2 * DAY)
+    await janitor.step()
+    assert await rows.count(REQUESTS) == 0
+
+
+async def test_expired_jobs_go_with_their_rows(janitor: Janitor, rows: Rows, clock: TestClock) -> None:
+    for number in range(30):  # more than one batch
+        uid = await rows.job(f"old{number}", "FAILED", expire_us=clock.now + number)
+        await rows.attempt(uid, f"a{number}", "FAILED")
+    await rows.job("young", "FAILED", expire_us=clock.now + DAY * SECOND)
+    await rows.job("live", "RUNNING", expire_us=clock.now)
+    await rows.job("kept", "SUCCEEDED")
+    told: set[str] = set()
+    rows.db.on_commit = told.update
+    clock.pass_seconds(60)
+    await janitor.step()
+    left = await rows.db.read(lambda conn: conn.execute(select(JOBS.c.job_id)).scalars().all())
+    assert sorted(left) == ["kept", "live", "young"]
+    assert await rows.count(ATTEMPTS) == 0
+    assert len(told) == 30, "those who watch a job hear of it"
+
+
+async def test_what_a_live_student_needs_stays(janitor: Janitor, rows: Rows, clock: TestClock) -> None:
+    teacher = await rows.job("teacher", "SUCCEEDED", expire_us=clock.now)
+    waiting = await rows.job("waiting", "QUEUED", teacher_uid=teacher)
+    running = await rows.job("running", "RUNNING", teacher_uid="gone", teacher_sha256="a1")
+    for sha256 in ("a1", "a2"):
+        await rows.artifact(sha256, {"files": []}, expire_us=clock.now)
+    await janitor.step()
+    assert (await rows.jobs.get("teacher")) is not None
+    assert await rows.count(ARTIFACTS) == 1
+    await rows.set(JOBS, waiting, teacher_sha256="a1")
+    await rows.set(JOBS, running, state="FAILED", end_us=clock.now)
+    await janitor.step()
+    assert (await rows.jobs.get("teacher")) is None
+    assert await rows.count(ARTIFACTS) == 1, "another live student learns from it"
+    await rows.set(JOBS, waiting, state="CANCELLED", end_us=clock.now)
+    await janitor.step()
+    assert await rows.count(ARTIFACTS) == 0
+
+
+# --- checkpoints
+
+
+@pytest.mark.parametrize(
+    ("state", "days", "left"),
+    [
+        ("RUNNING", 100, ["20", "30"]),
+        ("QUEUED", 100, ["20", "30"]),
+        ("SUCCEEDED", 0, []),
+        ("FAILED", 6, ["10", "20", "30"]),
+        ("FAILED", 8, []),
+        ("CANCELLED", 6, ["10", "20", "30"]),
+        ("CANCELLED", 8, []),
+    ],
+)
+async def test_checkpoints_that_nobody_resumes_from_go(
+    janitor: Janitor, rows: Rows, store: BlobStore, clock: TestClock, folder: Path, state: str, days: int, left: list
+) -> None:
+    uid = await rows.job("a", state)
+    await rows.attempt(uid, "first", "LOST")
+    await rows.attempt(uid, "second", "RUNNING" if state == "RUNNING" else "FAILED", number=2)
+    await rows.checkpoints(uid, "first", store, folder, 10, 20)
+    await rows.checkpoints(uid, "second", store, folder, 30)
+    clock.pass_seconds(days * DAY)
+    await sweep(janitor, clock)
+    assert await rows.count(CHECKPOINTS) == len(left)
+    found = keys(store, "attempts/")
+    assert sorted({key.split("/")[3] for key in found}) == left
+    assert len(found) == 2 * len(left), "a file and the manifest of each"
+
+
+async def test_checkpoints_wait_for_a_store_that_is_away(
+    janitor: Janitor, rows: Rows, store: BlobStore, tmp_path: Path, folder: Path, executor: ScriptedExecutor
+) -> None:
+    uid = await rows.job("a", "SUCCEEDED")
+    await rows.attempt(uid, "u", "SUCCEEDED")
+    await rows.checkpoints(uid, "u", store, folder, 10)
+    (tmp_path / "store").rename(tmp_path / "away")
+    executor.away = True
+    await janitor.step()
+    assert await rows.count(CHECKPOINTS) == 1
+    (tmp_path / "away").rename(tmp_path / "store")
+    await janitor.step()
+    assert await rows.count(CHECKPOINTS) == 0
+    assert keys(store, "attempts/") == []
+
+
+async def test_torn_checkpoints_and_markers_go_when_their_attempt_is_over(
+    janitor: Janitor, rows: Rows, store: BlobStore, clock: TestClock, folder: Path
+) -> None:
+    uid = await rows.job("a")
+    await rows.attempt(uid, "lost", "LOST")
+    await rows.attempt(uid, "live", "RUNNING", number=2)
+    await rows.checkpoints(uid, "lost", store, folder, 10)
+    for attempt in ("lost", "live", "deleted"):
+        store.put(f"attempts/{attempt}/checkpoints/20/state", b"torn")
+        store.put(marker_key(attempt), b"{}")
+    await sweep(janitor, clock)
+    assert len(keys(store, "attempts/")) == 8, "all of it is young"
+    clock.pass_seconds(GRACE_US / SECOND)
+    await sweep(janitor, clock)
+    assert keys(store, "attempts/") == [
+        "attempts/live/RESULT.json",
+        "attempts/live/checkpoints/20/state",
+        "attempts/lost/checkpoints/10/manifest.json",
+        "attempts/lost/checkpoints/10/state",
+    ]
+
+
+# --- blobs
+
+
+async def test_blobs_that_nothing_refers_to_go_after_the_grace(
+    janitor: Janitor, rows: Rows, store: BlobStore, clock: TestClock, artifact: Callable[..., Path]
+) -> None:
+    kept = publish(store, artifact(shared=b"shared", own=b"own"), "u1")
+    await rows.artifact(kept, json.loads(store.get(f"manifests/sha256/{kept}")))
+    publish(store, artifact(shared=b"shared", torn=b"torn"), "u2")
+    await sweep(janitor, clock)
+    assert len(keys(store, "blobs/") + keys(store, "manifests/")) == 5
+    clock.pass_seconds(GRACE_US / SECOND)
+    await sweep(janitor, clock)
+    assert len(keys(store, "blobs/") + keys(store, "manifests/")) == 3
+    verify(store, kept)
+    assert store.size(SWEEP_KEY) is None
+
+
+async def test_nothing_that_a_live_attempt_may_rely_on_goes(
+    janitor: Janitor, rows: Rows, store: BlobStore, clock: TestClock, artifact: Callable[..., Path]
+) -> None:
+    attempt = await rows.attempt(await rows.job("a"), "live")
+    digest = publish(store, artifact(weights=b"w"), "live")
+    clock.pass_seconds(30 * DAY)  # it waits for the finalizer, which waits for the store
+    await sweep(janitor, clock)
+    verify(store, digest)
+    await rows.set(ATTEMPTS, attempt, state="LOST", end_us=clock.now)
+    await sweep(janitor, clock)
+    assert keys(store, "blobs/") == []
+
+
+async def test_an_upload_during_a_sweep_puts_back_what_it_loses(
+    rows: Rows, store: BlobStore, clock: TestClock, artifact: Callable[..., Path], executor: ScriptedExecutor
+) -> None:
+    """The worst moment: the sweep has listed an old blob, an upload writes it anew, the sweep deletes it."""
+    await Ownership(rows.db, store).check()
+    folder = artifact(weights=b"w")
+    key = blob_key(hashlib.sha256(b"w").hexdigest())
+    store.put(key, b"w")
+    tries: list[str] = []
+
+    class Interleaved:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def delete(self, deleted: str) -> None:
+            if deleted == key:
+                with pytest.raises(Exception, match="swept"):
+                    publish(store, folder, "u")
+                tries.append(deleted)
+            store.delete(deleted)
+
+    janitor = start(rows.db, executor, Interleaved(), clock)  # type: ignore[arg-type]
+    clock.pass_seconds(2 * GRACE_US / SECOND)
+    await sweep(janitor, clock)
+    assert tries == [key]
+    assert store.size(key) is None
+    verify(store, publish(store, folder, "u"))
+
+
+async def test_the_flag_of_a_sweep_that_was_killed_goes_with_the_next_start(
+    db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put(SWEEP_KEY, b"a")
+    await start(db, executor, store, clock, server="b").step()
+    assert store.size(SWEEP_KEY) == 1, "another server may be sweeping"
+    await start(db, executor, store, clock, server="a").step()
+    assert store.size(SWEEP_KEY) is None
+    store.put(SWEEP_KEY, b"c")
+    monkeypatch.setattr("mvprune_service.control.sweeper._ABANDONED_US", -SECOND)
+    await start(db, executor, store, clock, server="a").step()
+    assert store.size(SWEEP_KEY) is None, "it is older than any sweep can be"
+
+
+# --- orphans
+
+
+async def test_orphans_are_stopped_when_seen_twice(janitor: Janitor, rows: Rows, executor: ScriptedExecutor) -> None:
+    uid = await rows.job("a")
+    await rows.attempt(uid, "ended", "LOST")
+    await rows.attempt(uid, "live", "RUNNING", number=2)
+    for ref in ("mvprune-ended", "mvprune-live", "mvprune-of-another-server"):
+        executor.submit(Launch(ref, ("true",), {}))
+    await janitor.step()
+    assert executor.stops == []
+    await janitor.step()
+    assert executor.stops == ["mvprune-ended"]

@@ -1,0 +1,177 @@
+"""mvpctl serve, evaluate and benchmark, as they are called."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from tests.unit.client.scripted_server import Fake, fake, serve_folder  # noqa: F401 (a fixture)
+
+from mvprune.artifact import read_manifest
+from mvprune.cli import main
+from mvprune.serving import server
+from mvprune.serving.server import listen
+
+# mvpctl where the extra `serve` alone is installed.
+PROGRAM = """
+import sys
+sys.modules.update(dict.fromkeys(("boto3", "datasets", "pyarrow", "ray", "scipy", "sklearn", "sqlalchemy")))
+from mvprune.cli import main
+sys.exit(main())
+"""
+Artifact = Callable[[str], Path]
+DEV = "sentence\tlabel\ngood film\t1\nbad film\t0\nthe film is bad\t0\n"
+
+
+def test_a_real_server_answers_what_has_come_in_and_ends_well(artifact: Artifact) -> None:
+    options = ["--address", "127.0.0.1:0", "-o", "json", "--runtime", "dense"]
+    command = [sys.executable, "-c", PROGRAM, "serve", artifact("squad"), *options]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as run:
+        ready = json.loads(run.stdout.readline())  # type: ignore[union-attr]
+        assert (ready["task"], ready["runtime"], ready["threads"]) == ("squad", "dense", 1)
+        assert ready["input"] == {"question": "required", "context": "required"}
+        with httpx.Client(base_url=ready["url"], timeout=60) as client:
+            assert client.get("/").json() == {name: value for name, value in ready.items() if name != "url"}
+            headers = {"Content-Type": "application/json"}
+            # The head of the request is there before the signal, its end comes after it.
+            body = json.dumps({"question": "what ?", "context": "paris"}).encode()
+
+            def pieces() -> Any:
+                yield body[:5]
+                client.get("/health")
+                run.send_signal(signal.SIGTERM)
+                yield body[5:]
+
+            assert client.post("/predict", content=pieces(), headers=headers).json()["answer"] == "paris"
+        assert run.wait(60) == 0
+        assert run.communicate() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "heeded"), [("serve", {}, "3000"), ("evaluate", {"GOMP_SPINCOUNT": "77"}, "77")]
+)
+def test_threads_that_wait_sleep_early(tmp_path: Path, command: str, given: dict[str, str], heeded: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    environment |= {"OMP_DISPLAY_ENV": "VERBOSE"} | given
+    arguments = [sys.executable, "-c", PROGRAM, command, tmp_path]
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    assert f"GOMP_SPINCOUNT = '{heeded}'" in done.stderr
+
+
+@pytest.fixture
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "run", lambda application, listening, limits: None)
+
+
+def test_what_is_said_first(artifact: Artifact, capsys: pytest.CaptureFixture[str], no_server: None) -> None:
+    folder = str(artifact("sst2"))
+    assert main(["serve", folder, "--address", "127.0.0.1:0", "--runtime", "dense"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("serving sst2 (keeps 10.0 %, dense) on http://127.0.0.1:")
+    assert err == ""
+    assert main(["serve", folder, "--address", "0.0.0.0:0", "-o", "yaml"]) == 0
+    out, err = capsys.readouterr()
+    assert yaml.safe_load(out)["limits"]["max_batch"] == 16
+    assert "warning: whoever reaches 0.0.0.0:" in err
+
+
+def test_refusals(artifact: Artifact, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with listen("127.0.0.1", 0) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["serve", str(artifact("sst2")), "--address", address]) == 2
+        expected = f"error: --address: got {address}; cannot listen there: Address already in use\n"
+        assert capsys.readouterr().err.endswith(expected)
+    for given in ("8080", "host:80", "127.0.0.1:x", "127.0.0.1:70000", "::1:80x"):
+        assert main(["serve", "out", "--address", given]) == 2
+        assert f"got {given!r}; allowed: IP:PORT" in capsys.readouterr().err
+    for command in ("serve", "evaluate", "benchmark"):
+        assert main([command, str(tmp_path)]) == 2
+        assert "no artifact: manifest.json" in capsys.readouterr().err
+    assert main(["serve", str(artifact("masked-lm"))]) == 2
+    assert "answers nothing by itself" in capsys.readouterr().err
+    assert main(["benchmark", str(artifact("sst2")), "--tokens", "65"]) == 2
+    assert capsys.readouterr().err.startswith("error: tokens: 65")
+    assert main(["evaluate", str(artifact("sst2")), "--data", "absent.tsv"]) == 2
+    assert "absent.tsv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["serve", "evaluate", "benchmark"])
+def test_a_job_names_its_artifact(
+    artifact: Artifact,
+    fake: Fake,  # noqa: F811 (a fixture)
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    no_server: None,
+    command: str,
+) -> None:
+    (tmp_path / "dev.tsv").write_text(DEV)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setenv("MVPRUNE_ADDRESS", fake.address)
+    folder = artifact("sst2")
+    serve_folder(fake, folder, read_manifest(folder))
+    options = {
+        "serve": ["--address", "127.0.0.1:0"],
+        "evaluate": ["--data", str(tmp_path / "dev.tsv")],
+        "benchmark": ["--seconds", "0.01", "--tokens", "16"],
+    }[command]
+    assert main([command, "j1", *options, "-o", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)
+    assert err.startswith("fetching and verifying ")
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_missing_package_is_one_line(
+    artifact: Artifact, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("mvprune.serving.app", "mvprune.serving.server"):
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve", str(artifact("sst2"))]) == 2
+    assert capsys.readouterr().err == "error: this needs the package uvicorn: pip install 'mvprune[serve]'\n"
+
+
+def test_evaluate(artifact: Artifact, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dev.tsv").write_text(DEV)
+    command = ["evaluate", str(artifact("sst2")), "--data", str(tmp_path / "dev.tsv")]
+    assert main([*command, "-o", "json"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert {name: found[name] for name in ("task", "runtime", "rows", "recorded", "same_data")} == {
+        "task": "sst2",
+        "runtime": "dense",
+        "rows": 3,
+        "recorded": {"accuracy": 0.75},
+        "same_data": False,
+    }
+    assert err.splitlines()[-1] == "evaluating  3 of 3"
+    assert main(command) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    accuracy = found["metrics"]["accuracy"]
+    assert ["accuracy", f"{accuracy:.4f}", "0.7500", f"{accuracy - 0.75:+.4f}"] in lines
+    assert main([*command, "--quiet"]) == 0
+    assert capsys.readouterr() == (f"{accuracy:.6g}\n", "")
+
+
+def test_benchmark(artifact: Artifact, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["benchmark", str(artifact("sst2")), "--tokens", "16", "--batch", "2", "--seconds", "0.01"]
+    assert main([*command, "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ratio"] == pytest.approx(found["dense_seconds"] / found["sparse_seconds"])
+    assert (found["batch"], found["tokens"], found["threads"]) == (2, 16, 1)
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "2 x 16 tokens, 1 thread" in out
+    assert "ms" in out
