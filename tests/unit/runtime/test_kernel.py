@@ -105,6 +105,21 @@ def test_any_shape_agrees_with_numpy(data: st.DataObject) -> None:
     assert (packed.rows, packed.columns) == (rows, columns)
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(0, 0), (3, 0), (0, 5)])
+def test_a_matrix_of_nothing_needs_no_memory(rows: int, columns: int) -> None:
+    """In threads that have had no memory yet, too."""
+    packed = kernel.Packed.pack(np.zeros((rows, columns), np.float32))
+    results = []
+
+    def call() -> None:
+        results.append(run(packed, np.zeros((127, columns), np.float32), threads=2, activation="none"))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert [result.tolist() for result in results] == [np.zeros((127, rows)).tolist()]
+
+
 @pytest.mark.parametrize("stored", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_instruction_set_agrees(isa: str, stored: kernel.Stored, activation: kernel.Activation) -> None:

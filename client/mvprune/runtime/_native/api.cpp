@@ -36,7 +36,9 @@ class Scratch {
  public:
   ~Scratch() { std::free(memory_); }
 
+  // Null only when there is no memory: a request for nothing takes one number.
   float* take(int64_t floats) {
+    floats = std::max<int64_t>(floats, 1);
     if (floats > size_) {
       std::free(memory_);
       size_ = 0;
