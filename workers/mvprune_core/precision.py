@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 import warnings
@@ -14,7 +15,7 @@ from mvprune_core.settings import Precision
 
 log = logging.getLogger(__name__)
 
-_SIDE, _ROUNDS = 512, 8
+_SIDES, _ROUNDS = (128, 512), 4
 _TOO_SLOW = 1.5  # far from what other processes do to the least of a few rounds
 
 
@@ -46,13 +47,19 @@ def check_speed(device: torch.device, precision: Precision) -> None:
         )
 
 
+@functools.cache
 def slowdown(device: torch.device) -> float:
-    """How many times as long a product of matrices takes in bf16 as in fp32, measured: what processors can do is named
-    differently by each of them, and says little about the kernels that torch has for it."""
-    matrices = [torch.ones(_SIDE, _SIDE, dtype=dtype, device=device) for dtype in (torch.float32, torch.bfloat16)]
-    rounds = [[_seconds(matrix) for matrix in matrices] for _ in range(_ROUNDS)]
-    fp32, bf16 = (min(seconds) for seconds in zip(*rounds, strict=True))
-    return float(bf16 / fp32)
+    """How many times as long a product of matrices takes in bf16 as in fp32, measured once per process: what processors
+    can do is named differently by each of them, and says little about the kernels that torch has for it."""
+    times = 1.0
+    for side in _SIDES:
+        matrices = [torch.ones(side, side, dtype=dtype, device=device) for dtype in (torch.float32, torch.bfloat16)]
+        rounds = [[_seconds(matrix) for matrix in matrices] for _ in range(_ROUNDS)]
+        fp32, bf16 = (min(seconds) for seconds in zip(*rounds, strict=True))
+        times = bf16 / fp32
+        if times > 2 * _TOO_SLOW:  # without bf16 instructions, one product of the next size can take a second
+            break
+    return times
 
 
 def _seconds(matrix: torch.Tensor) -> float:

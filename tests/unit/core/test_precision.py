@@ -52,3 +52,18 @@ def test_slowdown_is_a_ratio_of_times() -> None:
     found = precision.slowdown(torch.device("cpu"))
     assert math.isfinite(found)
     assert found > 0
+
+
+@pytest.mark.parametrize(("bf16_seconds", "measured"), [(0.5, [128] * 8 + [512] * 8), (20.0, [128] * 8)])
+def test_slow_bf16_is_measured_on_small_matrices_only(
+    monkeypatch: pytest.MonkeyPatch, bf16_seconds: float, measured: list[int]
+) -> None:
+    sides = []
+
+    def seconds(matrix: torch.Tensor) -> float:
+        sides.append(len(matrix))
+        return bf16_seconds if matrix.dtype == torch.bfloat16 else 1.0
+
+    monkeypatch.setattr(precision, "_seconds", seconds)
+    assert precision.slowdown.__wrapped__(torch.device("cpu")) == bf16_seconds
+    assert sides == measured
