@@ -52,7 +52,7 @@ def test_no_dense_weight_is_written_for_a_sparse_layer(artifact: Path, monkeypat
 
 
 def test_an_unknown_runtime_is_refused(artifact: Path) -> None:
-    with pytest.raises(ValueError, match="runtime: 'fast' was given, expected dense or sparse"):
+    with pytest.raises(ValueError, match="runtime must be dense or sparse, got 'fast'"):
         mvprune.load(artifact, runtime="fast")
 
 
