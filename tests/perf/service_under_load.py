@@ -21,10 +21,11 @@ from mvprune.v1 import job_pb2, job_pb2_grpc, worker_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, lifecycle
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.leases import Fence, Reserved
+from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import EVENTS, JOBS
 from mvprune_service.db.opening import prepare
 from mvprune_service.domain.machine import JobState
+from mvprune_service.domain.placement import Reserved
 from mvprune_service.ids import AttemptName, new_uid
 from mvprune_service.secret import attempt_secret, load_key
 

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-from sqlalchemy import Row
 from sqlalchemy.exc import IntegrityError
 
 from mvprune.common.identifiers import ID_RULE
@@ -21,6 +20,7 @@ from mvprune_service.api.principal import EVERY_PROJECT, Scope, current_principa
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import projects, tokens
 from mvprune_service.db.database import Database
+from mvprune_service.db.rows import TokenRow
 
 ServerStatus = Callable[[], Awaitable[admin_pb2.ServerStatus]]
 
@@ -131,7 +131,7 @@ def _owner(parent: str) -> str:
     return project
 
 
-def _token(row: Row[Any]) -> admin_pb2.Token:
+def _token(row: TokenRow) -> admin_pb2.Token:
     token = admin_pb2.Token(
         name=str(ids.TokenName(row.project, row.token_id)),
         display_name=row.display_name,

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import grpc
-from sqlalchemy import Row
 
 from mvprune.v1 import artifact_pb2, artifact_pb2_grpc
 from mvprune_service import ids
@@ -19,6 +18,7 @@ from mvprune_service.api.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import records
 from mvprune_service.db.database import Database
+from mvprune_service.db.rows import ArtifactRow
 from mvprune_service.stores.base import BlobStore, ObjectNotFound
 from mvprune_service.stores.layout import blob_key, manifest_key
 
@@ -90,7 +90,7 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
     async def _ask(self, question: Callable[..., _T], *args: Any) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, question, *args)
 
-    async def _artifact(self, given: str) -> Row[Any]:
+    async def _artifact(self, given: str) -> ArtifactRow:
         name = ids.parse_artifact(given)
         if name is None:
             raise invalid(Violation("name", f"got {given[:200]!r}; allowed: projects/PROJECT/artifacts/SHA256"))
@@ -100,7 +100,7 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
         return row
 
 
-def _keys(row: Row[Any]) -> dict[str, str]:
+def _keys(row: ArtifactRow) -> dict[str, str]:
     files = {file["path"]: blob_key(file["sha256"]) for file in row.manifest["files"]}
     return {mapping.MANIFEST: manifest_key(row.sha256), **files}
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
-from sqlalchemy import Row
 
 from mvprune_service import ids
 from mvprune_service.api.errors import ApiError
@@ -27,6 +26,7 @@ from mvprune_service.api.principal import EVERY_PROJECT, Principal, Scope
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import tokens
 from mvprune_service.db.database import Database
+from mvprune_service.db.rows import TokenRow
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +59,9 @@ class Authenticator:
     def __init__(self, db: Database, clock: Clock = system_clock) -> None:
         self._db = db
         self._clock = clock
-        self._known: OrderedDict[str, tuple[Row[Any], int]] = OrderedDict()  # by digest: what was read, and when
+        self._known: OrderedDict[str, tuple[TokenRow, int]] = OrderedDict()  # by digest: what was read, and when
         self._missed: OrderedDict[str, int] = OrderedDict()  # by digest: when there was no such token
-        self._reading: dict[str, asyncio.Task[Row[Any] | None]] = {}  # by digest: callers of one token share a read
+        self._reading: dict[str, asyncio.Task[TokenRow | None]] = {}  # by digest: callers of one token share a read
         self._noted: dict[str, int] = {}  # by token: the last use that is written
         self._notes: set[asyncio.Task[None]] = set()
         self._unknown = RateLimiter(_UNKNOWN_RATE, _UNKNOWN_BURST, clock, "unknown tokens")
@@ -91,7 +91,7 @@ class Authenticator:
         """Waits until what is known of the tokens' use is written."""
         await asyncio.gather(*self._notes)
 
-    async def _row(self, key: str, peer: str) -> Row[Any] | None:
+    async def _row(self, key: str, peer: str) -> TokenRow | None:
         """What the database has of a secret. Raises ApiError (RESOURCE_EXHAUSTED).
 
         An address that has sent many unknown secrets is not refused unheard, as others may share it: its look-ups wait
@@ -118,7 +118,7 @@ class Authenticator:
             self._unknown.take(host)
         return row
 
-    async def _shared_read(self, key: str, now: int, *, is_slow: bool) -> Row[Any] | None:
+    async def _shared_read(self, key: str, now: int, *, is_slow: bool) -> TokenRow | None:
         if key not in self._reading:
             if is_slow and self._waiting >= _SLOW_WAITING:
                 message = "too many unknown tokens come from this address; try again later"
@@ -129,7 +129,7 @@ class Authenticator:
             self._reading[key] = asyncio.create_task(self._read(key, now, is_slow=is_slow))
         return await asyncio.shield(self._reading[key])
 
-    async def _read(self, key: str, now: int, *, is_slow: bool) -> Row[Any] | None:
+    async def _read(self, key: str, now: int, *, is_slow: bool) -> TokenRow | None:
         try:
             async with self._slow if is_slow else nullcontext():
                 row = await self._db.look_up(tokens.with_secret, key)
@@ -143,7 +143,7 @@ class Authenticator:
             _remember(self._known, key, (row, now))
         return row
 
-    def _note_use(self, row: Row[Any], now: int) -> None:
+    def _note_use(self, row: TokenRow, now: int) -> None:
         if now - self._noted.get(row.token_id, row.last_use_us or 0) >= _NOTE_EVERY_US:
             self._noted[row.token_id] = now
             task = asyncio.create_task(self._write_use(row.token_id, now))

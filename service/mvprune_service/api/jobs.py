@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
-from sqlalchemy import Row
 
 from mvprune.common import tracing
 from mvprune.v1 import job_pb2, job_pb2_grpc
@@ -24,7 +23,8 @@ from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, records
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.domain.machine import TERMINAL, Command, IllegalTransition, JobState, transition
+from mvprune_service.db.rows import JobRow
+from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, Command, IllegalTransition, transition
 from mvprune_service.observability import traces
 
 _DEFAULT_GRACE_US, _LONGEST_GRACE_US = 10 * SECOND, 3600 * SECOND
@@ -105,8 +105,8 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
     async def RetryJob(self, request: job_pb2.RetryJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
         actor = current_principal().id
 
-        def work(tx: Tx, job: Row[Any]) -> Row[Any]:
-            transition(JobState(job.state), Command.RETRY)  # the wrong state is told before the lack of room
+        def work(tx: Tx, job: JobRow) -> JobRow:
+            transition(job.state, Command.RETRY)  # the wrong state is told before the lack of room
             self._submissions.check_room(tx, job.project)
             return lifecycle.retry(tx, job, actor=actor, from_scratch=request.from_scratch, etag=request.etag)
 
@@ -178,7 +178,7 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
                     raise not_found(str(name))
                 job = await self._job(ids.JobName(name.project, name.job))
                 # An attempt that has ended since its log was read may have written more.
-                ended = job.state in TERMINAL if attempt is None else records.is_over(attempt)
+                ended = job.state in TERMINAL if attempt is None else attempt.state not in LIVE_ATTEMPTS
                 if ended or not request.follow:
                     yield job_pb2.FollowLogsResponse(offset=offset, end=True)
                     return
@@ -193,28 +193,27 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         points, token = make_page(rows, size, mapping.metric, lambda row: (row.id,))
         return job_pb2.ListMetricsResponse(points=points, next_page_token=token)
 
-    async def _job(self, name: ids.JobName) -> Row[Any]:
+    async def _job(self, name: ids.JobName) -> JobRow:
         row = await self._db.look_up(records.job_named, name)
         if row is None:
             raise not_found(str(name))
         return row
 
-    async def _change(self, given: str, work: Any) -> job_pb2.Job:
+    async def _change(self, given: str, work: Callable[[Tx, JobRow], JobRow]) -> job_pb2.Job:
         name = parse_job(given)
 
-        def locked(tx: Tx) -> Row[Any]:
+        def locked(tx: Tx) -> JobRow:
             job = lifecycle.lock_job_named(tx, name)
             if job is None:
                 raise not_found(str(name))
-            result: Row[Any] = work(tx, job)
-            return result
+            return work(tx, job)
 
         try:
             return mapping.job(await self._db.write(locked))
         except lifecycle.EtagMismatch:
             raise _etag_mismatch(name) from None
         except IllegalTransition as error:
-            finished = " already" if JobState(error.state) in TERMINAL else ""
+            finished = " already" if error.state in TERMINAL else ""
             message = f"{name} is{finished} {error.state.value}: {error.command.value.lower()} does not apply"
             raise precondition("WRONG_STATE", message) from None
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from google.protobuf.timestamp_pb2 import Timestamp
-from sqlalchemy import Row
 
 from mvprune.sources.known_models import ModelSize
 from mvprune.v1 import artifact_pb2, job_pb2
+from mvprune_service.db.rows import ArtifactRow, AttemptRow, EventRow, JobRow, MetricRow
 from mvprune_service.ids import ArtifactName, AttemptName, JobName
 
 MANIFEST = "manifest.json"
@@ -30,10 +28,10 @@ def model_size(size: ModelSize) -> job_pb2.ModelSize:
     )
 
 
-def job(row: Row[Any]) -> job_pb2.Job:
+def job(row: JobRow) -> job_pb2.Job:
     """A row of jobs."""
     result = job_pb2.Job(
-        name=str(JobName(row.project, row.job_id)),
+        name=str(row.name),
         uid=row.uid,
         display_name=row.display_name,
         labels=row.labels,
@@ -67,7 +65,7 @@ def job(row: Row[Any]) -> job_pb2.Job:
     return result
 
 
-def attempt(row: Row[Any], name: JobName) -> job_pb2.Attempt:
+def attempt(row: AttemptRow, name: JobName) -> job_pb2.Attempt:
     """A row of attempts."""
     result = job_pb2.Attempt(
         name=str(AttemptName(name.project, name.job, row.number)),
@@ -87,7 +85,7 @@ def attempt(row: Row[Any], name: JobName) -> job_pb2.Attempt:
     return result
 
 
-def event(row: Row[Any]) -> job_pb2.JobEvent:
+def event(row: EventRow) -> job_pb2.JobEvent:
     """A row of events."""
     return job_pb2.JobEvent(
         sequence=row.sequence,
@@ -100,14 +98,14 @@ def event(row: Row[Any]) -> job_pb2.JobEvent:
     )
 
 
-def metric(row: Row[Any]) -> job_pb2.MetricPoint:
+def metric(row: MetricRow) -> job_pb2.MetricPoint:
     """A row of metrics."""
     return job_pb2.MetricPoint(
         metric=row.metric, step=row.step, value=row.value, time=timestamp(row.time_us), attempt=row.attempt
     )
 
 
-def artifact(row: Row[Any]) -> artifact_pb2.Artifact:
+def artifact(row: ArtifactRow) -> artifact_pb2.Artifact:
     """A row of artifacts, joined with the id of its job."""
     manifest = row.manifest
     files = [
@@ -130,5 +128,5 @@ def artifact(row: Row[Any]) -> artifact_pb2.Artifact:
     )
 
 
-def _failure(row: Row[Any]) -> job_pb2.Failure:
+def _failure(row: JobRow | AttemptRow) -> job_pb2.Failure:
     return job_pb2.Failure(reason=row.failure_reason, message=row.failure_message or "")

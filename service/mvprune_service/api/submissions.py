@@ -8,10 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import grpc
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from mvprune.common.tracing import TRACEPARENT
@@ -27,6 +26,7 @@ from mvprune_service.api.specs import Checker
 from mvprune_service.db import lifecycle, quotas, records, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob
+from mvprune_service.db.rows import JobRow
 from mvprune_service.executors.base import Executor
 from mvprune_service.observability.probes import Probe, Problems
 
@@ -104,7 +104,7 @@ class Submissions:
 
         details = {TRACEPARENT: traceparent} if traceparent else {}
 
-        def work(tx: Tx) -> Row[Any]:
+        def work(tx: Tx) -> JobRow:
             known = _known(tx.conn, project, request.request_id, body)
             if known is not None:
                 return known
@@ -125,7 +125,7 @@ class Submissions:
             message = f"{error.limit} jobs of projects/{error.project} may be in the queue: there is no room"
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", message) from None
 
-    async def _check(self, request: job_pb2.CreateJobRequest, project: str) -> tuple[Checker, Row[Any] | None]:
+    async def _check(self, request: job_pb2.CreateJobRequest, project: str) -> tuple[Checker, JobRow | None]:
         """What was found out about the job, and its teacher's job, if there is one already. Raises ApiError with every
         violation there is."""
         roots = replace(self._roots, discreet=False) if current_principal().is_administrator else self._roots
@@ -152,7 +152,7 @@ class Submissions:
     async def _read(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def _create(self, work: Callable[[Tx], Row[Any]], name: ids.JobName) -> Row[Any]:
+    async def _create(self, work: Callable[[Tx], JobRow], name: ids.JobName) -> JobRow:
         """Writes. A race with an equal request, or for the same teacher, is lost once: then its winner is seen."""
         try:
             try:
@@ -170,18 +170,18 @@ def _taught(tx: Tx, new: NewJob) -> NewJob:
     if new.spec.teacher.WhichOneof("source") == "job":
         teacher = teachers.named(tx.conn, new.project, new.spec, lock=True)
     elif new.spec.teacher.train:
-        teacher = teachers.trained(tx, new, actor=new.creator)
+        teacher = teachers.get_or_create_teacher(tx, new, actor=new.creator)
     else:
         return new
     spec = _named(new.spec, teacher)
     return replace(new, spec=spec, teacher_uid=teacher.uid, teacher_sha256=teacher.artifact_sha256)
 
 
-def _named(spec: job_pb2.CompressionSpec, teacher: Row[Any]) -> job_pb2.CompressionSpec:
+def _named(spec: job_pb2.CompressionSpec, teacher: JobRow) -> job_pb2.CompressionSpec:
     """The spec with its teacher's job by its full name."""
     named = job_pb2.CompressionSpec()
     named.CopyFrom(spec)
-    named.teacher.job = str(ids.JobName(teacher.project, teacher.job_id))
+    named.teacher.job = str(teacher.name)
     return named
 
 
@@ -203,10 +203,12 @@ def _exists(name: ids.JobName) -> ApiError:
     return ApiError(grpc.StatusCode.ALREADY_EXISTS, "ALREADY_EXISTS", f"a job {name} exists already")
 
 
-def _known(conn: Connection, project: str, request_id: str, body: str) -> Row[Any] | None:
+def _known(conn: Connection, project: str, request_id: str, body: str) -> JobRow | None:
     """The job that this request made. Raises ApiError where the id belongs to another request."""
-    found = records.job_of_request(conn, project, request_id) if request_id else None
-    if found is not None and found.body_sha256 != body:
+    found = records.request(conn, project, request_id) if request_id else None
+    if found is None:
+        return None
+    if found.body_sha256 != body:
         message = f"request_id {request_id!r} was used for another job"
         raise ApiError(grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED", message)
-    return found
+    return records.job_by_uid(conn, found.job_uid)

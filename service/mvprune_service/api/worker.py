@@ -20,11 +20,11 @@ from mvprune_service.api.policies import with_defaults
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.leases import Fence
+from mvprune_service.db.leases import WORKER, Fence
 from mvprune_service.domain import gates
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
-from mvprune_service.domain.retries import Kill
+from mvprune_service.domain.retries import Failure, Kill
 from mvprune_service.secret import attempt_secret
 
 _LOG_CAP = 256 << 10
@@ -34,7 +34,6 @@ _COUNT_CAP = 10**12  # of steps and of bytes
 _MESSAGE_CAP = 2000  # characters that are kept
 _LAST_SIGNAL = 64
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-WORKER = "worker"
 
 
 class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
@@ -93,7 +92,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         job = await self._db.write(leases.heartbeat, fence, progress=progress, lease_us=self._lease_us)
         if job.state == JobState.CANCELLING:
             return worker_pb2.HeartbeatResponse(
-                directive=worker_pb2.HeartbeatResponse.CANCEL, grace=_duration(job.cancel_grace_us / SECOND)
+                directive=worker_pb2.HeartbeatResponse.CANCEL, grace=_duration((job.cancel_grace_us or 0) / SECOND)
             )
         return worker_pb2.HeartbeatResponse(directive=worker_pb2.HeartbeatResponse.CONTINUE)
 
@@ -159,7 +158,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             reason = FailureReason(job_pb2.Failure.Reason.Name(request.failure.reason))
             message = clean(request.failure.message, _MESSAGE_CAP)
             kill = _kill(request.killed) if request.HasField("killed") else None
-            await self._db.write(leases.fail_attempt, fence, reason, message, actor=WORKER, kill=kill)
+            await self._db.write(leases.fail_attempt, fence, Failure(reason, message, kill=kill), actor=WORKER)
         elif outcome == "cancelled":
             await self._db.write(leases.stopped, fence, actor=WORKER)
         else:

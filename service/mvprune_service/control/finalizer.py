@@ -14,9 +14,10 @@ from mvprune_service.control.loop import for_each
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.lifecycle import StaleLease
-from mvprune_service.db.records import Live
+from mvprune_service.db.rows import Live
 from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.leases import StaleLease
+from mvprune_service.domain.retries import Failure
 from mvprune_service.observability import traces
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import ArtifactCorrupt, manifest_key, verify
@@ -49,13 +50,16 @@ class Finalizer:
 
     async def _finalize(self, live: Live) -> None:
         sha256 = live.attempt.manifest_sha256
+        if sha256 is None:
+            return
         try:
             manifest = await asyncio.to_thread(verify, self._store, sha256)
             _check(manifest)
             size = await asyncio.to_thread(self._store.size, manifest_key(sha256))
         except ArtifactCorrupt as error:
             fence = Fence(live.name, live.attempt.fencing_token)
-            await self._db.write(leases.fail_attempt, fence, FailureReason.ARTIFACT_CORRUPT, str(error), actor=ACTOR)
+            failure = Failure(FailureReason.ARTIFACT_CORRUPT, str(error))
+            await self._db.write(leases.fail_attempt, fence, failure, actor=ACTOR)
             return
         if await self._db.write(leases.publish, live.job.uid, live.attempt.uid, manifest, size or 0):
             log.info("%s published artifact %s", live.name, sha256)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.db.outages import DatabaseUnavailable
-from mvprune_service.db.records import Live
+from mvprune_service.db.rows import Live
 from mvprune_service.observability import metrics
 from mvprune_service.observability.logs import SUBJECT
 from mvprune_service.observability.probes import Problems, words

@@ -1,4 +1,4 @@
-"""QUEUED → STARTING: in the order of rank, only into capacity that is known."""
+"""QUEUED → STARTING: in the order of rank, and only if the capacity is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNREACHABLE = "EXECUTOR_UNREACHABLE"
 
 
 class Scheduler:
-    """Starts what there is room for, tells students what became of their teachers, ends what waited too long."""
+    """Starts jobs that fit, resolves students whose teacher has ended, fails jobs that waited too long."""
 
     def __init__(
         self, db: Database, executor: Executor, *, max_running_gpus: float | None = None, clock: Clock = system_clock
@@ -28,11 +28,11 @@ class Scheduler:
 
     async def step(self) -> None:
         """One round over the queue."""
-        for student in await self._db.read(teachers.waiting):
-            await self._db.write(teachers.learn, student, actor=placement.ACTOR)
+        for student in await self._db.read(teachers.unresolved_students):
+            await self._db.write(teachers.resolve_teacher, student, actor=placement.ACTOR)
         await self._place()
-        # After placing: who waited while no server was up gets a chance first.
-        if await self._db.read(placement.is_anyone_late, self._clock()):
+        # After placing: a job that waited while no server ran gets a chance first.
+        if await self._db.read(placement.has_expired, self._clock()):
             await self._db.write(placement.expire_queue)
 
     async def _place(self) -> None:
@@ -43,7 +43,7 @@ class Scheduler:
             capacity = await asyncio.to_thread(self._executor.capacity)
         except ExecutorUnavailable as error:
             log.warning("executor unreachable: %s", error)
-            await self._db.write(lifecycle.waiting, first, UNREACHABLE)
+            await self._db.write(lifecycle.set_waiting, first, UNREACHABLE)
             return
         limits = await self._db.read(quotas.gpu_limits, self._max_running_gpus)
         await self._db.write(placement.place, capacity, limits, executor=self._executor.name)

@@ -1,8 +1,6 @@
-"""Finds attempts that nobody carries any more, and ends jobs that are being cancelled.
+"""Ends attempts whose process is gone, and jobs that are being cancelled. domain/watching.py decides.
 
-A lease that ran out proves nothing: first the result marker is looked for, then the executor is asked, and only
-EXITED or GONE ends the attempt. UNKNOWN waits. A server that just started expires no lease until it has been up for
-one lease time, since workers may simply not have reached it yet.
+A server that has just started ends no lease before one lease time has passed: workers may not have reached it yet.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
 from mvprune.v1 import job_pb2
@@ -18,10 +17,9 @@ from mvprune_service.control.loop import for_each
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.lifecycle import StaleLease
-from mvprune_service.db.records import Live
-from mvprune_service.domain.failures import FailureReason
-from mvprune_service.domain.machine import AttemptState, JobState
+from mvprune_service.db.rows import Live
+from mvprune_service.domain.leases import StaleLease
+from mvprune_service.domain.watching import OVER, Facts, Fail, Offer, Process, Result, Step, decide
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Observation, Phase
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import ArtifactCorrupt, read_marker
@@ -29,14 +27,12 @@ from mvprune_service.stores.layout import ArtifactCorrupt, read_marker
 log = logging.getLogger(__name__)
 
 ACTOR = "watchdog"
-_REPORT_US = 5 * SECOND  # a process that ended is given this long to be heard of by its own report
-_OVER = (Phase.EXITED, Phase.GONE)
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 class Watchdog:
-    """Ends what is over, whoever failed to say so."""
+    """Ends attempts that are over and were not reported."""
 
     def __init__(
         self, db: Database, executor: Executor, store: BlobStore, *, lease_seconds: float, clock: Clock = system_clock
@@ -48,7 +44,7 @@ class Watchdog:
         self._lease_us = int(lease_seconds * SECOND)
         self._amnesty_until = clock() + self._lease_us
         self._ended: dict[str, int] = {}  # attempt uid → when it was first seen to be over
-        self._away: set[type[Exception]] = set()  # who did not answer in this round
+        self._away: set[type[Exception]] = set()  # what did not answer in this round
 
     async def step(self) -> None:
         """One round over live attempts."""
@@ -60,85 +56,77 @@ class Watchdog:
 
     async def _watch(self, live: Live) -> None:
         try:
-            if live.job.state == JobState.CANCELLING:
-                await self._cancelling(live)
-            elif live.job.state == JobState.STARTING:
-                await self._starting(live)
-            elif live.job.state == JobState.RUNNING:
-                await self._running(live)
+            await self._follow(live)
         except (ExecutorUnavailable, StoreUnavailable) as error:
             log.warning("%s waits: %s", live.name, error)
         except StaleLease:
-            pass  # it moved on by itself meanwhile
+            pass  # it has changed meanwhile
 
-    async def _starting(self, live: Live) -> None:
-        now = self._clock()
-        is_submitted = live.attempt.state == AttemptState.SUBMITTED
-        seen = await self._observe(live) if is_submitted else Observation(Phase.UNKNOWN)
-        if self._over(live, seen, now):
-            await self._lost(live, seen)
-        elif now > max(live.attempt.start_deadline_us, self._amnesty_until):
-            message = live.attempt.failure_message or ""  # why the executor refuses it
-            # Who still waits for room there has failed at nothing, nor has who cannot be asked about.
-            counts = bool(message) or seen.phase not in (Phase.PENDING, Phase.UNKNOWN)
-            await self._fail(live, FailureReason.START_TIMEOUT, message, counts=counts)
-            await self._stop(live)
+    async def _follow(self, live: Live) -> None:
+        """Finds out the facts that the decision needs, and does what is decided."""
+        facts = self._facts(live)
+        while True:
+            match decide(facts):
+                case Step.OBSERVE:
+                    facts = replace(facts, process=await self._observe(live, facts.now))
+                case Step.LOOK:
+                    facts = replace(facts, result=await self._look(live))
+                case Step.STOP:
+                    await self._stop(live)
+                    facts = replace(facts, stop_sent=True)
+                case Step.CANCELLED:
+                    return await self._db.write(leases.stopped, _fence(live), actor=ACTOR)
+                case Offer(manifest_sha256):
+                    return await self._db.write(leases.offer, _fence(live), manifest_sha256, actor=ACTOR)
+                case Fail(failure, stop):
+                    await self._db.write(leases.fail_attempt, _fence(live), failure, actor=ACTOR)
+                    return await self._stop(live) if stop else None
+                case Step.WAIT:
+                    return None
 
-    async def _running(self, live: Live) -> None:
-        now = self._clock()
-        policy = job_pb2.ExecutionPolicy.FromString(live.job.policy)
-        ran = live.job.ran_us + now - live.attempt.start_us
-        if policy.HasField("max_runtime") and ran > policy.max_runtime.ToMicroseconds():
-            if await self._adopt(live):
-                return  # it ended in time, while no server was up
-            await self._fail(live, FailureReason.MAX_RUNTIME, "")
-            await self._stop(live)
-            return
-        if self._lasts(live.attempt.lease_expire_us or 0, now) or self._lasts(self._amnesty_until, now):
-            return
-        if await self._adopt(live):
-            return
-        seen = await self._observe(live)
-        if self._over(live, seen, now):
-            await self._lost(live, seen)
+    def _facts(self, live: Live) -> Facts:
+        job, attempt = live.job, live.attempt
+        policy = job_pb2.ExecutionPolicy.FromString(job.policy)
+        return Facts(
+            job=job.state,
+            attempt=attempt.state,
+            now=self._clock(),
+            lease_us=self._lease_us,
+            amnesty_until=self._amnesty_until,
+            start_deadline_us=attempt.start_deadline_us,
+            refusal=attempt.failure_message or "",
+            start_us=attempt.start_us,
+            lease_expire_us=attempt.lease_expire_us,
+            ran_us=job.ran_us,
+            max_runtime_us=policy.max_runtime.ToMicroseconds() if policy.HasField("max_runtime") else None,
+            cancel_by_us=(job.cancel_us or 0) + (job.cancel_grace_us or 0),
+        )
 
-    async def _cancelling(self, live: Live) -> None:
-        now, since, grace = self._clock(), live.job.cancel_us, live.job.cancel_grace_us
-        running = live.attempt.state == AttemptState.RUNNING
-        # A running worker hears of it with its next heartbeat; one that does not listen is stopped from outside.
-        if not running or now > since + grace + self._lease_us:
-            await self._stop(live)
-        seen = await self._observe(live)
-        # What waits for room can claim nothing any more, and may go on waiting: Ray stops it when it starts.
-        waits = seen.phase is Phase.PENDING and not running
-        if (self._over(live, seen, now) or waits) and not await self._adopt(live):
-            await self._db.write(leases.stopped, self._fence(live), actor=ACTOR)
-
-    async def _adopt(self, live: Live) -> bool:
+    async def _look(self, live: Live) -> Result:
         try:
-            manifest = await self._ask(StoreUnavailable, read_marker, self._store, live.attempt.uid)
+            return Result(await self._ask(StoreUnavailable, read_marker, self._store, live.attempt.uid))
         except ArtifactCorrupt as error:
-            await self._fail(live, FailureReason.ARTIFACT_CORRUPT, str(error))
-            return True
-        if manifest is None:
-            return False
-        await self._db.write(leases.offer, self._fence(live), manifest, actor=ACTOR)
-        return True
+            return Result(damage=str(error))
 
-    async def _observe(self, live: Live) -> Observation:
+    async def _observe(self, live: Live, now: int) -> Process:
         if ExecutorUnavailable in self._away:
-            return Observation(Phase.UNKNOWN)
-        seen = await asyncio.to_thread(self._executor.observe, live.attempt.executor_ref)
+            seen = Observation(Phase.UNKNOWN)
+        else:
+            seen = await asyncio.to_thread(self._executor.observe, live.attempt.executor_ref)
         if seen.phase is Phase.UNKNOWN:
             self._away.add(ExecutorUnavailable)
-        return seen
+        if seen.phase not in OVER:
+            self._ended.pop(live.attempt.uid, None)
+            return Process(seen)
+        since = self._ended[live.attempt.uid] = min(now, self._ended.get(live.attempt.uid, now))
+        return Process(seen, over_us=now - since)
 
     async def _stop(self, live: Live) -> None:
         await self._ask(ExecutorUnavailable, self._executor.stop, live.attempt.executor_ref)
 
     async def _ask(self, away: type[Exception], question: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Asks the executor or the store; raises `away` at once if it has been silent in this round: a round waits for
-        one timeout of each, however many attempts there are."""
+        """Asks the executor or the store. Raises `away` at once if it did not answer before in this round, so that a
+        round waits for one timeout of each, however many attempts there are."""
         if away in self._away:
             raise away("not asked again in this round")
         try:
@@ -147,29 +135,6 @@ class Watchdog:
             self._away.add(away)
             raise
 
-    def _lasts(self, until: int, now: int) -> bool:
-        """Whether a lease goes on. One of far more than its length is of a clock that was set back since."""
-        return now <= until <= now + 2 * self._lease_us
 
-    def _over(self, live: Live, seen: Observation, now: int) -> bool:
-        """EXITED or GONE, for long enough that a report under way would have arrived."""
-        if seen.phase not in _OVER:
-            self._ended.pop(live.attempt.uid, None)
-            return False
-        since = self._ended[live.attempt.uid] = min(now, self._ended.get(live.attempt.uid, now))
-        return now - since >= _REPORT_US
-
-    async def _lost(self, live: Live, seen: Observation) -> None:
-        how = f"exit code {seen.exit_code}" if seen.exit_code is not None else seen.phase.value.lower()
-        detail = f": {seen.detail}" if seen.detail else ""
-        await self._fail(live, FailureReason.WORKER_LOST, f"the worker disappeared ({how}{detail})", lost=True)
-
-    async def _fail(
-        self, live: Live, reason: FailureReason, message: str, *, lost: bool = False, counts: bool = True
-    ) -> None:
-        fence = self._fence(live)
-        await self._db.write(leases.fail_attempt, fence, reason, message, actor=ACTOR, lost=lost, counts=counts)
-
-    @staticmethod
-    def _fence(live: Live) -> Fence:
-        return Fence(live.name, live.attempt.fencing_token)
+def _fence(live: Live) -> Fence:
+    return Fence(live.name, live.attempt.fencing_token)

@@ -1,49 +1,39 @@
-"""What becomes of a job while workers carry it: attempts, their leases, their checkpoints and outcomes.
+"""Attempts of a job: their leases, checkpoints and outcomes.
 
-Each function is one command inside the caller's transaction. Writes on behalf of a worker are fenced: they apply only
-while the job's fencing token is the worker's.
+Each function is one command inside the caller's transaction. What a worker reports is fenced: it is written only while
+the job's fencing token is the worker's. domain/leases.py and domain/retries.py decide; this module reads and writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from mvprune.v1 import job_pb2
-from mvprune_service.clock import SECOND
 from mvprune_service.db.database import Tx
-from mvprune_service.db.lifecycle import StaleLease, canonical, current_attempt, lock_job, lock_job_named, move, touch
+from mvprune_service.db.lifecycle import canonical, current_attempt, fail, lock_job, lock_job_named, move, touch
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS
-from mvprune_service.domain import gates
+from mvprune_service.db.rows import AttemptRow, CheckpointRow, JobRow
+from mvprune_service.db.statements import fetch_all
+from mvprune_service.domain import gates, times
 from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.leases import StaleLease, check_claimed, check_fence, is_claimed, is_renewed
 from mvprune_service.domain.machine import TERMINAL, AttemptState, Command, IllegalTransition, JobState
-from mvprune_service.domain.retries import Kill, verdict
+from mvprune_service.domain.placement import Reserved
+from mvprune_service.domain.retries import Failure, Kill, Tried, earlier_kills, ran_us, smaller_factor, verdict
 from mvprune_service.ids import AttemptName, JobName, new_uid
 from mvprune_service.observability import metrics
 
-KEPT_CHECKPOINTS = 2  # of a job: the newest, and one more should that turn out to be unreadable
-_BACK_OFF = 5 * SECOND
-_BACK_OFF_CAP = 300 * SECOND
-_MAX_FACTOR = 64
-
-
-@dataclass(frozen=True)
-class Reserved:
-    """What an attempt is given."""
-
-    cpus: float
-    gpus: float
-    memory_bytes: int
+WORKER = "worker"
+KEPT_CHECKPOINTS = 2  # of a job: the newest, and one more in case the newest is unreadable
 
 
 @dataclass(frozen=True)
 class Fence:
-    """Who a worker says it is."""
+    """The attempt that a worker carries, and its fencing token."""
 
     attempt: AttemptName
     token: int
@@ -97,7 +87,7 @@ def submitted(tx: Tx, attempt_uid: str) -> None:
 
 
 def refused(tx: Tx, attempt_uid: str, why: str) -> None:
-    """The executor does not start the attempt, yet: what is told should its time to start pass."""
+    """Records why the executor does not start the attempt yet: the message of a START_TIMEOUT."""
     tx.conn.execute(
         update(ATTEMPTS)
         .where(ATTEMPTS.c.uid == attempt_uid, ATTEMPTS.c.state == AttemptState.CREATED)
@@ -105,17 +95,12 @@ def refused(tx: Tx, attempt_uid: str, why: str) -> None:
     )
 
 
-def claim(tx: Tx, fence: Fence, *, runner_id: str, node: str, lease_us: int) -> tuple[Row[Any], Row[Any]]:
+def claim(tx: Tx, fence: Fence, *, runner_id: str, node: str, lease_us: int) -> tuple[JobRow, AttemptRow]:
     """STARTING → RUNNING. Repeated by the same runner it changes nothing. Raises StaleLease."""
     job, attempt = fenced(tx, fence)
-    if attempt.state == AttemptState.RUNNING:
-        if attempt.runner_id != runner_id:
-            raise StaleLease("another worker holds the lease")
+    if is_claimed(attempt.state, attempt.runner_id, runner_id):
         return job, attempt
-    try:
-        move(tx, job, Command.CLAIM, "worker", {"node": node}, start_us=job.start_us or tx.now)
-    except IllegalTransition as error:
-        raise StaleLease(str(error)) from None
+    _report(tx, job, Command.CLAIM, WORKER, {"node": node}, start_us=job.start_us or tx.now)
     tx.conn.execute(
         update(ATTEMPTS)
         .where(ATTEMPTS.c.uid == attempt.uid)
@@ -131,12 +116,11 @@ def claim(tx: Tx, fence: Fence, *, runner_id: str, node: str, lease_us: int) -> 
     return lock_job(tx, job.uid) or job, attempt
 
 
-def heartbeat(tx: Tx, fence: Fence, *, progress: bytes | None, lease_us: int) -> Row[Any]:
+def heartbeat(tx: Tx, fence: Fence, *, progress: bytes | None, lease_us: int) -> JobRow:
     """Extends the lease; returns the job. Raises StaleLease."""
     job, attempt = fenced(tx, fence)
-    if attempt.state != AttemptState.RUNNING:
-        raise StaleLease("the attempt was never claimed")
-    if job.state in (JobState.RUNNING, JobState.CANCELLING):
+    check_claimed(attempt.state)
+    if is_renewed(job.state):
         extended = update(ATTEMPTS).where(ATTEMPTS.c.uid == attempt.uid)
         tx.conn.execute(extended.values(heartbeat_us=tx.now, lease_expire_us=tx.now + lease_us))
     if progress is not None and progress != job.progress:
@@ -149,10 +133,7 @@ def offer(tx: Tx, fence: Fence, manifest_sha256: str, *, actor: str) -> None:
     job, attempt = fenced(tx, fence)
     if attempt.manifest_sha256 == manifest_sha256:
         return
-    try:
-        move(tx, job, Command.OFFER, actor, {"manifest": manifest_sha256})
-    except IllegalTransition as error:
-        raise StaleLease(str(error)) from None
+    _report(tx, job, Command.OFFER, actor, {"manifest": manifest_sha256})
     tx.conn.execute(
         update(ATTEMPTS)
         .where(ATTEMPTS.c.uid == attempt.uid)
@@ -161,8 +142,8 @@ def offer(tx: Tx, fence: Fence, manifest_sha256: str, *, actor: str) -> None:
 
 
 def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manifest_bytes: int) -> bool:
-    """FINALIZING → SUCCEEDED (or CANCELLING: a whole result wins) with the artifact's row. Once. A result that misses
-    a gate with fail_job is no result: → FAILED, and False."""
+    """FINALIZING → SUCCEEDED (or CANCELLING: a complete result wins) with the artifact's row. A job whose result misses
+    a gate with fail_job becomes FAILED. Returns whether the artifact was published; False if it was before."""
     job = lock_job(tx, uid)
     attempt = current_attempt(tx, job) if job is not None else None
     if job is None or attempt is None or attempt.uid != attempt_uid or job.state in TERMINAL:
@@ -170,15 +151,16 @@ def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manife
     policy = job_pb2.ExecutionPolicy.FromString(job.policy)
     results = gates.evaluate(policy.gates, gates.observations(manifest, manifest_bytes))
     recorded = canonical(job_pb2.Job(gate_results=results)) if results else None
-    fatal = [gates.told(result) for result in results if result.gate.fail_job and not result.passed]
-    if fatal:
+    message = gates.failure(results)
+    if message is not None:
         touch(tx, job, gate_results=recorded)
         fence = Fence(AttemptName(job.project, job.job_id, attempt.number), job.fencing_token)
-        message = f"the result misses a gate: {'; '.join(fatal)}"
-        fail_attempt(tx, fence, FailureReason.GATE_FAILED, message, actor="finalizer")
+        fail_attempt(tx, fence, Failure(FailureReason.GATE_FAILED, message), actor="finalizer")
         return False
     sha256 = attempt.manifest_sha256
-    _add_artifact(tx, job, attempt, manifest, manifest_bytes)
+    if sha256 is None:
+        return False
+    _add_artifact(tx, job, attempt.number, sha256, manifest, manifest_bytes)
     _end_attempt(tx, attempt, AttemptState.SUCCEEDED)
     move(
         tx,
@@ -195,74 +177,52 @@ def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manife
     return True
 
 
-def fail_attempt(
-    tx: Tx,
-    fence: Fence,
-    reason: FailureReason,
-    message: str,
-    *,
-    actor: str,
-    lost: bool = False,
-    counts: bool = True,
-    kill: Kill | None = None,
-) -> None:
-    """Ends an attempt that failed: back to the queue if that may help, else FAILED. A job that is being cancelled
-    becomes CANCELLED. Unless it `counts`, the job has as many attempts left as before it. `kill`: how a signal ended
-    it. Raises StaleLease."""
+def fail_attempt(tx: Tx, fence: Fence, failure: Failure, *, actor: str) -> None:
+    """Ends an attempt that failed, and does with its job what `verdict` decides. Raises StaleLease."""
     job, attempt = fenced(tx, fence)
-    attempts_left = job.attempts_left + (not counts)
-    smaller_factor = _smaller_passes(job)
-    follows = verdict(
-        JobState(job.state),
-        reason,
-        message,
-        attempts_left=attempts_left,
-        can_shrink=smaller_factor is not None,
-        kills=[kill, *_kills(tx.conn, job.uid)] if kill else (),
+    spec = job_pb2.CompressionSpec.FromString(job.spec)
+    policy = job_pb2.ExecutionPolicy.FromString(job.policy)
+    tried = Tried(
+        state=job.state,
+        number=attempt.number,
+        attempts_left=job.attempts_left,
+        factor=job.accumulation_factor,
+        smaller=smaller_factor(spec, policy, job.accumulation_factor),
+        kills=_earlier_kills(tx.conn, job.uid) if failure.kill else (),
     )
+    follows = verdict(tried, failure)
     if follows.command is Command.STOPPED:
         stopped(tx, fence, actor=actor)
         return
-    why = message or follows.message
-    _end_attempt(tx, attempt, AttemptState.LOST if lost else AttemptState.FAILED, reason, why)
-    details = {"reason": reason.value, "message": why, "attempt": str(attempt.number), **_kill_details(kill)}
-    token = job.fencing_token + 1
-    if follows.command is Command.REQUEUE:
-        wait = min(_BACK_OFF << min(attempt.number - 1, 10), _BACK_OFF_CAP)
-        move(
-            tx,
-            job,
-            Command.REQUEUE,
-            actor,
-            details,
-            attempts_left=attempts_left,
-            fencing_token=token,
-            not_before_us=tx.now + wait,
-            accumulation_factor=smaller_factor if follows.smaller else job.accumulation_factor,
-            ran_us=_ran(tx, job, attempt),
-            state_reason=reason.value,
-            progress=None,
-        )
-    else:
-        move(
-            tx,
-            job,
-            Command.FAIL,
-            actor,
-            details,
-            fencing_token=token,
-            ran_us=_ran(tx, job, attempt),
-            failure_reason=reason,
-            failure_message=follows.message,
-            state_reason=reason.value,
-        )
+    reason = failure.reason
+    _end_attempt(tx, attempt, follows.attempt_state, reason, follows.cause)
+    details = {"reason": reason.value, "message": follows.cause, "attempt": str(attempt.number)}
+    details |= failure.kill.details if failure.kill else {}
+    token, ran = job.fencing_token + 1, ran_us(job.ran_us, attempt.start_us, tx.now)
+    if follows.command is Command.FAIL:
+        fail(tx, job, reason, follows.message, actor=actor, details=details, fencing_token=token, ran_us=ran)
+        return
+    move(
+        tx,
+        job,
+        Command.REQUEUE,
+        actor,
+        details,
+        attempts_left=follows.attempts_left,
+        fencing_token=token,
+        not_before_us=tx.now + follows.back_off_us,
+        accumulation_factor=follows.factor,
+        ran_us=ran,
+        state_reason=reason.value,
+        progress=None,
+    )
 
 
 def commit_checkpoint(tx: Tx, fence: Fence, *, step: int, manifest_sha256: str) -> None:
-    """Makes a checkpoint in the store one to resume from. Repeating it is harmless. Raises StaleLease."""
+    """Records a checkpoint that is complete in the store: the job can resume from it. Repeating it is harmless. Raises
+    StaleLease."""
     job, attempt = fenced(tx, fence)
-    if attempt.state != AttemptState.RUNNING:
-        raise StaleLease("the attempt was never claimed")
+    check_claimed(attempt.state)
     known = select(CHECKPOINTS.c.step).where(CHECKPOINTS.c.attempt_uid == attempt.uid, CHECKPOINTS.c.step == step)
     if tx.conn.execute(known).one_or_none() is None:
         tx.conn.execute(
@@ -276,39 +236,43 @@ def commit_checkpoint(tx: Tx, fence: Fence, *, step: int, manifest_sha256: str) 
         )
 
 
-def checkpoints_of(conn: Connection, job_uid: str) -> Sequence[Row[Any]]:
-    """The checkpoints to resume from, the newest first: an attempt could not use those that are older than its own."""
-    return conn.execute(
+def checkpoints_of(conn: Connection, job_uid: str) -> list[CheckpointRow]:
+    """The checkpoints that the job can resume from, the newest first."""
+    newest = (
         select(CHECKPOINTS)
         .where(CHECKPOINTS.c.job_uid == job_uid)
         .order_by(CHECKPOINTS.c.create_us.desc(), CHECKPOINTS.c.step.desc())
-        .limit(KEPT_CHECKPOINTS)
-    ).all()
+    )
+    return fetch_all(conn, CheckpointRow, newest.limit(KEPT_CHECKPOINTS))
 
 
 def stopped(tx: Tx, fence: Fence, *, actor: str) -> None:
-    """CANCELLING → CANCELLED: nothing runs any more. Raises StaleLease."""
+    """CANCELLING → CANCELLED: the attempt's process has ended. Raises StaleLease."""
     job, attempt = fenced(tx, fence)
-    try:
-        move(tx, job, Command.STOPPED, actor, {}, fencing_token=job.fencing_token + 1)
-    except IllegalTransition as error:
-        raise StaleLease(str(error)) from None
+    _report(tx, job, Command.STOPPED, actor, {}, fencing_token=job.fencing_token + 1)
     _end_attempt(tx, attempt, AttemptState.CANCELLED)
 
 
-def fenced(tx: Tx, fence: Fence) -> tuple[Row[Any], Row[Any]]:
-    """The job and its newest attempt, if the fence still holds. Raises StaleLease."""
+def fenced(tx: Tx, fence: Fence) -> tuple[JobRow, AttemptRow]:
+    """The job and its newest attempt, if the fence is theirs. Raises StaleLease."""
     job = lock_job_named(tx, JobName(fence.attempt.project, fence.attempt.job))
     attempt = current_attempt(tx, job) if job is not None else None
     if job is None or attempt is None:
         raise StaleLease("no such attempt")
-    if attempt.number != fence.attempt.number or job.fencing_token != fence.token:
-        raise StaleLease(f"attempt {fence.attempt.number} is over")
+    check_fence(fence.attempt.number, fence.token, newest=attempt.number, current=job.fencing_token)
     return job, attempt
 
 
+def _report(tx: Tx, job: JobRow, command: Command, actor: str, details: dict[str, str], **values: Any) -> None:
+    """Moves a job as an attempt's worker, or a loop in its place, reports. Raises StaleLease if the job moved on."""
+    try:
+        move(tx, job, command, actor, details, **values)
+    except IllegalTransition as error:
+        raise StaleLease(str(error)) from None
+
+
 def _end_attempt(
-    tx: Tx, attempt: Row[Any], state: AttemptState, reason: FailureReason | None = None, message: str | None = None
+    tx: Tx, attempt: AttemptRow, state: AttemptState, reason: FailureReason | None = None, message: str | None = None
 ) -> None:
     tx.conn.execute(
         update(ATTEMPTS)
@@ -318,51 +282,29 @@ def _end_attempt(
     tx.after.append(partial(metrics.attempt_ended, state.value, reason.value if reason else ""))
 
 
-def _smaller_passes(job: Row[Any]) -> int | None:
-    """The accumulation factor for half as many examples in memory; None where the job does not allow it, or each pass
-    has one example."""
-    spec = job_pb2.CompressionSpec.FromString(job.spec)
-    batch, passes = spec.training.batch_size, spec.training.accumulation_steps or 1
-    largest = min(_MAX_FACTOR, batch // passes if batch else _MAX_FACTOR)
-    factor: int = 2 * job.accumulation_factor
-    allowed = job_pb2.ExecutionPolicy.FromString(job.policy).allow_smaller_batch
-    return factor if allowed and factor <= largest else None
-
-
-def _kill_details(kill: Kill | None) -> dict[str, str]:
-    """What an event says of a kill: `_kills` reads it."""
-    return {"signal": str(kill.signal), "phase": kill.phase, "step": str(kill.step)} if kill else {}
-
-
-def _kills(conn: Connection, job_uid: str) -> list[Kill]:
-    """How signals ended attempts of a job since its user last asked for it."""
+def _earlier_kills(conn: Connection, job_uid: str) -> list[Kill]:
     events = conn.execute(
         select(EVENTS.c.type, EVENTS.c.details)
         .where(EVENTS.c.job_uid == job_uid, EVENTS.c.type.in_((Command.REQUEUE, Command.RETRY)))
         .order_by(EVENTS.c.sequence.desc())
     )
-    details = [event.details for event in takewhile(lambda event: event.type != Command.RETRY, events.all())]
-    return [Kill(int(one["signal"]), one["phase"], int(one["step"])) for one in details if "signal" in one]
+    return earlier_kills((event.type, event.details) for event in events)
 
 
-def _ran(tx: Tx, job: Row[Any], attempt: Row[Any]) -> int:
-    ran: int = job.ran_us
-    return ran if attempt.start_us is None else ran + tx.now - attempt.start_us
-
-
-def _add_artifact(tx: Tx, job: Row[Any], attempt: Row[Any], manifest: dict[str, Any], manifest_bytes: int) -> None:
-    """The same artifact, made twice, is one: it is kept for as long as any of its jobs asked for."""
-    policy = job_pb2.ExecutionPolicy.FromString(job.policy)
-    expire = tx.now + policy.retention.ToMicroseconds() if policy.HasField("retention") else None
-    is_it = (ARTIFACTS.c.project == job.project, ARTIFACTS.c.sha256 == attempt.manifest_sha256)
+def _add_artifact(
+    tx: Tx, job: JobRow, attempt: int, sha256: str, manifest: dict[str, Any], manifest_bytes: int
+) -> None:
+    """Two jobs that make the same artifact share its row: it is kept for as long as one of them asks for."""
+    expire = times.expire_us(tx.now, job_pb2.ExecutionPolicy.FromString(job.policy))
+    is_it = (ARTIFACTS.c.project == job.project, ARTIFACTS.c.sha256 == sha256)
     known = tx.conn.execute(select(ARTIFACTS.c.expire_us).where(*is_it).with_for_update()).one_or_none()
     if known is None:
         tx.conn.execute(
             insert(ARTIFACTS).values(
                 project=job.project,
-                sha256=attempt.manifest_sha256,
+                sha256=sha256,
                 job_uid=job.uid,
-                attempt=attempt.number,
+                attempt=attempt,
                 manifest_bytes=manifest_bytes,
                 manifest=manifest,
                 create_us=tx.now,

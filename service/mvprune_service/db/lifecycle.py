@@ -1,7 +1,7 @@
-"""What becomes of a job at the hands of users: one function a command, each inside the caller's transaction.
+"""What users do to a job: one function for each command, inside the caller's transaction.
 
-All changes to jobs, those of leases.py too, go through `move` and `touch`: state machine, event row, version and
-announcement in one place.
+All changes to jobs, those of leases.py too, go through `move` and `touch`: the state machine, the event, the version
+and the announcement are in one place.
 """
 
 from __future__ import annotations
@@ -12,30 +12,28 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from mvprune.v1 import job_pb2
-from mvprune_service.clock import SECOND
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import ATTEMPTS, CHECKPOINTS, EVENTS, JOBS, LABELS, REQUESTS
-from mvprune_service.db.statements import Insert
+from mvprune_service.db.rows import AttemptRow, EventRow, JobRow, RequestRow
+from mvprune_service.db.statements import Insert, fetch_one
+from mvprune_service.domain import times
+from mvprune_service.domain.failures import RULES, FailureReason
+from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.machine import TERMINAL, Command, JobState, transition
 from mvprune_service.ids import JobName, new_uid
 from mvprune_service.observability import logs
 
 log = logging.getLogger(__name__)
 
-PRIORITY_POINT = 600 * SECOND  # of waiting
 WAITING_FOR_TEACHER = "WAITING_FOR_TEACHER"
 _NO_DETAILS: Mapping[str, str] = {}
 
-_INSERT_JOB = Insert(JOBS)
-_INSERT_EVENT = Insert(EVENTS)
-_INSERT_REQUEST = Insert(REQUESTS)
-
-
-class StaleLease(Exception):
-    """The caller's fencing token is not the live one: whatever it reports must be dropped."""
+_INSERT_JOB = Insert(JobRow, JOBS)
+_INSERT_EVENT = Insert(EventRow, EVENTS)
+_INSERT_REQUEST = Insert(RequestRow, REQUESTS)
 
 
 class NotTerminal(Exception):
@@ -48,7 +46,7 @@ class EtagMismatch(Exception):
 
 @dataclass(frozen=True)
 class NewJob:
-    """What a job is made from. `policy` has its defaults written out."""
+    """What a job is created from. `policy` includes the defaults."""
 
     project: str
     job_id: str
@@ -60,27 +58,27 @@ class NewJob:
     model_size: job_pb2.ModelSize | None = None
     teacher_uid: str | None = None
     teacher_sha256: str | None = None
-    teaches: str | None = None
+    teacher_key: str | None = None
 
 
-def lock_job(tx: Tx, uid: str) -> Row[Any] | None:
-    """The job's row, held until the transaction ends."""
-    return tx.conn.execute(select(JOBS).where(JOBS.c.uid == uid).with_for_update()).one_or_none()
+def lock_job(tx: Tx, uid: str) -> JobRow | None:
+    """The row of a job, locked until the transaction ends."""
+    return fetch_one(tx.conn, JobRow, select(JOBS).where(JOBS.c.uid == uid).with_for_update())
 
 
-def lock_job_named(tx: Tx, name: JobName) -> Row[Any] | None:
+def lock_job_named(tx: Tx, name: JobName) -> JobRow | None:
     """As lock_job, by name."""
     found = select(JOBS).where(JOBS.c.project == name.project, JOBS.c.job_id == name.job)
-    return tx.conn.execute(found.with_for_update()).one_or_none()
+    return fetch_one(tx.conn, JobRow, found.with_for_update())
 
 
-def current_attempt(tx: Tx, job: Row[Any]) -> Row[Any] | None:
+def current_attempt(tx: Tx, job: JobRow) -> AttemptRow | None:
     """The job's newest attempt."""
     newest = select(ATTEMPTS).where(ATTEMPTS.c.job_uid == job.uid, ATTEMPTS.c.number == job.attempt)
-    return tx.conn.execute(newest).one_or_none()
+    return fetch_one(tx.conn, AttemptRow, newest)
 
 
-def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_DETAILS) -> Row[Any]:
+def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_DETAILS) -> JobRow:
     """∅ → QUEUED."""
     uid = new_uid(tx.now)
     waits = new.teacher_uid is not None and new.teacher_sha256 is None
@@ -100,16 +98,16 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
         "priority": new.policy.priority,
         "teacher_uid": new.teacher_uid,
         "teacher_sha256": new.teacher_sha256,
-        "teaches": new.teaches,
+        "teacher_key": new.teacher_key,
         "state": JobState.QUEUED,
         "state_reason": WAITING_FOR_TEACHER if waits else "",
         "metrics": {},
         "attempt": 0,
         "attempts_left": new.policy.max_attempts,
-        "fencing_token": tx.now,  # not one that a deleted job of this name had: its workers may be alive
+        "fencing_token": tx.now,  # differs from that of a deleted job of this name, whose workers may still run
         "not_before_us": 0,
-        "rank_us": _rank(tx, new.policy.priority),
-        "queue_deadline_us": None if waits else queue_deadline(tx, new.policy),
+        "rank_us": times.rank_us(tx.now, new.policy.priority),
+        "queue_deadline_us": times.queue_deadline_us(tx.now, new.policy, waits=waits),
         "ran_us": 0,
         "accumulation_factor": 1,
         "create_us": tx.now,
@@ -129,8 +127,8 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
     return job
 
 
-def remember_request(tx: Tx, job: Row[Any], request_id: str, body_sha256: str) -> None:
-    """Makes the request id answer with this job from now on."""
+def remember_request(tx: Tx, job: JobRow, request_id: str, body_sha256: str) -> None:
+    """From now on a request with this id returns this job."""
     row = {
         "project": job.project,
         "request_id": request_id,
@@ -141,11 +139,11 @@ def remember_request(tx: Tx, job: Row[Any], request_id: str, body_sha256: str) -
     _INSERT_REQUEST(tx.conn, row)
 
 
-def cancel(tx: Tx, job: Row[Any], *, reason: str, grace_us: int, actor: str, etag: str = "") -> Row[Any]:
+def cancel(tx: Tx, job: JobRow, *, reason: str, grace_us: int, actor: str, etag: str = "") -> JobRow:
     """Any live state → CANCELLING (QUEUED → CANCELLED). Raises EtagMismatch, and IllegalTransition for SUCCEEDED and
     FAILED."""
     _check_etag(job, etag)
-    if job.state in (JobState.CANCELLING, JobState.CANCELLED):
+    if transition(job.state, Command.CANCEL) is job.state:  # it was asked for before
         return job
     move(
         tx,
@@ -161,7 +159,7 @@ def cancel(tx: Tx, job: Row[Any], *, reason: str, grace_us: int, actor: str, eta
     return _reload(tx, job.uid)
 
 
-def retry(tx: Tx, job: Row[Any], *, actor: str, from_scratch: bool = False, etag: str = "") -> Row[Any]:
+def retry(tx: Tx, job: JobRow, *, actor: str, from_scratch: bool = False, etag: str = "") -> JobRow:
     """FAILED, CANCELLED → QUEUED, with all its attempts and its time to run again. Raises EtagMismatch,
     IllegalTransition."""
     _check_etag(job, etag)
@@ -175,7 +173,7 @@ def retry(tx: Tx, job: Row[Any], *, actor: str, from_scratch: bool = False, etag
         {"from_scratch": "true"} if from_scratch else {},
         attempts_left=policy.max_attempts,
         not_before_us=0,
-        rank_us=_rank(tx, job.priority),
+        rank_us=times.rank_us(tx.now, job.priority),
         ran_us=0,
         failure_reason=None,
         failure_message=None,
@@ -191,7 +189,7 @@ def retry(tx: Tx, job: Row[Any], *, actor: str, from_scratch: bool = False, etag
     return _reload(tx, job.uid)
 
 
-def remove(tx: Tx, job: Row[Any], *, etag: str = "") -> None:
+def remove(tx: Tx, job: JobRow, *, etag: str = "") -> None:
     """Deletes a terminal job with its attempts, events, logs and metrics. Raises NotTerminal, EtagMismatch."""
     _check_etag(job, etag)
     if job.state not in TERMINAL:
@@ -200,29 +198,53 @@ def remove(tx: Tx, job: Row[Any], *, etag: str = "") -> None:
     tx.changed.add(job.uid)
 
 
-def move(tx: Tx, job: Row[Any], command: Command, actor: str, details: Mapping[str, str], **values: Any) -> JobState:
+def move(tx: Tx, job: JobRow, command: Command, actor: str, details: Mapping[str, str], **values: Any) -> JobState:
     """Takes a job to another state, with an event. Raises IllegalTransition, StaleLease."""
-    state = transition(JobState(job.state), command)
+    state = transition(job.state, command)
     policy = job_pb2.ExecutionPolicy.FromString(job.policy)
-    if state in TERMINAL:
-        values["end_us"] = tx.now
-        if policy.HasField("retention"):
-            values["expire_us"] = tx.now + policy.retention.ToMicroseconds()
-    elif job.state in TERMINAL:
-        values["end_us"] = values["expire_us"] = None
     waits = values.get("state_reason") == WAITING_FOR_TEACHER
-    values["queue_deadline_us"] = queue_deadline(tx, policy) if state is JobState.QUEUED and not waits else None
     sequence = job.last_sequence + 1
-    touch(tx, job, state=state, last_sequence=sequence, **values)
-    _event(tx, job.uid, sequence, command.value, actor, JobState(job.state), state, details)
+    changed = times.after_move(job.state, state, policy, tx.now, waits=waits)
+    touch(tx, job, state=state, last_sequence=sequence, **changed, **values)
+    _event(tx, job.uid, sequence, command.value, actor, job.state, state, details)
     about = logs.About(job, values.get("attempt", job.attempt))
     tx.after.append(partial(log.info, "%s -> %s by %s", job.state, state, actor, extra={"about": about}))
     return state
 
 
-def touch(tx: Tx, job: Row[Any], **values: Any) -> None:
+def fail(
+    tx: Tx,
+    job: JobRow,
+    reason: FailureReason,
+    message: str = "",
+    *,
+    actor: str,
+    details: Mapping[str, str] = _NO_DETAILS,
+    **values: Any,
+) -> None:
+    """→ FAILED. Raises IllegalTransition, StaleLease.
+
+    Args:
+        message: "" for the text of the reason.
+        details: of the event, in place of the message and beside the reason.
+    """
+    why = message or RULES[reason].text
+    move(
+        tx,
+        job,
+        Command.FAIL,
+        actor,
+        {"reason": reason.value, "message": why, **details},
+        failure_reason=reason,
+        failure_message=why,
+        state_reason=reason.value,
+        **values,
+    )
+
+
+def touch(tx: Tx, job: JobRow, **values: Any) -> None:
     """Changes a job within its state. Raises StaleLease."""
-    # The token in WHERE is the fence itself: a job that moved on meanwhile matches no row.
+    # The token in WHERE is the fence: a job that has changed meanwhile matches no row.
     result = tx.conn.execute(
         update(JOBS)
         .where(JOBS.c.uid == job.uid, JOBS.c.version == job.version, JOBS.c.fencing_token == job.fencing_token)
@@ -233,29 +255,20 @@ def touch(tx: Tx, job: Row[Any], **values: Any) -> None:
     tx.changed.add(job.uid)
 
 
-def waiting(tx: Tx, uid: str, reason: str) -> None:
-    """Says why a queued job waits."""
+def set_waiting(tx: Tx, uid: str, reason: str) -> None:
+    """Records why a queued job waits."""
     job = lock_job(tx, uid)
-    if job is not None and job.state == JobState.QUEUED and job.state_reason != reason:
+    if job is not None and job.state is JobState.QUEUED and job.state_reason != reason:
         touch(tx, job, state_reason=reason)
 
 
-def queue_deadline(tx: Tx, policy: job_pb2.ExecutionPolicy) -> int | None:
-    """Until when a job that enters the queue now may wait in it."""
-    return tx.now + policy.max_queue_time.ToMicroseconds() if policy.HasField("max_queue_time") else None
-
-
 def canonical(message: Any) -> bytes:
-    """A message as it is stored: equal messages have equal bytes."""
+    """The stored form of a message: equal messages have equal bytes."""
     data: bytes = message.SerializeToString(deterministic=True)
     return data
 
 
-def _rank(tx: Tx, priority: int) -> int:
-    return tx.now - priority * PRIORITY_POINT
-
-
-def _check_etag(job: Row[Any], etag: str) -> None:
+def _check_etag(job: JobRow, etag: str) -> None:
     if etag and etag != str(job.version):
         raise EtagMismatch
 
@@ -283,5 +296,5 @@ def _event(
     _INSERT_EVENT(tx.conn, row)
 
 
-def _reload(tx: Tx, uid: str) -> Row[Any]:
-    return tx.conn.execute(select(JOBS).where(JOBS.c.uid == uid)).one()
+def _reload(tx: Tx, uid: str) -> JobRow:
+    return JobRow._make(tx.conn.execute(select(JOBS).where(JOBS.c.uid == uid)).one())

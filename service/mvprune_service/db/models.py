@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     JSON,
     BigInteger,
     CheckConstraint,
     Column,
+    Dialect,
     Double,
     ForeignKey,
     Index,
@@ -19,10 +21,14 @@ from sqlalchemy import (
     Table,
     Text,
     TypedColumns,
+    TypeDecorator,
     text,
 )
 
-from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL
+from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
+
+E = TypeVar("E", bound=StrEnum)
 
 _TERMINAL_SQL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
 _LIVE_SQL = ", ".join(f"'{state}'" for state in LIVE_ATTEMPTS)
@@ -37,6 +43,21 @@ METADATA = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+
+class Member(TypeDecorator[E]):
+    """Text that is the name of a member of an enumeration. Rows have the member."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, kind: type[E]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> E | None:
+        """The member that was stored. Raises ValueError for text that is none."""
+        return None if value is None else self.kind(value)
 
 
 class JobColumns(TypedColumns):
@@ -59,13 +80,13 @@ class JobColumns(TypedColumns):
     teacher_uid: Named[str | None] = Column(Text)  # the job whose model this one learns from; it may be deleted
     # That job's artifact, once there is one: until then this job waits.
     teacher_sha256: Named[str | None] = Column(Text)
-    # What a teacher that was trained on request is trained on, as a digest: the one that others may share has it.
-    teaches: Named[str | None] = Column(Text)
+    # Of a teacher that was made on request: a digest of its spec. Students with the same dense spec share the teacher.
+    teacher_key: Named[str | None] = Column(Text)
 
-    state: Named[str] = Column(Text)
+    state: Named[JobState] = Column(Member(JobState))
     state_reason: Named[str] = Column(Text)
     progress: Named[bytes | None] = Column(LargeBinary)  # Progress
-    failure_reason: Named[str | None] = Column(Text)
+    failure_reason: Named[FailureReason | None] = Column(Member(FailureReason))
     failure_message: Named[str | None] = Column(Text)
     artifact_sha256: Named[str | None] = Column(Text)
     metrics: Named[dict[str, Any]] = Column(JSON)
@@ -114,7 +135,7 @@ JOBS = Table(
         postgresql_where=text("state_reason = 'WAITING_FOR_TEACHER'"),
     ),
     Index("ix_jobs_expire_us", "expire_us"),
-    Index("uq_jobs_project_teaches", "project", "teaches", unique=True),
+    Index("uq_jobs_project_teacher_key", "project", "teacher_key", unique=True),
     CheckConstraint(f"(end_us IS NOT NULL) = (state IN ({_TERMINAL_SQL}))", name="end_in_terminal"),
 )
 
@@ -142,7 +163,7 @@ class AttemptColumns(TypedColumns):
     uid: Named[str] = Column(Text, primary_key=True)
     job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"))
     number: Named[int] = Column(BigInteger)
-    state: Named[str] = Column(Text)
+    state: Named[AttemptState] = Column(Member(AttemptState))
     fencing_token: Named[int] = Column(BigInteger)
     executor: Named[str] = Column(Text)
     executor_ref: Named[str] = Column(Text)
@@ -152,7 +173,7 @@ class AttemptColumns(TypedColumns):
     runner_id: Named[str | None] = Column(Text)
     node: Named[str] = Column(Text)
     manifest_sha256: Named[str | None] = Column(Text)
-    failure_reason: Named[str | None] = Column(Text)
+    failure_reason: Named[FailureReason | None] = Column(Member(FailureReason))
     failure_message: Named[str | None] = Column(Text)
     log_bytes: Named[int] = Column(BigInteger)
     create_us: Named[int] = Column(BigInteger)

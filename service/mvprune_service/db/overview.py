@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, column, func, or_, select, table, text, update
 
 from mvprune_service.db.database import Tx
-from mvprune_service.db.lifecycle import PRIORITY_POINT
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
+from mvprune_service.domain.times import PRIORITY_POINT
 
 _SCHEMA = table("alembic_version", column("version_num"))
 LIVE_JOBS = tuple(state for state in JobState if state not in TERMINAL)

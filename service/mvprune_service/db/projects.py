@@ -9,6 +9,8 @@ from sqlalchemy import Connection, delete, func, insert, literal_column, select,
 
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, JOBS, PROJECTS, TOKENS
+from mvprune_service.db.rows import ProjectRow
+from mvprune_service.db.statements import fetch_all
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
 
 _OPERATORS = "-"
@@ -47,7 +49,8 @@ def set_quotas(tx: Tx, project: str, *, max_queued_jobs: int | None, max_running
 
 
 def _described(conn: Connection, names: Sequence[str]) -> list[Project]:
-    quotas = {row.project: row for row in conn.execute(select(PROJECTS).where(PROJECTS.c.project.in_(names)))}
+    found = fetch_all(conn, ProjectRow, select(PROJECTS).where(PROJECTS.c.project.in_(names)))
+    quotas = {row.project: row for row in found}
     queued = dict.fromkeys(names, 0)
     running = dict(queued)
     count = func.count(literal_column("1")).label("jobs")

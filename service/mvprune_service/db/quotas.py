@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from sqlalchemy import Connection, bindparam, func, select
 
 from mvprune_service.db.models import JOBS, PROJECTS
+from mvprune_service.db.rows import ProjectRow
 from mvprune_service.db.statements import Query
 from mvprune_service.domain.machine import JobState
+from mvprune_service.domain.placement import GpuLimits
 
-_OWN_LIMIT = Query(select(PROJECTS.c.max_queued_jobs).where(PROJECTS.c.project == bindparam("in_project")))
-_OWN_GPU_LIMITS = Query(
-    select(PROJECTS.c.project, PROJECTS.c.max_running_gpus).where(PROJECTS.c.max_running_gpus.is_not(None))
-)
+_QUOTAS = Query(ProjectRow, select(PROJECTS).where(PROJECTS.c.project == bindparam("in_project")))
+_GPU_QUOTAS = Query(ProjectRow, select(PROJECTS).where(PROJECTS.c.max_running_gpus.is_not(None)))
 _LOCK = 0x6D767073  # of a project's queue, in PostgreSQL; any number that nothing else uses
 _PROJECTS = 10_000  # whose counts are remembered at most
 
@@ -28,21 +25,10 @@ class QueueFull(Exception):
         self.limit = limit
 
 
-@dataclass(frozen=True)
-class GpuLimits:
-    """How many GPUs each project may have reserved at a time; None: as many as there are."""
-
-    own: Mapping[str, float]
-    default: float | None
-
-    def of(self, project: str) -> float | None:
-        """The limit of one project."""
-        return self.own.get(project, self.default)
-
-
 def gpu_limits(conn: Connection, default: float | None) -> GpuLimits:
     """The limits of all projects."""
-    return GpuLimits({row.project: row.max_running_gpus for row in _OWN_GPU_LIMITS.all(conn)}, default)
+    quotas = _GPU_QUOTAS.all(conn)
+    return GpuLimits({row.project: row.max_running_gpus for row in quotas if row.max_running_gpus is not None}, default)
 
 
 class QueueQuota:
@@ -59,7 +45,7 @@ class QueueQuota:
 
     def check(self, conn: Connection, project: str) -> None:
         """Raises QueueFull where one more job would be too many."""
-        own = _OWN_LIMIT.first(conn, {"in_project": project})
+        own = _QUOTAS.first(conn, {"in_project": project})
         limit = self._default if own is None or own.max_queued_jobs is None else own.max_queued_jobs
         if conn.dialect.name == "postgresql":
             conn.execute(select(func.pg_advisory_xact_lock(_LOCK, func.hashtext(project))))

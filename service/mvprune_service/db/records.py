@@ -6,52 +6,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    Select,
-    bindparam,
-    func,
-    insert,
-    literal,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, literal, select, tuple_, update
 
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, LOGS, METRICS, REQUESTS
-from mvprune_service.db.statements import Query
-from mvprune_service.domain.machine import LIVE_ATTEMPTS, AttemptState
+from mvprune_service.db.rows import ArtifactRow, AttemptRow, EventRow, JobRow, Live, MetricRow, RequestRow
+from mvprune_service.db.statements import Query, fetch_all, fetch_one
+from mvprune_service.domain.machine import LIVE_ATTEMPTS
 from mvprune_service.ids import ArtifactName, AttemptName, JobName
 
-_Rows = Sequence[Row[Any]]
-_JOB_NAMED = Query(select(JOBS).where(JOBS.c.project == bindparam("in_project"), JOBS.c.job_id == bindparam("named")))
-_JOB_BY_UID = Query(select(JOBS).where(JOBS.c.uid == bindparam("by_uid")))
+_JOB_NAMED = Query(
+    JobRow, select(JOBS).where(JOBS.c.project == bindparam("in_project"), JOBS.c.job_id == bindparam("named"))
+)
+_JOB_BY_UID = Query(JobRow, select(JOBS).where(JOBS.c.uid == bindparam("by_uid")))
 IS_LIVE = ATTEMPTS.c.state.in_([literal(state) for state in LIVE_ATTEMPTS])
-_LIVE_ATTEMPTS = Query(select(ATTEMPTS).where(IS_LIVE))
-_LIVE_JOBS = Query(select(JOBS).join(ATTEMPTS, ATTEMPTS.c.job_uid == JOBS.c.uid).where(IS_LIVE))
-_JOB_OF_REQUEST = Query(
-    select(REQUESTS.c.body_sha256, JOBS)
-    .join(JOBS, REQUESTS.c.job_uid == JOBS.c.uid)
-    .where(REQUESTS.c.project == bindparam("in_project"), REQUESTS.c.request_id == bindparam("made_by"))
+_LIVE_ATTEMPTS = Query(AttemptRow, select(ATTEMPTS).where(IS_LIVE))
+_LIVE_JOBS = Query(JobRow, select(JOBS).join(ATTEMPTS, ATTEMPTS.c.job_uid == JOBS.c.uid).where(IS_LIVE))
+_REQUEST = Query(
+    RequestRow,
+    select(REQUESTS).where(REQUESTS.c.project == bindparam("in_project"), REQUESTS.c.request_id == bindparam("id")),
 )
 
 LOG_CAP = 64 << 20  # bytes an attempt may log; what comes after is dropped
 
 
-def job_named(conn: Connection, name: JobName) -> Row[Any] | None:
+def job_named(conn: Connection, name: JobName) -> JobRow | None:
     """One job."""
     return _JOB_NAMED.first(conn, {"in_project": name.project, "named": name.job})
 
 
-def job_of_request(conn: Connection, project: str, request_id: str) -> Row[Any] | None:
-    """The job that a request id made, and the digest of that request's body."""
-    return _JOB_OF_REQUEST.first(conn, {"in_project": project, "made_by": request_id})
+def request(conn: Connection, project: str, request_id: str) -> RequestRow | None:
+    """The request that made a job under this request id."""
+    return _REQUEST.first(conn, {"in_project": project, "id": request_id})
 
 
-def job_by_uid(conn: Connection, uid: str) -> Row[Any] | None:
+def job_by_uid(conn: Connection, uid: str) -> JobRow | None:
     """One job."""
     return _JOB_BY_UID.first(conn, {"by_uid": uid})
 
@@ -63,7 +52,7 @@ class Order:
     column: str  # create_time, state, task or model
     descending: bool
 
-    def key(self, job: Row[Any]) -> tuple[int | str, ...]:
+    def key(self, job: JobRow) -> tuple[int | str, ...]:
         """Where a job stands in this order."""
         return tuple(getattr(job, column.key) for column in self.columns)
 
@@ -86,7 +75,7 @@ def page_of_jobs(
     order: Order,
     after: Sequence[int | str] | None,
     size: int,
-) -> _Rows:
+) -> list[JobRow]:
     """Jobs of a project that are `wanted` (None: all), from just after a key of `order`."""
     found = select(JOBS).where(JOBS.c.project == project)
     if wanted is not None:
@@ -95,35 +84,21 @@ def page_of_jobs(
         keys, last = tuple_(*order.columns), tuple_(*after)
         found = found.where(keys < last if order.descending else keys > last)
     directed = [column.desc() if order.descending else column.asc() for column in order.columns]
-    return conn.execute(found.order_by(*directed).limit(size)).all()
+    return fetch_all(conn, JobRow, found.order_by(*directed).limit(size))
 
 
-def attempts_of(conn: Connection, job_uid: str, after: int, size: int) -> _Rows:
+def attempts_of(conn: Connection, job_uid: str, after: int, size: int) -> list[AttemptRow]:
     """Attempts of a job, by number."""
     found = select(ATTEMPTS).where(ATTEMPTS.c.job_uid == job_uid, ATTEMPTS.c.number > after)
-    return conn.execute(found.order_by(ATTEMPTS.c.number).limit(size)).all()
+    return fetch_all(conn, AttemptRow, found.order_by(ATTEMPTS.c.number).limit(size))
 
 
-def attempt_named(conn: Connection, name: AttemptName) -> Row[Any] | None:
+def attempt_named(conn: Connection, name: AttemptName) -> AttemptRow | None:
     """One attempt; number None means the job's newest."""
     number = JOBS.c.attempt if name.number is None else name.number
-    return conn.execute(
-        select(ATTEMPTS)
-        .join(JOBS, ATTEMPTS.c.job_uid == JOBS.c.uid)
-        .where(JOBS.c.project == name.project, JOBS.c.job_id == name.job, ATTEMPTS.c.number == number)
-    ).one_or_none()
-
-
-@dataclass(frozen=True)
-class Live:
-    """A live attempt with its job."""
-
-    job: Row[Any]
-    attempt: Row[Any]
-
-    @property
-    def name(self) -> AttemptName:
-        return AttemptName(self.job.project, self.job.job_id, self.attempt.number)
+    found = select(ATTEMPTS).join(JOBS, ATTEMPTS.c.job_uid == JOBS.c.uid)
+    is_it = JOBS.c.project == name.project, JOBS.c.job_id == name.job, ATTEMPTS.c.number == number
+    return fetch_one(conn, AttemptRow, found.where(*is_it))
 
 
 def live_attempts(conn: Connection) -> list[Live]:
@@ -132,15 +107,15 @@ def live_attempts(conn: Connection) -> list[Live]:
     return [Live(jobs[row.job_uid], row) for row in _LIVE_ATTEMPTS.all(conn) if row.job_uid in jobs]
 
 
-def events_of(conn: Connection, job_uid: str, after: int, size: int) -> _Rows:
+def events_of(conn: Connection, job_uid: str, after: int, size: int) -> list[EventRow]:
     """Events of a job after a sequence number."""
     found = select(EVENTS).where(EVENTS.c.job_uid == job_uid, EVENTS.c.sequence > after)
-    return conn.execute(found.order_by(EVENTS.c.sequence).limit(size)).all()
+    return fetch_all(conn, EventRow, found.order_by(EVENTS.c.sequence).limit(size))
 
 
-def append_log(tx: Tx, attempt: Row[Any], offset: int, data: bytes) -> int:
+def append_log(tx: Tx, attempt: AttemptRow, offset: int, data: bytes) -> int:
     """Appends what is new of `data`; returns the next offset wanted. A gap is refused by answering the old offset."""
-    stored: int = attempt.log_bytes
+    stored = attempt.log_bytes
     fresh = data[stored - offset :] if offset <= stored else b""
     if not fresh:
         return stored
@@ -166,7 +141,7 @@ def read_log(conn: Connection, attempt_uid: str, offset: int, limit: int) -> byt
     return joined[offset - rows[0].offset :][:limit]
 
 
-def add_metrics(tx: Tx, attempt: Row[Any], points: Sequence[tuple[str, int, float, int]]) -> None:
+def add_metrics(tx: Tx, attempt: AttemptRow, points: Sequence[tuple[str, int, float, int]]) -> None:
     """Appends (metric, step, value, time) points; what is known already is left as it is."""
     known = {
         tuple(row)
@@ -195,31 +170,26 @@ def add_metrics(tx: Tx, attempt: Row[Any], points: Sequence[tuple[str, int, floa
         )
 
 
-def metrics_of(conn: Connection, job_uid: str, after: int, size: int) -> _Rows:
+def metrics_of(conn: Connection, job_uid: str, after: int, size: int) -> list[MetricRow]:
     """Metric points of a job, in the order of their arrival."""
     found = select(METRICS).where(METRICS.c.job_uid == job_uid, METRICS.c.id > after)
-    return conn.execute(found.order_by(METRICS.c.id).limit(size)).all()
+    return fetch_all(conn, MetricRow, found.order_by(METRICS.c.id).limit(size))
 
 
 def _artifacts() -> Select[Any]:
     return select(ARTIFACTS, JOBS.c.job_id).outerjoin(JOBS, ARTIFACTS.c.job_uid == JOBS.c.uid)
 
 
-def artifact_named(conn: Connection, name: ArtifactName) -> Row[Any] | None:
-    """One artifact, with the id of its job if that is still there."""
-    return conn.execute(
-        _artifacts().where(ARTIFACTS.c.project == name.project, ARTIFACTS.c.sha256 == name.sha256)
-    ).one_or_none()
+def artifact_named(conn: Connection, name: ArtifactName) -> ArtifactRow | None:
+    """One artifact."""
+    is_it = ARTIFACTS.c.project == name.project, ARTIFACTS.c.sha256 == name.sha256
+    return fetch_one(conn, ArtifactRow, _artifacts().where(*is_it))
 
 
-def page_of_artifacts(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> _Rows:
+def page_of_artifacts(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> list[ArtifactRow]:
     """Artifacts of a project, newest first, from just before the key (create_us, sha256)."""
     found = _artifacts().where(ARTIFACTS.c.project == project)
     if before:
         found = found.where(tuple_(ARTIFACTS.c.create_us, ARTIFACTS.c.sha256) < tuple_(*before))
-    return conn.execute(found.order_by(ARTIFACTS.c.create_us.desc(), ARTIFACTS.c.sha256.desc()).limit(size)).all()
-
-
-def is_over(attempt: Row[Any]) -> bool:
-    """Whether the attempt has ended."""
-    return AttemptState(attempt.state) not in LIVE_ATTEMPTS
+    newest = found.order_by(ARTIFACTS.c.create_us.desc(), ARTIFACTS.c.sha256.desc())
+    return fetch_all(conn, ArtifactRow, newest.limit(size))

@@ -1,52 +1,81 @@
-"""Statements that calls wait for, made and compiled once.
+"""Statements, and the typed rows that they return.
 
-On SQLite they go to the driver itself: what SQLAlchemy does around them takes several times as long as they do.
+Statements that clients wait for are prepared: compiled once. On SQLite, prepared statements go directly to the driver,
+because SQLAlchemy's own work for a statement takes several times as long as the statement.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Row, Select, Table, insert
+from sqlalchemy import Connection, Executable, Select, Table, insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
+R = TypeVar("R", bound=NamedTuple)  # a type of rows.py
 _Processor = Callable[[Any], Any]
 _NO_VALUES: Mapping[str, Any] = {}
 
 
-class Query:
-    """A SELECT, where it varies with `bindparam`s."""
+def fetch_all(conn: Connection, row: type[R], statement: Executable, values: Mapping[str, Any] = _NO_VALUES) -> list[R]:
+    """Runs a statement and returns its rows. Their columns are those of `row`, in the same order."""
+    found = conn.execute(statement, values)
+    _check_columns(row, found.keys())
+    return [row._make(one) for one in found]
 
-    def __init__(self, select: Select[*tuple[Any, ...]]) -> None:
+
+def fetch_one(
+    conn: Connection, row: type[R], statement: Executable, values: Mapping[str, Any] = _NO_VALUES
+) -> R | None:
+    """Runs a statement and returns its only row, or None. Raises MultipleResultsFound."""
+    found = conn.execute(statement, values)
+    _check_columns(row, found.keys())
+    only = found.one_or_none()
+    return None if only is None else row._make(only)
+
+
+class Query(Generic[R]):
+    """A prepared SELECT. Values that vary are `bindparam`s.
+
+    Args:
+        row: the type of its rows. The fields are the selected columns, in the same order.
+    """
+
+    def __init__(self, row: type[R], select: Select[*tuple[Any, ...]]) -> None:
+        _check_columns(row, select.selected_columns.keys())
+        self._row = row
         self._select = select
         self._on_sqlite: _OnSqlite | None = None
 
-    def all(self, conn: Connection, values: Mapping[str, Any] = _NO_VALUES) -> Sequence[Row[Any]]:
+    def all(self, conn: Connection, values: Mapping[str, Any] = _NO_VALUES) -> list[R]:
         """Its rows. Raises what SQLAlchemy would."""
         if conn.dialect.name != "sqlite":
-            return conn.execute(self._select, values).all()
+            return fetch_all(conn, self._row, self._select, values)
         if self._on_sqlite is None:
             self._on_sqlite = _OnSqlite(self._select, self._select.selected_columns, conn)
-        return self._on_sqlite.run(conn, values)
+        return [self._row._make(found) for found in self._on_sqlite.run(conn, values)]
 
-    def first(self, conn: Connection, values: Mapping[str, Any] = _NO_VALUES) -> Row[Any] | None:
+    def first(self, conn: Connection, values: Mapping[str, Any] = _NO_VALUES) -> R | None:
         """Its first row, None if it has none."""
         return next(iter(self.all(conn, values)), None)
 
 
-class Insert:
-    """An INSERT of one row. The database adds nothing to it: columns that are not given are null."""
+class Insert(Generic[R]):
+    """A prepared INSERT of one row. Columns without a value are null: the database adds nothing.
 
-    def __init__(self, table: Table) -> None:
+    Args:
+        row: the type of the rows of `table`.
+    """
+
+    def __init__(self, row: type[R], table: Table[Any]) -> None:
+        _check_columns(row, table.c.keys())
+        self._row = row
         self._insert = insert(table)
-        self._row = _row_type(table.c)
-        self._on_sqlite: dict[tuple[str, ...], _OnSqlite] = {}  # by the columns that are given
+        self._on_sqlite: dict[tuple[str, ...], _OnSqlite] = {}  # by the columns that have a value
 
-    def __call__(self, conn: Connection, values: Mapping[str, Any]) -> Row[Any]:
+    def __call__(self, conn: Connection, values: Mapping[str, Any]) -> R:
         """Stores a row and returns it. Raises what SQLAlchemy would."""
         if conn.dialect.name != "sqlite":
             conn.execute(self._insert, values)
@@ -55,17 +84,16 @@ class Insert:
             if names not in self._on_sqlite:
                 self._on_sqlite[names] = _OnSqlite(self._insert, (), conn, names)
             self._on_sqlite[names].run(conn, values)
-        row: Row[Any] = self._row._make(map(values.get, self._row._fields))
-        return row
+        return self._row._make(map(values.get, self._row._fields))
 
 
 class _OnSqlite:
-    """A statement as SQLite's driver takes it; `names` are the columns that an INSERT sets."""
+    """A statement for SQLite's driver. `names` are the columns that an INSERT sets."""
 
     def __init__(
         self, statement: Any, columns: Iterable[Any], conn: Connection, names: Sequence[str] | None = None
     ) -> None:
-        dialect, columns = conn.dialect, list(columns)
+        dialect = conn.dialect
         compiled: Any = statement.compile(dialect=dialect, column_keys=names)
         self._sql = str(compiled)
         self._given: list[tuple[str, Any]] = [(name, compiled.params[name]) for name in compiled.positiontup]
@@ -73,19 +101,15 @@ class _OnSqlite:
         self._encoders = _present(kind.bind_processor(dialect) for kind in types)
         types = [column.type.dialect_impl(dialect) for column in columns]
         self._decoders = _present(kind.result_processor(dialect, None) for kind in types)
-        self._row = _row_type(columns)
 
-    def run(self, conn: Connection, values: Mapping[str, Any]) -> list[Row[Any]]:
-        """Its rows, if it is of a kind that has any."""
+    def run(self, conn: Connection, values: Mapping[str, Any]) -> list[list[Any]]:
+        """The values of its rows; none for an INSERT."""
         given = [values.get(name, default) for name, default in self._given]
         _process(given, self._encoders)
-        return [self._made(row) for row in on_driver(conn, self._sql, given)]
-
-    def _made(self, row: Sequence[Any]) -> Row[Any]:
-        found = list(row)
-        _process(found, self._decoders)
-        made: Row[Any] = self._row._make(found)
-        return made
+        rows = [list(row) for row in on_driver(conn, self._sql, given)]
+        for row in rows:
+            _process(row, self._decoders)
+        return rows
 
 
 def on_driver(conn: Connection, sql: str, given: Sequence[Any] = ()) -> list[Any]:
@@ -98,9 +122,11 @@ def on_driver(conn: Connection, sql: str, given: Sequence[Any] = ()) -> list[Any
     return rows
 
 
-def _row_type(columns: Iterable[Any]) -> Any:
-    """As a Row, but its attributes are found in a fraction of the time."""
-    return namedtuple("Row", [column.key for column in columns])
+def _check_columns(row: type[NamedTuple], columns: Iterable[str]) -> None:
+    """Raises TypeError unless these columns are the fields of the row, in the same order."""
+    names = tuple(columns)
+    if names != row._fields:
+        raise TypeError(f"columns must be {row._fields} for {row.__name__}, got {names}")
 
 
 def _present(processors: Iterable[_Processor | None]) -> list[tuple[int, _Processor]]:

@@ -1,17 +1,15 @@
-"""Jobs that learn from the model of another job: who teaches, and what becomes of a student when that is known.
+"""Jobs that are distilled from the model of another job: students and their teachers.
 
-A student names its teacher by uid, so that a new job under an old name is none. It waits in the queue until its
-teacher has an artifact, and from then on needs that artifact alone.
+A student refers to its teacher by uid, so a new job with an old name is not its teacher. The student waits in the queue
+until the teacher has an artifact. From then on it needs only that artifact.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from sqlalchemy import Connection, Row, Select, exists, literal, literal_column, select, update
+from sqlalchemy import Connection, Select, exists, literal, literal_column, select, update
 
 from mvprune.common.identifiers import ID_PATTERN
 from mvprune.v1 import job_pb2
@@ -20,15 +18,17 @@ from mvprune_service.db import lifecycle
 from mvprune_service.db.database import Tx
 from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.models import JOBS, JobColumns
-from mvprune_service.db.statements import Query
+from mvprune_service.db.rows import JobRow, UidRow
+from mvprune_service.db.statements import Query, fetch_one
 from mvprune_service.domain.failures import FailureReason
-from mvprune_service.domain.machine import TERMINAL, Command, JobState
+from mvprune_service.domain.machine import TERMINAL, JobState
+from mvprune_service.domain.teaching import Resolution, can_teach, resolve
+from mvprune_service.domain.times import queue_deadline_us
 
-_LOST = (JobState.FAILED, JobState.CANCELLED, JobState.CANCELLING)  # nothing to learn from comes of these
-_AT_ONCE = 1000  # students that are told
+_AT_ONCE = 1000  # students in a round
 
 
-def _waiting() -> Select[str]:
+def _unresolved() -> Select[str]:
     student, teacher = JOBS.alias().with_cols(JobColumns), JOBS.alias().with_cols(JobColumns)
     ended = [literal(state) for state in TERMINAL]
     live = exists().where(teacher.c.uid == student.c.teacher_uid, teacher.c.state.not_in(ended))
@@ -43,45 +43,45 @@ def _waiting() -> Select[str]:
     )
 
 
-_WAITING = Query(_waiting())
+_UNRESOLVED = Query(UidRow, _unresolved())
 
 
 class NoTeacher(Exception):
-    """A job cannot teach another; the text says why."""
+    """A job cannot be the teacher of another; the text says why."""
 
 
-def named(conn: Connection, project: str, spec: job_pb2.CompressionSpec, *, lock: bool = False) -> Row[Any]:
+def named(conn: Connection, project: str, spec: job_pb2.CompressionSpec, *, lock: bool = False) -> JobRow:
     """The job that `spec.teacher.job` names, by id or in full. With `lock` it stays as it is until the transaction
     ends. Raises NoTeacher."""
     given = spec.teacher.job
     name = ids.JobName(project, given) if ID_PATTERN.fullmatch(given) else ids.parse_job(given)
     if name is None or name.project != project:
-        raise NoTeacher(f"got {given[:200]!r}; allowed: the id of a job, or its name, projects/{project}/jobs/JOB")
+        raise NoTeacher(f"must be the id of a job, or its name, projects/{project}/jobs/JOB, got {given[:200]!r}")
     found = select(JOBS).where(JOBS.c.project == project, JOBS.c.job_id == name.job)
-    job = conn.execute(found.with_for_update(read=True) if lock else found).one_or_none()
+    job = fetch_one(conn, JobRow, found.with_for_update(read=True) if lock else found)
     if job is None:
-        raise NoTeacher(f"there is no {name}")
-    if job.state in _LOST:
-        raise NoTeacher(f"{name} is {job.state}: it has no model to learn from")
+        raise NoTeacher(f"must be a job that exists, got {name}")
+    if not can_teach(job.state):
+        raise NoTeacher(f"must be a job that has a model or will have one, got {name}, which is {job.state}")
     task = job_pb2.CompressionSpec.FromString(job.spec).task
     if task != spec.task:
-        raise NoTeacher(f"{name} is for the task {task}; allowed: a job for {spec.task}")
+        raise NoTeacher(f"must be a job for the task {spec.task}, got {name}, which is for {task}")
     return job
 
 
-def trained(tx: Tx, student: NewJob, *, actor: str) -> Row[Any]:
-    """The dense job that a student learns from: one that another student asked for, or a new one.
+def get_or_create_teacher(tx: Tx, student: NewJob, *, actor: str) -> JobRow:
+    """The dense job that is the teacher of a student: one that was created for another student, or a new one.
 
-    Two transactions that make the same one at once cannot both be committed: the index on what it teaches forbids it.
+    If two transactions create the same teacher at once, the unique index on `teacher_key` lets only one commit.
     """
     dense = dense_spec(student.spec)
-    digest = hashlib.sha256(lifecycle.canonical(dense)).hexdigest()
-    shared = select(JOBS).where(JOBS.c.project == student.project, JOBS.c.teaches == digest)
-    known = tx.conn.execute(shared.with_for_update()).one_or_none()
-    if known is not None and known.state not in _LOST:
+    key = hashlib.sha256(lifecycle.canonical(dense)).hexdigest()
+    shared = select(JOBS).where(JOBS.c.project == student.project, JOBS.c.teacher_key == key)
+    known = fetch_one(tx.conn, JobRow, shared.with_for_update())
+    if known is not None and can_teach(known.state):
         return known
     if known is not None:
-        tx.conn.execute(update(JOBS).where(JOBS.c.uid == known.uid).values(teaches=None))
+        tx.conn.execute(update(JOBS).where(JOBS.c.uid == known.uid).values(teacher_key=None))
     policy = job_pb2.ExecutionPolicy()
     policy.CopyFrom(student.policy)
     policy.ClearField("gates")  # they are about the pruned model
@@ -92,13 +92,13 @@ def trained(tx: Tx, student: NewJob, *, actor: str) -> Row[Any]:
         spec=dense,
         policy=policy,
         labels={},
-        teaches=digest,
+        teacher_key=key,
     )
     return lifecycle.create(tx, teacher, actor=actor)
 
 
 def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
-    """A fine-tuning with the student's model, data, settings and seed, that prunes nothing."""
+    """The spec of a fine-tuning with the student's model, data, settings and seed, without pruning."""
     spec = job_pb2.CompressionSpec(
         model=student.model,
         model_revision=student.model_revision,
@@ -117,46 +117,38 @@ def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
     return spec
 
 
-def waiting(conn: Connection) -> Sequence[str]:
-    """Uids of students in the queue whose teacher has ended or is gone: they are to be told."""
-    return [student.uid for student in _WAITING.all(conn)]
+def unresolved_students(conn: Connection) -> list[str]:
+    """Uids of students in the queue whose teacher has ended or was deleted."""
+    return [student.uid for student in _UNRESOLVED.all(conn)]
 
 
-def learn(tx: Tx, uid: str, *, actor: str) -> None:
-    """Tells a waiting student what became of its teacher: it may be started, or has FAILED."""
+def resolve_teacher(tx: Tx, uid: str, *, actor: str) -> None:
+    """Lets a student whose teacher has ended start, or fails it."""
     student = lifecycle.lock_job(tx, uid)
-    if student is None or student.state != JobState.QUEUED or student.teacher_sha256 is not None:
+    if student is None or student.teacher_uid is None:
         return
     teacher = lifecycle.lock_job(tx, student.teacher_uid)
-    if teacher is not None and teacher.state not in TERMINAL:
-        return
-    if teacher is not None and teacher.state == JobState.SUCCEEDED:
+    resolution = resolve(
+        student.state,
+        has_model=student.teacher_sha256 is not None,
+        teacher=None if teacher is None else teacher.state,
+    )
+    if resolution is Resolution.START and teacher is not None:
         policy = job_pb2.ExecutionPolicy.FromString(student.policy)
         lifecycle.touch(
             tx,
             student,
             teacher_sha256=teacher.artifact_sha256,
             state_reason="",
-            queue_deadline_us=lifecycle.queue_deadline(tx, policy),
+            queue_deadline_us=queue_deadline_us(tx.now, policy, waits=False),
         )
-        return
-    message = _why(student, teacher)
-    lifecycle.move(
-        tx,
-        student,
-        Command.FAIL,
-        actor,
-        {"reason": FailureReason.TEACHER_FAILED.value, "message": message},
-        failure_reason=FailureReason.TEACHER_FAILED,
-        failure_message=message,
-        state_reason=FailureReason.TEACHER_FAILED.value,
-    )
+    elif resolution is Resolution.FAIL:
+        lifecycle.fail(tx, student, FailureReason.TEACHER_FAILED, _why(student, teacher), actor=actor)
 
 
-def _why(student: Row[Any], teacher: Row[Any] | None) -> str:
+def _why(student: JobRow, teacher: JobRow | None) -> str:
     if teacher is None:
         given = job_pb2.CompressionSpec.FromString(student.spec).teacher.job
         return f"the teacher's job {given} was deleted before its model was learned from"
-    name = ids.JobName(teacher.project, teacher.job_id)
     failure = f" ({teacher.failure_reason}: {teacher.failure_message})" if teacher.failure_reason else ""
-    return f"the teacher's job {name} is {teacher.state}{failure}; retry that one first, then this one"
+    return f"the teacher's job {teacher.name} is {teacher.state}{failure}; retry that one first, then this one"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from sqlalchemy import Connection, Row, and_, bindparam, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, and_, bindparam, or_, select, tuple_, update
 
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import TOKENS
-from mvprune_service.db.statements import Query
+from mvprune_service.db.rows import TokenRow
+from mvprune_service.db.statements import Insert, Query, fetch_all, fetch_one
 from mvprune_service.ids import TokenName
 
-_WITH_SECRET = Query(select(TOKENS).where(TOKENS.c.secret_sha256 == bindparam("sha256")))
+_WITH_SECRET = Query(TokenRow, select(TOKENS).where(TOKENS.c.secret_sha256 == bindparam("sha256")))
+_INSERT_TOKEN = Insert(TokenRow, TOKENS)
 
 
 def create(
@@ -24,7 +23,7 @@ def create(
     display_name: str,
     creator: str,
     expire_us: int | None,
-) -> Row[Any]:
+) -> TokenRow:
     """A new token."""
     values = {
         "token_id": name.token,
@@ -36,27 +35,28 @@ def create(
         "create_us": tx.now,
         "expire_us": expire_us,
     }
-    return tx.conn.execute(insert(TOKENS).values(values).returning(TOKENS)).one()
+    return _INSERT_TOKEN(tx.conn, values)
 
 
-def with_secret(conn: Connection, secret_sha256: str) -> Row[Any] | None:
+def with_secret(conn: Connection, secret_sha256: str) -> TokenRow | None:
     """The token whose secret hashes to this."""
     return _WITH_SECRET.first(conn, {"sha256": secret_sha256})
 
 
-def page(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> Sequence[Row[Any]]:
+def page(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> list[TokenRow]:
     """Tokens of a project, newest first, from just before the key (create_us, token_id)."""
     found = select(TOKENS).where(TOKENS.c.project == project)
     if before:
         found = found.where(tuple_(TOKENS.c.create_us, TOKENS.c.token_id) < tuple_(*before))
-    return conn.execute(found.order_by(TOKENS.c.create_us.desc(), TOKENS.c.token_id.desc()).limit(size)).all()
+    newest = found.order_by(TOKENS.c.create_us.desc(), TOKENS.c.token_id.desc())
+    return fetch_all(conn, TokenRow, newest.limit(size))
 
 
-def revoke(tx: Tx, name: TokenName) -> Row[Any] | None:
+def revoke(tx: Tx, name: TokenName) -> TokenRow | None:
     """Makes a token useless; the first time counts. None: there is no such token."""
     its = and_(TOKENS.c.project == name.project, TOKENS.c.token_id == name.token)
     tx.conn.execute(update(TOKENS).where(its, TOKENS.c.revoke_us.is_(None)).values(revoke_us=tx.now))
-    return tx.conn.execute(select(TOKENS).where(its)).one_or_none()
+    return fetch_one(tx.conn, TokenRow, select(TOKENS).where(its))
 
 
 def note_use(tx: Tx, token_id: str, time_us: int) -> None:

@@ -1,4 +1,4 @@
-"""Gates: what a result must reach, and whether it did."""
+"""Gates: bounds that a result must satisfy, and whether it does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOLERANCE = 1e-9
 
 
 def observations(manifest: Mapping[str, Any], manifest_bytes: int) -> dict[str, float]:
-    """What gates can look at, by name. Counts that the manifest does not have are left out."""
+    """The values that gates can be about, by name. Counts that the manifest lacks are left out."""
     observed = {name: value for name, value in manifest["metrics"].items() if _is_number(value)}
     observed["bytes"] = manifest_bytes + sum(file["size_bytes"] for file in manifest["files"])
     counts = manifest.get("accounting", {})
@@ -31,14 +31,20 @@ def evaluate(gates: Iterable[job_pb2.Gate], observed: Mapping[str, float]) -> li
     return [_evaluate(gate, observed.get(gate.metric)) for gate in gates]
 
 
+def failure(results: Iterable[job_pb2.GateResult]) -> str | None:
+    """Why a job with these results fails: the gates with `fail_job` that it misses. None if it misses none."""
+    missed = [describe(result) for result in results if result.gate.fail_job and not result.passed]
+    return f"the result misses a gate: {'; '.join(missed)}" if missed else None
+
+
 def outcome(results: Sequence[job_pb2.GateResult]) -> str:
     """3 of 4 passed; missed: eval/f1 is 0.7812, at least 0.8 was asked for"""
-    missed = [told(result) for result in results if not result.passed]
+    missed = [describe(result) for result in results if not result.passed]
     passed = f"{len(results) - len(missed)} of {len(results)} passed"
     return f"{passed}; missed: {'; '.join(missed)}" if missed else passed
 
 
-def told(result: job_pb2.GateResult) -> str:
+def describe(result: job_pb2.GateResult) -> str:
     """eval/f1 is 0.7812, at least 0.8 was asked for"""
     gate = result.gate
     asked = f"at least {_shown(gate.min)}" if gate.HasField("min") else f"at most {_shown(gate.max)}"

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 from google.protobuf.message import Message
-from sqlalchemy import Row
 
 from mvprune_service import ids
+from mvprune_service.db.rows import JobRow
 
 # What the current task is about: a request, or something with the rows `job` and `attempt`. Looked into only when a
 # line is written.
@@ -49,14 +49,14 @@ def redact(text: str) -> str:
 class About(NamedTuple):
     """What a line is about; `attempt` is 0 where it is about none."""
 
-    job: Row[Any]
+    job: JobRow
     attempt: int
 
     @property
     def fields(self) -> dict[str, str]:
         """job, attempt and uid."""
         job = self.job
-        fields = {"job": str(ids.JobName(job.project, job.job_id)), "uid": job.uid}
+        fields = {"job": str(job.name), "uid": job.uid}
         if self.attempt:
             fields["attempt"] = str(ids.AttemptName(job.project, job.job_id, self.attempt))
         return fields

@@ -13,6 +13,7 @@ from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, records
 from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.rows import Live
 from mvprune_service.executors.base import (
     Capacity,
     ExecutorUnavailable,
@@ -143,7 +144,7 @@ class Jobs:
     async def get(self, job_id: str = "a") -> Any:
         return await self.db.read(records.job_named, JobName("p", job_id))
 
-    async def live(self, job_id: str = "a") -> records.Live:
+    async def live(self, job_id: str = "a") -> Live:
         return next(x for x in await self.db.read(records.live_attempts) if x.job.job_id == job_id)
 
     async def events(self, job_id: str = "a") -> list[str]:

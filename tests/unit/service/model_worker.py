@@ -10,7 +10,7 @@ from typing import Any
 
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.api.worker import WorkerServicer
-from mvprune_service.db.lifecycle import StaleLease
+from mvprune_service.domain.leases import StaleLease
 from mvprune_service.stores.base import StoreUnavailable
 from mvprune_service.stores.checkpoints import fetch_checkpoint, put_checkpoint
 from mvprune_service.stores.layout import publish

@@ -24,10 +24,12 @@ from mvprune_service.changes import Changes
 from mvprune_service.control.loop import Loops
 from mvprune_service.db import leases, lifecycle, overview
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.leases import Fence, Reserved
+from mvprune_service.db.leases import Fence
 from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
+from mvprune_service.domain.placement import Reserved
+from mvprune_service.domain.retries import Failure
 from mvprune_service.observability import logs, traces
 from mvprune_service.observability.health import PATIENCE_SECONDS, Health
 from mvprune_service.observability.probes import Probe, Problems, words
@@ -149,13 +151,13 @@ async def test_attempts_are_counted_once_they_are_committed(db: Database, jobs: 
     fence = Fence(live.name, live.attempt.fencing_token)
 
     def rolled_back(tx: Tx) -> None:
-        leases.fail_attempt(tx, fence, FailureReason.NAN_LOSS, "", actor="test")
+        leases.fail_attempt(tx, fence, Failure(FailureReason.NAN_LOSS), actor="test")
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         await db.write(rolled_back)
     assert attempts("FAILED", "NAN_LOSS") == before
-    await db.write(leases.fail_attempt, fence, FailureReason.NAN_LOSS, "", actor="test")
+    await db.write(leases.fail_attempt, fence, Failure(FailureReason.NAN_LOSS), actor="test")
     assert attempts("FAILED", "NAN_LOSS") == before + 1
 
 

@@ -22,6 +22,8 @@ from mvprune_service.db import leases, lifecycle, records
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.placement import Reserved
+from mvprune_service.domain.retries import Failure
 from mvprune_service.ids import JobName
 
 
@@ -67,7 +69,7 @@ def watched(db: Database) -> Watched:
 
 async def attempt(db: Database, jobs: Jobs) -> Fence:
     job = await jobs.get()
-    await db.write(leases.schedule, job.uid, leases.Reserved(1, 0, 0), executor="x", start_timeout_us=SECOND)
+    await db.write(leases.schedule, job.uid, Reserved(1, 0, 0), executor="x", start_timeout_us=SECOND)
     live = await jobs.live()
     fence = Fence(live.name, live.attempt.fencing_token)
     await db.write(leases.claim, fence, runner_id="r", node="n", lease_us=SECOND)
@@ -85,7 +87,7 @@ async def test_a_hundred_watchers_cost_no_more_reads_than_one(
     fence = await attempt(db, jobs)
     for step in range(5):
         await db.write(leases.heartbeat, fence, progress=b"\x10" + bytes([step]), lease_us=SECOND)
-    await db.write(leases.fail_attempt, fence, FailureReason.NAN_LOSS, "", actor="worker")
+    await db.write(leases.fail_attempt, fence, Failure(FailureReason.NAN_LOSS), actor="worker")
     told = await asyncio.gather(*watchers)
     assert told == [[1, 2, 3, 4]] * 100
     # 8 commits: at most two reads each, and one look more
@@ -100,7 +102,7 @@ async def test_a_watcher_that_comes_late_or_back_is_told_all_that_it_lacks(
     first = asyncio.create_task(watched.follow())
     for _ in range(80):  # more events than a feed keeps or a page holds
         fence = await attempt(db, jobs)
-        await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
+        await db.write(leases.fail_attempt, fence, Failure(FailureReason.WORKER_LOST, lost=True), actor="watchdog")
     last = (await jobs.get()).last_sequence
     assert last == 241
     late = asyncio.create_task(watched.follow())
@@ -181,7 +183,7 @@ async def test_a_watcher_whose_job_is_deleted_as_it_ends_is_told_so_once(
         return job
 
     db.look_up = look_up_and_delete  # type: ignore[method-assign, assignment]
-    await db.write(leases.fail_attempt, fence, FailureReason.NAN_LOSS, "", actor="worker")
+    await db.write(leases.fail_attempt, fence, Failure(FailureReason.NAN_LOSS), actor="worker")
     with pytest.raises(ApiError, match="there is no projects/p/jobs/a"):
         await asyncio.wait_for(anext(stream), PATIENCE)
 
@@ -195,7 +197,7 @@ async def test_a_log_ends_with_what_its_attempt_wrote_last(db: Database, jobs: J
     def end(tx: Tx) -> None:
         _, row = leases.fenced(tx, fence)
         records.append_log(tx, row, 0, b"last words")
-        leases.fail_attempt(tx, fence, FailureReason.NAN_LOSS, "", actor="worker")
+        leases.fail_attempt(tx, fence, Failure(FailureReason.NAN_LOSS), actor="worker")
 
     async def read_before_the_end(work: Callable[..., Any], *given: Any) -> Any:
         found = await read(work, *given)
@@ -218,7 +220,7 @@ async def test_a_retry_adds_nothing_to_the_log_that_is_followed(db: Database, jo
     request = job_pb2.FollowLogsRequest(attempt="projects/p/jobs/a/attempts/-", follow=True)
     stream = watched.servicer.FollowLogs(request, None)  # type: ignore[arg-type]
     assert (await anext(stream)).data == b"first"
-    await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="worker")
+    await db.write(leases.fail_attempt, fence, Failure(FailureReason.WORKER_LOST), actor="worker")
     await attempt(db, jobs)
     await db.write(records.append_log, (await jobs.live()).attempt, 0, b"the second")
     assert await anext(stream) == job_pb2.FollowLogsResponse(offset=5, end=True)

@@ -28,6 +28,8 @@ from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import PROJECTS
 from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.placement import Reserved
+from mvprune_service.domain.retries import Failure
 from mvprune_service.executors.base import Capacity, Node
 
 
@@ -273,13 +275,13 @@ async def test_a_grace_may_be_a_part_of_a_second(api: Api, jobs: Jobs) -> None:
 
 async def test_a_job_that_failed_says_why_and_may_be_retried_from_scratch(api: Api, db: Database, jobs: Jobs) -> None:
     uid = (await api.create(policy={"maxAttempts": 1})).uid
-    reserved = leases.Reserved(1, 0, 0)
+    reserved = Reserved(1, 0, 0)
     await db.write(leases.schedule, uid, reserved, executor="x", start_timeout_us=SECOND)
     live = await jobs.live()
     fence = Fence(live.name, live.attempt.fencing_token)
     await db.write(leases.claim, fence, runner_id="r", node="n", lease_us=SECOND)
     await db.write(leases.commit_checkpoint, fence, step=5, manifest_sha256="0" * 64)
-    await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "gone", actor="watchdog", lost=True)
+    await db.write(leases.fail_attempt, fence, Failure(FailureReason.WORKER_LOST, "gone", lost=True), actor="watchdog")
     failed = await api.call("GetJob")
     assert (failed.state, failed.failure.reason) == (job_pb2.Job.FAILED, job_pb2.Failure.WORKER_LOST)
     again = await api.call("RetryJob", fromScratch=True)

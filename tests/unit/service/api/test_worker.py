@@ -19,8 +19,8 @@ from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
-from mvprune_service.db.leases import Reserved
 from mvprune_service.db.models import JOBS
+from mvprune_service.domain.placement import Reserved
 from mvprune_service.secret import attempt_secret
 
 KEY = b"k" * 32

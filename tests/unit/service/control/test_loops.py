@@ -12,8 +12,7 @@ from tests.unit.service.plane import KEY, LEASE, Plane, artifact, claim
 from mvprune.v1 import job_pb2
 from mvprune_service.control.finalizer import Finalizer
 from mvprune_service.db import leases
-from mvprune_service.db.leases import Reserved
-from mvprune_service.db.placement import resolve
+from mvprune_service.domain.placement import Reserved, resolve
 from mvprune_service.executors.base import Capacity, Node, Observation, Phase
 from mvprune_service.secret import attempt_secret
 from mvprune_service.stores import open_store

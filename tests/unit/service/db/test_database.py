@@ -21,6 +21,7 @@ from mvprune_service.db import overview, sqlite
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.models import PROJECTS
 from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.rows import ProjectRow
 from mvprune_service.db.statements import Query
 
 ADD = text("INSERT INTO projects (project, max_queued_jobs) VALUES (:project, 0)")
@@ -50,7 +51,7 @@ async def test_writes_that_come_together_lose_nothing(db: Database) -> None:
 
 async def test_a_read_is_of_one_moment(db: Database) -> None:
     await db.write(add, "a")
-    own = Query(select(PROJECTS.c.project).order_by(PROJECTS.c.project))  # on SQLite it goes past SQLAlchemy
+    own = Query(ProjectRow, select(PROJECTS).order_by(PROJECTS.c.project))  # on SQLite it goes past SQLAlchemy
     first, second = threading.Event(), threading.Event()
 
     def twice(conn: Connection) -> tuple[list[str], list[str]]:

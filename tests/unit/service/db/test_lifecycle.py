@@ -13,12 +13,13 @@ from tests.unit.service.conftest import Jobs, TestClock
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, lifecycle, records
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.leases import Fence, Reserved
-from mvprune_service.db.lifecycle import StaleLease
+from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import ATTEMPTS, EVENTS, JOBS, LOGS, METRICS
 from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.machine import IllegalTransition
-from mvprune_service.domain.retries import Kill
+from mvprune_service.domain.placement import Reserved
+from mvprune_service.domain.retries import Failure, Kill
 from mvprune_service.ids import ArtifactName, AttemptName, JobName
 
 ROOM = Reserved(1, 0, 0)
@@ -68,7 +69,7 @@ async def test_the_way_of_a_job_that_succeeds(db: Database, jobs: Jobs) -> None:
 async def test_a_stale_worker_can_write_nothing(db: Database, jobs: Jobs) -> None:
     await jobs.create()
     old = await run(db, jobs)
-    await db.write(leases.fail_attempt, old, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
+    await db.write(leases.fail_attempt, old, Failure(FailureReason.WORKER_LOST, lost=True), actor="watchdog")
     assert (await jobs.get()).state == "QUEUED"
     new = await run(db, jobs)
     assert new.token > old.token
@@ -76,7 +77,7 @@ async def test_a_stale_worker_can_write_nothing(db: Database, jobs: Jobs) -> Non
     for late in (
         db.write(leases.heartbeat, old, progress=b"x", lease_us=SECOND),
         db.write(leases.offer, old, SHA, actor="worker"),
-        db.write(leases.fail_attempt, old, FailureReason.NAN_LOSS, "", actor="worker"),
+        db.write(leases.fail_attempt, old, Failure(FailureReason.NAN_LOSS), actor="worker"),
         db.write(leases.stopped, old, actor="worker"),
         db.write(leases.claim, old, runner_id="r", node="n", lease_us=SECOND),
         db.write(leases.fenced, Fence(new.attempt, old.token)),
@@ -121,13 +122,15 @@ async def test_infrastructure_failures_are_retried_until_attempts_are_used_up(
     await jobs.create(max_attempts=2)
     fence = await run(db, jobs)
     await db.write(leases.heartbeat, fence, progress=b"x", lease_us=SECOND)
-    await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
+    await db.write(leases.fail_attempt, fence, Failure(FailureReason.WORKER_LOST, lost=True), actor="watchdog")
     job = await jobs.get()
     assert (job.state, job.state_reason, job.progress) == ("QUEUED", "WORKER_LOST", None)
     assert job.not_before_us > clock.now
     fence = await run(db, jobs)
     assert (await jobs.get()).start_us == job.start_us, "when it first ran"
-    await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "it is gone", actor="watchdog", lost=True)
+    await db.write(
+        leases.fail_attempt, fence, Failure(FailureReason.WORKER_LOST, "it is gone", lost=True), actor="watchdog"
+    )
     job = await jobs.get()
     assert (job.state, job.failure_reason, job.failure_message) == ("FAILED", "WORKER_LOST", "it is gone")
     states = [row.state for row in await db.read(records.attempts_of, job.uid, 0, 10)]
@@ -142,11 +145,11 @@ async def test_a_trainer_that_a_signal_kills_at_the_same_step_again_and_again_fa
     async def killed(step: int, reason: FailureReason = FailureReason.TRAINER_KILLED) -> Any:
         kill = Kill(9, "pruning", step)
         fence = await run(db, jobs)
-        await db.write(leases.fail_attempt, fence, reason, f"killed at {step}.", actor="worker", kill=kill)
+        await db.write(leases.fail_attempt, fence, Failure(reason, f"killed at {step}.", kill=kill), actor="worker")
         return await jobs.get()
 
     async def lost() -> None:
-        await db.write(leases.fail_attempt, await run(db, jobs), FailureReason.WORKER_LOST, "", actor="watchdog")
+        await db.write(leases.fail_attempt, await run(db, jobs), Failure(FailureReason.WORKER_LOST), actor="watchdog")
 
     for step in (7, 5, 5):
         job = await killed(step)
@@ -169,7 +172,7 @@ async def test_each_retry_waits_twice_as_long_up_to_five_minutes(db: Database, j
     waits = []
     for _ in range(8):
         fence = await run(db, jobs)
-        await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
+        await db.write(leases.fail_attempt, fence, Failure(FailureReason.WORKER_LOST, lost=True), actor="watchdog")
         job = await jobs.get()
         waits.append((job.not_before_us - job.update_us) / SECOND)
     assert waits == [5, 10, 20, 40, 80, 160, 300, 300]
@@ -179,7 +182,7 @@ async def test_what_fails_with_its_result_offered_is_not_retried(db: Database, j
     await jobs.create(max_attempts=2)
     fence = await run(db, jobs)
     await db.write(leases.offer, fence, SHA, actor="worker")
-    await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="worker")
+    await db.write(leases.fail_attempt, fence, Failure(FailureReason.WORKER_LOST), actor="worker")
     job = await jobs.get()
     assert (job.state, job.failure_reason, job.attempts_left) == ("FAILED", "WORKER_LOST", 1)
 
@@ -187,7 +190,7 @@ async def test_what_fails_with_its_result_offered_is_not_retried(db: Database, j
 async def test_user_errors_are_not_retried(db: Database, jobs: Jobs) -> None:
     await jobs.create(max_attempts=5)
     fence = await run(db, jobs)
-    await db.write(leases.fail_attempt, fence, FailureReason.INVALID_MODEL, "no weights", actor="worker")
+    await db.write(leases.fail_attempt, fence, Failure(FailureReason.INVALID_MODEL, "no weights"), actor="worker")
     job = await jobs.get()
     assert (job.state, job.failure_reason) == ("FAILED", "INVALID_MODEL")
     await is_over(db, fence)
@@ -226,7 +229,7 @@ async def test_a_failure_while_cancelling_is_a_cancellation(db: Database, jobs: 
     await jobs.create()
     fence = await run(db, jobs)
     await jobs.cancel()
-    await db.write(leases.fail_attempt, fence, FailureReason.TRAINER_CRASHED, "", actor="worker")
+    await db.write(leases.fail_attempt, fence, Failure(FailureReason.TRAINER_CRASHED), actor="worker")
     assert (await jobs.get()).state == "CANCELLED"
 
 
@@ -234,7 +237,7 @@ async def test_retry_begins_anew_and_goes_on_counting_attempts(db: Database, job
     await jobs.create(max_attempts=2)
     for reason in (FailureReason.WORKER_LOST, FailureReason.NAN_LOSS):
         fence = await run(db, jobs)
-        await db.write(leases.fail_attempt, fence, reason, "", actor="worker")
+        await db.write(leases.fail_attempt, fence, Failure(reason), actor="worker")
     failed = await jobs.get()
     assert (failed.state, failed.attempts_left) == ("FAILED", 0)
     assert min(failed.not_before_us, failed.ran_us) > 0

@@ -24,6 +24,7 @@ from mvprune_service.db.database import Database
 from mvprune_service.db.models import METADATA
 
 Rows = dict[str, list[dict[str, Any]]]
+RENAMED = {"teaches": "teacher_key"}
 
 SPEC = job_pb2.CompressionSpec(model="bert-base-uncased", task="sst2", target_density=0.1, movement={})
 DENSE = job_pb2.CompressionSpec(model="other", task="squad", magnitude={})
@@ -66,7 +67,7 @@ def _job(uid: str, number: int) -> dict[str, Any]:
         "version": 5,
         "last_sequence": 2,
         "teacher_uid": "succeeded" if uid == "queued" else None,
-        "teaches": "digest" if uid == "succeeded" else None,
+        "teacher_key": "digest" if uid == "succeeded" else None,
         # what a job of a newer revision would have anyway
         "creator": "local",
         "task": spec.task,
@@ -150,16 +151,19 @@ def fill(engine: Engine) -> None:
         for table in schema.sorted_tables:
             if table.name == "installation":  # the one row is made with the table
                 continue
-            known = [{name: row.get(name) for name in _names(table)} for row in rows[table.name]]
+            known = [{name: row.get(RENAMED.get(name, name)) for name in _names(table)} for row in rows[table.name]]
             assert known, f"the sample has no row for {table.name}"
             conn.execute(table.insert(), known)
 
 
 def read(engine: Engine) -> Rows:
-    """All rows of all tables, by primary key."""
+    """All rows of all tables, by primary key. Columns have their newest names."""
     with engine.connect() as conn:
         return {
-            table.name: [dict(row._mapping) for row in conn.execute(table.select().order_by(*table.primary_key))]
+            table.name: [
+                {RENAMED.get(name, name): value for name, value in row._mapping.items()}
+                for row in conn.execute(table.select().order_by(*table.primary_key))
+            ]
             for table in _reflect(engine).sorted_tables
         }
 

@@ -18,6 +18,8 @@ from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import PROJECTS
 from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.placement import Reserved
+from mvprune_service.domain.retries import Failure
 from mvprune_service.executors.base import Capacity, Node
 from mvprune_service.ids import JobName
 from mvprune_service.stores.local import LocalStore
@@ -46,13 +48,13 @@ async def place(db: Database, room: Capacity, limits: quotas.GpuLimits = NO_LIMI
 async def end(db: Database, jobs: Jobs, job_id: str) -> None:
     live = await jobs.live(job_id)
     fence = Fence(live.name, live.attempt.fencing_token)
-    await db.write(leases.fail_attempt, fence, FailureReason.NAN_LOSS, "", actor="worker")
+    await db.write(leases.fail_attempt, fence, Failure(FailureReason.NAN_LOSS), actor="worker")
 
 
 async def run(db: Database, jobs: Jobs, job_id: str = "a") -> Fence:
     """Starts one job and claims it."""
     job = await jobs.get(job_id)
-    reserved = leases.Reserved(1, 0, 0)
+    reserved = Reserved(1, 0, 0)
     assert await db.write(leases.schedule, job.uid, reserved, executor="x", start_timeout_us=60 * SECOND)
     live = await jobs.live(job_id)
     fence = Fence(live.name, live.attempt.fencing_token)
@@ -194,7 +196,7 @@ async def test_who_waits_too_long_fails(db: Database, jobs: Jobs, clock: TestClo
     # back in the queue, it may wait as long again
     live = await jobs.live("a")
     fence = Fence(live.name, live.attempt.fencing_token)
-    await db.write(leases.fail_attempt, fence, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
+    await db.write(leases.fail_attempt, fence, Failure(FailureReason.WORKER_LOST, lost=True), actor="watchdog")
     assert (await jobs.get("a")).queue_deadline_us == (await jobs.get("a")).update_us + 60 * SECOND
 
 
@@ -214,7 +216,7 @@ async def test_who_runs_too_long_fails_all_attempts_counted(
     await jobs.create("a", max_attempts=3, policy=policy(max_runtime=100))
     first = await run(db, jobs)
     clock.pass_seconds(60)
-    await db.write(leases.fail_attempt, first, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
+    await db.write(leases.fail_attempt, first, Failure(FailureReason.WORKER_LOST, lost=True), actor="watchdog")
     assert (await jobs.get()).ran_us == pytest.approx(60 * SECOND, abs=1000)
     clock.pass_seconds(1000)  # in the queue: this does not count
     second = await run(db, jobs)
@@ -237,7 +239,7 @@ async def test_who_runs_too_long_fails_all_attempts_counted(
 
 async def test_out_of_memory_is_tried_again_only_with_smaller_passes(db: Database, jobs: Jobs) -> None:
     await jobs.create("a", max_attempts=9)
-    await db.write(leases.fail_attempt, await run(db, jobs), FailureReason.OUT_OF_MEMORY, "", actor="worker")
+    await db.write(leases.fail_attempt, await run(db, jobs), Failure(FailureReason.OUT_OF_MEMORY), actor="worker")
     assert (await jobs.get()).state == "FAILED"
 
     def small(tx: Tx) -> None:
@@ -249,7 +251,9 @@ async def test_out_of_memory_is_tried_again_only_with_smaller_passes(db: Databas
     factors = []
     while (await jobs.get("b")).state != "FAILED":
         factors.append((await jobs.get("b")).accumulation_factor)
-        await db.write(leases.fail_attempt, await run(db, jobs, "b"), FailureReason.OUT_OF_MEMORY, "", actor="worker")
+        await db.write(
+            leases.fail_attempt, await run(db, jobs, "b"), Failure(FailureReason.OUT_OF_MEMORY), actor="worker"
+        )
     assert factors == [1, 2, 4]  # 8 examples, in 2, 4 and 8 passes
 
 
@@ -258,13 +262,13 @@ async def test_checkpoints_are_those_of_the_live_attempt_and_outlive_it(db: Data
     first = await run(db, jobs)
     for step in (10, 20, 30, 30):
         await db.write(leases.commit_checkpoint, first, step=step, manifest_sha256=f"{step:064}")
-    await db.write(leases.fail_attempt, first, FailureReason.WORKER_LOST, "", actor="watchdog", lost=True)
+    await db.write(leases.fail_attempt, first, Failure(FailureReason.WORKER_LOST, lost=True), actor="watchdog")
     second = await run(db, jobs)
     with pytest.raises(lifecycle.StaleLease):
         await db.write(leases.commit_checkpoint, first, step=40, manifest_sha256="0" * 64)
     found = await db.read(leases.checkpoints_of, uid)
     assert [(row.step, row.manifest_sha256) for row in found] == [(30, f"{30:064}"), (20, f"{20:064}")]
-    await db.write(leases.fail_attempt, second, FailureReason.NAN_LOSS, "", actor="worker")
+    await db.write(leases.fail_attempt, second, Failure(FailureReason.NAN_LOSS), actor="worker")
 
     def retry(tx: Tx, from_scratch: bool) -> Any:
         job = lifecycle.lock_job_named(tx, JobName("p", "a"))
@@ -272,6 +276,6 @@ async def test_checkpoints_are_those_of_the_live_attempt_and_outlive_it(db: Data
 
     await db.write(retry, False)
     assert len(await db.read(leases.checkpoints_of, uid)) == 2
-    await db.write(leases.fail_attempt, await run(db, jobs), FailureReason.NAN_LOSS, "", actor="worker")
+    await db.write(leases.fail_attempt, await run(db, jobs), Failure(FailureReason.NAN_LOSS), actor="worker")
     await db.write(retry, True)
     assert await db.read(leases.checkpoints_of, uid) == []

@@ -11,14 +11,15 @@ from tests.unit.service.conftest import Jobs
 
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.models import JOBS
-from mvprune_service.db.statements import Insert, Query
+from mvprune_service.db.rows import JobRow, UidRow
+from mvprune_service.db.statements import Insert, Query, fetch_all, fetch_one
 from mvprune_service.domain.machine import JobState
 
 NAMED = select(JOBS).where(JOBS.c.job_id == bindparam("named"))
 
 
 def add_copy(tx: Tx, row: Any, **values: Any) -> Any:
-    return Insert(JOBS)(tx.conn, row._asdict() | values)
+    return Insert(JobRow, JOBS)(tx.conn, row._asdict() | values)
 
 
 async def test_rows_are_those_of_sqlalchemy(db: Database, jobs: Jobs) -> None:
@@ -35,9 +36,10 @@ async def test_rows_are_those_of_sqlalchemy(db: Database, jobs: Jobs) -> None:
     stored = await db.write(add_copy, await jobs.get(), **values)
 
     def both(conn: Connection) -> tuple[Any, Any]:
-        return Query(NAMED).first(conn, {"named": "b"}), conn.execute(NAMED, {"named": "b"}).one()
+        return Query(JobRow, NAMED).first(conn, {"named": "b"}), conn.execute(NAMED, {"named": "b"}).one()
 
     found, wanted = await db.read(both)
+    assert type(found) is type(stored) is JobRow
     assert found._asdict() == stored._asdict() == wanted._asdict()
     assert {name: getattr(found, name) for name in values} == values
     assert found.model_size is None
@@ -46,9 +48,9 @@ async def test_rows_are_those_of_sqlalchemy(db: Database, jobs: Jobs) -> None:
 async def test_a_query_has_all_rows_or_none_and_constants_of_its_own(db: Database, jobs: Jobs) -> None:
     for name in ("a", "b", "c"):
         await jobs.create(name)
-    queued = Query(select(JOBS.c.job_id).where(JOBS.c.state == JobState.QUEUED).order_by(JOBS.c.job_id).limit(2))
-    assert [row.job_id for row in await db.read(queued.all)] == ["a", "b"]
-    assert await db.read(Query(NAMED).first, {"named": "nobody"}) is None
+    queued = Query(UidRow, select(JOBS.c.uid).where(JOBS.c.state == JobState.QUEUED).order_by(JOBS.c.job_id).limit(2))
+    assert await db.read(queued.all) == [((await jobs.get(name)).uid,) for name in "ab"]
+    assert await db.read(Query(JobRow, NAMED).first, {"named": "nobody"}) is None
 
 
 async def test_errors_are_those_of_sqlalchemy(db: Database, jobs: Jobs) -> None:
@@ -57,5 +59,17 @@ async def test_errors_are_those_of_sqlalchemy(db: Database, jobs: Jobs) -> None:
     with pytest.raises(IntegrityError):
         await db.write(add_copy, row)
     with pytest.raises((OperationalError, ProgrammingError)):
-        await db.read(Query(select(column("x")).select_from(table("nowhere"))).all)
+        await db.read(Query(UidRow, select(column("uid")).select_from(table("nowhere"))).all)
     assert await jobs.get() == row
+
+
+async def test_columns_in_another_order_are_refused(db: Database, jobs: Jobs) -> None:
+    await jobs.create()
+    swapped = select(JOBS.c.project, JOBS.c.uid)
+    for fetch in (fetch_all, fetch_one):
+        with pytest.raises(TypeError, match=r"columns must be \('uid',\) for UidRow, got \('project', 'uid'\)"):
+            await db.read(fetch, UidRow, swapped)
+    with pytest.raises(TypeError):
+        Query(UidRow, swapped)
+    with pytest.raises(TypeError):
+        Insert(UidRow, JOBS)

@@ -25,6 +25,7 @@ from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import JOBS
 from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.retries import Failure
 from mvprune_service.executors.base import Capacity, Node
 from mvprune_service.secret import attempt_secret
 
@@ -91,7 +92,7 @@ class School:
 
     async def fail(self, name: str) -> None:
         fence, _ = await self.claim(name)
-        await self.db.write(leases.fail_attempt, fence, FailureReason.NAN_LOSS, "went astray", actor="worker")
+        await self.db.write(leases.fail_attempt, fence, Failure(FailureReason.NAN_LOSS, "went astray"), actor="worker")
 
     async def refused(self, **spec: Any) -> str:
         """What is said about spec.teacher.job."""
@@ -216,7 +217,7 @@ async def test_two_at_once_make_one_teacher(school: School, monkeypatch: pytest.
     async def lose_first(work: Any, *args: Any, **kwargs: Any) -> Any:
         if (other := next(others, None)) is not None:
             await school.submit(other)
-            raise IntegrityError("INSERT", {}, Exception("uq_jobs_project_teaches"))
+            raise IntegrityError("INSERT", {}, Exception("uq_jobs_project_teacher_key"))
         return await write(work, *args, **kwargs)
 
     monkeypatch.setattr(school.db, "write", lose_first)
@@ -232,8 +233,8 @@ async def test_the_schema_has_room_for_one_shared_teacher(school: School) -> Non
 
     def double(tx: Tx) -> None:
         ids = [job.spec.teacher.job.rpartition("/")[2] for job in (one, other)]
-        digest = tx.conn.execute(select(JOBS.c.teaches).where(JOBS.c.job_id == ids[0])).scalar_one()
-        tx.conn.execute(update(JOBS).where(JOBS.c.job_id == ids[1]).values(teaches=digest))
+        digest = tx.conn.execute(select(JOBS.c.teacher_key).where(JOBS.c.job_id == ids[0])).scalar_one()
+        tx.conn.execute(update(JOBS).where(JOBS.c.job_id == ids[1]).values(teacher_key=digest))
 
     with pytest.raises(IntegrityError):
         await school.db.write(double)
@@ -344,15 +345,15 @@ async def test_a_job_teaches_under_its_id_and_its_name(school: School, given: st
 
 
 async def test_jobs_that_cannot_teach(school: School) -> None:
-    assert "there is no projects/p/jobs/a" in await school.refused(teacher={"job": "a"})
+    assert "must be a job that exists, got projects/p/jobs/a" in await school.refused(teacher={"job": "a"})
     for given in ("", "A!", "projects/other/jobs/a", "a/b"):
-        assert f"got {given!r}; allowed: the id of a job" in await school.refused(teacher={"job": given})
+        refused = await school.refused(teacher={"job": given})
+        assert f"must be the id of a job, or its name, projects/p/jobs/JOB, got {given!r}" in refused
     await school.submit("a", teacher=None)
-    assert "is for the task text-classification; allowed: a job for rte" in await school.refused(
-        task="rte", dataset=None, teacher={"job": "a"}
-    )
+    refused = await school.refused(task="rte", dataset=None, teacher={"job": "a"})
+    assert "must be a job for the task rte, got projects/p/jobs/a, which is for text-classification" in refused
     await school.servicer.CancelJob(job_pb2.CancelJobRequest(name="projects/p/jobs/a"), None)
-    assert "projects/p/jobs/a is CANCELLED" in await school.refused(teacher={"job": "a"})
+    assert "got projects/p/jobs/a, which is CANCELLED" in await school.refused(teacher={"job": "a"})
 
 
 async def test_a_delta_teaches_while_its_base_may_be_read(school: School) -> None:

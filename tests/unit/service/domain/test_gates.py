@@ -18,9 +18,10 @@ from mvprune_service.api.specs import Checker
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, lifecycle, records, teachers
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.leases import Fence, Reserved
+from mvprune_service.db.leases import Fence
 from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.domain import gates
+from mvprune_service.domain.placement import Reserved
 from mvprune_service.ids import ArtifactName, JobName
 
 SHA = "ab" * 32
@@ -219,5 +220,5 @@ async def test_a_teacher_has_no_gates(db: Database) -> None:
     spec = job_pb2.CompressionSpec(model="m", task="sst2", target_density=0.1, teacher={"train": True})
     policy = job_pb2.ExecutionPolicy(max_attempts=3, gates=[{"metric": "delta/accuracy", "min": 0, "fail_job": True}])
     student = NewJob("p", "s", spec, policy, creator="test")
-    teacher = await db.write(teachers.trained, student, actor="test")
+    teacher = await db.write(teachers.get_or_create_teacher, student, actor="test")
     assert job_pb2.ExecutionPolicy.FromString(teacher.policy) == job_pb2.ExecutionPolicy(max_attempts=3)

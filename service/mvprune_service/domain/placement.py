@@ -1,0 +1,144 @@
+"""Which queued job starts next, and on what: the capacity of the cluster beside what is reserved.
+
+Jobs are taken in the order of their rank (times.py). Nobody overtakes a job for ever, since all grow older alike.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from operator import attrgetter
+
+from mvprune.v1 import job_pb2
+from mvprune_service.executors.base import Capacity, Node
+
+_CPUS_BESIDE_A_GPU = 4.0
+_CPUS_WITHOUT_GPU = 8.0
+_ROUNDING = 1e-6  # of sums of shares
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """What is reserved for an attempt."""
+
+    cpus: float
+    gpus: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """How many GPUs each project may have reserved at a time; None: as many as there are."""
+
+    own: Mapping[str, float]
+    default: float | None
+
+    def of(self, project: str) -> float | None:
+        """The limit of one project."""
+        return self.own.get(project, self.default)
+
+
+class Placement(Enum):
+    """What happens to the first job of the queue."""
+
+    START = "START"
+    OVER_QUOTA = "OVER_QUOTA"  # it waits, and with it all jobs of its project
+    TOO_LARGE = "TOO_LARGE"  # no node could run it even if it were empty: it waits, the others go on
+    NO_ROOM = "NO_ROOM"  # it waits, and all jobs behind it, or it might wait for ever
+
+
+class _Free:
+    """The resources of a node that are not reserved."""
+
+    def __init__(self, node: Node) -> None:
+        self._cpus = node.cpus
+        self._memory_bytes = node.memory_bytes
+        self._gpus = [1.0] * int(node.gpus)  # free share of each, in ascending order
+
+    def take(self, wanted: Reserved) -> bool:
+        """Reserves resources if they are free: whole GPUs, or a share of the fullest GPU that has it."""
+        share, number = min(wanted.gpus, 1.0), math.ceil(wanted.gpus)
+        first = bisect_left(self._gpus, share - _ROUNDING)
+        if (
+            wanted.cpus > self._cpus + _ROUNDING
+            or wanted.memory_bytes > self._memory_bytes
+            or first + number > len(self._gpus)
+        ):
+            return False
+        self._cpus -= wanted.cpus
+        self._memory_bytes -= wanted.memory_bytes
+        for index in range(first, first + number):
+            self._gpus[index] -= share
+        self._gpus.sort()
+        return True
+
+
+class Room:
+    """The free resources of the cluster, and of each project's share of its GPUs.
+
+    The database does not say on which node the executor put a running attempt. So running attempts are packed here, the
+    largest first, each on the first node that has room, nodes with the fewest GPUs first. If the executor packed them
+    differently, an attempt may be started too late, after another has ended, or too early: then it waits in the
+    executor, which uses up none of its job's attempts.
+
+    Args:
+        running: the project of live attempts, what each of them has reserved, and their number; the largest first.
+    """
+
+    def __init__(self, capacity: Capacity, running: Iterable[tuple[str, Reserved, int]], gpu_limits: GpuLimits) -> None:
+        self._capacity = capacity
+        self._limits = gpu_limits
+        self._nodes = [_Free(node) for node in sorted(capacity.nodes, key=attrgetter("gpus", "cpus", "memory_bytes"))]
+        self._used = Reserved(0.0, 0.0, 0)
+        self._gpus: dict[str, float] = {}
+        for project, reserved, number in running:
+            self._pack(reserved, number)
+            self._count(project, reserved, number)
+
+    def place(self, project: str, wanted: Reserved) -> Placement:
+        """Decides about the first job of the queue. START reserves what it wants."""
+        limit = self._limits.of(project)
+        if limit is not None and wanted.gpus and self._gpus.get(project, 0.0) + wanted.gpus > limit + _ROUNDING:
+            return Placement.OVER_QUOTA
+        if not any(node.has(wanted.cpus, wanted.gpus, wanted.memory_bytes) for node in self._capacity.nodes):
+            return Placement.TOO_LARGE
+        # The sum must fit too: attempts that were packed on no node, as after the loss of one, run somewhere.
+        if not (self._is_left(wanted) and self._pack(wanted, 1)):
+            return Placement.NO_ROOM
+        self._count(project, wanted, 1)
+        return Placement.START
+
+    def _is_left(self, wanted: Reserved) -> bool:
+        used, capacity = self._used, self._capacity
+        return (
+            used.cpus + wanted.cpus <= capacity.cpus + _ROUNDING
+            and used.gpus + wanted.gpus <= capacity.gpus + _ROUNDING
+            and used.memory_bytes + wanted.memory_bytes <= capacity.memory_bytes
+        )
+
+    def _pack(self, given: Reserved, number: int) -> bool:
+        """Packs a number of equal attempts onto nodes. Returns whether they all fit."""
+        for node in self._nodes:
+            while number and node.take(given):
+                number -= 1
+        return not number
+
+    def _count(self, project: str, given: Reserved, number: int) -> None:
+        used, gpus = self._used, number * given.gpus
+        memory_bytes = used.memory_bytes + number * given.memory_bytes
+        self._used = Reserved(used.cpus + number * given.cpus, used.gpus + gpus, memory_bytes)
+        self._gpus[project] = self._gpus.get(project, 0.0) + gpus
+
+
+def resolve(asked: job_pb2.Resources, capacity: Capacity) -> Reserved:
+    """The resources for a job. What it leaves open is taken from the nodes that have the rest: one GPU if any of these
+    nodes has one, only CPUs otherwise."""
+    nodes = [node for node in capacity.nodes if node.has(asked.cpus, asked.gpus, asked.memory_bytes)]
+    gpus = asked.gpus if asked.HasField("gpus") else float(any(node.gpus >= 1 for node in nodes))
+    usual = _CPUS_BESIDE_A_GPU if gpus else _CPUS_WITHOUT_GPU
+    most = max((node.cpus for node in nodes if node.gpus >= gpus), default=0.0)
+    cpus = asked.cpus if asked.HasField("cpus") else min(usual, most)
+    return Reserved(cpus=cpus, gpus=gpus, memory_bytes=asked.memory_bytes)

@@ -1,0 +1,174 @@
+"""What the watchdog does about a live attempt: decided from facts, which it finds out one at a time.
+
+An expired lease proves nothing. The decision asks for the result first, then for the process, and only a process that
+has EXITED or is GONE ends the attempt. An executor that does not answer (UNKNOWN) decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from mvprune_service.clock import SECOND
+from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.machine import AttemptState, JobState
+from mvprune_service.domain.retries import Failure, ran_us
+from mvprune_service.executors.base import Observation, Phase
+
+REPORT_US = 5 * SECOND  # a process that has ended may have a report on its way
+OVER = (Phase.EXITED, Phase.GONE)
+
+
+@dataclass(frozen=True)
+class Process:
+    """What the executor says of the attempt's process. `over_us`: for how long it has been seen to be over."""
+
+    seen: Observation
+    over_us: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended long enough ago that a report on its way would have arrived."""
+        return self.seen.phase in OVER and self.over_us >= REPORT_US
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the store has of the attempt: the SHA-256 of a manifest, or what is wrong with the marker, or neither."""
+
+    manifest_sha256: str | None = None
+    damage: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a live attempt. Times are microseconds since the epoch.
+
+    Attributes:
+        lease_us: length of a lease.
+        amnesty_until: no lease ends before this: workers may not have reached a server that has just started.
+        refusal: why the executor does not start the attempt, "" if it does not say so.
+        ran_us: how long the job ran in earlier attempts.
+        max_runtime_us: how long the job may run in all, None: without end.
+        cancel_by_us: when the grace of a cancelled job ends.
+        process: None: the executor was not asked yet. `result`: None: the store was not asked yet.
+        stop_sent: the executor was asked to stop the process.
+    """
+
+    job: JobState
+    attempt: AttemptState
+    now: int
+    lease_us: int
+    amnesty_until: int
+    start_deadline_us: int
+    refusal: str
+    start_us: int | None
+    lease_expire_us: int | None
+    ran_us: int
+    max_runtime_us: int | None
+    cancel_by_us: int
+    process: Process | None = None
+    result: Result | None = None
+    stop_sent: bool = False
+
+
+class Step(Enum):
+    """What to do without a value of its own. After the first three, decide again with what was found out."""
+
+    OBSERVE = "ask the executor for the process"
+    LOOK = "ask the store for a result"
+    STOP = "ask the executor to stop the process"
+    CANCELLED = "record that nothing runs any more"
+    WAIT = "nothing, in this round"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Record the result that lies in the store."""
+
+    manifest_sha256: str
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Record that the attempt failed and, with `stop`, ask the executor to stop its process."""
+
+    failure: Failure
+    stop: bool = False
+
+
+def decide(facts: Facts) -> Step | Offer | Fail:
+    """The next step for a live attempt without a result in the database."""
+    match facts.job:
+        case JobState.STARTING:
+            return _starting(facts)
+        case JobState.RUNNING:
+            return _running(facts)
+        case JobState.CANCELLING:
+            return _cancelling(facts)
+    return Step.WAIT
+
+
+def _starting(facts: Facts) -> Step | Offer | Fail:
+    process = facts.process
+    if process is None:
+        if facts.attempt is AttemptState.SUBMITTED:
+            return Step.OBSERVE
+        process = Process(Observation(Phase.UNKNOWN))
+    if process.is_over:
+        return _lost(process)
+    if facts.now <= max(facts.start_deadline_us, facts.amnesty_until):
+        return Step.WAIT
+    # An attempt that waits for resources has not failed, and neither has one that the executor says nothing about.
+    counts = bool(facts.refusal) or process.seen.phase not in (Phase.PENDING, Phase.UNKNOWN)
+    return Fail(Failure(FailureReason.START_TIMEOUT, facts.refusal, counts=counts), stop=True)
+
+
+def _running(facts: Facts) -> Step | Offer | Fail:
+    ran = ran_us(facts.ran_us, facts.start_us, facts.now)
+    is_too_long = facts.max_runtime_us is not None and ran > facts.max_runtime_us
+    if not is_too_long and (_lasts(facts, facts.lease_expire_us or 0) or _lasts(facts, facts.amnesty_until)):
+        return Step.WAIT
+    if facts.result is None:
+        return Step.LOOK
+    if found := _found(facts.result):
+        return found
+    if is_too_long:
+        return Fail(Failure(FailureReason.MAX_RUNTIME), stop=True)
+    if facts.process is None:
+        return Step.OBSERVE
+    return _lost(facts.process) if facts.process.is_over else Step.WAIT
+
+
+def _cancelling(facts: Facts) -> Step | Offer | Fail:
+    runs = facts.attempt is AttemptState.RUNNING
+    # A running worker learns of the cancellation with its next heartbeat. One that sends none is stopped.
+    if not facts.stop_sent and (not runs or facts.now > facts.cancel_by_us + facts.lease_us):
+        return Step.STOP
+    if facts.process is None:
+        return Step.OBSERVE
+    # A process that waits for resources can claim nothing any more, and may keep waiting: Ray stops it when it starts.
+    waits = facts.process.seen.phase is Phase.PENDING and not runs
+    if not (facts.process.is_over or waits):
+        return Step.WAIT
+    if facts.result is None:
+        return Step.LOOK
+    return _found(facts.result) or Step.CANCELLED
+
+
+def _found(result: Result) -> Offer | Fail | None:
+    if result.damage:
+        return Fail(Failure(FailureReason.ARTIFACT_CORRUPT, result.damage))
+    return None if result.manifest_sha256 is None else Offer(result.manifest_sha256)
+
+
+def _lost(process: Process) -> Fail:
+    seen = process.seen
+    how = f"exit code {seen.exit_code}" if seen.exit_code is not None else seen.phase.value.lower()
+    detail = f": {seen.detail}" if seen.detail else ""
+    return Fail(Failure(FailureReason.WORKER_LOST, f"the worker disappeared ({how}{detail})", lost=True))
+
+
+def _lasts(facts: Facts, until: int) -> bool:
+    """Whether a lease is still valid. One that ends far later than a lease can is from a clock that was set back."""
+    return facts.now <= until <= facts.now + 2 * facts.lease_us

@@ -1,0 +1,39 @@
+"""The domain is pure: it imports no database, no I/O and no clock."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from mvprune_service import domain
+
+ALLOWED = {
+    "__future__",
+    "collections.abc",
+    "dataclasses",
+    "enum",
+    "functools",
+    "itertools",
+    "bisect",
+    "math",
+    "operator",
+    "signal",  # names of signals
+    "types",
+    "typing",
+    "mvprune.v1",
+    "mvprune_service.executors.base",  # what an executor reports: types without behaviour
+}
+
+
+@pytest.mark.parametrize("path", sorted(Path(domain.__path__[0]).glob("*.py")), ids=lambda path: path.stem)
+def test_a_module_of_the_domain_imports_nothing_that_acts(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            assert {name.name for name in node.names} <= ALLOWED
+        elif isinstance(node, ast.ImportFrom):
+            names = {name.name for name in node.names}
+            is_own = str(node.module).startswith("mvprune_service.domain")
+            is_constant = node.module == "mvprune_service.clock" and names == {"SECOND"}
+            assert is_own or is_constant or node.module in ALLOWED, node.module
