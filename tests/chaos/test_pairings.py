@@ -21,11 +21,11 @@ from sqlalchemy import create_engine, func, make_url, select
 
 from mvprune.cli import main
 from mvprune_service.clock import SECOND, system_clock
+from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.ownership import OWNER_KEY
-from mvprune_service.control.sweeper import GRACE_US
 from mvprune_service.db.models import ARTIFACTS, QUARANTINE
 from mvprune_service.stores import open_store
-from mvprune_service.stores.layout import SWEEP_KEY, blob_key, verify
+from mvprune_service.stores.layout import COLLECTION_KEY, blob_key, verify
 
 from ..neighbours import PostgresServer
 from .counts import COUNTS
@@ -101,7 +101,7 @@ def age(root: Path) -> None:
 
 def contents(server: Server) -> set[str]:
     """All objects of a store that mean something to somebody."""
-    return {entry.key for entry in open_store(server.store).list("")} - {OWNER_KEY, SWEEP_KEY}
+    return {entry.key for entry in open_store(server.store).list("")} - {OWNER_KEY, COLLECTION_KEY}
 
 
 def artifacts(server: Server) -> int:

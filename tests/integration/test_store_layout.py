@@ -12,7 +12,7 @@ import pytest
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import (
-    SWEEP_KEY,
+    COLLECTION_KEY,
     ArtifactCorrupt,
     blob_key,
     manifest_key,
@@ -135,12 +135,12 @@ def test_what_is_not_confirmed_is_whole_but_for_its_marker(store: BlobStore, art
 
 
 def test_nothing_is_committed_while_the_store_is_swept(store: BlobStore, artifact: Path) -> None:
-    store.put(SWEEP_KEY, b"")
+    store.put(COLLECTION_KEY, b"")
     with pytest.raises(StoreUnavailable, match="swept"):
         publish(store, artifact, "uid")
     assert read_marker(store, "uid") is None
     store.delete(blob_key(hashlib.sha256(b"w" * 100_000).hexdigest()))
-    store.delete(SWEEP_KEY)
+    store.delete(COLLECTION_KEY)
     assert verify(store, publish(store, artifact, "uid"))
 
 

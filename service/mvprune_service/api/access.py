@@ -1,4 +1,4 @@
-"""Who may call what: one table for all RPCs of both ports. What it does not name, nobody may call."""
+"""Who may call which RPC: one table for both ports. An RPC without a rule cannot be called."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def check_complete(services: Iterable[ServiceDescriptor], rules: Mapping[str, Ru
 def authorise(rule: Rule, principal: Principal, request: Any) -> None:
     """Raises ApiError unless `principal` may make this request.
 
-    What another project has and has not is not told: the answer is the same in both cases.
+    The answer does not reveal whether another project has the resource.
     """
     if rule.caller is Caller.OPERATOR and not principal.is_operator:
         raise _denied("OPERATOR_NEEDED", "this needs an operator's token; yours is bound to a project")
@@ -108,7 +108,7 @@ def authorise(rule: Rule, principal: Principal, request: Any) -> None:
         needed, has = rule.scope.name.lower(), principal.scope.name.lower()
         raise _denied("SCOPE_NEEDED", f"this needs a token with the scope {needed}; yours has {has}")
     if rule.caller is Caller.TOKEN and not principal.is_operator and _project(request, rule.field) != principal.project:
-        raise _denied("OTHER_PROJECT", f"your token is good for projects/{principal.project} alone")
+        raise _denied("OTHER_PROJECT", f"your token is valid only for projects/{principal.project}")
 
 
 def _project(request: Any, field: str) -> str | None:

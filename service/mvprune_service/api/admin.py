@@ -14,7 +14,7 @@ from mvprune.v1 import admin_pb2, admin_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api import mapping
 from mvprune_service.api.auth import Authenticator, digest, new_secret
-from mvprune_service.api.errors import ApiError, Violation, invalid, not_found
+from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found
 from mvprune_service.api.pagination import make_page, page_size, read_token
 from mvprune_service.api.principal import EVERY_PROJECT, Scope, current_principal
 from mvprune_service.clock import SECOND, Clock, system_clock
@@ -29,7 +29,7 @@ _MOST_QUEUED, _MOST_GPUS = 1_000_000, 100_000
 
 
 class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
-    """Tokens, quotas, and how the server is doing, which `status` tells."""
+    """Tokens, quotas, and the status of the server, which `status` returns."""
 
     def __init__(
         self, db: Database, authenticator: Authenticator, status: ServerStatus, clock: Clock = system_clock
@@ -44,7 +44,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.CreateTokenResponse:
         name = ids.TokenName(_owner(request.parent), ids.new_token_id())
         if request.token.scope == admin_pb2.Token.SCOPE_UNSPECIFIED:
-            raise invalid(Violation("token.scope", "is missing; allowed: READ, SUBMIT, ADMIN"))
+            raise invalid(Violation("token.scope", "must be READ, SUBMIT or ADMIN, got none"))
         secret = new_secret(name.token)
         row = await self._db.write(
             tokens.create,
@@ -71,7 +71,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.Token:
         name = ids.parse_token(request.name)
         if name is None:
-            raise invalid(Violation("name", f"got {request.name[:200]!r}; allowed: projects/PROJECT/tokens/TOKEN"))
+            raise invalid(bad("name", request.name, "projects/PROJECT/tokens/TOKEN"))
         row = await self._db.write(tokens.revoke, name)
         if row is None:
             raise not_found(str(name))
@@ -93,13 +93,12 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         asked = request.project
         project = ids.parse_project(asked.name)
         if project is None:
-            allowed = f"projects/PROJECT ({ID_RULE})"
-            raise invalid(Violation("project.name", f"got {asked.name[:200]!r}; allowed: {allowed}"))
+            raise invalid(bad("project.name", asked.name, f"projects/PROJECT ({ID_RULE})"))
         queued = asked.max_queued_jobs if asked.HasField("max_queued_jobs") else None
         gpus = asked.max_running_gpus if asked.HasField("max_running_gpus") else None
         for field, value, most in (("max_queued_jobs", queued, _MOST_QUEUED), ("max_running_gpus", gpus, _MOST_GPUS)):
             if value is not None and not 0 <= value <= most:
-                raise invalid(Violation(f"project.{field}", f"got {value}; allowed: 0 to {most:,}"))
+                raise invalid(bad(f"project.{field}", value, f"0 to {most:,}"))
         try:
             return _project(
                 await self._db.write(projects.set_quotas, project, max_queued_jobs=queued, max_running_gpus=gpus)
@@ -118,16 +117,15 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             return None
         seconds = request.ttl.seconds + request.ttl.nanos / 1e9
         if not _SHORTEST_TTL <= seconds <= _LONGEST_TTL:
-            raise invalid(Violation("ttl", f"got {seconds:g} s; allowed: 1 min to 3650 days"))
+            raise invalid(Violation("ttl", f"must be 1 min to 3650 days, got {seconds:g} s"))
         return self._clock() + math.ceil(seconds * SECOND)
 
 
 def _owner(parent: str) -> str:
-    """The project that tokens are of, "-" for operators'. Raises ApiError."""
+    """The project of tokens, "-" for operators' tokens. Raises ApiError."""
     project = EVERY_PROJECT if parent == f"projects/{EVERY_PROJECT}" else ids.parse_project(parent)
     if project is None:
-        allowed = f"projects/PROJECT ({ID_RULE}), or projects/- for an operator's"
-        raise invalid(Violation("parent", f"got {parent[:200]!r}; allowed: {allowed}"))
+        raise invalid(bad("parent", parent, f"projects/PROJECT ({ID_RULE}), or projects/- for an operator's token"))
     return project
 
 

@@ -12,7 +12,7 @@ import grpc
 from mvprune.v1 import artifact_pb2, artifact_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api import mapping
-from mvprune_service.api.errors import ApiError, Violation, invalid, not_found
+from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found
 from mvprune_service.api.names import parse_parent
 from mvprune_service.api.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
@@ -35,7 +35,7 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
         self._db = db
         self._store = store
         self._clock = clock
-        # Of their own: while a store does not answer, only its callers wait.
+        # Threads of its own: while a store does not answer, only calls about files wait.
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="artifacts")
 
     async def GetArtifact(
@@ -58,7 +58,7 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
         row = await self._artifact(request.name)
         ttl = request.ttl.seconds if request.HasField("ttl") else _TTL
         if ttl < 1:
-            raise invalid(Violation("ttl", f"got {ttl}s; allowed: 1 s and up, capped at 12 h"))
+            raise invalid(Violation("ttl", f"must be 1 s or more (more than 12 h means 12 h), got {ttl} s"))
         ttl = min(ttl, _TTL_CAP)
         keys = _keys(row)
         response = artifact_pb2.GenerateDownloadUrlsResponse()
@@ -75,7 +75,7 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
         key = _key(_keys(await self._artifact(request.name)), request.path)
         offset = request.offset
         if offset < 0:
-            raise invalid(Violation("offset", f"got {offset}; allowed: 0 and up"))
+            raise invalid(bad("offset", offset, "0 or more"))
         while True:
             try:
                 data = await self._ask(self._store.read, key, offset, _CHUNK)
@@ -93,7 +93,7 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
     async def _artifact(self, given: str) -> ArtifactRow:
         name = ids.parse_artifact(given)
         if name is None:
-            raise invalid(Violation("name", f"got {given[:200]!r}; allowed: projects/PROJECT/artifacts/SHA256"))
+            raise invalid(bad("name", given, "projects/PROJECT/artifacts/SHA256"))
         row = await self._db.read(records.artifact_named, name)
         if row is None:
             raise not_found(str(name))

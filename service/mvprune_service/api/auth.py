@@ -1,7 +1,7 @@
-"""API tokens: how they are made, and whose a call is.
+"""API tokens: how they are made, and which token a call has.
 
-A secret is mvp_TOKENID_ and 32 random bytes. It is told once; the database has its SHA-256, which is enough for a
-secret that nobody can guess.
+A secret is mvp_TOKENID_ and 32 random bytes. It is shown once. The database has its SHA-256, which is enough for a
+random secret.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 OPERATOR_TOKEN_FILE = "operator-token"  # noqa: S105 (a name)
-_TRUSTED_US = 5 * SECOND  # how long what was read is believed: another replica may have revoked it
+_TRUSTED_US = 5 * SECOND  # how long a token is cached: another replica may have revoked it
 _REMEMBERED = 10_000  # secrets that are known, and as many that are not
 _NOTE_EVERY_US = 60 * SECOND
 _SECRET_CHARACTERS = 200
@@ -49,17 +49,17 @@ def new_secret(token_id: str) -> str:
 
 
 def digest(secret: str) -> str:
-    """What the database keeps of a secret."""
+    """The hash of a secret, as the database stores it."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 class Authenticator:
-    """Knows whose a call is, from memory where it can."""
+    """Finds the token of a call, in a cache if possible."""
 
     def __init__(self, db: Database, clock: Clock = system_clock) -> None:
         self._db = db
         self._clock = clock
-        self._known: OrderedDict[str, tuple[TokenRow, int]] = OrderedDict()  # by digest: what was read, and when
+        self._known: OrderedDict[str, tuple[TokenRow, int]] = OrderedDict()  # by digest: the row, and when it was read
         self._missed: OrderedDict[str, int] = OrderedDict()  # by digest: when there was no such token
         self._reading: dict[str, asyncio.Task[TokenRow | None]] = {}  # by digest: callers of one token share a read
         self._noted: dict[str, int] = {}  # by token: the last use that is written
@@ -83,19 +83,19 @@ class Authenticator:
         return Principal(row.token_id, row.project, Scope[row.scope])
 
     def forget(self) -> None:
-        """Reads every token anew: one has changed."""
+        """Reads every token again: one has changed."""
         self._known = OrderedDict((key, (row, 0)) for key, (row, _) in self._known.items())
         self._missed.clear()
 
     async def close(self) -> None:
-        """Waits until what is known of the tokens' use is written."""
+        """Waits until the uses of tokens are written."""
         await asyncio.gather(*self._notes)
 
     async def _row(self, key: str, peer: str) -> TokenRow | None:
-        """What the database has of a secret. Raises ApiError (RESOURCE_EXHAUSTED).
+        """The row of a secret, None if there is none. Raises ApiError (RESOURCE_EXHAUSTED).
 
-        An address that has sent many unknown secrets is not refused unheard, as others may share it: its look-ups wait
-        for each other, and only those that find nothing are charged.
+        An address that has sent many unknown secrets is not refused at once, as others may share it: its look-ups wait
+        for each other, and only those that find no token count against it.
         """
         now = self._clock()
         row, read_us = self._known.get(key, (None, 0))
@@ -153,12 +153,12 @@ class Authenticator:
     async def _write_use(self, token_id: str, now: int) -> None:
         try:
             await self._db.write(tokens.note_use, token_id, now)
-        except Exception as error:  # it is for people to look at: no call fails for it
+        except Exception as error:  # it is only for information: no call fails because of it
             log.warning("the use of token %s was not noted: %s", token_id, type(error).__name__)
 
 
 def _remember(memory: OrderedDict[str, _T], key: str, value: _T) -> None:
-    """Puts a value into a bounded memory. Known secrets and others have one each: guesses displace nobody."""
+    """Puts a value into a bounded cache. Known and unknown secrets have one each: guesses displace no token."""
     memory[key] = value
     memory.move_to_end(key)
     if len(memory) > _REMEMBERED:
@@ -166,12 +166,12 @@ def _remember(memory: OrderedDict[str, _T], key: str, value: _T) -> None:
 
 
 async def ensure_operator(db: Database, home: Path, clock: Clock = system_clock) -> None:
-    """Makes an operator's token where there is none, and writes its secret to a file that its owner alone may read."""
+    """Creates an operator's token if there is none, and writes its secret to a file that only its owner may read."""
     if await db.read(tokens.exists, EVERY_PROJECT, Scope.ADMIN.name, clock()):
         return
     name = ids.TokenName(EVERY_PROJECT, ids.new_token_id())
     secret = new_secret(name.token)
-    # The file first: a token whose secret nobody has would keep everyone out.
+    # The file first: a token whose secret is lost would lock everyone out.
     await asyncio.to_thread(_write_private, home / OPERATOR_TOKEN_FILE, secret + "\n")
     await db.write(
         tokens.create,
@@ -202,7 +202,7 @@ def _bearer(context: grpc.aio.ServicerContext) -> str:
         raise _unauthenticated("NO_TOKEN", message)
     kind, _, secret = str(header).partition(" ")
     if kind.lower() != "bearer" or not 0 < len(secret) <= _SECRET_CHARACTERS:
-        raise _unauthenticated("BAD_TOKEN", "the authorization is not of the form: Bearer TOKEN")
+        raise _unauthenticated("BAD_TOKEN", "the authorization must be: Bearer TOKEN")
     return secret
 
 

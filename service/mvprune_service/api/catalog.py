@@ -28,7 +28,7 @@ _AT_ONCE = 4  # looks at the disk
 
 
 class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
-    """Tells what is there, looking anew each time."""
+    """Lists models, tasks and methods. The disk is read at each call."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots

@@ -1,7 +1,7 @@
-"""Why a call failed: one exception, and how it looks on the wire.
+"""Why a call failed: one exception, and how it is sent.
 
-Answers carry google.rpc.Status: ErrorInfo (a reason in UPPER_SNAKE_CASE, domain "mvprune"), BadRequest for bad
-fields, RetryInfo where trying again later is right.
+Answers have a google.rpc.Status: ErrorInfo (a reason in UPPER_SNAKE_CASE, domain "mvprune"), BadRequest for bad
+fields, RetryInfo if the client should try again later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VIOLATIONS, _VIOLATIONS_BYTES = 12, 3200  # in all
 
 
 class Violation(NamedTuple):
-    """One bad field: its path, and a sentence with what was given and what is allowed."""
+    """One bad field: its path, and what it must be, what was given and, where there is one, the remedy."""
 
     field: str
     description: str
@@ -57,6 +57,13 @@ class ApiError(Exception):
         self.retry_seconds = retry_seconds
 
 
+def bad(field: str, given: object, rule: str) -> Violation:
+    """A violation: the field must be `rule`, which may end in a remedy after a semicolon."""
+    rule, _, remedy = rule.partition("; ")
+    value = str(given) if isinstance(given, int | float) else repr(str(given)[:200])
+    return Violation(field, f"must be {rule}, got {value}" + (f"; {remedy}" if remedy else ""))
+
+
 def invalid(*violations: Violation) -> ApiError:
     """INVALID_ARGUMENT with one entry for each bad field."""
     message = "; ".join(f"{field}: {description}" for field, description in violations)
@@ -74,7 +81,7 @@ def precondition(reason: str, message: str) -> ApiError:
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """How an exception is answered. What is nobody's fault but ours is logged, and not told."""
+    """The answer to an exception. An error of the server itself is logged, and its text is not sent."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, StaleLease):
@@ -122,7 +129,7 @@ async def abort(context: grpc.aio.ServicerContext, api_error: ApiError) -> NoRet
 
 
 def _first(violations: Sequence[Violation]) -> Iterator[Violation]:
-    """As many as there is room for, the first one always."""
+    """As many as fit into the answer, at least one."""
     left = _VIOLATIONS_BYTES
     for field, description in violations[:_VIOLATIONS]:
         shown = Violation(_cut(field, _FIELD_BYTES), _cut(description, _DESCRIPTION_BYTES))
@@ -133,5 +140,5 @@ def _first(violations: Sequence[Violation]) -> Iterator[Violation]:
 
 
 def _cut(text: str, size: int) -> str:
-    """The beginning of a text, at most so many bytes of UTF-8."""
+    """The beginning of a text, at most `size` bytes of UTF-8."""
     return text.encode(errors="replace")[:size].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""What watchers of a job are told: read once per change, however many watch."""
+"""The feed of a job: each change is read once, however many clients watch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mvprune_service.db import records
 from mvprune_service.db.database import Database
 from mvprune_service.domain.machine import TERMINAL
 
-_RECHECK_SECONDS = 10.0  # looks again even if no change was announced
+_RECHECK_SECONDS = 10.0  # reads again even if no change was announced
 _KEPT = 64  # events, for watchers that are a little behind
 UNREAD = -1  # a version that no job has
 
@@ -30,7 +30,9 @@ class Feed:
         self._events: deque[job_pb2.JobEvent] = deque(maxlen=_KEPT)
         self.sequence = 0
         self._done = False
-        self._responses: dict[int, job_pb2.WatchJobResponse] = {}  # by what a watcher knows: most know the same
+        self._responses: dict[
+            int, job_pb2.WatchJobResponse
+        ] = {}  # by the sequence number that a watcher has: most have the same
         self._error: Exception | None = None
         self._changed = asyncio.Event()
 
@@ -42,7 +44,7 @@ class Feed:
             raise self._error
 
     def after(self, sequence: int) -> job_pb2.WatchJobResponse | None:
-        """What one who knows of events up to `sequence` has to be told; None if those are not kept here."""
+        """The response for a watcher that has events up to `sequence`; None if the next ones are not kept here."""
         if sequence < self.sequence - len(self._events):
             return None
         if sequence not in self._responses:
@@ -50,7 +52,7 @@ class Feed:
         return self._responses[sequence]
 
     def page(self, events: Sequence[job_pb2.JobEvent], after: int) -> job_pb2.WatchJobResponse:
-        """Tells of events that come right after a sequence number."""
+        """The response with events that follow a sequence number."""
         reached = events[-1].sequence if events else after
         return job_pb2.WatchJobResponse(
             sequence=reached, job=self._job, events=events, done=self._done and reached >= self.sequence

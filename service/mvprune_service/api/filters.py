@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, and_, not_, or_, select
 
 from mvprune.common.suggestions import did_you_mean
-from mvprune_service.api.errors import Violation, invalid
+from mvprune_service.api.errors import Violation, bad, invalid
 from mvprune_service.clock import SECOND
 from mvprune_service.db.models import JOBS, LABELS
 from mvprune_service.db.records import Order
@@ -57,7 +57,7 @@ class _Token(NamedTuple):
 def parse_filter(given: str) -> Clause | None:
     """What a job must be like; None for all. Raises ApiError that says where and why."""
     if len(given) > _LENGTH:
-        raise invalid(Violation("filter", f"got {len(given)} characters; allowed: at most {_LENGTH}"))
+        raise invalid(Violation("filter", f"must be at most {_LENGTH} characters, got {len(given)}"))
     return _Parser(given).parse() if given.strip() else None
 
 
@@ -66,9 +66,8 @@ def parse_order(given: str) -> Order:
     words = given.split()
     known = not words or (words[0] in ORDERS and words[1:] in ([], ["asc"], ["desc"]))
     if not known:
-        allowed = f'one of {", ".join(ORDERS)}, with " desc" for descending'
         hint = did_you_mean(words[0][:100], ORDERS)
-        raise invalid(Violation("order_by", f"got {given[:100]!r}; allowed: {allowed}{hint}"))
+        raise invalid(bad("order_by", given, f'one of {", ".join(ORDERS)}, with " desc" for descending{hint}'))
     return Order(words[0], words[1:] == ["desc"]) if words else Order("create_time", descending=True)
 
 
@@ -175,10 +174,12 @@ class _Parser:
         self._next += token.kind != "end"
         return token
 
-    def _wrong(self, token: _Token, wanted: str) -> Exception:
+    def _wrong(self, token: _Token, rule: str) -> Exception:
+        """What must be at the place of a token. `rule` may end in a remedy after a semicolon."""
+        rule, _, remedy = rule.partition("; ")
         rest = self._given[token.at : token.at + 40]
-        found = f"got {rest!r}" if rest else "it ends"
-        return invalid(Violation("filter", f"at character {token.at + 1} {found}; allowed there: {wanted}"))
+        text = f"must be {rule} at character {token.at + 1}, got {repr(rest) if rest else 'its end'}"
+        return invalid(Violation("filter", f"{text}; {remedy}" if remedy else text))
 
 
 def _labelled(found: Clause) -> Clause:

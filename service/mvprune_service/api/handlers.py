@@ -1,5 +1,5 @@
-"""What every RPC of a port goes through. It finds out who calls and whether they may, checks what they sent, and turns
-what servicers raise into statuses.
+"""The handler around every RPC of a port. It identifies the caller, authorises the call, checks the request, and turns
+exceptions of servicers into statuses.
 
 Not a grpc.aio.ServerInterceptor: one of those costs each small call a tenth of its time.
 """
@@ -47,7 +47,7 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         authenticator: knows the API tokens; None: callers need none and may do everything.
         limiter: of each caller's calls; None: as many as they like.
         streams: passes on what streams answer.
-        observe: is told of each call that has ended.
+        observe: called for each call that has ended.
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             self._ended(method, grpc.StatusCode.OK, None)
 
         wrapped = stream if inspect.isasyncgenfunction(inner) else answer
-        # For gRPC, every method takes a stream of requests: it would wait for a single one without end, and before
-        # anybody has looked at who calls.
+        # To gRPC, every method takes a stream of requests. gRPC would wait for a single request without end, and before
+        # the caller is identified.
         make = getattr(grpc, f"stream_{kind.partition('_')[2]}_rpc_method_handler")
         return make(wrapped, _careful(handler.request_deserializer), handler.response_serializer)
 
@@ -183,13 +183,13 @@ def _careful(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | N
     if parse is None:
         return None
 
-    def parse_or_tell(data: bytes) -> Any:
+    def parse_or_mark(data: bytes) -> Any:
         try:
             return parse(data)
         except Exception:
             return _UNREADABLE
 
-    return parse_or_tell
+    return parse_or_mark
 
 
 def _unreadable() -> ApiError:

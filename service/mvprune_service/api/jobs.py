@@ -12,7 +12,7 @@ from mvprune.common import tracing
 from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api import mapping
-from mvprune_service.api.errors import ApiError, Violation, invalid, not_found, precondition
+from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found, precondition
 from mvprune_service.api.feeds import UNREAD, Feed, Feeds
 from mvprune_service.api.filters import parse_filter, parse_order
 from mvprune_service.api.names import parse_job, parse_parent
@@ -65,10 +65,10 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
     ) -> AsyncIterator[job_pb2.WatchJobResponse]:
         name, after = parse_job(request.name), request.after_sequence
         if after < 0:
-            raise invalid(Violation("after_sequence", f"got {after}; allowed: 0 and up"))
+            raise invalid(bad("after_sequence", after, "0 or more"))
         job = await self._job(name)
-        if after > job.last_sequence:  # what was seen was another job of this name
-            raise invalid(Violation("after_sequence", f"got {after}; allowed: 0 to {job.last_sequence}, the newest"))
+        if after > job.last_sequence:  # the caller saw another job of this name
+            raise invalid(bad("after_sequence", after, f"0 to {job.last_sequence}, the newest event"))
         async with self._feeds.of(job.uid) as feed:
             version: int | None = UNREAD
             while True:
@@ -93,7 +93,7 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
     async def CancelJob(self, request: job_pb2.CancelJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
         grace_us = request.grace.ToMicroseconds() if request.HasField("grace") else _DEFAULT_GRACE_US
         if not 0 <= grace_us <= _LONGEST_GRACE_US:
-            raise invalid(Violation("grace", f"got {grace_us / SECOND:g} s; allowed: 0 s to 1 h"))
+            raise invalid(Violation("grace", f"must be 0 s to 1 h, got {grace_us / SECOND:g} s"))
         actor = current_principal().id
         return await self._change(
             request.name,
@@ -106,7 +106,7 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         actor = current_principal().id
 
         def work(tx: Tx, job: JobRow) -> JobRow:
-            transition(job.state, Command.RETRY)  # the wrong state is told before the lack of room
+            transition(job.state, Command.RETRY)  # the wrong state is reported before a full queue
             self._submissions.check_room(tx, job.project)
             return lifecycle.retry(tx, job, actor=actor, from_scratch=request.from_scratch, etag=request.etag)
 
@@ -155,18 +155,16 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
     ) -> AsyncIterator[job_pb2.FollowLogsResponse]:
         name = ids.parse_attempt(request.attempt)
         if name is None:
-            raise invalid(
-                Violation("attempt", f"got {request.attempt[:200]!r}; allowed: projects/P/jobs/J/attempts/N or …/-")
-            )
+            raise invalid(bad("attempt", request.attempt, "projects/P/jobs/J/attempts/N or …/-"))
         if request.offset < 0:
-            raise invalid(Violation("offset", f"got {request.offset}; allowed: 0 and up"))
+            raise invalid(bad("offset", request.offset, "0 or more"))
         job = await self._job(ids.JobName(name.project, name.job))
         offset = request.offset
         with self._changes.of_job(job.uid) as changed:
             while True:
                 attempt = await self._db.read(records.attempt_named, name)
                 if attempt is not None:
-                    # A retry must not splice another attempt's bytes into this stream.
+                    # A retry must not add another attempt's bytes to this stream.
                     name = name._replace(number=attempt.number)
                     uid = attempt.uid
                     data = await self._db.read(records.read_log, uid, offset, _LOG_CHUNK)

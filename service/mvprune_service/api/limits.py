@@ -1,4 +1,4 @@
-"""How often a caller may call: a token bucket for each, in memory."""
+"""Limits on how often a caller may call: a token bucket for each caller, in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RateLimiter:
         self._burst = burst
         self._clock = clock
         self._unit = unit
-        self._buckets: OrderedDict[str, tuple[float, int]] = OrderedDict()  # what was left, and when; last used last
+        self._buckets: OrderedDict[str, tuple[float, int]] = OrderedDict()  # units, and when; the newest last
 
     def has(self, key: str, units: float = 1.0) -> bool:
         """Whether `take` would not raise."""
@@ -30,15 +30,16 @@ class RateLimiter:
         """Spends. Raises ApiError (RESOURCE_EXHAUSTED, with the time until there is enough) and spends nothing."""
         now = self._clock()
         left = self._left(key, now)
-        self._buckets[key] = (left, now)  # a clock that was set back must not hold up the refill
+        self._buckets[key] = (left, now)  # a clock that was set back must not stop the refill
         self._buckets.move_to_end(key)
         if len(self._buckets) > _CALLERS:
-            self._buckets.popitem(last=False)  # it has had the most time to refill
-        # What is more than a whole bucket waits for a full one.
+            self._buckets.popitem(last=False)  # the one that has had the most time to refill
+        # More units than a bucket holds need a full bucket.
         missing = min(units, self._burst) - left
         if missing > 1e-9:
-            message = f"too fast: {self._rate:g} {self._unit} a second are allowed, {self._burst:g} at once"
+            rule = f"at most {self._rate:g} a second and {self._burst:g} at once"
             seconds = missing / self._rate
+            message = f"{self._unit} must be {rule}; try again later"
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "RATE_LIMITED", message, retry_seconds=seconds)
         self._buckets[key] = (left - units, now)
 

@@ -1,4 +1,4 @@
-"""Rows to messages."""
+"""Converts rows to messages."""
 
 from __future__ import annotations
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from mvprune.common.identifiers import ID_RULE
 from mvprune_service import ids
-from mvprune_service.api.errors import Violation, invalid
+from mvprune_service.api.errors import bad, invalid
 
 
 def parse_parent(parent: str) -> str:
     """The project of projects/{project}. Raises ApiError."""
     project = ids.parse_project(parent)
     if project is None:
-        raise invalid(Violation("parent", f"got {parent[:200]!r}; allowed: projects/PROJECT ({ID_RULE})"))
+        raise invalid(bad("parent", parent, f"projects/PROJECT ({ID_RULE})"))
     return project
 
 
@@ -19,5 +19,5 @@ def parse_job(given: str, field: str = "name") -> ids.JobName:
     """The parts of projects/{project}/jobs/{job}. Raises ApiError."""
     name = ids.parse_job(given)
     if name is None:
-        raise invalid(Violation(field, f"got {given[:200]!r}; allowed: projects/PROJECT/jobs/JOB"))
+        raise invalid(bad(field, given, "projects/PROJECT/jobs/JOB"))
     return name

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from mvprune.data.tables import is_writable
-from mvprune_service.api.errors import Violation, invalid
+from mvprune_service.api.errors import Violation, bad, invalid
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
@@ -22,7 +22,7 @@ _BYTES = 2 << 20  # of a page; clients refuse messages of more than 4 MiB
 def page_size(asked: int) -> int:
     """The page size to use. Raises ApiError for a negative one."""
     if asked < 0:
-        raise invalid(Violation("page_size", f"got {asked}; allowed: 0 (default {_DEFAULT}) and up, capped at {_CAP}"))
+        raise invalid(bad("page_size", asked, f"0 or more (0 means {_DEFAULT}, more than {_CAP} means {_CAP})"))
     return min(asked or _DEFAULT, _CAP)
 
 
@@ -64,7 +64,7 @@ def read_token(token: str, *types: type, query: str = "") -> list[Any] | None:
             return list(key[1:] if query else key)
     except (ValueError, RecursionError):
         pass
-    raise invalid(Violation("page_token", "is not a token from an earlier page of this list; leave it empty to begin"))
+    raise invalid(Violation("page_token", "must be a token from an earlier page of this list; leave it empty to begin"))
 
 
 def _can_be_stored(part: int | str) -> bool:

@@ -1,4 +1,4 @@
-"""How the server is doing, for people."""
+"""The status of the server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mvprune_service.observability.logs import redact
 from mvprune_service.observability.probes import Probe, Problems
 from mvprune_service.stores.base import BlobStore, ObjectNotFound
 
-_NOTHING = "probe"  # a key that no store has
+_NOTHING = "probe"  # no store has this key
 
 
 class StatusReporter:
@@ -99,4 +99,4 @@ def _capacity(capacity: Capacity, seen: Overview | None) -> admin_pb2.ServerStat
 
 def _set(duration: Duration, microseconds: int) -> None:
     duration.FromMicroseconds(microseconds)
-    duration.SetInParent()  # an age of nothing is an age
+    duration.SetInParent()  # also for an age of 0

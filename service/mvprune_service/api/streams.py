@@ -1,4 +1,4 @@
-"""The streams that are open, so that the server can end them with a word of farewell, however long they are silent."""
+"""Open streams. The server can end each with an error, even one that is silent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Check = Callable[[], Awaitable[object]]  # raises ApiError (UNAUTHENTICATED) onc
 
 
 class _Stream:
-    """One that is open; `error` is what it ends with."""
+    """An open stream; `error` is what it ends with."""
 
     def __init__(self, owner: str, task: asyncio.Task[Any], check: Check | None, error: ApiError | None) -> None:
         self.owner = owner
@@ -56,7 +56,7 @@ class Streams:
         it, and what was about to be sent comes then."""
         self._draining = True
         for stream in self._open:
-            stream.end(_farewell())
+            stream.end(_draining_error())
 
     async def step(self) -> None:
         """Ends those whose callers may see no more: one that is silent would not notice by itself."""
@@ -81,7 +81,7 @@ class Streams:
         if self._limit is not None and self._of_owner[owner] >= self._limit:
             await responses.aclose()
             raise _too_many(self._limit)
-        stream = _Stream(owner, task, check, _farewell() if self._draining else None)
+        stream = _Stream(owner, task, check, _draining_error() if self._draining else None)
         self._open.add(stream)
         self._of_owner[owner] += 1
         metrics.open_streams.labels(method).inc()
@@ -121,6 +121,6 @@ def _too_many(limit: int) -> ApiError:
     return ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_STREAMS", message, retry_seconds=_RETRY_SECONDS)
 
 
-def _farewell() -> ApiError:
+def _draining_error() -> ApiError:
     message = "the server stops: call again, after what you have seen"
     return ApiError(grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING", message, retry_seconds=_RETRY_SECONDS)

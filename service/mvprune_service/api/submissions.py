@@ -36,7 +36,7 @@ _CAPACITY_SECONDS = 5.0  # that a submit waits for it
 
 
 class Submissions:
-    """Accepts jobs.
+    """Checks jobs and creates them.
 
     Args:
         max_queued_jobs: of a project that has no quota of its own.
@@ -59,19 +59,19 @@ class Submissions:
         )
         self._queue_quota = quotas.QueueQuota(max_queued_jobs)
         self._retention_seconds = retention_seconds
-        # Of their own: a disk or a store that does not answer holds up nobody else's.
+        # Threads of its own: a disk or a store that does not answer holds up no other calls.
         self._threads = ThreadPoolExecutor(_READ_AT_ONCE, thread_name_prefix="submit")
 
     async def create(self, request: job_pb2.CreateJobRequest, traceparent: str = "") -> job_pb2.Job:
         """The new job, or the one that the same request made before. Raises ApiError."""
         project, creator = parse_parent(request.parent), current_principal().id
         if len(request.request_id) > 64:
-            raise invalid(Violation("request_id", f"got {request.request_id[:64]!r}…; allowed: at most 64 characters"))
+            raise invalid(Violation("request_id", f"must be at most 64 characters, got {len(request.request_id)}"))
         body = _digest(request) if request.request_id else ""
         try:
             checker, teacher = await self._check(request, project)
         except ApiError:
-            # What was right when it was accepted is not refused when it is repeated.
+            # A request that was accepted once is not refused when it is repeated.
             known = await self._db.read(_known, project, request.request_id, body)
             if known is None:
                 raise
@@ -82,7 +82,7 @@ class Submissions:
         def new_job() -> NewJob:
             return NewJob(
                 project=project,
-                job_id=request.job_id or ids.new_job_id(spec.task),  # another one each time: it may be taken
+                job_id=request.job_id or ids.new_job_id(spec.task),  # another one each time: an id may be taken
                 spec=spec,
                 policy=policy,
                 creator=creator,
@@ -98,7 +98,7 @@ class Submissions:
                 return _noted(mapping.job(known), checker)
             if await self._db.look_up(records.job_named, name) is not None:
                 raise _exists(name)
-            named = spec if teacher is None else _named(spec, teacher)
+            named = spec if teacher is None else _name_teacher(spec, teacher)
             job = job_pb2.Job(name=str(name), spec=named, policy=policy, model_size=checker.size, creator=creator)
             return _noted(job, checker)
 
@@ -108,7 +108,7 @@ class Submissions:
             known = _known(tx.conn, project, request.request_id, body)
             if known is not None:
                 return known
-            new = _taught(tx, new_job())
+            new = _with_teacher(tx, new_job())
             self.check_room(tx, project)  # after its teacher, which takes room too
             job = lifecycle.create(tx, new, actor=creator, details=details)
             if request.request_id:
@@ -122,12 +122,14 @@ class Submissions:
         try:
             self._queue_quota.check(tx.conn, project)
         except quotas.QueueFull as error:
-            message = f"{error.limit} jobs of projects/{error.project} may be in the queue: there is no room"
+            message = (
+                f"jobs of projects/{error.project} in the queue must be at most {error.limit}; wait until one has "
+                "started, or ask the operator for a higher quota"
+            )
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", message) from None
 
     async def _check(self, request: job_pb2.CreateJobRequest, project: str) -> tuple[Checker, JobRow | None]:
-        """What was found out about the job, and its teacher's job, if there is one already. Raises ApiError with every
-        violation there is."""
+        """The checker, and the job of the teacher if it exists already. Raises ApiError with all violations."""
         roots = replace(self._roots, discreet=False) if current_principal().is_administrator else self._roots
         teacher, checker = None, Checker(request.job, request.job_id, roots)
         if checker.reads_files:
@@ -136,7 +138,7 @@ class Submissions:
             checker.check()
         if request.job.policy.HasField("resources"):
             capacity = await self._capacity.get()
-            if capacity is not None:  # else the scheduler will see
+            if capacity is not None:  # else the scheduler decides
                 checker.check_feasible(capacity)
         if request.job.spec.teacher.WhichOneof("source") == "job":
             try:
@@ -153,7 +155,7 @@ class Submissions:
         await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _create(self, work: Callable[[Tx], JobRow], name: ids.JobName) -> JobRow:
-        """Writes. A race with an equal request, or for the same teacher, is lost once: then its winner is seen."""
+        """Writes. If an equal request, or one that creates the same teacher, was faster, the second try sees that."""
         try:
             try:
                 return await self._db.write(work)
@@ -165,19 +167,19 @@ class Submissions:
             raise invalid(Violation(_TEACHER_JOB, str(error))) from None
 
 
-def _taught(tx: Tx, new: NewJob) -> NewJob:
-    """The job with its teacher's, by its full name; that one is made here if it has to be trained."""
+def _with_teacher(tx: Tx, new: NewJob) -> NewJob:
+    """The job with the full name of its teacher, which is created here if it has to be trained."""
     if new.spec.teacher.WhichOneof("source") == "job":
         teacher = teachers.named(tx.conn, new.project, new.spec, lock=True)
     elif new.spec.teacher.train:
         teacher = teachers.get_or_create_teacher(tx, new, actor=new.creator)
     else:
         return new
-    spec = _named(new.spec, teacher)
+    spec = _name_teacher(new.spec, teacher)
     return replace(new, spec=spec, teacher_uid=teacher.uid, teacher_sha256=teacher.artifact_sha256)
 
 
-def _named(spec: job_pb2.CompressionSpec, teacher: JobRow) -> job_pb2.CompressionSpec:
+def _name_teacher(spec: job_pb2.CompressionSpec, teacher: JobRow) -> job_pb2.CompressionSpec:
     """The spec with its teacher's job by its full name."""
     named = job_pb2.CompressionSpec()
     named.CopyFrom(spec)
@@ -186,7 +188,7 @@ def _named(spec: job_pb2.CompressionSpec, teacher: JobRow) -> job_pb2.Compressio
 
 
 def _noted(job: job_pb2.Job, checker: Checker) -> job_pb2.Job:
-    """The answer, with what should be known of the data."""
+    """The answer, with notes about the data."""
     job.notes.extend(checker.notes)
     return job
 

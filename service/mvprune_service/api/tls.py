@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class BadCertificate(Exception):
-    """A certificate, a key or a CA cannot be used; the text names the file and says why."""
+    """A certificate, a key or a CA cannot be used; the text has the file and the reason."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class TlsFiles:
     """PEM files.
 
     Attributes:
-        certificate: the server's certificate, then those that vouch for it.
+        certificate: the server's certificate, then its chain.
         key: its private key, without a passphrase.
-        client_ca: certificates of whoever vouches for callers: they must show one (mTLS). None: they need not.
+        client_ca: certificates of the CA of callers, who must then present one (mTLS). None: they need none.
     """
 
     certificate: Path
@@ -39,7 +39,7 @@ class TlsFiles:
 
 
 class _Source:
-    """What is in the files. A handshake asks whether that has changed; what cannot be used is left alone."""
+    """The content of the files. Each handshake checks whether they changed. Unusable new files are not used."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files

@@ -12,10 +12,9 @@ from google.protobuf.duration_pb2 import Duration
 
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api.errors import ApiError, Violation, invalid
+from mvprune_service.api.errors import ApiError, Violation, bad, invalid
 from mvprune_service.api.inputs import clean
 from mvprune_service.api.limits import RateLimiter
-from mvprune_service.api.options import bad
 from mvprune_service.api.policies import with_defaults
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import leases, records
@@ -102,7 +101,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         fence = self._fence(request.lease, context)
         _check_count("offset", request.offset)
         if len(request.data) > _LOG_CAP:
-            raise invalid(bad("data", f"{len(request.data)} bytes", f"at most {_LOG_CAP}"))
+            raise invalid(Violation("data", f"must be at most {_LOG_CAP} bytes, got {len(request.data)}"))
         self._log_rate.take(str(fence.attempt), len(request.data))
 
         def work(tx: Tx) -> int:
@@ -116,7 +115,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     ) -> worker_pb2.ReportMetricsResponse:
         fence = self._fence(request.lease, context)
         if len(request.points) > _POINTS_CAP:
-            raise invalid(bad("points", len(request.points), f"at most {_POINTS_CAP}"))
+            raise invalid(Violation("points", f"must be at most {_POINTS_CAP} points, got {len(request.points)}"))
         for index, point in enumerate(request.points):
             _check_length(f"points[{index}].metric", point.metric, 1, 100)
             _check_count(f"points[{index}].step", point.step)
@@ -154,7 +153,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             await self._db.write(leases.offer, fence, request.manifest_sha256, actor=WORKER)
         elif outcome == "failure":
             if not request.failure.reason:
-                raise invalid(Violation("failure.reason", "is missing"))
+                raise invalid(Violation("failure.reason", "must be a reason, got none"))
             reason = FailureReason(job_pb2.Failure.Reason.Name(request.failure.reason))
             message = clean(request.failure.message, _MESSAGE_CAP)
             kill = _kill(request.killed) if request.HasField("killed") else None
@@ -162,14 +161,14 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         elif outcome == "cancelled":
             await self._db.write(leases.stopped, fence, actor=WORKER)
         else:
-            raise invalid(Violation("outcome", "is missing"))
+            raise invalid(Violation("outcome", "must be manifest_sha256, failure or cancelled, got none"))
         return worker_pb2.CompleteAttemptResponse()
 
     def _fence(self, lease: worker_pb2.Lease, context: grpc.aio.ServicerContext) -> Fence:
-        """Who calls, proven by the attempt's own credential."""
+        """The attempt and the token of the caller, which must have the credential of the attempt."""
         name = ids.parse_attempt(lease.attempt)
         if name is None or name.number is None:
-            raise invalid(Violation("lease.attempt", "allowed: projects/PROJECT/jobs/JOB/attempts/NUMBER"))
+            raise invalid(bad("lease.attempt", lease.attempt, "projects/PROJECT/jobs/JOB/attempts/NUMBER"))
         expected = f"Bearer {attempt_secret(self._key, str(name), lease.fencing_token)}"
         metadata: Any = context.invocation_metadata() or ()
         given = next((value for key, value in metadata if key == "authorization"), "")
@@ -188,7 +187,7 @@ def _kill(killed: worker_pb2.CompleteAttemptRequest.Killed) -> Kill:
 
 def _check_length(field: str, text: str, least: int, most: int) -> None:
     if not least <= len(text) <= most:
-        raise invalid(bad(field, f"{len(text)} characters", f"{least} to {most}"))
+        raise invalid(Violation(field, f"must be {least} to {most} characters, got {len(text)}"))
 
 
 def _check_count(field: str, number: int) -> None:

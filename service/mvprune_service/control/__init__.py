@@ -1,1 +1,1 @@
-"""The loops that bring jobs forward. Each has `step()`: one look at the database, one round of work."""
+"""The loops of the server. Each has `step()`: it reads the database and does one round of work."""

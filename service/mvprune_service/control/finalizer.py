@@ -1,5 +1,5 @@
-"""FINALIZING → SUCCEEDED: an artifact is published only after every file of it was read back and hashed, and only if it
-passes the gates that it must pass."""
+"""FINALIZING → SUCCEEDED: an artifact is published only after each of its files was read back and hashed, and only if
+it satisfies the gates that have fail_job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ACTOR = "finalizer"
 
 
 class Finalizer:
-    """Verifies offered artifacts. While the store is away, they wait."""
+    """Verifies offered artifacts. They wait while the store does not answer."""
 
     def __init__(self, db: Database, store: BlobStore) -> None:
         self._db = db
@@ -46,7 +46,7 @@ class Finalizer:
             with tracing.span("finalize", parent, attempt=str(live.name)):
                 await self._finalize(live)
         except StaleLease:
-            pass  # finished by someone else meanwhile
+            pass  # another server finished it meanwhile
 
     async def _finalize(self, live: Live) -> None:
         sha256 = live.attempt.manifest_sha256
@@ -66,9 +66,9 @@ class Finalizer:
 
 
 def _check(manifest: dict[str, Any]) -> None:
-    """Raises ArtifactCorrupt unless what the service shows of an artifact is there: it comes from a worker."""
+    """Raises ArtifactCorrupt unless the manifest, which a worker made, has what the service shows of an artifact."""
     try:
-        json.dumps(manifest, allow_nan=False)  # PostgreSQL takes no NaN
+        json.dumps(manifest, allow_nan=False)  # PostgreSQL stores no NaN
         artifact_pb2.Artifact(
             metrics=dict(manifest["metrics"]),
             primary_metric=manifest["primary_metric"],
@@ -76,4 +76,4 @@ def _check(manifest: dict[str, Any]) -> None:
             files=[artifact_pb2.ArtifactFile(**file) for file in manifest["files"]],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactCorrupt(f"the manifest is none of an artifact: {error!r:.200}") from None
+        raise ArtifactCorrupt(f"the manifest is not that of an artifact: {error!r:.200}") from None

@@ -1,7 +1,7 @@
-"""Takes away what nobody needs any more: expired jobs and artifacts, old idempotency keys, checkpoints, orphans.
+"""Deletes what is no longer needed: expired jobs and artifacts, old idempotency keys, checkpoints, orphaned processes.
 
-Each step does a bounded part and can be repeated, by several servers at once. While the store or the executor is
-away, what concerns it waits.
+Each step does a bounded part and can be repeated, by several servers at once. If the store or the executor does not
+answer, its part waits.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 
 from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.control.collector import Collector
 from mvprune_service.control.ownership import Ownership, StoreNotOwned
-from mvprune_service.control.sweeper import Sweeper
 from mvprune_service.db import janitor
 from mvprune_service.db.database import Database
 from mvprune_service.executors.base import Executor, ExecutorUnavailable
@@ -32,7 +32,7 @@ _REF = "mvprune-"  # executor_ref = mvprune-{attempt uid}
 
 
 class Janitor:
-    """Keeps the database, the store and the executor clean."""
+    """Deletes rows, objects and processes that are no longer needed."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Janitor:
         self._problems = problems
         self._ownership = Ownership(db, store)
         quarantine_us = int(quarantine_days * _DAY_US)
-        self._sweeper = Sweeper(db, store, self._ownership, server=server, quarantine_us=quarantine_us, clock=clock)
+        self._collector = Collector(db, store, self._ownership, server=server, quarantine_us=quarantine_us, clock=clock)
         self._request_us = int(request_days * _DAY_US)
         self._checkpoint_us = int(checkpoint_days * _DAY_US)
         self._orphans: set[str] = set()  # refs seen with the last step
@@ -80,10 +80,8 @@ class Janitor:
                 return
 
     async def _stop_orphans(self) -> None:
-        """Stops processes whose attempt has ended: those seen twice, since one that just reported is about to end.
-
-        Processes of attempts that are not in this database are another server's.
-        """
+        """Stops processes whose attempt has ended, when they are seen for the second time: a process that has just
+        reported is about to end. Processes of attempts that are not in this database are another server's."""
         refs = await asyncio.to_thread(self._executor.list, _REF)
         ended = await self._db.read(janitor.ended_attempts, [ref.removeprefix(_REF) for ref in refs])
         orphans = {_REF + uid for uid in ended}
@@ -93,18 +91,18 @@ class Janitor:
         self._orphans = orphans
 
     async def _clean_store(self) -> None:
-        """All deletions from the store are made here: none of them unless the store belongs to this database."""
-        await asyncio.to_thread(self._sweeper.remove_left_flag)
+        """Makes all deletions from the store, and only if the store belongs to this database."""
+        await asyncio.to_thread(self._collector.remove_left_flag)
         try:
             mark = await self._ownership.check()
             await self._drop_checkpoints(mark)
-            await self._sweeper.step(mark)
+            await self._collector.step(mark)
         except StoreNotOwned as error:
             if str(error) != self._refusal:
                 log.error("%s: %s", self._store.url, error)
             self._refusal = str(error)
             self._problems.report(_PROBLEM, error)
-            self._sweeper.start_over()
+            self._collector.start_over()
         else:
             self._refusal = ""
             self._problems.clear(_PROBLEM)
@@ -113,5 +111,5 @@ class Janitor:
         dropped = await self._db.write(janitor.drop_checkpoints, self._clock() - self._checkpoint_us, _CHECKPOINTS)
         for checkpoint in dropped:
             if not await asyncio.to_thread(self._ownership.is_still, mark):
-                return  # what has no row any more is garbage, which the store's owner collects
+                return  # an object without a row is garbage, which the owner of the store collects
             await asyncio.to_thread(delete_checkpoint, self._store, checkpoint.attempt_uid, checkpoint.step)

@@ -1,4 +1,4 @@
-"""Runs a step again and again: at once after a change, else after an interval."""
+"""Runs a step repeatedly: at once after a change, else after an interval."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mvprune_service.observability.probes import Problems, words
 
 log = logging.getLogger(__name__)
 
-# A loop rests ten times as long as its step took, within these: changes that come in a burst share one step, and on a
-# busy server callers come first.
+# A loop pauses ten times as long as its step took, within these bounds. So changes in a burst share one step, and on a
+# busy server clients come first.
 _RESTS, _SHORTEST_SECONDS, _LONGEST_SECONDS = 10, 0.1, 0.5
 _RETRY_SECONDS = 5.0
 _ORDER = random.Random()  # noqa: S311 (it hides nothing)
@@ -27,7 +27,7 @@ _ORDER = random.Random()  # noqa: S311 (it hides nothing)
 async def run_loop(
     name: str, step: Callable[[], Awaitable[None]], changes: Changes, interval: float, problems: Problems
 ) -> None:
-    """Runs `step` until cancelled. A step that raises is logged, is among the problems until one does not, and is
+    """Runs `step` until cancelled. An error is logged, and is among the problems until a step succeeds. The step is
     tried again after the interval, or sooner."""
     again = min(interval, _RETRY_SECONDS)
     with changes.of_all() as changed:
@@ -61,12 +61,18 @@ async def _try(name: str, step: Callable[[], Awaitable[None]], again: float) -> 
 async def for_each(
     attempts: Iterable[Live], work: Callable[[Live], Awaitable[None]], away: tuple[type[Exception], ...] = ()
 ) -> None:
-    """Does `work` for all attempts: one for which it raises holds up no other, and is told when all are done. What is
-    raised of `away` is about a part that all need, and may have taken as long as a timeout: it ends the round. Raises
-    DatabaseUnavailable at once."""
+    """Does `work` for all attempts. Errors are raised in the end, so an attempt that fails holds up no other.
+
+    Args:
+        away: errors about a part that all attempts need. They may have taken as long as a timeout, so they end the
+            round, without being raised.
+
+    Raises:
+        DatabaseUnavailable: at once.
+    """
     errors: list[Exception] = []
     shuffled = list(attempts)
-    _ORDER.shuffle(shuffled)  # one that ends each round does not always keep the same others out
+    _ORDER.shuffle(shuffled)  # so that an attempt that ends each round does not always keep out the same others
     for live in shuffled:
         SUBJECT.set(live)
         try:
@@ -84,7 +90,7 @@ async def for_each(
 
 
 class Loops:
-    """The loops that run, by name. What keeps failing is among `problems`."""
+    """The running loops, by name. A loop that fails is among `problems`."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
@@ -96,7 +102,7 @@ class Loops:
         self._tasks[name] = asyncio.create_task(running, name=name)
 
     async def stop(self, *names: str) -> None:
-        """Stops these loops; without names, all. What a step has begun in the database or elsewhere is finished."""
+        """Stops these loops; without names, all. Calls that a step has begun are finished."""
         tasks = [self._tasks.pop(name) for name in names or tuple(self._tasks) if name in self._tasks]
         for task in tasks:
             task.cancel()

@@ -1,13 +1,12 @@
-"""Whose the store is: before anything is deleted, the mark in the store must be one that this database wrote.
+"""The owner of the store: nothing is deleted unless the mark in the store is one that this database wrote.
 
-The mark names the database by a random id that was made with its schema, and carries a token. The database remembers
-the tokens of its newest marks, and writes a new mark with every pass of garbage collection. So three things are told
-apart from the store's owner: another database (its id differs), an older backup of the same one, and a copy of it that
-went on by itself (neither knows the newest token). The server's key plays no part: the same key may be used with an
-empty database.
+The mark has the database's random id, which was made with its schema, and a token. The database remembers the tokens of
+its newest marks, and writes a new mark with every pass of garbage collection. So three databases are not mistaken for
+the owner: another database (its id differs), an older backup of the owner, and a copy of it that other servers use
+(neither has the newest token). The server's key does not matter: the same key may be used with an empty database.
 
-A store without a mark is taken silently only while it is empty and the database refers to nothing in it. Everything
-else is a decision of the operator: `mvpctl server adopt-store`.
+A store without a mark gets one without a question only if it is empty and the database refers to nothing in it.
+Otherwise the operator decides: `mvpctl server adopt-store`.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ _SHOWN = 8  # digits of an id
 
 
 class Standing(Enum):
-    """What a store's mark says to a database."""
+    """How the mark of a store relates to a database."""
 
     OURS = "ours"
-    NEW = "new"  # no mark, and nothing to lose
+    NEW = "new"  # no mark, no contents
     UNMARKED = "unmarked"  # no mark, but contents, or a database that refers to some
-    UNKNOWN = "unknown"  # not such a mark, as those of earlier versions
+    UNKNOWN = "unknown"  # not a mark of this version
     FOREIGN = "foreign"
-    NEWER = "newer"  # of this database, later than what it knows
-    COPY = "copy"  # of this database, not later: another copy of it wrote it
+    NEWER = "newer"  # of this database, and newer than it
+    COPY = "copy"  # of this database, not newer: a copy of it wrote the mark
 
 
 class StoreNotOwned(Exception):
@@ -50,7 +49,7 @@ class StoreNotOwned(Exception):
 
 @dataclass(frozen=True)
 class Look:
-    """A store beside a database. `raw` is the mark as it lies in the store, None if there is none."""
+    """A store compared with a database. `raw` is the content of the mark, None if there is none."""
 
     standing: Standing
     installation: Installation
@@ -59,7 +58,7 @@ class Look:
 
     @property
     def why(self) -> str:
-        """What is wrong, in a line."""
+        """What is wrong, in one line."""
         mark, own = self.mark, self.installation
         match self.standing:
             case Standing.UNMARKED:
@@ -87,16 +86,16 @@ class Ownership:
         self._store = store
 
     async def look(self) -> Look:
-        """Whose the store is now."""
+        """Compares the store with the database."""
         raw = await asyncio.to_thread(read_mark, self._store)
-        own = await self._db.read(installation)  # after the mark: it is written after its token is known here
+        own = await self._db.read(installation)  # after the mark, which is written after its token is stored here
         is_used = raw is None and (
             await asyncio.to_thread(is_used_store, self._store) or await self._db.read(has_stored)
         )
         return compare(own, raw, is_used=is_used)
 
     async def check(self) -> bytes:
-        """The store's mark, which is this database's; a new store gets one. Raises StoreNotOwned."""
+        """The mark of the store, if this database wrote it; a new store gets one. Raises StoreNotOwned."""
         found = await self.look()
         if found.standing is Standing.NEW:
             return await self._write(None)
@@ -105,8 +104,7 @@ class Ownership:
         return found.raw
 
     async def renew(self) -> None:
-        """Writes a new mark, so that backups of the database that were made before can be told from it. Raises
-        StoreNotOwned."""
+        """Writes a new mark, which distinguishes the database from its earlier backups. Raises StoreNotOwned."""
         if seen := _parse(await self.check()):
             await self._write(seen.token)
 
@@ -116,22 +114,22 @@ class Ownership:
             raw = _raw(mark)
             if await asyncio.to_thread(lambda: self._store.put(OWNER_KEY, raw, if_absent=seen is None)):
                 return raw
-        raise StoreUnavailable(f"{self._store.url}: another server has just marked it")  # the next look says which
+        raise StoreUnavailable(f"{self._store.url}: another server has just marked it")  # the next look finds which
 
     async def adopt(self, found: Look) -> Mark:
-        """Makes the store this database's, whoever's it was when it was `found`."""
+        """Makes this database the owner of the store that was `found`, whoever owned it."""
         above = found.mark.generation if found.mark and found.mark.database == found.installation.uid else 0
         mark = await self._db.write(adopting_mark, above)
         await asyncio.to_thread(self._store.put, OWNER_KEY, _raw(mark))
         return mark
 
     def is_still(self, mark: bytes) -> bool:
-        """Whether the store's mark is that one. Blocks: for the middle of a deletion."""
+        """Whether the store still has this mark. Blocks."""
         return read_mark(self._store) == mark
 
 
 def read_mark(store: BlobStore) -> bytes | None:
-    """The mark as it lies in the store, None if there is none. Raises StoreUnavailable."""
+    """The content of the mark, None if there is none. Raises StoreUnavailable."""
     try:
         return store.get(OWNER_KEY)
     except ObjectNotFound:
@@ -139,12 +137,12 @@ def read_mark(store: BlobStore) -> bytes | None:
 
 
 def is_used_store(store: BlobStore) -> bool:
-    """Whether there is anything of an artifact or an attempt. Raises StoreUnavailable."""
+    """Whether the store has objects of an artifact or an attempt. Raises StoreUnavailable."""
     return any(next(iter(store.list(prefix)), None) for prefix in _CONTENTS)
 
 
 def compare(own: Installation, raw: bytes | None, *, is_used: bool) -> Look:
-    """What a mark says to a database. `is_used`: whether the store has contents, or the database refers to any."""
+    """Compares a mark with a database. `is_used`: the store has contents, or the database refers to some."""
     if raw is None:
         return Look(Standing.UNMARKED if is_used else Standing.NEW, own, None, None)
     mark = _parse(raw)

@@ -8,11 +8,10 @@ import logging
 from mvprune_service.clock import Clock, system_clock
 from mvprune_service.db import lifecycle, placement, quotas, teachers
 from mvprune_service.db.database import Database
+from mvprune_service.domain.machine import Wait
 from mvprune_service.executors.base import Executor, ExecutorUnavailable
 
 log = logging.getLogger(__name__)
-
-UNREACHABLE = "EXECUTOR_UNREACHABLE"
 
 
 class Scheduler:
@@ -43,7 +42,7 @@ class Scheduler:
             capacity = await asyncio.to_thread(self._executor.capacity)
         except ExecutorUnavailable as error:
             log.warning("executor unreachable: %s", error)
-            await self._db.write(lifecycle.set_waiting, first, UNREACHABLE)
+            await self._db.write(lifecycle.set_waiting, first, Wait.EXECUTOR)
             return
         limits = await self._db.read(quotas.gpu_limits, self._max_running_gpus)
         await self._db.write(placement.place, capacity, limits, executor=self._executor.name)

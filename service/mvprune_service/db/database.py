@@ -1,4 +1,4 @@
-"""Transactions. Callers see `read` and `write`, and know nothing of which database it is."""
+"""Transactions: `read` and `write`, the same for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _READERS = 8
-_ALLOWED = "allowed: sqlite:///FILE, postgresql://USER:PASSWORD@HOST/DATABASE"
+_RULE = "the URL of the database must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
 
 
 class BadDatabase(Exception):
-    """The URL names no database that this can use; the text says why. It holds no password."""
+    """The URL of the database cannot be used; the text says why. It contains no password."""
 
 
 @dataclass
 class Tx:
-    """An open transaction: statements run on `conn`, at time `now`; `changed` collects uids of jobs to announce,
-    `after` what to call, on any thread, once it is committed."""
+    """An open transaction. Statements run on `conn`, at the time `now`. `changed` collects uids of jobs to announce,
+    and `after` functions to call, on any thread, after the commit."""
 
     conn: Connection
     now: int
@@ -44,7 +44,7 @@ class Tx:
 
 
 class Backend(Protocol):
-    """What differs between databases."""
+    """The operations that differ between SQLite and PostgreSQL."""
 
     engine: Engine
 
@@ -53,21 +53,21 @@ class Backend(Protocol):
         ...
 
     def submit(self, work: Callable[[Connection], T], done: Callable[[T | None, Exception | None], None]) -> None:
-        """Runs `work` in a write transaction on another thread. There `done`, which must not raise, is told what `work`
-        returned, after the commit, or else why nothing was written."""
+        """Runs `work` in a write transaction on another thread. Then calls `done` there, which must not raise: with the
+        result of `work` after the commit, or with the error because of which nothing was written."""
         ...
 
-    def tell(self, conn: Connection, uids: Iterable[str]) -> None:
-        """Tells other processes, once the transaction of `conn` is committed, that these jobs changed."""
+    def notify(self, conn: Connection, uids: Iterable[str]) -> None:
+        """Notifies other processes, when the transaction of `conn` is committed, that these jobs changed."""
         ...
 
     def listen(self, heard: Callable[[set[str] | None], None]) -> None:
-        """Calls `heard`, on another thread, with what other processes tell; with None where something may have been
-        missed, as before the first word."""
+        """Calls `heard`, on another thread, with the jobs that other processes report as changed; with None if a
+        notification may have been missed, as before the first one."""
         ...
 
     def witness_commits(self) -> None:
-        """From now on the loss of a commit whose caller was answered is noticed by the next start."""
+        """From now on the next start notices if a commit was lost whose caller had been answered."""
         ...
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Database:
         return self._backend.engine
 
     async def read(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs `work(connection, …)` in a read transaction: all that it reads is of one moment. On PostgreSQL it may
+        """Runs `work(connection, …)` in a read transaction: everything it reads is of one moment. On PostgreSQL it may
         run more than once. Raises DatabaseUnavailable."""
 
         def bound(conn: Connection) -> T:
@@ -104,20 +104,20 @@ class Database:
         return await _answer(asyncio.wrap_future(self._readers.submit(self._backend.read, bound)))
 
     async def look_up(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As `read`, for one statement that an index answers at once."""
+        """Like `read`, for one statement that is fast because of an index."""
 
         def bound(conn: Connection) -> T:
             return work(conn, *args, **kwargs)
 
         if isinstance(self._backend, Sqlite):
-            with suppress(OperationalError):  # it is busy for once
+            with suppress(OperationalError):  # the database is busy
                 return self._backend.look_up(bound)
         return await self.read(work, *args, **kwargs)
 
     async def write(self, work: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs `work(tx, …)` in a write transaction of its own; returns after the commit. `work` must do no other
-        I/O, and may run more than once. An exception rolls its changes back, and is raised here.
-        Raises DatabaseUnavailable, after which the write may have happened."""
+        """Runs `work(tx, …)` in a write transaction of its own, and returns after the commit. `work` must do no other
+        I/O, and may run more than once. If it raises, its changes are rolled back, and the exception is raised here.
+        Raises DatabaseUnavailable: then the write may or may not have happened."""
 
         name = _name(work)
 
@@ -125,14 +125,14 @@ class Database:
             tx = Tx(conn, self._clock())
             result = work(tx, *args, **kwargs)
             if tx.changed:
-                self._backend.tell(conn, tx.changed)
+                self._backend.notify(conn, tx.changed)
             failpoint(f"{name}.before_commit")
             return result, tx
 
         mailbox = self._mailbox()
         answer: asyncio.Future[T] = mailbox.loop.create_future()
 
-        # A caller that is cancelled meanwhile does not take the announcement with it.
+        # The change is announced even if the caller was cancelled meanwhile.
         def done(outcome: tuple[T, Tx] | None, error: Exception | None) -> None:
             if outcome is None:
                 mailbox.put(answer, None, error)
@@ -143,7 +143,7 @@ class Database:
             try:
                 for call in tx.after:
                     call()
-            except Exception:  # it is committed, whatever they say
+            except Exception:  # the transaction is committed all the same
                 log.exception("after a commit")
             mailbox.put(answer, result, None)
 
@@ -160,7 +160,7 @@ class Database:
         return self._mail
 
     def listen(self) -> None:
-        """From now on `on_commit` hears of what other processes commit too. Call it on the event loop."""
+        """From now on `on_commit` is called for commits of other processes too. Call this on the event loop."""
         loop = asyncio.get_running_loop()
 
         def heard(uids: set[str] | None) -> None:
@@ -169,8 +169,7 @@ class Database:
         self._backend.listen(heard)
 
     def witness_commits(self) -> None:
-        """From now on the loss of a commit whose caller was answered is noticed by the next start. Call it once the
-        schema is the newest."""
+        """See Backend.witness_commits. Call it when the schema is the newest."""
         self._backend.witness_commits()
 
     def close(self) -> None:
@@ -182,14 +181,14 @@ class Database:
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError):  # the latter for a port that is no number
-        raise BadDatabase(f"the database's URL is none; {_ALLOWED}") from None
+    except (ArgumentError, ValueError):  # ValueError: the port is not a number
+        raise BadDatabase(f"{_RULE}, got none of them") from None
     if parsed.drivername in ("postgresql", "postgresql+psycopg"):
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername != "sqlite":
-        raise BadDatabase(f"got a database's URL with {parsed.drivername}:; {_ALLOWED}")
+        raise BadDatabase(f"{_RULE}, got one with {parsed.drivername}:")
     if parsed.database in (None, "", ":memory:") or parsed.query:
-        raise BadDatabase(f"got the database's URL {parsed}; {_ALLOWED}")
+        raise BadDatabase(f"{_RULE}, got {parsed}")
     return parsed
 
 
@@ -200,12 +199,12 @@ def sqlite_file(url: str) -> Path | None:
         return None
     file = Path(str(parsed.database)).resolve()
     if not file.parent.is_dir():
-        raise BadDatabase(f"there is no folder {file.parent} for the database")
+        raise BadDatabase(f"the folder of the database must exist, got {file.parent}")
     return file
 
 
 def _name(work: Callable[..., object]) -> str:
-    """What failpoints call a write: the function, or the method that it is defined in."""
+    """The name of a write for failpoints: the function, or the method that it is defined in."""
     return work.__qualname__.partition(".<locals>")[0].rpartition(".")[2]
 
 

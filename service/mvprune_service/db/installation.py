@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, select, update
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import INSTALLATION, QUARANTINE
 
-_REMEMBERED = 16  # tokens: replicas that write their marks at the same time may overtake each other
+_REMEMBERED = 16  # tokens: replicas may write their marks at the same time
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Installation:
 
 @dataclass(frozen=True)
 class Mark:
-    """What a store says of the database that it belongs to."""
+    """The mark in a store: the database that the store belongs to."""
 
     database: str
     generation: int
@@ -32,14 +32,14 @@ class Mark:
 
 
 def installation(conn: Connection) -> Installation:
-    """This database's."""
+    """The identity of this database."""
     row = conn.execute(select(INSTALLATION)).one()
     return Installation(row.uid, row.generation, tuple(row.tokens))
 
 
 def next_mark(tx: Tx, seen: str | None) -> Mark | None:
-    """A new mark to write to the store, in place of the one with the token `seen` (None: there is none). None if `seen`
-    is not of this database."""
+    """A new mark that replaces the one with the token `seen` in the store (None: the store has none). None if `seen` is
+    not a token of this database."""
     row = tx.conn.execute(select(INSTALLATION).with_for_update()).one()
     if seen is not None and seen not in row.tokens:
         return None
@@ -47,9 +47,8 @@ def next_mark(tx: Tx, seen: str | None) -> Mark | None:
 
 
 def adopting_mark(tx: Tx, above: int) -> Mark:
-    """A mark for a store that gets this database as its new owner. Its generation is greater than `above`, and no
-    earlier copy of this database knows its token. Empties the quarantine: what was noted under another mark counts for
-    nothing."""
+    """A mark for a store that this database adopts. Its generation is greater than `above`, and no earlier copy of this
+    database knows its token. Empties the quarantine: notes under another mark do not count."""
     row = tx.conn.execute(select(INSTALLATION).with_for_update()).one()
     tx.conn.execute(delete(QUARANTINE))
     return _draw(tx, row.uid, max(row.generation, above) + 1, [])

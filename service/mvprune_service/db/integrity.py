@@ -1,11 +1,11 @@
-"""Whether an SQLite file is whole, and has every commit that was acknowledged: looked at before it is opened to write.
+"""Checks, before an SQLite file is opened for writing, that it is undamaged and has every acknowledged commit.
 
-A WAL of which one byte is wrong is no error to SQLite: it takes that for the end, and the commits after it are gone. So
-the database counts its commits (`installation.generation`), and beside it lies a witness: a small file that has the
-count of the last commit whose callers were answered. It is written after each commit and before the answers, and is not
-synced: after a power failure it may be older than the database, which says nothing, but never newer.
+A wrong byte in a WAL is no error to SQLite: it takes the byte for the end, and the commits after it are lost. So the
+database counts its commits (`installation.generation`). A witness, a small file beside the database, has the count of
+the last commit whose callers were answered. It is written after each commit and before the answers, and is not synced:
+after a power failure it may be older than the database, which proves nothing, but never newer.
 
-The file is opened read-only here, so SQLite changes neither it nor the WAL: what is damaged stays as it is.
+The file is opened read-only here, so SQLite changes neither the file nor its WAL.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _RESTORE = 'docs/operate.md, "Restore a backup", has the steps'
 
 
 class BadFile(Exception):
-    """The file must not be served from; the text says why and what to do."""
+    """The database file cannot be used; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """How many commits a database has."""
+    """The number of commits of a database."""
 
     uid: str
     generation: int
@@ -47,7 +47,7 @@ class Witness:
         self._map: mmap.mmap | None = None
 
     def read(self) -> Count | None:
-        """What it says. None if it is missing or, after a power failure, unreadable: then it says nothing."""
+        """Its content. None if the file is missing or, after a power failure, unreadable."""
         try:
             data = self.path.read_bytes()
             uid, generation, checksum = _WITNESS.unpack(data)
@@ -56,7 +56,7 @@ class Witness:
         return Count(uid.hex(), generation) if checksum == zlib.crc32(data[:-4]) else None
 
     def write(self, count: Count) -> None:
-        """Replaces what it says. Raises OSError at the first time, if the file cannot be made."""
+        """Replaces its content. Raises OSError, at the first call, if the file cannot be created."""
         head = _WITNESS.pack(bytes.fromhex(count.uid), count.generation, 0)[:-4]
         data = head + zlib.crc32(head).to_bytes(4, "little")
         if self._map is None:
@@ -64,11 +64,11 @@ class Witness:
         self._map[:] = data
 
     def _opened(self, data: bytes) -> mmap.mmap:
-        """The file as memory. A system call would make the writing thread wait for its turn among the others; what is
-        in the memory is in the file when the process is killed."""
+        """The file, mapped into memory. A system call would make the writing thread wait for other threads. What was
+        written to the mapping is in the file when the process is killed."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.pwrite(descriptor, data, 0)  # takes the room on the disk
+            os.pwrite(descriptor, data, 0)  # allocates the blocks
             os.ftruncate(descriptor, len(data))
             return mmap.mmap(descriptor, len(data))
         finally:
@@ -92,7 +92,7 @@ def examine(file: Path) -> None:
 
 
 def find_lost_commits(file: Path) -> None:
-    """Raises BadFile for a file without some commit that was acknowledged. One of an earlier revision has no count: see
+    """Raises BadFile for a file that lacks an acknowledged commit. A database of an earlier revision has no count: see
     `check_uid`."""
     acknowledged = Witness(file).read()
     if acknowledged is None:
@@ -104,20 +104,20 @@ def find_lost_commits(file: Path) -> None:
         return
     check_uid(file, found)
     if found.generation < acknowledged.generation:
-        told = f"has lost commits that were acknowledged: {found.generation:,} of {acknowledged.generation:,} are there"
-        raise BadFile(_text(file, told))
+        what = f"has lost commits that were acknowledged: {found.generation:,} of {acknowledged.generation:,} are there"
+        raise BadFile(_text(file, what))
 
 
 def check_uid(file: Path, found: Count) -> None:
-    """Raises BadFile if another database lay in the place of this one, or an earlier backup of it was migrated."""
+    """Raises BadFile if this file replaces another database, or is an earlier backup that was migrated."""
     acknowledged = Witness(file).read()
     if acknowledged is not None and acknowledged.uid != found.uid:
         raise BadFile(_text(file, "is not the one that was here before, or is an earlier backup of it"))
 
 
 def accept_loss(file: Path) -> Path | None:
-    """From now on the file counts as it is. Before it is opened, which empties its WAL, that is copied aside; returns
-    the copy, None if there is no WAL. Raises OSError."""
+    """Accepts the file as it is. Copies its WAL first, since opening the file empties it; returns the copy, None if
+    there is no WAL. Raises OSError."""
     wal, kept = file.with_name(f"{file.name}-wal"), None
     if has_content(wal):
         kept = file.with_name(f"{wal.name}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}")
@@ -153,7 +153,7 @@ def _findings(conn: sqlite3.Connection, check: str) -> list[str]:
 
 
 def _is_empty(file: Path) -> bool:
-    """Whether it would get a new schema: without the beginning of its WAL a file may be one page."""
+    """Whether it has no schema: without the beginning of its WAL a file may be one page."""
     if not has_content(file):
         return True
     with closing(_read_only(file)) as conn:

@@ -1,7 +1,7 @@
-"""What the janitor takes away from the database, and what it asks before it takes anything else.
+"""What the janitor deletes from the database, and what it reads before it deletes elsewhere.
 
 Every function handles a bounded batch and can be repeated. Several janitors may run at once: the conditions are part
-of each DELETE, so a row that changed meanwhile stays.
+of each DELETE, so a row that changed meanwhile is kept.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
 
 
 class CheckpointKey(NamedTuple):
-    """Where a checkpoint lies: attempts/{attempt_uid}/checkpoints/{step}/."""
+    """The place of a checkpoint: attempts/{attempt_uid}/checkpoints/{step}/."""
 
     attempt_uid: str
     step: int
 
 
 class ArtifactKey(NamedTuple):
-    """Orders artifacts, for reading them page by page."""
+    """The order of artifacts, to read them page by page."""
 
     project: str
     sha256: str
 
 
 def forget_requests(tx: Tx, before_us: int, limit: int) -> int:
-    """Forgets idempotency keys older than `before_us`; returns how many."""
+    """Deletes idempotency keys older than `before_us`; returns how many."""
     key = tuple_(REQUESTS.c.project, REQUESTS.c.request_id)
     old = select(REQUESTS.c.project, REQUESTS.c.request_id).where(REQUESTS.c.create_us < before_us).limit(limit)
     return tx.conn.execute(delete(REQUESTS).where(key.in_(old))).rowcount
 
 
 def delete_expired_jobs(tx: Tx, limit: int) -> int:
-    """Deletes jobs whose retention is over, with all their rows; returns how many. A teacher that a student waits for
-    stays."""
+    """Deletes jobs whose retention has passed, with all their rows; returns how many. A teacher that a student waits
+    for is kept."""
     expired = and_(JOBS.c.expire_us < tx.now, JOBS.c.state.in_(TERMINAL))
     student = JOBS.alias().with_cols(JobColumns)
     awaited = exists().where(
@@ -54,7 +54,7 @@ def delete_expired_jobs(tx: Tx, limit: int) -> int:
 
 
 def delete_expired_artifacts(tx: Tx, limit: int) -> int:
-    """Deletes artifacts whose retention is over; returns how many. One that a live student learns from stays."""
+    """Deletes artifacts whose retention has passed; returns how many. The teacher of a live student is kept."""
     key = tuple_(ARTIFACTS.c.project, ARTIFACTS.c.sha256)
     needed = exists().where(
         JOBS.c.project == ARTIFACTS.c.project,
@@ -66,8 +66,8 @@ def delete_expired_artifacts(tx: Tx, limit: int) -> int:
 
 
 def drop_checkpoints(tx: Tx, ended_before_us: int, limit: int) -> list[CheckpointKey]:
-    """Deletes the rows of checkpoints that nobody will resume from, and returns them: of a live job all but the newest
-    two, of a SUCCEEDED job all, of a FAILED or CANCELLED job all if it ended before `ended_before_us`."""
+    """Deletes the rows of checkpoints that no attempt will resume from, and returns them: of a live job all but the
+    newest two, of a SUCCEEDED job all, of a FAILED or CANCELLED job all if it ended before `ended_before_us`."""
     age = func.row_number().over(
         partition_by=CHECKPOINTS.c.job_uid, order_by=(CHECKPOINTS.c.create_us.desc(), CHECKPOINTS.c.step.desc())
     )
@@ -86,7 +86,7 @@ def drop_checkpoints(tx: Tx, ended_before_us: int, limit: int) -> list[Checkpoin
 
 
 def ended_attempts(conn: Connection, uids: Collection[str]) -> set[str]:
-    """Those of these attempts that are here and have ended."""
+    """Those of these attempts that are in this database and have ended."""
     return _attempts(conn, ATTEMPTS.c.uid.in_(uids), ATTEMPTS.c.state.not_in(LIVE_ATTEMPTS))
 
 
@@ -107,7 +107,8 @@ def oldest_live_attempt_us(conn: Connection) -> int | None:
 
 
 def page_of_references(conn: Connection, after: ArtifactKey | None, size: int) -> tuple[set[str], ArtifactKey | None]:
-    """SHA-256 of the manifests and files of the next `size` artifacts, and the key to go on after (None: the end)."""
+    """SHA-256 of the manifests and files of the next `size` artifacts, and the key of the last (None: it was the last
+    page)."""
     key = tuple_(ARTIFACTS.c.project, ARTIFACTS.c.sha256)
     found = select(ARTIFACTS.c.project, ARTIFACTS.c.sha256, ARTIFACTS.c.manifest)
     if after is not None:

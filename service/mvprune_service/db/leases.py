@@ -148,6 +148,9 @@ def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manife
     attempt = current_attempt(tx, job) if job is not None else None
     if job is None or attempt is None or attempt.uid != attempt_uid or job.state in TERMINAL:
         return False
+    sha256 = attempt.manifest_sha256
+    if sha256 is None:
+        return False
     policy = job_pb2.ExecutionPolicy.FromString(job.policy)
     results = gates.evaluate(policy.gates, gates.observations(manifest, manifest_bytes))
     recorded = canonical(job_pb2.Job(gate_results=results)) if results else None
@@ -156,9 +159,6 @@ def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manife
         touch(tx, job, gate_results=recorded)
         fence = Fence(AttemptName(job.project, job.job_id, attempt.number), job.fencing_token)
         fail_attempt(tx, fence, Failure(FailureReason.GATE_FAILED, message), actor="finalizer")
-        return False
-    sha256 = attempt.manifest_sha256
-    if sha256 is None:
         return False
     _add_artifact(tx, job, attempt.number, sha256, manifest, manifest_bytes)
     _end_attempt(tx, attempt, AttemptState.SUCCEEDED)

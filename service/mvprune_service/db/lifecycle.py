@@ -22,13 +22,13 @@ from mvprune_service.db.statements import Insert, fetch_one
 from mvprune_service.domain import times
 from mvprune_service.domain.failures import RULES, FailureReason
 from mvprune_service.domain.leases import StaleLease
-from mvprune_service.domain.machine import TERMINAL, Command, JobState, transition
+from mvprune_service.domain.machine import TERMINAL, Command, JobState, Wait, transition
+from mvprune_service.domain.teaching import waits_for_teacher
 from mvprune_service.ids import JobName, new_uid
 from mvprune_service.observability import logs
 
 log = logging.getLogger(__name__)
 
-WAITING_FOR_TEACHER = "WAITING_FOR_TEACHER"
 _NO_DETAILS: Mapping[str, str] = {}
 
 _INSERT_JOB = Insert(JobRow, JOBS)
@@ -81,7 +81,7 @@ def current_attempt(tx: Tx, job: JobRow) -> AttemptRow | None:
 def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_DETAILS) -> JobRow:
     """∅ → QUEUED."""
     uid = new_uid(tx.now)
-    waits = new.teacher_uid is not None and new.teacher_sha256 is None
+    waits = waits_for_teacher(new.teacher_uid, new.teacher_sha256)
     row = {
         "uid": uid,
         "project": new.project,
@@ -100,7 +100,7 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
         "teacher_sha256": new.teacher_sha256,
         "teacher_key": new.teacher_key,
         "state": JobState.QUEUED,
-        "state_reason": WAITING_FOR_TEACHER if waits else "",
+        "state_reason": Wait.TEACHER if waits else "",
         "metrics": {},
         "attempt": 0,
         "attempts_left": new.policy.max_attempts,
@@ -164,7 +164,7 @@ def retry(tx: Tx, job: JobRow, *, actor: str, from_scratch: bool = False, etag: 
     IllegalTransition."""
     _check_etag(job, etag)
     policy = job_pb2.ExecutionPolicy.FromString(job.policy)
-    waits = job.teacher_uid is not None and job.teacher_sha256 is None
+    waits = waits_for_teacher(job.teacher_uid, job.teacher_sha256)
     move(
         tx,
         job,
@@ -178,7 +178,7 @@ def retry(tx: Tx, job: JobRow, *, actor: str, from_scratch: bool = False, etag: 
         failure_reason=None,
         failure_message=None,
         gate_results=None,
-        state_reason=WAITING_FOR_TEACHER if waits else "",
+        state_reason=Wait.TEACHER if waits else "",
         progress=None,
         cancel_reason=None,
         cancel_grace_us=None,
@@ -202,7 +202,7 @@ def move(tx: Tx, job: JobRow, command: Command, actor: str, details: Mapping[str
     """Takes a job to another state, with an event. Raises IllegalTransition, StaleLease."""
     state = transition(job.state, command)
     policy = job_pb2.ExecutionPolicy.FromString(job.policy)
-    waits = values.get("state_reason") == WAITING_FOR_TEACHER
+    waits = values.get("state_reason") == Wait.TEACHER
     sequence = job.last_sequence + 1
     changed = times.after_move(job.state, state, policy, tx.now, waits=waits)
     touch(tx, job, state=state, last_sequence=sequence, **changed, **values)
@@ -255,7 +255,7 @@ def touch(tx: Tx, job: JobRow, **values: Any) -> None:
     tx.changed.add(job.uid)
 
 
-def set_waiting(tx: Tx, uid: str, reason: str) -> None:
+def set_waiting(tx: Tx, uid: str, reason: Wait) -> None:
     """Records why a queued job waits."""
     job = lock_job(tx, uid)
     if job is not None and job.state is JobState.QUEUED and job.state_reason != reason:

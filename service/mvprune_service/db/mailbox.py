@@ -1,4 +1,4 @@
-"""How results of other threads reach the event loop: one wake-up for all that are there."""
+"""Passes results of other threads to the event loop: one wake-up for all that are ready."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Mailbox:
-    """Of one event loop. `put` and `announce` may be called on any thread."""
+    """The mailbox of one event loop. `put` and `announce` may be called on any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -20,20 +20,20 @@ class Mailbox:
         self._woken = False
 
     def put(self, answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        """Ends `answer`, unless nobody waits for it any more."""
+        """Completes `answer`, unless it was cancelled."""
         with self._lock:
             self._answers.append((answer, result, error))
             self._wake()
 
     def announce(self, listener: Callable[[set[str]], None], uids: set[str]) -> None:
-        """Calls the listener with these and all other uids that are there, before answers that are put later."""
+        """Calls the listener with these uids and all others announced until then, before answers that are put later."""
         with self._lock:
             self._changed.setdefault(listener, set()).update(uids)
             self._wake()
 
     def _wake(self) -> None:
         if not self._woken:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self._deliver)
             self._woken = True
 

@@ -1,4 +1,4 @@
-"""The schema. Times are microseconds since the epoch; protobuf messages are stored serialized."""
+"""The tables. Times are microseconds since the epoch. Protobuf messages are stored serialized."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from sqlalchemy import (
 )
 
 from mvprune_service.domain.failures import FailureReason
-from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
+from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState, Wait
 
 E = TypeVar("E", bound=StrEnum)
 
 _TERMINAL_SQL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
 _LIVE_SQL = ", ".join(f"'{state}'" for state in LIVE_ATTEMPTS)
 
-# All constraints have predictable names, so that migrations can speak of them.
+# All constraints have predictable names, so that migrations can refer to them.
 METADATA = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -72,13 +72,13 @@ class JobColumns(TypedColumns):
     labels: Named[dict[str, str]] = Column(JSON)
     model_size: Named[bytes | None] = Column(LargeBinary)  # ModelSize
     creator: Named[str] = Column(Text)
-    task: Named[str] = Column(Text)  # of the spec, as are these two: what lists are filtered and ordered by
+    task: Named[str] = Column(Text)  # this and the next two: of the spec, to filter and order lists
     model: Named[str] = Column(Text)
     method: Named[str] = Column(Text)
     priority: Named[int] = Column(BigInteger)
 
-    teacher_uid: Named[str | None] = Column(Text)  # the job whose model this one learns from; it may be deleted
-    # That job's artifact, once there is one: until then this job waits.
+    teacher_uid: Named[str | None] = Column(Text)  # the job whose model this one is distilled from; it may be deleted
+    # The artifact of that job, once it has one. Until then this job waits.
     teacher_sha256: Named[str | None] = Column(Text)
     # Of a teacher that was made on request: a digest of its spec. Students with the same dense spec share the teacher.
     teacher_key: Named[str | None] = Column(Text)
@@ -90,19 +90,18 @@ class JobColumns(TypedColumns):
     failure_message: Named[str | None] = Column(Text)
     artifact_sha256: Named[str | None] = Column(Text)
     metrics: Named[dict[str, Any]] = Column(JSON)
-    gate_results: Named[bytes | None] = Column(LargeBinary)  # once they are evaluated: a Job that has nothing else
+    gate_results: Named[bytes | None] = Column(LargeBinary)  # once they are evaluated: a Job with no other field
 
     attempt: Named[int] = Column(BigInteger)  # number of the newest attempt, 0 before the first
     attempts_left: Named[int] = Column(BigInteger)
-    # Names the one lease that may report. Grows whenever an attempt begins or ends, so a stale token matches nothing.
+    # Identifies the one lease that may report. It grows whenever an attempt begins or ends.
     fencing_token: Named[int] = Column(BigInteger)
     not_before_us: Named[int] = Column(BigInteger)  # back-off
-    # The queue's order. Waiting makes all jobs older alike, so ageing never changes who is first: priority is a head
-    # start in time, given once.
+    # The order of the queue: the smallest is first. See domain/times.py.
     rank_us: Named[int] = Column(BigInteger)
-    queue_deadline_us: Named[int | None] = Column(BigInteger)  # where it is QUEUED and may not wait for ever
+    queue_deadline_us: Named[int | None] = Column(BigInteger)  # of a QUEUED job that may not wait for ever
     ran_us: Named[int] = Column(BigInteger)  # RUNNING, in attempts that have ended
-    accumulation_factor: Named[int] = Column(BigInteger)  # doubled when memory runs out and that is allowed
+    accumulation_factor: Named[int] = Column(BigInteger)  # doubled when memory runs out, if the job allows that
     cancel_reason: Named[str | None] = Column(Text)
     cancel_grace_us: Named[int | None] = Column(BigInteger)
     cancel_us: Named[int | None] = Column(BigInteger)
@@ -110,7 +109,7 @@ class JobColumns(TypedColumns):
     create_us: Named[int] = Column(BigInteger)
     start_us: Named[int | None] = Column(BigInteger)
     end_us: Named[int | None] = Column(BigInteger)
-    # From its end on, where it has a retention: then it and its artifact are deleted.
+    # Of a job that has ended and has a retention: then the job and its artifact are deleted.
     expire_us: Named[int | None] = Column(BigInteger)
     update_us: Named[int] = Column(BigInteger)
     version: Named[int] = Column(BigInteger)  # the etag
@@ -131,8 +130,8 @@ JOBS = Table(
     Index(
         "ix_jobs_untaught",
         "teacher_uid",
-        sqlite_where=text("state_reason = 'WAITING_FOR_TEACHER'"),
-        postgresql_where=text("state_reason = 'WAITING_FOR_TEACHER'"),
+        sqlite_where=text(f"state_reason = '{Wait.TEACHER}'"),
+        postgresql_where=text(f"state_reason = '{Wait.TEACHER}'"),
     ),
     Index("ix_jobs_expire_us", "expire_us"),
     Index("uq_jobs_project_teacher_key", "project", "teacher_key", unique=True),
@@ -141,7 +140,7 @@ JOBS = Table(
 
 
 class LabelColumns(TypedColumns):
-    """A label of a job, where it can be searched for."""
+    """A label of a job, for filters."""
 
     job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"), primary_key=True)
     key: Named[str] = Column(Text, primary_key=True)
@@ -202,7 +201,7 @@ ATTEMPTS = Table(
 
 
 class EventColumns(TypedColumns):
-    """Audit trail and watch feed: written in the transaction of the change it tells."""
+    """Audit trail and watch feed: an event is written in the transaction of its change."""
 
     job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"), primary_key=True)
     sequence: Named[int] = Column(BigInteger, primary_key=True, autoincrement=False)
@@ -222,7 +221,7 @@ EVENTS = Table(
 
 
 class RequestColumns(TypedColumns):
-    """Idempotency: which job a request id made, and from which body."""
+    """Idempotency: which job a request created, and the digest of the request's body."""
 
     project: Named[str] = Column(Text, primary_key=True)
     request_id: Named[str] = Column(Text, primary_key=True)
@@ -240,7 +239,7 @@ REQUESTS = Table(
 
 
 class ArtifactColumns(TypedColumns):
-    """A published artifact. Outlives its job."""
+    """A published artifact. It remains when its job is deleted."""
 
     project: Named[str] = Column(Text, primary_key=True)
     sha256: Named[str] = Column(Text, primary_key=True)
@@ -264,7 +263,7 @@ ARTIFACTS = Table(
 class MetricColumns(TypedColumns):
     """One recorded value; `id` is the order of arrival."""
 
-    # SQLite counts up by itself only an INTEGER key.
+    # SQLite increments only an INTEGER key.
     id: Named[int] = Column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
     job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"), index=True)
     attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"))
@@ -299,7 +298,7 @@ LOGS = Table(
 
 
 class CheckpointColumns(TypedColumns):
-    """A committed checkpoint: whole in the store when it was committed."""
+    """A committed checkpoint: it was complete in the store when it was committed."""
 
     attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
     step: Named[int] = Column(BigInteger, primary_key=True, autoincrement=False)
@@ -319,7 +318,7 @@ class TokenColumns(TypedColumns):
     """An API token. Its secret has 256 random bits, so a plain hash is enough."""
 
     token_id: Named[str] = Column(Text, primary_key=True)
-    project: Named[str] = Column(Text)  # "-": an operator's, good for all
+    project: Named[str] = Column(Text)  # "-": an operator's token, valid for all projects
     display_name: Named[str] = Column(Text)
     scope: Named[str] = Column(Text)
     secret_sha256: Named[str] = Column(Text)
@@ -340,7 +339,7 @@ TOKENS = Table(
 
 
 class ProjectColumns(TypedColumns):
-    """Quotas of a project, where they are not the server's defaults."""
+    """Quotas of a project that differ from the server's defaults."""
 
     project: Named[str] = Column(Text, primary_key=True)
     max_queued_jobs: Named[int | None] = Column(BigInteger)
@@ -355,12 +354,12 @@ PROJECTS = Table(
 
 
 class InstallationColumns(TypedColumns):
-    """What tells this database from all others, and from its own copies and backups. One row, made with the schema."""
+    """What distinguishes this database from others, and from its copies and backups. One row, made with the tables."""
 
     uid: Named[str] = Column(Text, primary_key=True)  # random: the same database, whatever its URL, key and home
-    # Only grows. On SQLite it counts commits; everywhere it grows with each new mark in the store.
+    # It only grows: on SQLite with each commit, on both databases with each new mark in the store.
     generation: Named[int] = Column(BigInteger)
-    # The tokens of the newest marks that this database wrote to its store. A copy that goes on by itself draws others.
+    # The tokens of the newest marks that this database wrote to its store. A copy of the database draws others.
     tokens: Named[list[str]] = Column(JSON)
 
 
@@ -372,11 +371,11 @@ INSTALLATION = Table(
 
 
 class QuarantineColumns(TypedColumns):
-    """An object of the store that nothing refers to, from when it was first found so until it is deleted."""
+    """An object of the store that nothing refers to, from the moment it is found until it is deleted."""
 
     part: Named[str] = Column(Text, primary_key=True)  # of the store, as garbage collection divides it
     key: Named[str] = Column(Text, primary_key=True)
-    modified_us: Named[int] = Column(BigInteger)  # by the store's clock; an upload since then starts the delay anew
+    modified_us: Named[int] = Column(BigInteger)  # by the store's clock; an upload since then restarts the delay
     found_us: Named[int] = Column(BigInteger)
 
 

@@ -1,4 +1,4 @@
-"""Opening a database to serve from it, or to migrate it: what can be wrong with it is one exception."""
+"""Opens a database to serve from it or to migrate it. Everything that can be wrong with it is one exception."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from mvprune_service.lock import InUse, lock
 
 
 class CannotOpen(Exception):
-    """The database cannot be used; the text says why and what to do. It holds no password."""
+    """The database cannot be used; the text says why and what to do. It contains no password."""
 
 
 @dataclass(frozen=True)
 class Migration:
-    """What a migration did: from one revision (None: an empty database) to another, with a copy of what was."""
+    """A migration from one revision (None: an empty database) to another, and the copy of the old database."""
 
     found: str | None
     head: str
@@ -35,11 +35,11 @@ class Migration:
 
 @contextmanager
 def opened(url: str, accept_loss: Callable[[Path], None] | None = None) -> Iterator[Database]:
-    """The database, closed in the end. SQLite's file is this process's alone, and a file that is damaged or has lost
-    commits is refused. Raises CannotOpen.
+    """Opens the database, and closes it in the end. Only this process uses an SQLite file. A file that is damaged or
+    has lost commits is refused. Raises CannotOpen.
 
     Args:
-        accept_loss: called with a file that has lost commits, before it is opened; then that is no reason to refuse it.
+        accept_loss: called with a file that has lost commits, before it is opened. Then the file is not refused.
     """
     with ExitStack() as stack:
         with _explained():
@@ -54,7 +54,7 @@ def opened(url: str, accept_loss: Callable[[Path], None] | None = None) -> Itera
 
 @contextmanager
 def looked_at(url: str) -> Iterator[Connection | None]:
-    """A connection that changes nothing, while servers may use the database; None if that is empty. Raises
+    """A read-only connection to a database that servers may be using; None if the database is empty. Raises
     CannotOpen."""
     with _explained(), ExitStack() as stack:
         yield _connected(url, stack)
@@ -78,7 +78,7 @@ def _connected(url: str, stack: ExitStack) -> Connection | None:
 
 
 def lost_commits(url: str) -> str | None:
-    """Which commits an SQLite database has lost, as a refused start says it. Raises CannotOpen."""
+    """The commits that an SQLite database has lost, in the words of a refused start. Raises CannotOpen."""
     with _explained():
         file = sqlite_file(url)
         try:
@@ -99,8 +99,8 @@ def damage(url: str) -> list[str]:
 
 
 def prepare(db: Database, *, migrate: bool) -> None:
-    """Makes the schema of an empty database. One at an older revision is refused, or migrated. From then on commits are
-    witnessed. Raises CannotOpen."""
+    """Creates the schema of an empty database, and refuses or migrates one at an older revision. From then on commits
+    are witnessed. Raises CannotOpen."""
     with _explained():
         state = mvprune_migrations.state(db.engine)
         if state.found is None or migrate:
@@ -118,7 +118,7 @@ def _outdated(state: mvprune_migrations.State) -> str:
 
 
 def migrate(url: str) -> Migration:
-    """Brings a database that no server uses to the newest revision. Raises CannotOpen."""
+    """Migrates a database that no server uses to the newest revision. Raises CannotOpen."""
     with opened(url) as db, _explained():
         return _upgrade(db, mvprune_migrations.state(db.engine))
 
@@ -152,10 +152,10 @@ def _examine(file: Path, accept_loss: Callable[[Path], None] | None) -> None:
 
 
 def _is_served(db: Database) -> bool:
-    """Whether servers use it now. SQLite's lock is ours already."""
+    """Whether servers use it now. For SQLite this process has the lock already."""
     if db.engine.dialect.name != "postgresql":
         return False
-    from mvprune_service.db import postgres  # needs a driver, which is there where it is used
+    from mvprune_service.db import postgres  # needs its driver
 
     return postgres.is_served(db.engine)
 
@@ -167,7 +167,7 @@ def _explained() -> Iterator[None]:
     except (BadDatabase, BadFile, SchemaMismatch, InUse) as error:
         raise CannotOpen(str(error)) from None
     except SQLAlchemyError as error:
-        if not is_away(error) and type(error) is not DatabaseError:  # SQLite's for a file that is none, or damaged
+        if not is_away(error) and type(error) is not DatabaseError:  # of a damaged file
             raise
         reason = str(getattr(error, "orig", error)).strip().partition("\n")[0]
         raise CannotOpen(f"the database cannot be used: {reason}") from None

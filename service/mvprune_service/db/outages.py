@@ -1,10 +1,10 @@
-"""What a database error means: is the database away, and did the write happen?"""
+"""What a database error means: whether the database is unavailable, and whether the write happened."""
 
 from __future__ import annotations
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError, TimeoutError
 
-_SQLITE_ERROR = 1  # of all of SQLite's operational errors the one that is a mistake in the statement
+_SQLITE_ERROR = 1  # the one operational error of SQLite that is a mistake in the statement
 # PostgreSQL's that psycopg does not call operational: a standby, a transaction that was idle for too long.
 _AWAY = ("25006", "25P03")
 _LOST = ("57P01", "57P02", "57P03", "25P03")  # shut down, crashed, starting up, ended from outside
@@ -12,15 +12,15 @@ _CONFLICTS = ("40001", "40P01")  # serialization failure, deadlock
 
 
 class DatabaseUnavailable(Exception):
-    """The database is away, too busy, full or read-only: asking again later may help.
+    """The database does not answer, is too busy, full or read-only: another try later may help.
 
-    A write that raises this may have happened: the answer to its commit can be lost. Whoever asks again must ask for
-    something that is harmless to do twice.
+    A write that raises this may have happened: the answer to its commit can be lost. Only a write that is harmless to
+    repeat may be tried again.
     """
 
 
 def is_away(error: SQLAlchemyError) -> bool:
-    """Whether the database, and not the statement, is what fails."""
+    """Whether the error is the database's and not the statement's."""
     if isinstance(error, TimeoutError):  # no connection became free
         return True
     if not isinstance(error, DBAPIError):
@@ -31,7 +31,7 @@ def is_away(error: SQLAlchemyError) -> bool:
 
 
 def is_transient(error: DBAPIError) -> bool:
-    """Whether a transaction that has not tried to commit may run again at once: a conflict, a lost connection."""
+    """Whether a transaction that has not tried to commit may run again: after a conflict or a lost connection."""
     state = sqlstate(error)
     if state is None:
         return error.connection_invalidated or isinstance(error, OperationalError)
@@ -39,7 +39,7 @@ def is_transient(error: DBAPIError) -> bool:
 
 
 def is_rolled_back(error: DBAPIError) -> bool:
-    """Whether PostgreSQL itself said that the commit failed: a conflict (not 40003, "unknown"), a constraint."""
+    """Whether PostgreSQL reported that the commit failed: a conflict (not 40003, "unknown") or a constraint."""
     state = sqlstate(error) or ""
     return state in _CONFLICTS or state.startswith("23")
 

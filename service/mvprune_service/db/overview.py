@@ -1,4 +1,4 @@
-"""How the queue and the workers are doing: a few counts over what is live, by index."""
+"""The state of the queue and of the workers: a few counts over live rows, by index."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Overview:
     """Jobs by state, and what is reserved for attempts. Times are microseconds since the epoch."""
 
     jobs: dict[str, int]
-    oldest_queued_us: int | None  # None: nobody waits, or for a teacher only
+    oldest_queued_us: int | None  # None: no job waits, or only for a teacher
     live_attempts: int
-    oldest_heartbeat_us: int | None  # of attempts whose worker must send them
+    oldest_heartbeat_us: int | None  # of attempts whose worker has to send heartbeats
     cpus: float
     gpus: float
     memory_bytes: int
 
 
 def overview(conn: Connection, states: Iterable[JobState]) -> Overview:
-    """Counts jobs in `states`, zeros included. Terminal ones cost time: there may be many."""
+    """Counts jobs in `states`, zeros included. Terminal states take time: there may be many such jobs."""
     states = list(states)
     counts = select(JOBS.c.state, func.count().label("number")).where(JOBS.c.state.in_(states)).group_by(JOBS.c.state)
     queued = select(func.min(JOBS.c.rank_us + JOBS.c.priority * PRIORITY_POINT)).where(
@@ -58,13 +58,13 @@ def overview(conn: Connection, states: Iterable[JobState]) -> Overview:
 
 
 def ping(conn: Connection) -> bool:
-    """Whether the database answers: it does, or this raises."""
+    """Returns True if the database answers, and raises otherwise."""
     return bool(conn.execute(text("SELECT 1")).scalar_one())
 
 
 def write(tx: Tx) -> bool:
-    """Whether the database takes writes: it does, or this raises. Changes nothing."""
-    # Of the replicas that write at once, one is enough, and none waits for one that hangs.
+    """Returns True if the database accepts writes, and raises otherwise. Changes nothing."""
+    # If several replicas do this at once, one write is enough, and none waits for a replica that hangs.
     unlocked = select(_SCHEMA.c.version_num).with_for_update(skip_locked=True)
     same = update(_SCHEMA).where(_SCHEMA.c.version_num.in_(unlocked)).values(version_num=_SCHEMA.c.version_num)
     tx.conn.execute(same)
@@ -72,7 +72,7 @@ def write(tx: Tx) -> bool:
 
 
 def has_stored(conn: Connection) -> bool:
-    """Whether there is something that the store must have."""
+    """Whether the database refers to objects of the store."""
     return any(conn.execute(select(key).limit(1)).first() for key in (ARTIFACTS.c.sha256, CHECKPOINTS.c.step))
 
 

@@ -17,16 +17,14 @@ from mvprune_service.db.records import IS_LIVE
 from mvprune_service.db.rows import QueuedRow, ReservedRow, UidRow
 from mvprune_service.db.statements import Query, fetch_all
 from mvprune_service.domain.failures import FailureReason
-from mvprune_service.domain.machine import JobState
+from mvprune_service.domain.machine import JobState, Wait
 from mvprune_service.domain.placement import GpuLimits, Placement, Reserved, Room, resolve
 from mvprune_service.executors.base import Capacity
 
 ACTOR = "scheduler"
-CAPACITY = "WAITING_FOR_CAPACITY"
-QUOTA = "WAITING_FOR_QUOTA"
 _PAGE = 100
 _FIRST_PAGE = 8  # in most rounds there is no room for the first job
-_LOCK = 0x6D767071  # of the whole queue, in PostgreSQL; any number that nothing else uses
+_LOCK = 0x6D767071  # of the whole queue, in PostgreSQL: a number that nothing else uses
 _READY = (
     select(JOBS.c.uid, JOBS.c.project, JOBS.c.policy, JOBS.c.rank_us, JOBS.c.state_reason)
     .where(
@@ -78,7 +76,7 @@ def place(tx: Tx, capacity: Capacity, gpu_limits: GpuLimits, *, executor: str) -
             leases.schedule(tx, job.uid, wanted, executor=executor, start_timeout_us=timeout)
             started += 1
             continue
-        reason = QUOTA if placement is Placement.OVER_QUOTA else CAPACITY
+        reason = Wait.QUOTA if placement is Placement.OVER_QUOTA else Wait.CAPACITY
         if job.state_reason != reason:  # most have it already
             lifecycle.set_waiting(tx, job.uid, reason)
         if placement is Placement.OVER_QUOTA:

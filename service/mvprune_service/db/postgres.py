@@ -1,7 +1,7 @@
 """PostgreSQL: transactions of several replicas at once, and notifications between them.
 
-Writes run at READ COMMITTED: they lock the rows that they decide upon, and a lock that was waited for shows the row as
-it is then; at a stricter level it would be a conflict. Reads are one snapshot (REPEATABLE READ), as in SQLite.
+Writes run at READ COMMITTED: they lock the rows that they decide about, and after waiting for a lock they see the row
+as it is then. At a stricter level this would be a conflict. Reads are one snapshot (REPEATABLE READ), as in SQLite.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHANNEL = "mvprune"
-_LISTENER = "mvprune listener"  # name of a session that each server has for as long as it serves
+_LISTENER = "mvprune listener"  # name of a session that each server has while it serves
 _WRITERS = 8
 _SPARE = 1  # connection for a migration
 _POOL_SECONDS = 5
 _PAUSES = (0.02, 0.1, 0.4)  # seconds, before a transaction is tried again
-_PATIENCE = 5.0  # seconds, after which none is: a host that does not answer takes as long for each connection
+_PATIENCE = 5.0  # seconds, after which it is not tried again: each connection to a silent host takes long
 _PAYLOAD = 7900  # bytes; PostgreSQL takes less than 8000
 _RECONNECT = (0.1, 10.0)  # seconds, doubled from the first to the last
-# A replica that hangs may hold neither locks nor connections for long.
+# A replica that hangs must not hold locks or connections for long.
 _SESSION = """
 SET statement_timeout = '30s';
 SET lock_timeout = '5s';
 SET idle_in_transaction_session_timeout = '15s'
 """
-# A peer that vanished without a word is noticed after about ten seconds.
+# A peer that has disappeared is noticed after about ten seconds.
 _CONNECT: dict[str, Any] = {
     "application_name": "mvprune",
     "connect_timeout": 5,
@@ -74,7 +74,7 @@ class Postgres:
         event.listen(self.engine, "checkin", _forget_read_only)
         self._reading = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="db-write")
-        self._origin = uuid.uuid4().hex  # of notifications: a process announces its own changes without them
+        self._origin = uuid.uuid4().hex  # of notifications: a process ignores its own
         self._listener: _Listener | None = None
 
     def read(self, work: Callable[[Connection], T]) -> T:
@@ -87,8 +87,8 @@ class Postgres:
         return _again_if_transient(once)
 
     def submit(self, work: Callable[[Connection], T], done: Callable[[T | None, Exception | None], None]) -> None:
-        """See Backend.submit. `work` runs again where that is safe: before its commit was asked for, or after
-        PostgreSQL said that it failed."""
+        """See Backend.submit. `work` runs again if that is safe: before its commit was requested, or after PostgreSQL
+        reported that the commit failed."""
 
         def run() -> None:
             try:
@@ -114,8 +114,8 @@ class Postgres:
             metrics.committed(1, time.perf_counter() - started)
             return result
 
-    def tell(self, conn: Connection, uids: Iterable[str]) -> None:
-        """See Backend.tell."""
+    def notify(self, conn: Connection, uids: Iterable[str]) -> None:
+        """See Backend.notify."""
         for payload in _payloads(self._origin, uids):
             conn.execute(_NOTIFY, {"channel": CHANNEL, "payload": payload})
 
@@ -136,8 +136,8 @@ class Postgres:
 
 
 class _Listener:
-    """A thread that hears what other replicas commit. It connects again for ever, and whenever it has connected, says
-    None: what was told meanwhile is lost."""
+    """A thread that receives what other replicas commit. It reconnects for ever. After each connection it reports None,
+    since earlier notifications are lost."""
 
     def __init__(self, engine: Engine, origin: str, heard: Callable[[set[str] | None], None]) -> None:
         self._engine = engine
@@ -224,6 +224,6 @@ def _configure(connection: psycopg.Connection[Any], _record: Any) -> None:
 
 
 def _forget_read_only(connection: psycopg.Connection[Any] | None, _record: Any) -> None:
-    """After a read SQLAlchemy asks for READ WRITE, which would overrule default_transaction_read_only."""
+    """After a read SQLAlchemy requests READ WRITE, which would override default_transaction_read_only."""
     if connection is not None and not connection.closed:
         connection.read_only = None

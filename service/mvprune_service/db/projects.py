@@ -1,4 +1,4 @@
-"""Projects: their quotas, and what they use now."""
+"""Projects: their quotas, and what they use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPERATORS = "-"
 
 @dataclass(frozen=True)
 class Project:
-    """A project as it is now; quotas are None where the server's default counts."""
+    """A project. A quota is None if the server's default applies."""
 
     project: str
     max_queued_jobs: int | None
@@ -29,7 +29,7 @@ class Project:
 
 
 def page(conn: Connection, after: str, size: int) -> list[Project]:
-    """Projects that were ever used, by name, from just after one."""
+    """Projects that were ever used, by name, from just after `after`."""
     used = union(
         *(
             select(project).where(project > after).distinct()

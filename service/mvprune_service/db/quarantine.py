@@ -1,6 +1,6 @@
-"""Garbage that waits: objects of the store that nothing refers to, and since when.
+"""The quarantine: objects of the store that nothing refers to, and since when.
 
-The objects stay where they are: a database that is swapped back finds everything in its place.
+The objects stay where they are. So if an earlier database is put back, the store has everything it refers to.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def page_of_quarantine(conn: Connection, part: str, after: str, size: int) -> di
 
 
 def put_in_quarantine(tx: Tx, part: str, modified_us: Mapping[str, int]) -> None:
-    """Notes objects, by key, and when each was modified. The delay of one that is there already begins anew only if
-    it was modified since."""
+    """Notes objects, by key, and when each was modified. The delay of an object that is noted already restarts only if
+    the object was modified since."""
     rows = [
         {"part": part, "key": key, "modified_us": modified, "found_us": tx.now} for key, modified in modified_us.items()
     ]
@@ -44,5 +44,5 @@ def put_in_quarantine(tx: Tx, part: str, modified_us: Mapping[str, int]) -> None
 
 
 def release(tx: Tx, part: str, keys: Collection[str]) -> None:
-    """Forgets objects that are gone, or no garbage any more."""
+    """Removes the notes of objects that are deleted or no longer garbage."""
     tx.conn.execute(delete(QUARANTINE).where(QUARANTINE.c.part == part, QUARANTINE.c.key.in_(keys)))

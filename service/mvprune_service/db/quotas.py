@@ -1,4 +1,4 @@
-"""What a project may have at the same time: its own quota, or the server's default."""
+"""Quotas of projects: their own, or the server's default."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mvprune_service.domain.placement import GpuLimits
 
 _QUOTAS = Query(ProjectRow, select(PROJECTS).where(PROJECTS.c.project == bindparam("in_project")))
 _GPU_QUOTAS = Query(ProjectRow, select(PROJECTS).where(PROJECTS.c.max_running_gpus.is_not(None)))
-_LOCK = 0x6D767073  # of a project's queue, in PostgreSQL; any number that nothing else uses
+_LOCK = 0x6D767073  # of a project's queue, in PostgreSQL: a number that nothing else uses
 _PROJECTS = 10_000  # whose counts are remembered at most
 
 
 class QueueFull(Exception):
-    """The project has as many jobs in the queue as it may."""
+    """The project has as many jobs in the queue as its quota allows."""
 
     def __init__(self, project: str, limit: int) -> None:
         super().__init__(f"{limit} jobs of projects/{project} are in the queue")
@@ -32,19 +32,19 @@ def gpu_limits(conn: Connection, default: float | None) -> GpuLimits:
 
 
 class QueueQuota:
-    """How many jobs of a project may be in the queue, where it has no quota of its own: `default`.
+    """The limit on the jobs of a project in the queue: its own, or `default`.
 
-    Counting a long queue takes longer than writing a job. On SQLite, where all is written by one process, a count is
-    good for a quarter of the room that it found: not all of it, since jobs whose workers were lost come back unasked.
-    On PostgreSQL those who write jobs of a project take turns, and each counts.
+    Counting a long queue takes longer than writing a job. On SQLite, where one process writes everything, a count is
+    valid for a quarter of the free places that it found: not for all of them, since jobs whose workers were lost return
+    to the queue. On PostgreSQL, transactions that write jobs of a project wait for each other, and each counts.
     """
 
     def __init__(self, default: int) -> None:
         self._default = default
-        self._free: dict[str, tuple[int, int]] = {}  # by project: the limit, and what may come before the next count
+        self._free: dict[str, tuple[int, int]] = {}  # by project: the limit, and jobs until the next count
 
     def check(self, conn: Connection, project: str) -> None:
-        """Raises QueueFull where one more job would be too many."""
+        """Raises QueueFull if one more job would exceed the limit."""
         own = _QUOTAS.first(conn, {"in_project": project})
         limit = self._default if own is None or own.max_queued_jobs is None else own.max_queued_jobs
         if conn.dialect.name == "postgresql":

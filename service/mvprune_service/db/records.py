@@ -1,4 +1,4 @@
-"""What is only ever appended (logs, metrics) and what is only read."""
+"""Reads of single rows and pages, and what is only appended: logs and metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REQUEST = Query(
     select(REQUESTS).where(REQUESTS.c.project == bindparam("in_project"), REQUESTS.c.request_id == bindparam("id")),
 )
 
-LOG_CAP = 64 << 20  # bytes an attempt may log; what comes after is dropped
+LOG_CAP = 64 << 20  # bytes that an attempt may log; the rest is dropped
 
 
 def job_named(conn: Connection, name: JobName) -> JobRow | None:
@@ -47,13 +47,13 @@ def job_by_uid(conn: Connection, uid: str) -> JobRow | None:
 
 @dataclass(frozen=True)
 class Order:
-    """The order of a list of jobs. Equal ones are ordered by age, in the same direction."""
+    """The order of a list of jobs. Equal jobs are ordered by age, in the same direction."""
 
     column: str  # create_time, state, task or model
     descending: bool
 
     def key(self, job: JobRow) -> tuple[int | str, ...]:
-        """Where a job stands in this order."""
+        """The key of a job in this order."""
         return tuple(getattr(job, column.key) for column in self.columns)
 
     @property
@@ -76,7 +76,7 @@ def page_of_jobs(
     after: Sequence[int | str] | None,
     size: int,
 ) -> list[JobRow]:
-    """Jobs of a project that are `wanted` (None: all), from just after a key of `order`."""
+    """Jobs of a project that match `wanted` (None: all), from just after a key of `order`."""
     found = select(JOBS).where(JOBS.c.project == project)
     if wanted is not None:
         found = found.where(wanted)
@@ -102,7 +102,7 @@ def attempt_named(conn: Connection, name: AttemptName) -> AttemptRow | None:
 
 
 def live_attempts(conn: Connection) -> list[Live]:
-    """All attempts that hold or may come to hold resources."""
+    """All attempts that have or may get resources."""
     jobs = {job.uid: job for job in _LIVE_JOBS.all(conn)}
     return [Live(jobs[row.job_uid], row) for row in _LIVE_ATTEMPTS.all(conn) if row.job_uid in jobs]
 
@@ -114,7 +114,7 @@ def events_of(conn: Connection, job_uid: str, after: int, size: int) -> list[Eve
 
 
 def append_log(tx: Tx, attempt: AttemptRow, offset: int, data: bytes) -> int:
-    """Appends what is new of `data`; returns the next offset wanted. A gap is refused by answering the old offset."""
+    """Appends the new part of `data`, nothing after a gap; returns the offset of the next byte."""
     stored = attempt.log_bytes
     fresh = data[stored - offset :] if offset <= stored else b""
     if not fresh:
@@ -142,7 +142,7 @@ def read_log(conn: Connection, attempt_uid: str, offset: int, limit: int) -> byt
 
 
 def add_metrics(tx: Tx, attempt: AttemptRow, points: Sequence[tuple[str, int, float, int]]) -> None:
-    """Appends (metric, step, value, time) points; what is known already is left as it is."""
+    """Appends (metric, step, value, time) points. A point that is stored already does not change."""
     known = {
         tuple(row)
         for row in tx.conn.execute(

@@ -42,8 +42,8 @@ class Sqlite:
             return work(conn)
 
     def look_up(self, work: Callable[[Connection], T]) -> T:
-        """Runs `work`, one statement that an index answers at once, on this thread, the event loop's: going to
-        another one and back takes several times as long."""
+        """Runs `work`, one fast statement, on this thread, which is the event loop's: switching to another
+        thread and back takes several times as long."""
         if self._connection is None:
             self._connection = self._here.connect()
         return work(self._connection)
@@ -52,8 +52,8 @@ class Sqlite:
         """See Backend.submit."""
         self._writer.submit((work, done))
 
-    def tell(self, conn: Connection, uids: Iterable[str]) -> None:
-        """See Backend.tell: no other process uses the file."""
+    def notify(self, conn: Connection, uids: Iterable[str]) -> None:
+        """See Backend.notify: no other process uses the file."""
 
     def listen(self, heard: Callable[[set[str] | None], None]) -> None:
         """See Backend.listen."""
@@ -72,12 +72,12 @@ class Sqlite:
 
 
 class _Spoilt(Exception):
-    """What a transaction has done so far cannot be kept."""
+    """The changes of a transaction so far cannot be kept."""
 
 
 class _GroupWriter:
-    """One thread that owns the writing connection. Writes that wait together are committed together. Where one of them
-    fails after it has changed something, all are done again, each in a transaction of its own."""
+    """One thread that owns the writing connection. Writes that wait at the same time share a commit. If one of them
+    fails after it has changed something, all run again, each in a transaction of its own."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -96,7 +96,7 @@ class _GroupWriter:
                 self._enough.notify()
 
     def witness(self, file: Path) -> None:
-        """From now on commits are counted, and the witness of the file has the count. Raises BadFile."""
+        """From now on commits are counted, and the count is written to the witness of the file. Raises BadFile."""
         with self._engine.begin() as conn:
             count = _count(conn.connection.dbapi_connection)
             check_uid(file, count)
@@ -126,10 +126,10 @@ class _GroupWriter:
             metrics.committed(writes, time.perf_counter() - started)
 
     def _next_group(self, answered: int) -> list[_Item]:
-        """What waits, as soon as there is anything; [] once this is closed.
+        """The waiting writes, as soon as there is one; [] after `close`.
 
-        For a moment it waits for the last group's callers too, who were just answered and may come again: a commit
-        costs about as much for thirty as for one, and at each the threads take turns.
+        It waits a moment for the callers of the last group too, who were just answered and may write again: a commit of
+        thirty writes costs about as much as a commit of one, and the threads switch at each.
         """
         with self._enough:
             wanted = min(answered + len(self._waiting), _GROUP)
@@ -151,8 +151,8 @@ class _GroupWriter:
                 self._transact([item])
 
     def _transact(self, group: list[_Item]) -> None:
-        """Does these writes in one transaction, and tells who waits for them. Raises _Spoilt where nothing of it was
-        kept, because one of several failed after it had changed something."""
+        """Does these writes in one transaction, and answers their callers. Raises _Spoilt if one of several writes
+        failed after it had changed something: then nothing is kept."""
         outcomes: list[tuple[Any, Exception | None]] = []
         count: Count | None = None
         try:
@@ -165,7 +165,7 @@ class _GroupWriter:
                         outcomes.append((work(conn), None))
                     except Exception as error:
                         outcomes.append((None, error))
-                        if not driver.in_transaction:  # SQLite gave all of it up: a full disk, a failing one
+                        if not driver.in_transaction:  # SQLite rolled everything back: a full disk, a failing one
                             raise
                         if driver.total_changes != changes:
                             raise _Spoilt from error
@@ -176,7 +176,7 @@ class _GroupWriter:
         except _Spoilt:
             if len(group) > 1:
                 raise
-        except Exception as error:  # nobody's write happened
+        except Exception as error:  # no write happened
             failures = [failure for _, failure in outcomes] + [None] * (len(group) - len(outcomes))
             outcomes = [(None, failure or error) for failure in failures]
         for (_, done), (result, failure) in zip(group, outcomes, strict=True):
@@ -184,7 +184,7 @@ class _GroupWriter:
 
 
 def _count(driver: Any) -> Count:
-    """Counts the commit that is about to be made."""
+    """Counts the commit that follows."""
     return Count(*driver.execute(_COUNT).fetchone())
 
 
@@ -198,7 +198,7 @@ def _engine(url: URL, size: int, begin: str, busy_milliseconds: int = 30_000) ->
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # the driver begins nothing by itself: see _begin
+        connection.isolation_level = None  # the driver begins no transactions: see _begin
         cursor = connection.cursor()
         for pragma in (f"busy_timeout={busy_milliseconds}", *_PRAGMAS):
             cursor.execute(f"PRAGMA {pragma}")

@@ -21,7 +21,7 @@ from mvprune_service.db.models import JOBS, JobColumns
 from mvprune_service.db.rows import JobRow, UidRow
 from mvprune_service.db.statements import Query, fetch_one
 from mvprune_service.domain.failures import FailureReason
-from mvprune_service.domain.machine import TERMINAL, JobState
+from mvprune_service.domain.machine import TERMINAL, JobState, Wait
 from mvprune_service.domain.teaching import Resolution, can_teach, resolve
 from mvprune_service.domain.times import queue_deadline_us
 
@@ -35,7 +35,7 @@ def _unresolved() -> Select[str]:
     return (
         select(student.c.uid)
         .where(
-            student.c.state_reason == literal_column(f"'{lifecycle.WAITING_FOR_TEACHER}'"),  # has an index
+            student.c.state_reason == literal_column(f"'{Wait.TEACHER}'"),  # has an index
             student.c.state == JobState.QUEUED,
             ~live,
         )

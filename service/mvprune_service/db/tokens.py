@@ -1,4 +1,4 @@
-"""API tokens. Their secrets are not here: only what they hash to."""
+"""API tokens. The database has only the hashes of their secrets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def create(
 
 
 def with_secret(conn: Connection, secret_sha256: str) -> TokenRow | None:
-    """The token whose secret hashes to this."""
+    """The token whose secret has this hash."""
     return _WITH_SECRET.first(conn, {"sha256": secret_sha256})
 
 
@@ -53,19 +53,19 @@ def page(conn: Connection, project: str, before: tuple[int, str] | None, size: i
 
 
 def revoke(tx: Tx, name: TokenName) -> TokenRow | None:
-    """Makes a token useless; the first time counts. None: there is no such token."""
+    """Revokes a token, unless it is revoked already. None: there is no such token."""
     its = and_(TOKENS.c.project == name.project, TOKENS.c.token_id == name.token)
     tx.conn.execute(update(TOKENS).where(its, TOKENS.c.revoke_us.is_(None)).values(revoke_us=tx.now))
     return fetch_one(tx.conn, TokenRow, select(TOKENS).where(its))
 
 
 def note_use(tx: Tx, token_id: str, time_us: int) -> None:
-    """Remembers when a token was used last."""
+    """Records when a token was used last."""
     tx.conn.execute(update(TOKENS).where(TOKENS.c.token_id == token_id).values(last_use_us=time_us))
 
 
 def exists(conn: Connection, project: str, scope: str, now: int) -> bool:
-    """Whether a project has a token of this scope that is good now."""
+    """Whether a project has a valid token of this scope."""
     good = select(TOKENS.c.token_id).where(
         TOKENS.c.project == project,
         TOKENS.c.scope == scope,

@@ -1,1 +1,1 @@
-"""States, transitions and failures: data and pure functions, no I/O."""
+"""Decisions about jobs, as data and pure functions: no database, no I/O, no clock."""

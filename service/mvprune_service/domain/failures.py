@@ -1,4 +1,4 @@
-"""Why work fails: one total mapping from reason to what follows from it."""
+"""Why jobs fail: a table from each reason to its rule."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class FailureReason(StrEnum):
 
 
 class Retry(Enum):
-    """Whether a new attempt may help as things are."""
+    """Whether another attempt may help."""
 
     NEVER = "NEVER"
     ALWAYS = "ALWAYS"
-    SMALLER_BATCH = "SMALLER_BATCH"  # only with fewer examples in memory at a time, where the job allows it
-    UNLESS_REPEATED = "UNLESS_REPEATED"  # until the same has happened at the same step too often: see retries.py
+    SMALLER_BATCH = "SMALLER_BATCH"  # only with fewer examples in memory at a time, if the job allows that
+    UNLESS_REPEATED = "UNLESS_REPEATED"  # until it has happened at the same step too often: see retries.py
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What follows: another attempt, or FAILED. `text`: said where the worker gave no words of its own."""
+    """Whether the job gets another attempt. `text` is the message if the worker sent none."""
 
     retry: Retry
     text: str

@@ -9,7 +9,7 @@ from typing import Any
 from mvprune.v1 import job_pb2
 
 LATENCY = "latency_ratio"
-OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY)  # besides metrics of the task
+OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY)  # beside metrics of the task
 # A difference of two fractions is seldom exact: 0.85 - 0.87 is a little less than -0.02.
 _TOLERANCE = 1e-9
 

@@ -1,6 +1,6 @@
 """The life of a job: states, commands, and one pure function over a table.
 
-Names of states are those of the contract. docs/architecture.md's diagram is made from TRANSITIONS.
+The states have the names of the contract. The diagram in docs/architecture.md is generated from TRANSITIONS.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ class JobState(StrEnum):
 TERMINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 
+class Wait(StrEnum):
+    """Why a QUEUED job waits, as its `state_reason`."""
+
+    TEACHER = "WAITING_FOR_TEACHER"
+    CAPACITY = "WAITING_FOR_CAPACITY"
+    QUOTA = "WAITING_FOR_QUOTA"
+    EXECUTOR = "EXECUTOR_UNREACHABLE"
+
+
 class AttemptState(StrEnum):
     """mvprune.v1.Attempt.State."""
 
@@ -46,12 +55,12 @@ class Command(StrEnum):
 
     SCHEDULE = "SCHEDULE"  # capacity found: an attempt is created
     CLAIM = "CLAIM"  # the attempt's worker took the lease
-    REQUEUE = "REQUEUE"  # infrastructure failed, attempts are left
-    OFFER = "OFFER"  # a result marker: reported by the worker or found by the watchdog
+    REQUEUE = "REQUEUE"  # an attempt failed, and another one may help
+    OFFER = "OFFER"  # there is a result: the worker reports it, or the watchdog finds it in the store
     PUBLISH = "PUBLISH"  # the offered artifact was verified
     FAIL = "FAIL"  # not retryable, or attempts used up, or the artifact is corrupt
     CANCEL = "CANCEL"  # a user asks
-    STOPPED = "STOPPED"  # nothing runs any more for a job that is being cancelled
+    STOPPED = "STOPPED"  # the process of a job that is being cancelled has ended
     RETRY = "RETRY"  # a user asks
 
 
@@ -74,7 +83,7 @@ TRANSITIONS: Mapping[tuple[JobState, Command], JobState] = MappingProxyType(
         (_S.FINALIZING, _C.FAIL): _S.FAILED,
         (_S.FINALIZING, _C.CANCEL): _S.CANCELLING,
         (_S.CANCELLING, _C.CANCEL): _S.CANCELLING,
-        # A result that is already whole is not thrown away.
+        # A result that is complete already is kept.
         (_S.CANCELLING, _C.OFFER): _S.CANCELLING,
         (_S.CANCELLING, _C.PUBLISH): _S.SUCCEEDED,
         (_S.CANCELLING, _C.STOPPED): _S.CANCELLED,

@@ -1,6 +1,6 @@
 """Which queued job starts next, and on what: the capacity of the cluster beside what is reserved.
 
-Jobs are taken in the order of their rank (times.py). Nobody overtakes a job for ever, since all grow older alike.
+Jobs are taken in the order of their rank (times.py). All jobs grow older at the same rate, so none waits for ever.
 """
 
 from __future__ import annotations

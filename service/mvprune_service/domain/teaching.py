@@ -17,6 +17,11 @@ class Resolution(Enum):
     FAIL = "FAIL"  # the teacher has none and will have none
 
 
+def waits_for_teacher(teacher_uid: str | None, teacher_sha256: str | None) -> bool:
+    """Whether a job has to wait for the model of its teacher."""
+    return teacher_uid is not None and teacher_sha256 is None
+
+
 def can_teach(state: JobState) -> bool:
     """Whether a job in this state has a model, or may still get one."""
     return state not in _WITHOUT_MODEL

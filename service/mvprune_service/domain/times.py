@@ -20,8 +20,8 @@ class Times(TypedDict, total=False):
 
 
 def rank_us(now: int, priority: int) -> int:
-    """The place in the queue of a job that enters it now: the smallest is first. Waiting makes all jobs older alike, so
-    the order never changes."""
+    """The place in the queue of a job that enters it now: the smallest is first. All jobs grow older at the same rate,
+    so a rank never changes."""
     return now - priority * PRIORITY_POINT
 
 

@@ -1,1 +1,1 @@
-"""Seeing inside: metrics, logs, health."""
+"""Metrics, logs, health."""

@@ -15,8 +15,8 @@ from google.protobuf.message import Message
 from mvprune_service import ids
 from mvprune_service.db.rows import JobRow
 
-# What the current task is about: a request, or something with the rows `job` and `attempt`. Looked into only when a
-# line is written.
+# The subject of the current task: a request, or an object with the rows `job` and `attempt`. Read only when a line is
+# written.
 SUBJECT: ContextVar[Any] = ContextVar("subject", default=None)
 
 _REDACTED = "[redacted]"
@@ -36,18 +36,18 @@ _SECRETS = re.compile(
     | (?<=_secret":\s") [^"]+
     """
 )
-_QUIET = {"alembic": logging.WARNING, "botocore": logging.INFO}  # whose debug lines are requests with their signatures
+_QUIET = {"alembic": logging.WARNING, "botocore": logging.INFO}  # their debug lines have requests with signatures
 _PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:)[^\s/@\"']+@", re.IGNORECASE)
 
 
 def redact(text: str) -> str:
     """The text without credentials: bearer and API tokens, signatures of URLs and requests, passwords in URLs, the
-    attempts' secrets. The last line of defence: nothing should log them in the first place."""
+    attempts' secrets. This is the last defence: no code should log them."""
     return _PASSWORD.sub(rf"\1{_REDACTED}@", _SECRETS.sub(_REDACTED, text))
 
 
 class About(NamedTuple):
-    """What a line is about; `attempt` is 0 where it is about none."""
+    """The job of a log line, and the number of its attempt, 0 for none."""
 
     job: JobRow
     attempt: int
@@ -63,7 +63,7 @@ class About(NamedTuple):
 
 
 def _fields(subject: Any) -> dict[str, str]:
-    """job, attempt and uid of what a line is about, as far as they are known."""
+    """job, attempt and uid of the subject of a line, as far as they are known."""
     if isinstance(subject, About):
         return subject.fields
     if not isinstance(subject, Message):

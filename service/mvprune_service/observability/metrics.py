@@ -1,4 +1,4 @@
-"""Prometheus metrics of this process. Labels take few values, all known beforehand: no job or project is ever one."""
+"""Prometheus metrics of this process. Labels have few values, all known in advance: never a job or a project."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def call_ended(method: str, code: StatusCode, seconds: float | None) -> None:
         _seconds_of(method).observe(seconds)
 
 
-@cache  # looking a label up costs more than counting
+@cache  # looking up a label costs more than counting
 def _requests_of(method: str, code: StatusCode) -> Counter:
     return _requests.labels(method, code.name)
 

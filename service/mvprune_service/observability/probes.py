@@ -1,4 +1,4 @@
-"""Whether the parts that this server needs are there, and what is wrong with them."""
+"""Probes of the parts that this server needs, and the problems that they find."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Problems:
 
 
 class Probe(Generic[_T]):
-    """Asks a part something. However slow it is, there is one question at a time. The answer to one that took longer
-    than its asker waited tells how things were then: whoever asks next is not given it.
+    """Asks a part a question, one at a time however slow it is. An answer that came after its caller had given up is
+    outdated: the next caller does not get it.
 
     Args:
         part: its name among the problems.
@@ -67,7 +67,7 @@ class Probe(Generic[_T]):
         self._timeout = timeout
         self._fresh = fresh
         self._asking: asyncio.Future[_T] | None = None
-        self._given_up = False  # whoever asked
+        self._given_up = False  # the caller did
         self._answer: tuple[float, _T] | None = None
 
     async def get(self) -> _T | None:
@@ -79,7 +79,7 @@ class Probe(Generic[_T]):
             await asyncio.wait({self._asking}, timeout=self._timeout)
         if self._asking is None or (self._given_up and self._asking.done()):
             if self._asking is not None:
-                self._asking.exception()  # is of no use, and not logged as one that nobody saw
+                self._asking.exception()  # it is not used, and not logged as never retrieved
             self._asking, self._given_up = asyncio.ensure_future(self._ask()), False
         asking = self._asking
         done, _ = await asyncio.wait({asking}, timeout=max(0.0, started + self._timeout - time.monotonic()))

@@ -57,8 +57,8 @@ class OverviewCollector(Collector):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each connection, for a few at a time and for seconds only: a port that anybody may connect to must
-    not take the descriptors and threads of the server."""
+    """A thread for each connection, for a few at a time and for seconds only: a port that is open to anyone must not
+    take the descriptors and threads of the server."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""Stores for artifacts: `open_store` gives a BlobStore for a URL. A leaf: workers import it too."""
+"""Stores for artifacts: `open_store` opens a BlobStore from a URL. Workers import this package too."""
 
 from __future__ import annotations
 
@@ -24,6 +24,4 @@ def open_store(url: str, *, create: bool = True) -> BlobStore:
 
         return S3Store(parts.netloc, parts.path.strip("/"))
     shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    raise ValueError(
-        f"store url {shown!r}; allowed: file:///absolute/folder, s3://bucket/prefix (no credentials in it)"
-    )
+    raise ValueError(f"store must be file:///absolute/folder or s3://bucket/prefix, without credentials, got {shown!r}")

@@ -1,4 +1,4 @@
-"""Where artifacts live: a folder or an S3-compatible bucket, behind one protocol."""
+"""The protocol of stores: a folder or an S3-compatible bucket."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Protocol
 
 from mvprune_service.clock import SECOND
 
-# An object that put_file finds to be older than this is written anew: whoever sweeps the store can tell by its age
-# alone that no upload relies on it.
+# put_file writes an object again if it is older than this. So garbage collection can tell from the age of an object
+# that no upload relies on it.
 FRESH_US = 12 * 3600 * SECOND
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
@@ -21,15 +21,15 @@ _MAX_KEY = 800  # bytes; S3 allows 1024, the rest is left to the store's own pre
 
 
 class StoreUnavailable(Exception):
-    """The store cannot be used now. Says nothing about what is in it."""
+    """The store cannot be used now. What it contains is unknown."""
 
 
 class StoreDenied(StoreUnavailable):
-    """The store refuses these credentials, or has none. Waiting does not help; a person must look."""
+    """The store refuses these credentials, or there are none. Waiting does not help."""
 
 
 class StoreFull(StoreUnavailable):
-    """The store has no room left, or its quota is used up. Waiting helps where somebody makes room."""
+    """The store is full, or its quota is used up. Waiting helps only if somebody frees space."""
 
 
 class BadSource(Exception):
@@ -58,7 +58,9 @@ def check_key(key: str) -> str:
     """Returns `key`. Raises ValueError unless it is '/'-separated segments of letters, digits, '_', '-' and '.', none
     of which starts with a dot: relative, without '..', the same in a file system, in S3 and in a URL."""
     if not is_key(key):
-        raise ValueError(f"key {key[:200]!r}: segments of letters, digits, '_', '-' and '.', separated by '/'")
+        raise ValueError(
+            f"key must be segments of letters, digits, '_', '-' and '.', separated by '/', got {key[:200]!r}"
+        )
     return key
 
 
@@ -72,7 +74,7 @@ def check_prefix(prefix: str) -> str:
 def check_range(offset: int, limit: int) -> None:
     """Raises ValueError unless `offset` and `limit` name a range of at least one byte."""
     if offset < 0 or limit < 1:
-        raise ValueError(f"offset {offset}, limit {limit}: offset is 0 and up, limit 1 and up")
+        raise ValueError(f"offset must be 0 or more and limit 1 or more, got {offset} and {limit}")
 
 
 def checked(path: Path, sha256: str) -> Iterator[bytes]:

@@ -1,10 +1,10 @@
 """How a checkpoint lies in a store.
 
     attempts/UID/checkpoints/STEP/FILE             what the trainer resumes from
-    attempts/UID/checkpoints/STEP/manifest.json    written last; its SHA-256 is what the control plane is told
+    attempts/UID/checkpoints/STEP/manifest.json    written last; the control plane gets its SHA-256
 
 Checkpoints are private to their attempt, not shared by content as artifacts are, so that deleting one is a matter of
-its own folder alone.
+only its own folder.
 """
 
 from __future__ import annotations

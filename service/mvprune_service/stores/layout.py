@@ -4,7 +4,7 @@
     manifests/sha256/...             manifest.json, by content: the artifact's identity
     attempts/UID/RESULT.json         the commit marker: written last, once; names the manifest
     attempts/UID/checkpoints/...     see checkpoints.py
-    OWNER, sweeps/flag               see the service's control/sweeper.py
+    OWNER, collection/flag           see the service's control/collector.py
 
 An upload that was cut off has no marker, so nothing refers to what it left.
 """
@@ -22,7 +22,7 @@ from typing import IO, Any
 from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreUnavailable
 
 MANIFEST_FILE = "manifest.json"
-SWEEP_KEY = "sweeps/flag"  # there while blobs and manifests that nothing refers to are being deleted
+COLLECTION_KEY = "collection/flag"  # exists while unreferenced blobs and manifests are being deleted
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 8 << 20
 
@@ -63,9 +63,9 @@ def publish(store: BlobStore, directory: Path, attempt_uid: str, confirm: Callab
             raise ArtifactCorrupt(f"{file.path}: in the manifest, not in the folder")
         file.check(read_chunks(path))
         store.put_file(blob_key(file.sha256), path, file.sha256)
-    if store.size(SWEEP_KEY) is not None:
-        raise StoreUnavailable(f"{store.url} is being swept")
-    for file in files:  # puts back what a sweep took meanwhile: see control/sweeper.py
+    if store.size(COLLECTION_KEY) is not None:
+        raise StoreUnavailable(f"{store.url} is being garbage-collected")
+    for file in files:  # repairs what a garbage collection deleted meanwhile: see control/collector.py
         store.put_file(blob_key(file.sha256), directory / file.path, file.sha256)
     store.put(manifest_key(digest), data)
     confirm()

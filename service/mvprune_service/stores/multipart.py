@@ -1,6 +1,6 @@
 """Large files to S3 in parts. An upload that was cut off is gone on with: what arrived is not sent again.
 
-boto3's own transfer manager begins anew and forgets what a process that was killed had sent.
+boto3's own transfer manager starts again and ignores what a process that was killed had sent.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class S3Store:
 
     def __init__(self, bucket: str, prefix: str = "") -> None:
         if not _BUCKET.fullmatch(bucket):
-            raise ValueError(f"bucket {bucket!r}: 3 to 63 lower-case letters, digits, '.' and '-'")
+            raise ValueError(f"bucket must be 3 to 63 lower-case letters, digits, '.' and '-', got {bucket!r}")
         self._bucket = bucket
         self._prefix = f"{check_key(prefix)}/" if prefix else ""
         with self._errors():

@@ -1,6 +1,6 @@
 """Files below a folder, reached one component of their path at a time: no symbolic link below it is ever followed.
 
-A store's folder may lie where others write too. Whoever puts a link into it must not choose what the server reads and
+Others may be able to write to a store's folder. A link that they put into it must not choose what the server reads and
 writes.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# O_NONBLOCK: a pipe that lies where a file is expected holds up nobody.
+# O_NONBLOCK: opening a pipe in place of a file does not block.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # of opening a link, a socket

@@ -121,9 +121,9 @@ def test_what_cannot_be_adopted_is_one_line(
     given = ("adopt-store", "--home", str(tmp_path), "--yes", "--database-url")
     for words, told in (
         ((url, "--store", (tmp_path / "nowhere").as_uri()), "is no store: is its disk mounted?"),
-        ((url, "--store", "ftp://x"), "store url 'ftp://x'; allowed: "),
+        ((url, "--store", "ftp://x"), "store must be file:///absolute/folder or "),
         (("postgresql://me:s3cr3t@127.0.0.1:9/x", "--store", store.url), "the database cannot be used: connection"),
-        (("mysql://x", "--store", store.url), "got a database's URL with mysql:"),
+        (("mysql://x", "--store", store.url), "got one with mysql:"),
     ):
         code, _, error = run(capsys, *given, *words)
         assert code == 1

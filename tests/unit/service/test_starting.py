@@ -28,7 +28,7 @@ from mvprune_service.service import Service, StartError
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"store": "ftp://x"}, r"^store url 'ftp://x'; allowed: file:///absolute/folder, .* \(--store URL\)$"),
+        ({"store": "ftp://x"}, r"^store must be file:///absolute/folder or .*, got 'ftp://x' \(--store URL\)$"),
         ({"store": "file:///proc/x"}, r"^file:///proc/x: No such file or directory: /proc/x \(--store URL\)$"),
         ({"executor": "ray", "ray_address": "ftp://x"}, r"^Ray address 'ftp://x'; allowed: .* \(--ray-address URL\)$"),
         ({"address": "127.0.0.1:99999"}, r"^--address must be HOST:PORT, .* 0 to 65535, got '127\.0\.0\.1:99999'$"),

@@ -94,7 +94,8 @@ async def test_tokens_are_listed_newest_first_page_by_page(admin: AdminServicer)
 async def test_tokens_that_cannot_be_made(change: dict[str, Any], field: str, admin: AdminServicer) -> None:
     error = await refused(create(admin, **change))
     assert [violation.field for violation in error.violations] == [field]
-    assert "allowed: " in error.message
+    assert f"{field}: must be " in error.message
+    assert ", got " in error.message
 
 
 async def test_projects_are_those_ever_used_with_what_they_have(admin: AdminServicer, jobs: Jobs) -> None:
@@ -142,7 +143,7 @@ async def test_quotas_that_cannot_be_set(project: dict[str, Any], field: str, ad
 async def test_the_rule_for_a_project_s_name_is_told(admin: AdminServicer) -> None:
     request = admin_pb2.UpdateProjectRequest(project={"name": "projects/A"})
     (violation,) = (await refused(admin.UpdateProject(request, CONTEXT))).violations
-    assert violation.description == f"got 'projects/A'; allowed: projects/PROJECT ({ID_RULE})"
+    assert violation.description == f"must be projects/PROJECT ({ID_RULE}), got 'projects/A'"
 
 
 async def test_the_status_comes_from_whoever_knows(admin: AdminServicer) -> None:

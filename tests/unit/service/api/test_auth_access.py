@@ -199,8 +199,8 @@ async def test_another_project_is_refused_alike_whether_or_not_a_thing_is_there(
         )
     assert {(code, reason) for code, reason, _ in answers} == {(_DENIED, "OTHER_PROJECT")}
     assert {text for _, _, text in answers} == {
-        "your token is good for projects/q alone",
-        "your token is good for projects/p alone",
+        "your token is valid only for projects/q",
+        "your token is valid only for projects/p",
     }
 
 

@@ -121,7 +121,7 @@ async def test_a_cursor_after_the_newest_event_is_of_another_job(db: Database, j
     await jobs.create()
     await jobs.cancel()
     assert await watched.follow(after=2) == []
-    with pytest.raises(ApiError, match="after_sequence: got 3; allowed: 0 to 2, the newest"):
+    with pytest.raises(ApiError, match="after_sequence: must be 0 to 2, the newest event, got 3"):
         await watched.follow(after=3)
 
 

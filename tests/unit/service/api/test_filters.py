@@ -139,13 +139,13 @@ async def test_orders(servicer: JobServicer) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("state = WRONG", "at character 9 got 'WRONG'; allowed there: one of QUEUED"),
-        ("colour = red", "at character 1 got 'colour = red'; allowed there: a field: state, task"),
-        ("state > QUEUED", "allowed there: = or !="),
-        ("task", "at character 5 it ends; allowed there: one of = !="),
-        ("task =", "at character 7 it ends; allowed there: a value"),
-        ("task = a b", "at character 10 got 'b'; allowed there: AND, OR or the end"),
-        ("(task = a", "at character 10 it ends; allowed there: AND, OR or )"),
+        ("state = WRONG", "must be one of QUEUED"),
+        ("colour = red", "must be a field: state, task"),
+        ("state > QUEUED", "must be = or !="),
+        ("task", "must be one of = != < <= > >= at character 5, got its end"),
+        ("task =", "must be a value at character 7, got its end; quote it"),
+        ("task = a b", "must be AND, OR or the end at character 10, got 'b'"),
+        ("(task = a", "must be AND, OR or ) at character 10, got its end"),
         ("task = a)", "got ')'"),
         ('task = "a', "a field, a value"),
         ("priority = high", "a whole number"),
@@ -153,9 +153,9 @@ async def test_orders(servicer: JobServicer) -> None:
         ("create_time > yesterday", "a time such as"),
         ('create_time > "2026-01-31T12:00:00"', "a time such as"),
         ("(" * 30 + "task = a" + ")" * 30, "no more than 20 parentheses"),
-        ("a" * 1001, "got 1001 characters; allowed: at most 1000"),
-        ("AND", "at character 4 it ends"),
-        ("NOT", "it ends"),
+        ("a" * 1001, "must be at most 1000 characters, got 1001"),
+        ("AND", "at character 4, got its end"),
+        ("NOT", "got its end"),
     ],
 )
 def test_bad_filters(given: str, said: str) -> None:
@@ -168,19 +168,19 @@ def test_bad_filters(given: str, said: str) -> None:
 
 async def test_bad_orders_and_tokens(servicer: JobServicer) -> None:
     for order in ("colour", "task up", "task desc desc"):
-        with pytest.raises(ApiError, match=r"order_by: got .*; allowed: one of create_time, state, task, model"):
+        with pytest.raises(ApiError, match=r"order_by: must be one of create_time, state, task, model, .*, got"):
             await jobs_of(servicer, order_by=order)
     first = await servicer.ListJobs(job_pb2.ListJobsRequest(parent="projects/p", page_size=5), None)
     for other in ({"filter": "task = squad"}, {"order_by": "create_time"}, {"order_by": "task"}):
         call = job_pb2.ListJobsRequest(parent="projects/p", page_token=first.next_page_token, **other)
-        with pytest.raises(ApiError, match="page_token: is not a token from an earlier page of this list"):
+        with pytest.raises(ApiError, match="page_token: must be a token from an earlier page of this list"):
             await servicer.ListJobs(call, None)
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\0"])
 def test_a_token_names_nothing_that_no_database_takes(text: str) -> None:
     token = base64.urlsafe_b64encode(json.dumps([text]).encode()).decode()
-    with pytest.raises(ApiError, match="page_token: is not a token from an earlier page of this list"):
+    with pytest.raises(ApiError, match="page_token: must be a token from an earlier page of this list"):
         read_token(token, str)
 
 

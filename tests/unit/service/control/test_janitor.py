@@ -13,9 +13,9 @@ from sqlalchemy import Table, func, insert, select, update
 from tests.unit.service.conftest import Jobs, ScriptedExecutor, TestClock
 
 from mvprune_service.clock import SECOND, system_clock
+from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.ownership import Ownership
-from mvprune_service.control.sweeper import GRACE_US
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS
 from mvprune_service.executors.base import Launch
@@ -23,7 +23,7 @@ from mvprune_service.observability.probes import Problems
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.checkpoints import put_checkpoint
-from mvprune_service.stores.layout import SWEEP_KEY, blob_key, marker_key, publish, verify
+from mvprune_service.stores.layout import COLLECTION_KEY, blob_key, marker_key, publish, verify
 
 DAY = 24 * 3600
 STEPS_OF_A_PASS = 18
@@ -167,7 +167,7 @@ def keys(store: BlobStore, prefix: str) -> list[str]:
     return sorted(entry.key for entry in store.list(prefix))
 
 
-async def sweep(janitor: Janitor, clock: TestClock) -> None:
+async def collect(janitor: Janitor, clock: TestClock) -> None:
     """A whole pass over the store."""
     clock.pass_seconds(6 * 3600)
     for _ in range(STEPS_OF_A_PASS):
@@ -249,7 +249,7 @@ async def test_checkpoints_that_nobody_resumes_from_go(
     await rows.checkpoints(uid, "first", store, folder, 10, 20)
     await rows.checkpoints(uid, "second", store, folder, 30)
     clock.pass_seconds(days * DAY)
-    await sweep(janitor, clock)
+    await collect(janitor, clock)
     assert await rows.count(CHECKPOINTS) == len(left)
     found = keys(store, "attempts/")
     assert sorted({key.split("/")[3] for key in found}) == left
@@ -282,10 +282,10 @@ async def test_torn_checkpoints_and_markers_go_when_their_attempt_is_over(
     for attempt in ("lost", "live", "deleted"):
         store.put(f"attempts/{attempt}/checkpoints/20/state", b"torn")
         store.put(marker_key(attempt), b"{}")
-    await sweep(janitor, clock)
+    await collect(janitor, clock)
     assert len(keys(store, "attempts/")) == 8, "all of it is young"
     clock.pass_seconds(GRACE_US / SECOND)
-    await sweep(janitor, clock)
+    await collect(janitor, clock)
     assert keys(store, "attempts/") == [
         "attempts/live/RESULT.json",
         "attempts/live/checkpoints/20/state",
@@ -303,13 +303,13 @@ async def test_blobs_that_nothing_refers_to_go_after_the_grace(
     kept = publish(store, artifact(shared=b"shared", own=b"own"), "u1")
     await rows.artifact(kept, json.loads(store.get(f"manifests/sha256/{kept}")))
     publish(store, artifact(shared=b"shared", torn=b"torn"), "u2")
-    await sweep(janitor, clock)
+    await collect(janitor, clock)
     assert len(keys(store, "blobs/") + keys(store, "manifests/")) == 5
     clock.pass_seconds(GRACE_US / SECOND)
-    await sweep(janitor, clock)
+    await collect(janitor, clock)
     assert len(keys(store, "blobs/") + keys(store, "manifests/")) == 3
     verify(store, kept)
-    assert store.size(SWEEP_KEY) is None
+    assert store.size(COLLECTION_KEY) is None
 
 
 async def test_nothing_that_a_live_attempt_may_rely_on_goes(
@@ -318,17 +318,17 @@ async def test_nothing_that_a_live_attempt_may_rely_on_goes(
     attempt = await rows.attempt(await rows.job("a"), "live")
     digest = publish(store, artifact(weights=b"w"), "live")
     clock.pass_seconds(30 * DAY)  # it waits for the finalizer, which waits for the store
-    await sweep(janitor, clock)
+    await collect(janitor, clock)
     verify(store, digest)
     await rows.set(ATTEMPTS, attempt, state="LOST", end_us=clock.now)
-    await sweep(janitor, clock)
+    await collect(janitor, clock)
     assert keys(store, "blobs/") == []
 
 
-async def test_an_upload_during_a_sweep_puts_back_what_it_loses(
+async def test_an_upload_during_a_collection_puts_back_what_it_loses(
     rows: Rows, store: BlobStore, clock: TestClock, artifact: Callable[..., Path], executor: ScriptedExecutor
 ) -> None:
-    """The worst moment: the sweep has listed an old blob, an upload writes it anew, the sweep deletes it."""
+    """The worst moment: the collector has listed an old blob, an upload writes it again, the collector deletes it."""
     await Ownership(rows.db, store).check()
     folder = artifact(weights=b"w")
     key = blob_key(hashlib.sha256(b"w").hexdigest())
@@ -341,31 +341,31 @@ async def test_an_upload_during_a_sweep_puts_back_what_it_loses(
 
         def delete(self, deleted: str) -> None:
             if deleted == key:
-                with pytest.raises(Exception, match="swept"):
+                with pytest.raises(Exception, match="garbage-collected"):
                     publish(store, folder, "u")
                 tries.append(deleted)
             store.delete(deleted)
 
     janitor = start(rows.db, executor, Interleaved(), clock)  # type: ignore[arg-type]
     clock.pass_seconds(2 * GRACE_US / SECOND)
-    await sweep(janitor, clock)
+    await collect(janitor, clock)
     assert tries == [key]
     assert store.size(key) is None
     verify(store, publish(store, folder, "u"))
 
 
-async def test_the_flag_of_a_sweep_that_was_killed_goes_with_the_next_start(
+async def test_the_flag_of_a_collection_that_was_killed_goes_with_the_next_start(
     db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.put(SWEEP_KEY, b"a")
+    store.put(COLLECTION_KEY, b"a")
     await start(db, executor, store, clock, server="b").step()
-    assert store.size(SWEEP_KEY) == 1, "another server may be sweeping"
+    assert store.size(COLLECTION_KEY) == 1, "another server may be collecting"
     await start(db, executor, store, clock, server="a").step()
-    assert store.size(SWEEP_KEY) is None
-    store.put(SWEEP_KEY, b"c")
-    monkeypatch.setattr("mvprune_service.control.sweeper._ABANDONED_US", -SECOND)
+    assert store.size(COLLECTION_KEY) is None
+    store.put(COLLECTION_KEY, b"c")
+    monkeypatch.setattr("mvprune_service.control.collector._ABANDONED_US", -SECOND)
     await start(db, executor, store, clock, server="a").step()
-    assert store.size(SWEEP_KEY) is None, "it is older than any sweep can be"
+    assert store.size(COLLECTION_KEY) is None, "it is older than any step can be"
 
 
 # --- orphans

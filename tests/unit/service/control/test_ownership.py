@@ -17,10 +17,10 @@ from tests.unit.service.conftest import ScriptedExecutor, TestClock
 
 from mvprune_migrations import upgrade
 from mvprune_service.clock import SECOND, system_clock
-from mvprune_service.control import sweeper
+from mvprune_service.control import collector
+from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.ownership import OWNER_KEY, Look, Ownership, Standing
-from mvprune_service.control.sweeper import GRACE_US
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.installation import installation
 from mvprune_service.db.models import ARTIFACTS, INSTALLATION, QUARANTINE
@@ -63,7 +63,7 @@ class Keeper:
             clock=self.clock,
         )
 
-    async def sweep(self, days: float = 0.25) -> None:
+    async def collect(self, days: float = 0.25) -> None:
         """A whole pass, after some days."""
         self.clock.pass_seconds(days * DAY)
         for _ in range(STEPS_OF_A_PASS):
@@ -102,9 +102,9 @@ def fill(store: BlobStore) -> None:
 async def test_a_new_store_is_marked_and_stays_ours(keep: Any, store: BlobStore) -> None:
     ours = await keep()
     assert (await ours.look()).standing is Standing.NEW
-    await ours.sweep()
+    await ours.collect()
     first = json.loads(store.get(OWNER_KEY))
-    await ours.sweep()
+    await ours.collect()
     second = json.loads(store.get(OWNER_KEY))
     assert (await ours.look()).standing is Standing.OURS
     own = await ours.db.read(installation)
@@ -118,12 +118,12 @@ async def test_an_empty_database_deletes_nothing_and_says_why(
     keep: Any, store: BlobStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours = await keep()
-    await ours.sweep()
+    await ours.collect()
     fill(store)
     theirs = await keep(days=0)
     before = keys(store)
     for _ in range(3):
-        await theirs.sweep(30)
+        await theirs.collect(30)
     assert keys(store) == before
     uids = [(await each.db.read(installation)).uid[:8] for each in (ours, theirs)]
     told = theirs.problems.texts()["garbage collection"]
@@ -149,13 +149,13 @@ async def test_a_mark_that_says_nothing_protects_what_is_there(
         store.put(OWNER_KEY, mark)
     ours = await keep(days=0)
     before = keys(store)
-    await ours.sweep(30)
-    await ours.sweep(30)
+    await ours.collect(30)
+    await ours.collect(30)
     assert (await ours.look()).standing is standing
     assert keys(store) == before
     assert "adopt-store" in ours.problems.texts()["garbage collection"]
     await Ownership(ours.db, store).adopt(await ours.look())
-    await ours.sweep()
+    await ours.collect()
     assert (await ours.look()).standing is Standing.OURS
     assert ours.problems.texts() == {}
     assert keys(store) == set(), "with a delay of 0 garbage goes at once"
@@ -163,43 +163,43 @@ async def test_a_mark_that_says_nothing_protects_what_is_there(
 
 async def test_garbage_waits_for_the_delay(keep: Any, store: BlobStore) -> None:
     ours = await keep(days=3)
-    await ours.sweep()
+    await ours.collect()
     fill(store)
-    await ours.sweep()
+    await ours.collect()
     assert await ours.quarantined() == set(), "all of it is young"
-    await ours.sweep(GRACE_US / SECOND / DAY)
+    await ours.collect(GRACE_US / SECOND / DAY)
     assert await ours.quarantined() == set(OLD)
     ours.restart()
-    await ours.sweep(2.9)
+    await ours.collect(2.9)
     assert keys(store) == set(OLD)
-    await ours.sweep(0.3)
+    await ours.collect(0.3)
     assert keys(store) == set()
-    await ours.sweep()
+    await ours.collect()
     assert await ours.quarantined() == set()
 
 
 async def test_an_upload_starts_the_delay_anew(keep: Any, store: BlobStore, tmp_path: Path, clock: TestClock) -> None:
     ours = await keep(days=3)
-    await ours.sweep()
+    await ours.collect()
     fill(store)
-    await ours.sweep(2)
+    await ours.collect(2)
     key, *_ = OLD
     later = tmp_path / "store" / key
     then = (system_clock() + SECOND) / SECOND
     os.utime(later, (then, then))
-    await ours.sweep(3.1)
+    await ours.collect(3.1)
     assert keys(store) == {key}
-    await ours.sweep(2.5)
+    await ours.collect(2.5)
     assert keys(store) == {key}
-    await ours.sweep(1)
+    await ours.collect(1)
     assert keys(store) == set()
 
 
 async def test_what_is_referred_to_again_leaves_the_quarantine(keep: Any, store: BlobStore) -> None:
     ours = await keep(days=3)
-    await ours.sweep()
+    await ours.collect()
     fill(store)
-    await ours.sweep(2)
+    await ours.collect(2)
     row = {"project": "p", "attempt": 1, "manifest_bytes": 1, "create_us": 1}
     manifest = {"files": [{"sha256": "ab" * 32}]}
 
@@ -207,7 +207,7 @@ async def test_what_is_referred_to_again_leaves_the_quarantine(keep: Any, store:
         tx.conn.execute(insert(ARTIFACTS).values(**row, sha256="cd" * 32, manifest=manifest))
 
     await ours.db.write(work)
-    await ours.sweep(10)
+    await ours.collect(10)
     assert keys(store) == set(OLD[:2])
     assert await ours.quarantined() <= {OLD[2]}
 
@@ -216,19 +216,19 @@ async def test_many_objects_are_noted_and_deleted_in_batches(
     keep: Any, store: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("_PAGE", 3), ("_NOTES", 7), ("_BATCH", 5)):
-        monkeypatch.setattr(sweeper, name, value)
+        monkeypatch.setattr(collector, name, value)
     ours = await keep(days=1)
-    await ours.sweep()
+    await ours.collect()
     for number in range(20):
         store.put(blob_key(f"{number:064x}"), b"x")
         store.put(marker_key(f"gone{number}"), b"x")
-    await ours.sweep(2)
+    await ours.collect(2)
     for _ in range(2):
-        await ours.sweep(0)
+        await ours.collect(0)
     assert len(await ours.quarantined()) == 40
-    await ours.sweep(2)
+    await ours.collect(2)
     for _ in range(2):
-        await ours.sweep(0)
+        await ours.collect(0)
     assert keys(store) == set()
 
 
@@ -254,12 +254,12 @@ async def copied(keeper: Keeper, folder: Path) -> AsyncIterator[Keeper]:
 @pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
 async def test_an_older_backup_and_a_copy_are_told_from_the_owner(keep: Any, store: BlobStore, tmp_path: Path) -> None:
     ours = await keep(days=0)
-    await ours.sweep()
+    await ours.collect()
     async with copied(ours, tmp_path) as backup:
         assert (await backup.look()).standing is Standing.OURS, "nothing has happened since"
-        await ours.sweep()
+        await ours.collect()
         fill(store)
-        await backup.sweep(30)
+        await backup.collect(30)
         assert (await backup.look()).standing is Standing.NEWER
         assert "is older than the store's mark" in backup.problems.texts()["garbage collection"]
         assert keys(store) == set(OLD)
@@ -268,7 +268,7 @@ async def test_an_older_backup_and_a_copy_are_told_from_the_owner(keep: Any, sto
         assert (await ours.look()).standing is Standing.NEWER
         await ours.db.write(go_on)  # a generation that is greater is not enough
         assert (await ours.look()).standing is Standing.COPY
-        await ours.sweep(30)
+        await ours.collect(30)
         assert keys(store) == set(OLD)
 
 
@@ -278,9 +278,9 @@ async def test_a_backup_without_a_newer_mark_deletes_nothing_that_is_newer(
 ) -> None:
     """The worst moment: the backup has notes about garbage, and no mark was written since."""
     ours = await keep(days=3)
-    await ours.sweep()
+    await ours.collect()
     fill(store)
-    await ours.sweep(2)
+    await ours.collect(2)
     assert await ours.quarantined() == set(OLD)
     async with copied(ours, tmp_path) as backup:
         key, *_ = OLD  # an artifact that is newer than the backup has the blob, which was uploaded again
@@ -288,33 +288,33 @@ async def test_a_backup_without_a_newer_mark_deletes_nothing_that_is_newer(
         os.utime(tmp_path / "store" / key, (then, then))
         newer = blob_key("ef" * 32)
         store.put(newer, b"newer")
-        await backup.sweep(3.5)
+        await backup.collect(3.5)
         assert (await backup.look()).standing is Standing.OURS
         assert keys(store) == {key, newer}
-        await backup.sweep(2.5)
+        await backup.collect(2.5)
         assert keys(store) == {key, newer}, "the delay counts from when the backup was restored"
 
 
 async def test_adopting_clears_the_quarantine(keep: Any, store: BlobStore) -> None:
     ours = await keep(days=3)
-    await ours.sweep()
+    await ours.collect()
     fill(store)
-    await ours.sweep(2)
+    await ours.collect(2)
     theirs = await keep()
     await Ownership(theirs.db, store).adopt(await theirs.look())
-    await ours.sweep(10)
+    await ours.collect(10)
     assert keys(store) == set(OLD)
     await Ownership(ours.db, store).adopt(await ours.look())
-    await ours.sweep()
+    await ours.collect()
     assert keys(store) == set(OLD), "old notes count for nothing"
-    await ours.sweep(3.5)
+    await ours.collect(3.5)
     assert keys(store) == set()
 
 
 async def test_a_mark_that_changes_in_the_middle_ends_the_deletion(
     keep: Any, store: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeper, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(collector, "_LOOK_SECONDS", 0)
     deleted: list[str] = []
 
     class Adopted:
@@ -330,10 +330,10 @@ async def test_a_mark_that_changes_in_the_middle_ends_the_deletion(
                 store.put(OWNER_KEY, b'{"database": "them", "generation": 1, "token": "t"}')
 
     ours = await keep(other=Adopted(), days=0)
-    await ours.sweep()
+    await ours.collect()
     for number in range(5):
         store.put(marker_key(f"gone{number}"), b"x")
-    await ours.sweep(2)
+    await ours.collect(2)
     assert len(deleted) == 1
     assert len(keys(store)) == 4
     assert "belongs to database them" in ours.problems.texts()["garbage collection"]

@@ -157,13 +157,16 @@ def test_a_file_serves_one_server_whatever_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("nonsense", "allowed: sqlite:///FILE, postgresql://"),
-        ("mysql://me:secret@host/x", "got a database's URL with mysql:"),
-        ("postgresql://me:secret@host:port/x", "the database's URL is none; allowed: sqlite:///FILE"),
-        ("postgresql+asyncpg://me:secret@host/x", "got a database's URL with postgresql+asyncpg:"),
-        ("sqlite://", "allowed: sqlite:///FILE"),
-        ("sqlite:///:memory:", "allowed: sqlite:///FILE"),
-        ("sqlite:////no/such/folder/x.sqlite", "there is no folder /no/such/folder"),
+        ("nonsense", "must be sqlite:///FILE or postgresql://"),
+        ("mysql://me:secret@host/x", "got one with mysql:"),
+        (
+            "postgresql://me:secret@host:port/x",
+            "USER:PASSWORD@HOST/DATABASE, got none of them",
+        ),
+        ("postgresql+asyncpg://me:secret@host/x", "got one with postgresql+asyncpg:"),
+        ("sqlite://", "must be sqlite:///FILE or"),
+        ("sqlite:///:memory:", "must be sqlite:///FILE or"),
+        ("sqlite:////no/such/folder/x.sqlite", "the folder of the database must exist, got /no/such/folder"),
         ("postgresql://me:secret@127.0.0.1:9/x", "the database cannot be used: connection failed"),
     ],
 )
@@ -204,7 +207,7 @@ def test_migrating_the_homes_own_database(tmp_path: Path, capsys: pytest.Capture
     told = json.loads(capsys.readouterr().out)
     assert told == {"from": OLD, "to": HEAD, "backup": str(tmp_path / "mvprune.sqlite.0002")}
     assert main(["server", "migrate", "--home", str(tmp_path / "nowhere")]) == 1
-    assert capsys.readouterr().err == f"error: there is no folder {tmp_path / 'nowhere'} for the database\n"
+    assert capsys.readouterr().err == f"error: the folder of the database must exist, got {tmp_path / 'nowhere'}\n"
 
 
 def test_a_standby_is_refused(postgres: PostgresServer) -> None:

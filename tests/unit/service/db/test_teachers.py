@@ -154,7 +154,7 @@ async def test_a_teacher_that_is_trained_takes_room_in_the_queue_too(school: Sch
     await db.write(projects.set_quotas, "p", max_queued_jobs=limit, max_running_gpus=None)
     for number in range(limit // 2):
         await school.submit(f"student{number}", seed=number)
-    with pytest.raises(ApiError, match=f"{limit} jobs of projects/p may be in the queue: there is no room") as refused:
+    with pytest.raises(ApiError, match=f"jobs of projects/p in the queue must be at most {limit}") as refused:
         await school.submit("late", seed=limit)
     assert refused.value.reason == "QUOTA_EXCEEDED"
     assert len(await school.all()) == limit // 2 * 2

@@ -78,6 +78,15 @@ def test_the_outcome_in_words() -> None:
     assert gates.outcome(results[1:]) == "1 of 1 passed"
 
 
+@pytest.mark.parametrize("fails", [(), (0,), (1,), (0, 1)])
+def test_only_a_missed_gate_with_fail_job_fails_the_job(fails: tuple[int, ...]) -> None:
+    bounds = {"density": 0.03, "bytes": 1e7}  # the first is missed
+    asked = [job_pb2.Gate(metric=name, max=most, fail_job=i in fails) for i, (name, most) in enumerate(bounds.items())]
+    found = gates.failure(gates.evaluate(asked, gates.observations(MANIFEST, 100)))
+    missed = "the result misses a gate: density is 0.0301, at most 0.03 was asked for"
+    assert found == (missed if 0 in fails else None)
+
+
 def refused(asked: Gates, *, task: str = "squad", density: float = 0.1) -> dict[str, str]:
     job = job_pb2.Job(spec={"target_density": density}, policy={"gates": asked})
     return dict(check_gates(job, get_task(task)))

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from mvprune_service.domain.machine import JobState
-from mvprune_service.domain.teaching import Resolution, can_teach, resolve
+from mvprune_service.domain.teaching import Resolution, can_teach, resolve, waits_for_teacher
 
 STATES = (None, *JobState)
 
@@ -26,3 +26,9 @@ def test_every_student_and_teacher(student: JobState, teacher: JobState | None) 
         expected = Resolution.FAIL
     assert resolve(student, has_model=False, teacher=teacher) is expected
     assert resolve(student, has_model=True, teacher=teacher) is Resolution.WAIT
+
+
+def test_a_job_waits_until_its_teacher_has_a_model() -> None:
+    assert waits_for_teacher("uid", None)
+    assert not waits_for_teacher("uid", "ab")
+    assert not waits_for_teacher(None, None)

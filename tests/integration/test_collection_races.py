@@ -18,8 +18,8 @@ from sqlalchemy import delete, insert, select
 
 from mvprune_migrations import upgrade
 from mvprune_service.clock import SECOND, system_clock
+from mvprune_service.control.collector import GRACE_US, Collector
 from mvprune_service.control.ownership import Ownership
-from mvprune_service.control.sweeper import GRACE_US, Sweeper
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.models import ARTIFACTS
 from mvprune_service.stores import open_store
@@ -49,7 +49,7 @@ def make(folder: Path, blobs: list[int]) -> Path:
 
 
 def age(root: Path) -> None:
-    """Makes everything in the store so old that a sweep may take it."""
+    """Makes everything in the store so old that a collection may delete it."""
     then = (system_clock() - 2 * GRACE_US) / SECOND
     for path in root.rglob("*"):
         os.utime(path, (then, then))
@@ -83,16 +83,16 @@ async def keep_publishing(db: Database, store: BlobStore, folders: list[Path], d
             return
 
 
-async def sweep(db: Database, store: BlobStore) -> None:
+async def collect(db: Database, store: BlobStore) -> None:
     """A whole pass."""
     ownership = Ownership(db, store)
-    sweeper = Sweeper(db, store, ownership, server="a", quarantine_us=0)
+    collector = Collector(db, store, ownership, server="a", quarantine_us=0)
     for _ in range(1 + PARTS):
-        sweeper.remove_left_flag()
-        await sweeper.step(await ownership.check())
+        collector.remove_left_flag()
+        await collector.step(await ownership.check())
 
 
-async def test_no_sweep_takes_what_a_row_needs(db: Database, tmp_path: Path) -> None:
+async def test_no_collection_deletes_what_a_row_needs(db: Database, tmp_path: Path) -> None:
     store, rng = open_store((tmp_path / "store").as_uri()), random.Random(7)
     await Ownership(db, store).check()  # marks it
     folders = [make(tmp_path / str(number), rng.sample(range(BLOBS), 4)) for number in range(2 * PUBLISHERS)]
@@ -107,11 +107,11 @@ async def test_no_sweep_takes_what_a_row_needs(db: Database, tmp_path: Path) -> 
         done = asyncio.Event()
         publishers = [keep_publishing(db, store, rng.sample(folders, 3), done) for _ in range(PUBLISHERS)]
         publishing = asyncio.gather(*publishers)
-        await sweep(db, store)
-        await sweep(db, store)
+        await collect(db, store)
+        await collect(db, store)
         done.set()
         await publishing
-        assert store.size(orphan) is None, "the sweeps took what nothing refers to"
+        assert store.size(orphan) is None, "the collections deleted what nothing refers to"
         for sha256 in await db.read(lambda conn: conn.execute(select(ARTIFACTS.c.sha256)).scalars().all()):
             verify(store, sha256)
 

@@ -1,32 +1,34 @@
-"""Takes out of the store what nothing refers to: blobs, manifests, markers, checkpoints, torn uploads.
+"""Garbage collection of the store: blobs, manifests, markers, checkpoints and torn uploads that nothing refers to.
 
-Blobs are shared, and an upload sends nothing for a blob that is there. This is why no upload loses one to a sweep:
+Blobs are shared, and an upload does not send a blob that the store has. No upload loses a blob to a collection:
 
-1. Whoever uploads makes old things young. `put_file` skips a blob only if it is younger than FRESH_US, and writes it
-   anew otherwise; `publish` always writes the manifest.
-2. Only old things are deleted: at least GRACE_US older than the beginning of the oldest live attempt, however long
-   that has been uploading. Attempts that ended well before that moment was read are in the artifacts' rows, which are
-   read after it, and what they refer to stays. So what an upload relied on before the store was listed stays.
-3. While things are deleted, a flag lies in the store, from before the listing that they were found in. `publish` looks
-   for the flag after its uploads, and if it is there tries again later; if not, it puts back what is missing, and
-   commits. A sweep that ended before that look is repaired by it; one that begins after it lists young things.
+1. An upload makes old objects young. `put_file` skips a blob only if it is younger than FRESH_US, and writes it again
+   otherwise; `publish` always writes the manifest.
+2. Only old objects are deleted: objects at least GRACE_US older than the beginning of the oldest live attempt, however
+   long that attempt has been uploading. Attempts that succeeded before that moment was read have a row in `artifacts`.
+   These rows are read after it, and what they refer to is kept. So an object that an upload relied on before the store
+   was listed is kept.
+3. While objects are deleted, a flag lies in the store. It is written before the listing that finds the objects.
+   `publish` looks for the flag after its uploads. If it finds the flag, it fails, and the worker tries again later. If
+   not, it uploads what is missing and commits. A collection that ended before that look is repaired by these uploads; a
+   collection that begins after it lists young objects.
 
-The flag also keeps two servers from sweeping at once. One that was left behind by a server that died is removed when
-that server is back, and by others when it is older than any sweep can be. Clocks of servers, workers and store may
-differ by hours.
+The flag also keeps two servers from collecting at once. A server that died leaves its flag behind: the same server
+removes it after its restart, and others do once it is older than any step can be. Clocks of servers, workers and store
+may differ by hours.
 
-What lies under attempts/ is private: an attempt that has ended never becomes live again, so nobody needs what it left,
-save its committed checkpoints.
+Objects under attempts/ belong to one attempt. An attempt that has ended never becomes live again, so nobody needs its
+objects except committed checkpoints.
 
-Two more conditions make fewer objects deletable, so none of the above depends on them:
+Two more conditions make fewer objects deletable. Nothing above depends on them:
 
 - Quarantine. An object is not deleted when it is found to be garbage. The database notes its key, its modification time
-  and the moment, and the object is deleted by a later pass: only if it has been garbage for the whole delay, and only
-  if its modification time is still the same. An upload makes an object young (1), so its delay begins anew. A backup
-  that is restored may have notes from before it was made; each is about an object that nothing has used since, or whose
-  modification time is another one now. So whatever is newer than the backup is first noted after the restore.
-- Ownership. Nothing is deleted unless the store's mark is this database's: see ownership.py. It is compared before
-  each step, and once a second while objects are deleted.
+  and the moment. A later pass deletes it if it has been garbage for the whole delay and has the same modification time.
+  An upload makes an object young (1), so the delay starts again. A restored backup may have notes from before it was
+  made. Each is about an object that nothing has used since, or about one whose modification time is different now. So
+  objects that are newer than the backup are first noted after the restore.
+- Ownership. Nothing is deleted unless the store's mark is this database's: see ownership.py. The mark is compared
+  before each step, and once a second while objects are deleted.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from mvprune_service.db.database import Database
 from mvprune_service.db.janitor import ArtifactKey, CheckpointKey
 from mvprune_service.db.quarantine import Found, page_of_quarantine, put_in_quarantine, release
 from mvprune_service.stores.base import FRESH_US, BlobStore, Entry, ObjectNotFound, StoreUnavailable
-from mvprune_service.stores.layout import SWEEP_KEY
+from mvprune_service.stores.layout import COLLECTION_KEY
 
 log = logging.getLogger(__name__)
 
@@ -56,16 +58,16 @@ _PARTS = (_ATTEMPTS, *"0123456789abcdef")  # of a pass: the attempts, then conte
 _BATCH = 500  # deletions a step
 _PAGE = 500  # rows a read or a write
 _NOTES = 10_000  # objects put into quarantine a step
-_SWEEP_SECONDS = 20.0
+_STEP_SECONDS = 20.0
 _LOOK_SECONDS = 1.0  # between looks at the store's mark while objects are deleted
-_ABANDONED_US = 240 * SECOND  # _SWEEP_SECONDS, the last deletion's retries, and a margin
+_ABANDONED_US = 240 * SECOND  # _STEP_SECONDS, the last deletion's retries, and a margin
 
 
-class Sweeper:
-    """Passes over the store every six hours, a part of it with each step.
+class Collector:
+    """Passes over the store every six hours. Each step does a part of it.
 
     Args:
-        ownership: what tells whose the store is.
+        ownership: compares the store's mark with the database.
         server: this server's name among those of the database.
         quarantine_us: how long an object must have been garbage before it is deleted.
     """
@@ -86,7 +88,7 @@ class Sweeper:
         self._server = server.encode()
         self._quarantine_us = quarantine_us
         self._clock = clock
-        self._parts: list[str] = []  # left of this pass
+        self._parts: list[str] = []  # that this pass has not done yet
         self._next_us = 0
 
     async def step(self, mark: bytes) -> None:
@@ -105,11 +107,11 @@ class Sweeper:
         self._parts, self._next_us = [], 0
 
     async def _go_on(self, part: str, mark: bytes) -> None:
-        done = await (self._sweep_attempts(mark) if part == _ATTEMPTS else self._sweep_contents(part, mark))
+        done = await (self._collect_attempts(mark) if part == _ATTEMPTS else self._collect_contents(part, mark))
         if done:
             self._parts.pop(0)
 
-    async def _sweep_attempts(self, mark: bytes) -> bool:
+    async def _collect_attempts(self, mark: bytes) -> bool:
         before = self._clock() - GRACE_US
         old = await asyncio.to_thread(lambda: [e for e in self._store.list(_ATTEMPTS) if e.modified_us < before])
         by_attempt: dict[str, list[Entry]] = {}
@@ -126,7 +128,7 @@ class Sweeper:
         deleted = await asyncio.to_thread(self._delete, due, mark)
         return all_noted and deleted < _BATCH
 
-    async def _sweep_contents(self, digit: str, mark: bytes) -> bool:
+    async def _collect_contents(self, digit: str, mark: bytes) -> bool:
         now = self._clock()
         oldest = await self._db.read(janitor.oldest_live_attempt_us)
         before = (now if oldest is None else min(now, oldest)) - GRACE_US
@@ -147,8 +149,8 @@ class Sweeper:
                 return kept
 
     async def _due(self, part: str, garbage: list[Entry]) -> tuple[list[Entry], bool]:
-        """The garbage of this part whose delay is over; the rest is noted, for as long as a step may take. Whether all
-        of it could be."""
+        """Notes new garbage, up to the limit of a step. Returns the garbage whose delay is over, and whether all new
+        garbage was noted."""
         noted: dict[str, Found] = {}
         page = await self._db.read(page_of_quarantine, part, "", _PAGE)
         while page:
@@ -165,9 +167,8 @@ class Sweeper:
         for start in range(0, min(len(new), _NOTES), _PAGE):
             await self._db.write(put_in_quarantine, part, dict(new[start : start + _PAGE]))
         before = self._clock() - self._quarantine_us
-        return [entry for entry in garbage if entry in known and noted[entry.key].found_us <= before], len(
-            new
-        ) <= _NOTES
+        due = [entry for entry in garbage if entry in known and noted[entry.key].found_us <= before]
+        return due, len(new) <= _NOTES
 
     def _garbage(self, digit: str, before_us: int, kept: set[str]) -> Iterator[Entry]:
         for folder in _CONTENTS:
@@ -186,7 +187,7 @@ class Sweeper:
         deleted, began, looked = 0, time.monotonic(), float("-inf")
         for entry in entries:
             now = time.monotonic()
-            if deleted == _BATCH or now > began + _SWEEP_SECONDS:
+            if deleted == _BATCH or now > began + _STEP_SECONDS:
                 break
             if now > looked + _LOOK_SECONDS:
                 if not self._ownership.is_still(mark):
@@ -200,18 +201,18 @@ class Sweeper:
 
     @contextlib.contextmanager
     def _flag(self) -> Iterator[None]:
-        if not self._store.put(SWEEP_KEY, self._server, if_absent=True):
-            raise StoreUnavailable(f"{self._store.url}: another server sweeps it")
+        if not self._store.put(COLLECTION_KEY, self._server, if_absent=True):
+            raise StoreUnavailable(f"{self._store.url}: another server collects garbage there")
         try:
             yield
         finally:
-            self._store.delete(SWEEP_KEY)
+            self._store.delete(COLLECTION_KEY)
 
     def remove_left_flag(self) -> None:
-        """Between steps, a flag of this server's is its predecessor's. It is removed whoever the store belongs to: it
-        protects nothing any more, and uploads wait for it."""
-        for flag in self._store.list(SWEEP_KEY):
-            with contextlib.suppress(ObjectNotFound):  # its sweep has just ended
+        """Between steps, a flag of this server is left from before its restart. It is removed even if the store belongs
+        to another database: it protects nothing, and uploads wait for it."""
+        for flag in self._store.list(COLLECTION_KEY):
+            with contextlib.suppress(ObjectNotFound):  # its collection has just ended
                 is_old = flag.modified_us < system_clock() - _ABANDONED_US
                 if is_old or self._store.get(flag.key) == self._server:
                     self._store.delete(flag.key)
