@@ -23,7 +23,7 @@ from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service.config import Settings
 from mvprune_service.service import Service
 
-from ..unit.test_model_folders import write_model
+from ..unit.sources.test_model_folders import write_model
 from ..waiting import until_true
 
 

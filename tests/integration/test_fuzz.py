@@ -44,7 +44,7 @@ from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import blob_key, manifest_key
 
 from ..unit.service.conftest import ScriptedExecutor
-from ..unit.test_model_folders import write_model
+from ..unit.sources.test_model_folders import write_model
 from ..waiting import PATIENCE
 from .messages import ARTIFACT, JOB_IDS, LEASE, requests
 
