@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mvprune.artifact.header import Entry, Header, PackedTensor
+from mvprune.common.blocks import in_block
 
 ENCODER = "encoder"
 EMBEDDINGS = "embeddings"
@@ -39,8 +40,8 @@ class StoredTensor:
 
 
 def part_of(*names: str) -> str:
-    """The part of a tensor with these names: what is in a numbered block is the encoder's (``layer.0.output.…``)."""
-    if any(component.isdecimal() for name in names for component in name.split(".")):
+    """The part of a tensor with these names: numbered blocks (``layer.0.output.…``) are the encoder."""
+    if any(map(in_block, names)):
         return ENCODER
     return EMBEDDINGS if any(map(_EMBEDDINGS.search, names)) else REST
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mvprune.common.blocks import in_block
 from mvprune.common.excerpts import shown
 from mvprune.sources.known_models import ModelSize
 from mvprune.sources.model_config import (
@@ -68,10 +69,6 @@ class _Tensor:
     dtype: str
     shape: tuple[int, ...]
 
-    @property
-    def in_block(self) -> bool:
-        return any(part.isdecimal() for part in self.name.split("."))
-
 
 def inspect_model(folder: Path) -> ModelSize:
     """Checks a model folder and counts its parameters, from its JSON files and the headers of the safetensors files.
@@ -96,7 +93,7 @@ def inspect_model(folder: Path) -> ModelSize:
     parameters = {name: tensor for name, tensor in tensors.items() if tensor.dtype in _FLOATS}
     _check_layers(config, config_file, parameters)
     _check_tables(config, config_file, parameters)
-    encoder = [tensor for tensor in parameters.values() if tensor.in_block]
+    encoder = [tensor for tensor in parameters.values() if in_block(tensor.name)]
     size = ModelSize(
         base_parameters=sum(math.prod(tensor.shape) for tensor in _base(parameters)),
         encoder_parameters=sum(math.prod(tensor.shape) for tensor in encoder),
@@ -113,7 +110,9 @@ def inspect_model(folder: Path) -> ModelSize:
 
 def _base(parameters: Mapping[str, _Tensor]) -> list[_Tensor]:
     """The parameters under the name that blocks and embeddings have in common: `bert.`, but not those of `cls.`."""
-    inner = [name.split(".") for name, tensor in parameters.items() if tensor.in_block or _EMBEDDINGS.search(name)]
+    inner = [
+        name.split(".") for name, tensor in parameters.items() if in_block(tensor.name) or _EMBEDDINGS.search(name)
+    ]
     prefix = [parts[0] for parts in itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*inner, strict=False))]
     return [
         tensor
@@ -134,7 +133,7 @@ def _check_adapter(folder: Path) -> None:
 
 def _check_quantized(folder: Path, tensors: Mapping[str, _Tensor]) -> None:
     for name, tensor in tensors.items():
-        if tensor.dtype in _QUANTIZED and tensor.in_block and "weight" in name.rpartition(".")[2]:
+        if tensor.dtype in _QUANTIZED and in_block(tensor.name) and "weight" in name.rpartition(".")[2]:
             raise InvalidReference(
                 f"{str(folder)!r} is quantized: tensor {shown(name)} holds {tensor.dtype}; give the floating-point "
                 "checkpoint that it was made from"
