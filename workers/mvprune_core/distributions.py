@@ -1,4 +1,4 @@
-"""How weights and scores are distributed before and after pruning, as in figure 4 of Sanh, Wolf and Rush 2020."""
+"""Distributions of weights and scores before and after pruning, as in figure 4 of Sanh, Wolf and Rush 2020."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mvprune.artifact.history import Histogram, Plane
 from mvprune_core.methods import Matrix
 
 WEIGHT_BINS, SCORE_BINS = 64, 48
-_FINE = 8192  # bins from which the range to show is found
-_SHOWN = 0.999  # of the numbers lie inside the range that is shown
+_FINE = 8192  # bins, from which the shown range is computed
+_SHOWN = 0.999  # fraction of the values inside the shown range
 _TINY = 1e-12
 
 
 @dataclass(frozen=True)
 class _Range:
-    """`bins` bins of one width from `low` on."""
+    """`bins` bins of equal width, from `low` on."""
 
     low: float
     width: float
@@ -30,12 +30,12 @@ class _Range:
         return self.low + self.bins * self.width
 
     def index(self, values: Tensor) -> Tensor:
-        """The bin of every value, of one dimension; what lies beyond is in the outer bins."""
+        """The bin of every value, in one dimension. Values outside the range are in the outer bins."""
         places = (values.detach().reshape(-1).float() - self.low) / self.width
         return places.floor_().clamp_(0, self.bins - 1).long()
 
     def count(self, values: Iterable[Tensor]) -> Tensor:
-        """How many of the values are in each bin, on the CPU."""
+        """The number of values in each bin, on the CPU."""
         counts = torch.zeros(self.bins, dtype=torch.long)
         for some in values:
             counts += torch.bincount(self.index(some), minlength=self.bins).cpu()
@@ -43,20 +43,20 @@ class _Range:
 
 
 class Distributions:
-    """Counts the weights before training, and weights and scores after it.
+    """The distribution of the weights before training, and of weights and scores after it.
 
     Args:
-        matrices: of the model, with the original weights; looked at here, not kept.
+        matrices: the pruned matrices, with the original weights; they are read, not kept.
     """
 
     def __init__(self, matrices: Sequence[Matrix]) -> None:
         reach = max(max(float(matrix.weight.detach().abs().max()) for matrix in matrices), _TINY)
-        # Training may move weights beyond where they were: there is room for twice as much.
+        # Training may move weights outside their original range, so the bins cover twice that range.
         self._fine = _Range(-2 * reach, 4 * reach / _FINE, _FINE)
         self._original = self._fine.count(matrix.weight for matrix in matrices)
 
     def after(self, matrices: Sequence[Matrix]) -> tuple[Mapping[str, Histogram], Mapping[str, Plane]]:
-        """Histograms and planes of `History`, of the matrices after training, their W' as the artifact stores it."""
+        """Histograms and planes of `History` after training, with W' as the artifact stores it."""
         kept = self._fine.count(matrix.masked[matrix.kept] for matrix in matrices)
         group = _bins_together(self._fine, (self._original, kept))
         shown = slice(_FINE // 2 - group * WEIGHT_BINS // 2, _FINE // 2 + group * WEIGHT_BINS // 2)
@@ -77,7 +77,7 @@ class Distributions:
 
 
 def _bins_together(fine: _Range, counts: Sequence[Tensor]) -> int:
-    """How many fine bins make one that is shown, so that all but few numbers of every group lie inside."""
+    """Number of fine bins per shown bin, so that almost all values of every group are inside the range."""
     middle = fine.bins // 2
     for group in range(1, fine.bins // WEIGHT_BINS):
         half = group * WEIGHT_BINS // 2
@@ -104,7 +104,7 @@ def _score_range(matrices: Sequence[Matrix]) -> _Range:
 
 
 def _by_mask(matrices: Sequence[Matrix], weights: _Range, scores: _Range) -> dict[str, Tensor]:
-    """Counts (score bins, weight bins) of the weights that are kept, and of those that are pruned."""
+    """Counts of the kept and of the pruned weights, shape (score bins, weight bins)."""
     planes = {name: torch.zeros(scores.bins * weights.bins, dtype=torch.long) for name in ("kept", "pruned")}
     for matrix in matrices:
         if matrix.scores is None:

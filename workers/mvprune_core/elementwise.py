@@ -1,4 +1,4 @@
-"""Element by element over many matrices, on whatever device."""
+"""Elementwise operations on many matrices, on any device."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import torch
 from torch import Tensor
 
 _T = TypeVar("_T")
-PIECE = 1 << 16  # values that a core works on at a time: what is read twice is still in its cache
+PIECE = 1 << 16  # values that a core processes at a time, so that they stay in its cache
 
 
 def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
-    """out ← left ⊙ right, without gradients. `right` may be bool; all are contiguous and of one shape."""
+    """out ← left ⊙ right, without gradients. `right` may be bool. All are contiguous and have one shape."""
     if out.device.type == "cpu" and out.dtype == torch.float32:
-        # numpy multiplies by bool as fast as by float, twice as fast as torch does.
+        # numpy multiplies by bool as fast as by float, twice as fast as torch.
         np.multiply(left.detach().numpy(), right.detach().numpy(), out=out.detach().numpy())
     else:
         torch.mul(left.detach(), right.detach(), out=out.detach())
 
 
 def share_gradient(grad: Tensor, weight: Tensor, masked: Tensor) -> None:
-    """With G in `grad` and W' in `masked`: masked ← G ⊙ W, grad ← G ⊙ [W' ≠ 0]. All of one shape, contiguous."""
+    """With G in `grad` and W' in `masked`: masked ← G ⊙ W, grad ← G ⊙ [W' ≠ 0]. All contiguous, of one shape."""
     if grad.device.type != "cpu" or grad.dtype != torch.float32:
         kept = masked.detach() != 0
         torch.mul(grad, weight.detach(), out=masked.detach())
@@ -40,15 +40,15 @@ def share_gradient(grad: Tensor, weight: Tensor, masked: Tensor) -> None:
 
 
 def in_pieces(left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Two contiguous tensors of one shape, flat: on the CPU by pieces that the cores' caches hold, elsewhere whole."""
+    """Two contiguous tensors of one shape, flat: on the CPU in pieces that fit the cores' caches, else whole."""
     size = PIECE * torch.get_num_threads() if left.device.type == "cpu" else left.numel()
     yield from zip(torch.split(left.view(-1), size), torch.split(right.view(-1), size), strict=True)
 
 
 def in_parallel(function: Callable[[int, _T], None], items: Sequence[_T]) -> None:
-    """Calls `function(index, item)` for every item, spread over torch's threads.
+    """Calls `function(index, item)` for every item, in as many threads as torch uses.
 
-    numpy works on one core and releases the interpreter meanwhile: matrices are shared out among the cores.
+    numpy uses one core, but releases the interpreter lock, so the matrices are divided among the cores.
     """
     threads = torch.get_num_threads()
     if threads == 1:

@@ -1,4 +1,4 @@
-"""Whether a model can read its examples, and gives each the same outputs in every batch: found out before training."""
+"""Checks before training: the model can read its examples, and its outputs do not depend on the batch."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.hub import first_line
 
 _CPU = torch.device("cpu")
-_TOLERANCE = 1e-3  # of the largest output; what rounding changes is a hundredth of that, and less
-_SMALLEST = 0.1  # with it outputs are compared that cancel out to less
+_TOLERANCE = 1e-3  # of the largest output; rounding changes a hundredth of that, or less
+_SMALLEST = 0.1  # smaller outputs are compared with this instead
 _FULL, _BLOCKS = "original_full", "block_sparse"
 
 
 def check_forward(
     model: Any, examples: Examples, read: Callable[[Any, Any], object] = lambda model, batch: model(**batch)
 ) -> None:
-    """Lets a model on the CPU `read` the longest of the examples: what cannot do that, cannot be trained.
+    """Runs `read` on the CPU for the longest example, by default the forward pass of the model.
 
     Raises:
-        CompressionError: UNSUPPORTED_ARCHITECTURE, with what the model's own code says.
+        CompressionError: UNSUPPORTED_ARCHITECTURE, with the error of the model's own code.
     """
     longest = np.array([examples.lengths.argmax()])
     batch = examples.batch(longest, _CPU, np.random.default_rng(0))
@@ -37,13 +37,13 @@ def check_forward(
 
 
 def padding_side(model: Any, splits: Sequence[Examples]) -> Side:
-    """The side to pad on, so that a model on the CPU gives an example the same outputs in every batch.
+    """The padding side with which the outputs for an example do not depend on the rest of its batch. Runs on the CPU.
 
-    Found by comparing the shortest example of each split alone and beside the longest. Padding on the left is for
-    outputs of whole examples only: those of tokens would be at other places.
+    Compares the shortest example of each split alone and in a batch with the longest. Padding on the left suits outputs
+    for whole examples only: outputs for tokens would change their places.
 
     Raises:
-        CompressionError: UNSUPPORTED_ARCHITECTURE, the outputs depend on the batch, whatever the side.
+        CompressionError: UNSUPPORTED_ARCHITECTURE, the outputs depend on the batch with either side.
     """
     difference = max(_difference(model, split, "right") for split in splits)
     if difference <= _TOLERANCE:
@@ -59,19 +59,19 @@ def padding_side(model: Any, splits: Sequence[Examples]) -> Side:
 
 
 def set_padding_side(tokenizer: Any, side: Side) -> None:
-    """Makes a tokenizer pad on this side, for whoever uses it with the model elsewhere, also after it was saved."""
+    """Sets the padding side of a tokenizer, so that it is saved with it."""
     if tokenizer.padding_side != side:
         tokenizer.padding_side = tokenizer.init_kwargs["padding_side"] = side
 
 
 def without_batch_effects(model: Any) -> tuple[str, ...]:
-    """Turns off, in place, what makes outputs depend on the batch in models that can do without.
+    """Turns off, in place, options of a model that make its outputs depend on the batch.
 
     Returns:
-        Notes, where that changes what is computed.
+        Notes, if that changes the model's outputs.
     """
     if getattr(model.config, "trigram_input", False):
-        # MobileBERT joins each embedding with its neighbours': at the end of a text that is zeros, or padding.
+        # MobileBERT concatenates each embedding with its neighbours, which are zeros or padding at the end of a text.
         with torch.no_grad():
             model.get_input_embeddings().weight[model.config.pad_token_id] = 0
     if getattr(model.config, "attention_type", None) != _BLOCKS:
@@ -87,7 +87,7 @@ def without_batch_effects(model: Any) -> tuple[str, ...]:
 
 
 def _difference(model: Any, examples: Examples, side: Side) -> float:
-    """How far the shortest example's outputs beside the longest are from those alone, relative to the largest."""
+    """The change of the shortest example's outputs in a batch with the longest, relative to the largest output."""
     short, long = int(examples.lengths.argmin()), int(examples.lengths.argmax())
     count = int(examples.lengths[short])
     if count == examples.lengths[long]:
@@ -97,7 +97,7 @@ def _difference(model: Any, examples: Examples, side: Side) -> float:
     differences = [0.0]
     for name, expected in alone.items():
         found = beside[name] if beside[name].shape == expected.shape else beside[name][:count]
-        apart = (found - expected).abs().nan_to_num(nan=math.inf).max()  # no number: of padding that attends to nothing
+        apart = (found - expected).abs().nan_to_num(nan=math.inf).max()  # NaN: padding that attends to no token
         differences.append(float(apart) / max(float(expected.abs().max()), _SMALLEST))
     return max(differences)
 
@@ -115,7 +115,7 @@ def _reading(model: Any, tokens: int) -> Iterator[None]:
     try:
         with torch.inference_mode():
             yield
-    except Exception as error:  # anything, of code that is not ours
+    except Exception as error:  # a model's own code may raise anything
         if is_out_of_memory(error):
             raise
         raise CompressionError(

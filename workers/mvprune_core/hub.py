@@ -1,4 +1,4 @@
-"""The Hugging Face hub, asked once and for seconds only: a closed network must not look like work in progress."""
+"""Requests to the Hugging Face hub, with a time limit of seconds: on a closed network they must fail quickly."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _T = TypeVar("_T")
 
 
 class HubUnreachable(Exception):
-    """The hub gave no answer, or only that it is out of order."""
+    """The hub did not answer, or answered with a server error."""
 
 
 def ask(request: Callable[[], _T]) -> _T:
-    """The answer to one request to the hub.
+    """Sends one request to the hub and returns the answer.
 
     Raises:
         HubUnreachable: no answer within 12 seconds, no connection, offline mode, or a server error.
@@ -98,8 +98,7 @@ def fetch_model(model_id: str, revision: str | None) -> Path:
 
 
 def unreachable(error: BaseException, missing: str, remedy: str) -> CompressionError:
-    """UNREACHABLE_HUB: why the hub gives nothing, what is missing, what to do. Where a setting of this process keeps it
-    from the hub, that is named."""
+    """The error UNREACHABLE_HUB: the cause, what is missing and the remedy. Names a setting that turns the hub off."""
     offline = next((name for name in _OFFLINE if os.environ.get(name)), "") if constants.HF_HUB_OFFLINE else ""
     why = f"{offline}={os.environ[offline]} is set" if offline else first_line(error)
     unset = f"unset {offline} where the server was started if it can reach the hub, or " if offline else ""
@@ -109,7 +108,7 @@ def unreachable(error: BaseException, missing: str, remedy: str) -> CompressionE
 
 
 def dataset_reachable(hub_id: str) -> None:
-    """Makes sure that the hub has a data set.
+    """Checks that the hub has a data set.
 
     Raises:
         HubUnreachable: it cannot be asked.
@@ -124,7 +123,7 @@ def dataset_reachable(hub_id: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The beginning of an error's text, fit for one sentence."""
+    """The first line of an error's text, shortened, to be part of a sentence."""
     return (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(" .")[:300]
 
 

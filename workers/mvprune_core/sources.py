@@ -24,19 +24,19 @@ def load_task(
     columns: Columns = Columns(),  # noqa: B008 (immutable)
     data_root: str | Path | None = None,
 ) -> TaskData:
-    """The data of a task, checked.
+    """Loads and checks the data of a task.
 
-    Looked for in this order: `train` and `validation` files; the data set `hub_id`; the task's own files in `data_root`
-    (as in `SST-2/train.tsv`, `SQuAD/train-v1.1.json`, `CoNLL-2003/train.txt`, `WikiText-2/wiki.train.tokens`), by
-    default the folder in MVPRUNE_DATA; the task's data set on the hub.
+    The sources, in order: the files `train` and `validation`; the data set `hub_id`; the task's own files in
+    `data_root` (such as `SST-2/train.tsv`, `SQuAD/train-v1.1.json`, `CoNLL-2003/train.txt`,
+    `WikiText-2/wiki.train.tokens`); the task's data set on the hub.
 
     Args:
-        name: of the task, such as sst2 or text-classification.
+        name: name of the task, such as sst2 or text-classification.
         train, validation: csv, tsv, JSON lines or parquet files (question answering: SQuAD's JSON; ner: CoNLL files
             too; masked-lm: text files too); both or none.
-        hub_id, hub_config: a data set on the hub in place of the task's own.
-        columns: names of columns that are not found by themselves; question answering has fixed ones.
-        data_root: a folder with the tasks' own files.
+        hub_id, hub_config: a data set on the hub, in place of the task's own.
+        columns: names of columns that are not found automatically; those of question answering are fixed.
+        data_root: a folder with the tasks' own files; by default the folder in MVPRUNE_DATA.
 
     Raises:
         UnknownTask: no task has that name.
@@ -45,9 +45,9 @@ def load_task(
     """
     task = get_task(name)
     if (train is None) != (validation is None):
-        raise ValueError("train and validation: one file is given; both are needed, or none")
+        raise ValueError("train and validation must be given together, got one of them")
     if train is not None and hub_id is not None:
-        raise ValueError("train, validation and hub_id: both files and a data set of the hub are given; one is allowed")
+        raise ValueError("hub_id must be given without train and validation, got both")
     root = Path(data_root) if data_root is not None else Roots.from_environment().data
     files = None
     if train is not None and validation is not None:
@@ -89,7 +89,7 @@ def _from_hub(task: Task, hub_id: str | None, hub_config: str | None, columns: C
 
 
 def _classes(split: Any) -> dict[str, tuple[str, ...]]:
-    """By column of classes, or of lists of classes: their names."""
+    """The names of classes by column, for columns of classes or of lists of classes."""
     features = {column: getattr(feature, "feature", feature) for column, feature in split.features.items()}
     return {column: tuple(names) for column, kind in features.items() if (names := getattr(kind, "names", None))}
 
@@ -124,7 +124,7 @@ def _load_dataset(hub_id: str, config: str | None) -> Any:
 
 @contextmanager
 def _offline(datasets: Any) -> Iterator[None]:
-    """Makes `datasets` look into its cache alone, without first trying the hub for half a minute."""
+    """A context in which `datasets` uses only its cache, without trying the hub for half a minute."""
     before = datasets.config.HF_HUB_OFFLINE
     datasets.config.HF_HUB_OFFLINE = True
     try:

@@ -1,7 +1,7 @@
-"""Files of tensors on this machine: what is computed once and used again, and what a run resumes from.
+"""Files of tensors on this machine: a cache of results, and checkpoints.
 
-Both are safetensors files, written aside and renamed, so that a reader sees a whole file or none. What a killed process
-was writing is removed by one that writes beside it, a day later.
+Both are safetensors files, written under a temporary name and renamed, so that a reader sees a complete file or none.
+Temporary files of a killed process are removed after a day, by a process that writes to the same folder.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 _FACTS, _CHECKSUM = "mvprune", "crc32"
-_FORMAT = 3  # of checkpoints: one that an older version left is as good as none
-_ABANDONED_SECONDS = 24 * 3600.0  # the folder may be that of many machines: only its age tells that a file is dead
+_FORMAT = 3  # of checkpoints; those of another format are not used
+_ABANDONED_SECONDS = 24 * 3600.0  # machines may share the folder, so only the age of a file shows that it is abandoned
 
 _Content = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def identity(*parts: Any) -> str:
-    """SHA-256 of what can be written as JSON: equal parts, equal identity."""
+    """SHA-256 of JSON values. Equal parts have equal identities."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 class Cache:
-    """What was computed once, by what it was computed from. Shared between processes; files may be deleted at any time.
+    """Results by the identity of their inputs. Processes may share it, and its files may be deleted at any time.
 
     Args:
-        folder: None keeps nothing.
+        folder: where the files are; None: nothing is cached.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     def tensors(self, kind: str, key: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """What `compute` returns, or what it returned for the same `kind` and `key` before.
+        """What `compute` returns, or returned before for the same `kind` and `key`.
 
-        A file that is damaged is computed again; a folder that cannot be written to caches nothing.
+        A damaged file is computed again. If the folder cannot be written to, nothing is cached.
         """
         return self._get(kind, key, lambda: (compute(), {}))[0]
 
     def facts(self, kind: str, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The same for what can be written as JSON."""
+        """The same for JSON values."""
         return self._get(kind, key, lambda: ({}, compute()))[1]
 
     def _get(self, kind: str, key: str, compute: Callable[[], _Content]) -> _Content:
@@ -63,7 +63,7 @@ class Cache:
         found = _read(path)
         if found is not None:
             with suppress(OSError):  # another user's file
-                os.utime(path)  # whoever makes room starts with what was used longest ago
+                os.utime(path)  # the least recently used files are deleted first
             return found
         tensors, facts = compute()
         with suppress(OSError):
@@ -72,12 +72,12 @@ class Cache:
 
 
 class Checkpoints:
-    """What a run has reached, phase by phase, in a folder of its own.
+    """The checkpoints of a run, one for each phase of training.
 
     Args:
-        folder: created where it is missing.
-        run: identity of the run; what another run left in the folder is not taken for its own.
-        seconds: between two checkpoints of a phase.
+        folder: where they are; created if missing.
+        run: identity of the run; checkpoints of another run are not used.
+        seconds: seconds between two checkpoints of a phase.
     """
 
     def __init__(self, folder: Path, run: str, seconds: float) -> None:
@@ -88,20 +88,20 @@ class Checkpoints:
 
     @property
     def due(self) -> bool:
-        """Whether the last one is long enough ago."""
+        """Whether it is time for the next checkpoint."""
         return time.monotonic() >= self._next
 
     def save(self, phase: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Replaces the checkpoint of `phase`. Raises OSError where it cannot be written; the last one stays."""
+        """Replaces the checkpoint of `phase`. Raises OSError if it cannot be written; the last one stays."""
         try:
             _write(self._path(phase), tensors, {"run": self._run, **facts})
         finally:
             self._next = time.monotonic() + self._seconds
 
     def load(self, phase: str) -> _Content | None:
-        """The newest checkpoint of `phase`: its tensors and facts; None where this run has left none.
+        """The newest checkpoint of `phase`: its tensors and facts; None if this run has none.
 
-        Warns where there is one that is damaged or of another run, which the next `save` replaces.
+        Warns if the checkpoint is damaged or of another run. The next `save` replaces it.
         """
         path = self._path(phase)
         found = _read(path)
@@ -123,7 +123,7 @@ class Checkpoints:
 def _write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path.parent)
-    aside = path.with_name(f".{path.name}.{uuid4().hex}")  # not its process number: containers have the same ones
+    aside = path.with_name(f".{path.name}.{uuid4().hex}")  # process numbers are not unique across containers
     whole, text = {name: tensor.contiguous() for name, tensor in tensors.items()}, json.dumps(facts)
     try:
         save_file(whole, aside, {_FACTS: text, _CHECKSUM: _checksum(whole, text)})
@@ -146,16 +146,16 @@ def _remove_abandoned(folder: Path) -> None:
 def _read(path: Path) -> _Content | None:
     try:
         with safe_open(path, framework="pt") as file:
-            told = file.metadata()
+            metadata = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        intact = told[_CHECKSUM] == _checksum(tensors, told[_FACTS])
-        return (tensors, json.loads(told[_FACTS])) if intact else None
+        intact = metadata[_CHECKSUM] == _checksum(tensors, metadata[_FACTS])
+        return (tensors, json.loads(metadata[_FACTS])) if intact else None
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         return None
 
 
 def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
-    """CRC-32 of all that a file says: safetensors itself does not notice a bit that has flipped."""
+    """CRC-32 of the content of a file. safetensors itself does not detect flipped bits."""
     checksum = zlib.crc32(facts.encode())
     for name in sorted(tensors):
         content = tensors[name].cpu().reshape(-1).view(torch.uint8).numpy()

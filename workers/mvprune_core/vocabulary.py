@@ -1,4 +1,4 @@
-"""Embeddings trimmed to the tokens that a task's data uses."""
+"""Trimming the embeddings to the tokens that the data uses."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mvprune_core.batching import Examples
 
 
 def trim_vocabulary(model: Any, tokenizer: Any, splits: Iterable[Examples]) -> None:
-    """Zeros, in place, the embedding of every token that is in no example and not special.
+    """Sets the embedding of every token that is in no example and not special to 0, in place.
 
-    The vocabulary and the tokenizer stay as they are; the artifact does not store rows of zeros. A later text with such
-    a token reads as if the token had no meaning, so this suits a task whose data is all there will be.
+    The vocabulary and the tokenizer do not change; the artifact does not store rows of zeros. In later texts such
+    tokens have no meaning for the model, so this suits tasks in which later texts have the same words.
 
     Args:
         model: a transformers model.
         tokenizer: its tokenizer.
-        splits: all examples that count as used.
+        splits: the examples whose tokens are kept.
     """
     weight = model.get_input_embeddings().weight
     unused = np.ones(len(weight), np.bool_)

@@ -315,9 +315,9 @@ def test_broken_data_is_named(tmp_path: Path) -> None:
 def test_contradicting_arguments_are_refused() -> None:
     with pytest.raises(UnknownTask, match="sst2"):
         load_task("sst3")
-    with pytest.raises(ValueError, match="both are needed"):
+    with pytest.raises(ValueError, match="must be given together, got one"):
         load_task("sst2", train="train.tsv")
-    with pytest.raises(ValueError, match="one is allowed"):
+    with pytest.raises(ValueError, match="must be given without train and validation, got both"):
         load_task("sst2", train="train.tsv", validation="dev.tsv", hub_id="owner/data")
     with pytest.raises(ValueError, match="no data of its own"):
         load_task("text-classification")
