@@ -16,7 +16,7 @@ from bench_step import KINDS, SHAPES, build, model_of
 from rich.console import Console
 from rich.table import Table
 
-from mvprune_core.families import prunable_layers
+from mvprune_core.prunable import prunable_layers
 
 _STEPS = 3
 

@@ -29,10 +29,13 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 from mvprune.data.tasks import get_task
 from mvprune_core import Callback, Movement, Schedule, SoftMovement, Training
 from mvprune_core.batching import Examples
-from mvprune_core.distillation import Lessons
-from mvprune_core.families import prunable_layers
+from mvprune_core.curves import Curve
+from mvprune_core.distillation import DistillationLoss
 from mvprune_core.masking import Masks
-from mvprune_core.training import FineTuning
+from mvprune_core.optimization import build_optimizer
+from mvprune_core.precision import with_length_buckets
+from mvprune_core.prunable import prunable_layers
+from mvprune_core.training import Trainer as OurTrainer
 
 SHAPES = {
     "BERT-small": {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048},
@@ -109,26 +112,36 @@ def trainer_step(model: nn.Module, batch: dict[str, Tensor], precision: str) -> 
 
 
 def our_step(model: nn.Module, batch: dict[str, Tensor], precision: Any, kind: str) -> Step:
-    """One step of `FineTuning` at the target density."""
+    """One step of mvprune's `Trainer` at the final density."""
     size = len(batch["labels"])
     ids = [row.numpy().astype(np.int32) for row in batch["input_ids"].cpu()]
     examples = Examples({"input_ids": ids}, {"labels": batch["labels"].cpu()}, pad_token=0)
     total = 1000
     method = (SoftMovement if kind == "soft" else Movement)(schedule=Schedule("one_shot", warmup=0.0))
-    masks = Masks(model, method, target=DENSITY, total_steps=total, seed=0)
-    lessons = None
+    masks = Masks(model, method, density=DENSITY, total_steps=total, seed=0)
+    distillation = None
     if kind == "distilled":
         starts = torch.arange(size + 1)
-        lessons = Lessons({"logits": torch.randn(size, 2).half()}, {"logits": starts}, temperature=2.0, alpha=0.9)
+        distillation = DistillationLoss(
+            {"logits": torch.randn(size, 2).half()}, {"logits": starts}, temperature=2.0, alpha=0.9
+        )
     settings = Training(max_steps=total, batch_size=size, precision=precision).settings(get_task("sst2"))
-    tuning = FineTuning(
-        model, examples, settings, phase="pruning", seed=0, callback=Callback(), masks=masks, lessons=lessons
+    ours = OurTrainer(
+        model=model,
+        optimizer=build_optimizer(model, settings, masks),
+        examples=with_length_buckets(examples, precision),
+        settings=settings,
+        curve=Curve("pruning", total),
+        seed=0,
+        callback=Callback(),
+        masks=masks,
+        distillation=distillation,
     )
     indices = np.arange(size)
     model.train()
 
     def step() -> None:
-        tuning.advance(indices)
+        ours.train_step(indices)
 
     return step
 

@@ -8,21 +8,19 @@ import torch
 from torch import nn
 
 from mvprune.artifact import Accounting, LayerCount
+from mvprune.common.blocks import in_block
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.families import in_block
 
 _TOLERANCE = 0.1  # relative, of the density
 
 
-def account(
-    model: nn.Module, pruned: Sequence[str], target_density: float
-) -> tuple[Accounting, tuple[LayerCount, ...]]:
-    """Counts a plain model whose masks are folded in; a shared parameter counts once.
+def account(model: nn.Module, pruned: Sequence[str], density: float) -> tuple[Accounting, tuple[LayerCount, ...]]:
+    """Counts the weights of a plain model whose masks are folded in. A shared parameter counts once.
 
     Args:
         model: the model.
         pruned: names of its pruned weights.
-        target_density: what was asked for.
+        density: the density that was requested.
     """
     parameters = dict(model.named_parameters())
     sizes = {name: parameter.numel() for name, parameter in parameters.items()}
@@ -30,7 +28,7 @@ def account(
     encoder = [name for name in parameters if in_block(name)]
     prunable, kept = sum(sizes[name] for name in pruned), sum(nonzero[name] for name in pruned)
     accounting = Accounting(
-        target_density=target_density,
+        target_density=density,
         density=kept / prunable,
         prunable_weights=prunable,
         kept_weights=kept,
@@ -46,15 +44,15 @@ def account(
     return accounting, layers
 
 
-def check_density(asked: float, kept: int, prunable: int, remedy: str) -> None:
-    """Refuses `kept` of `prunable` weights where that is not the density that was asked for.
+def check_density(density: float, kept: int, prunable: int, remedy: str) -> None:
+    """Checks that `kept` of `prunable` weights is the density that was requested, within 10 %.
 
     Raises:
-        CompressionError: DENSITY_NOT_REACHED, with the `remedy`, or allow_density_miss.
+        CompressionError: DENSITY_NOT_REACHED, with the `remedy`.
     """
-    if abs(kept / prunable - asked) > _TOLERANCE * asked:
+    if abs(kept / prunable - density) > _TOLERANCE * density:
         raise CompressionError(
             Reason.DENSITY_NOT_REACHED,
-            f"density {asked:g} was asked for, but keeping {kept:,} of {prunable:,} weights is {kept / prunable:g}, "
-            f"off by more than 10 %; {remedy}, or allow_density_miss",
+            f"the density must be {density:g} within 10 %, got {kept / prunable:g} ({kept:,} of {prunable:,} weights); "
+            f"{remedy}, or allow_density_miss",
         )

@@ -1,23 +1,25 @@
-"""What a compression tells while it runs."""
+"""Callbacks of a compression."""
 
 from __future__ import annotations
 
-import warnings
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """State after one training step.
+    """The state after a training step.
 
     Attributes:
         phase: "dense" or "pruning".
         step: steps done in this phase, from 1.
-        total_steps: of this phase.
+        total_steps: steps of this phase.
         density: fraction of the prunable weights that are kept after the step.
-        loss: of a recent step; on a CUDA device it is refreshed every few steps, so as not to wait for the device.
-        eta_seconds: estimated time left in this phase.
+        loss: loss of a recent step; on a CUDA device it is read only every few steps, to avoid synchronization.
+        eta_seconds: estimated time to the end of this phase.
     """
 
     phase: str
@@ -29,7 +31,7 @@ class Progress:
 
 
 class Callback:
-    """Subclass and override what is wanted. An exception raised here ends the compression."""
+    """Base class of callbacks: override methods as needed. An exception raised in one ends the compression."""
 
     def on_phase(self, name: str) -> None:
         """A phase begins: "loading", "dense", "evaluating", "teaching" or "pruning"."""
@@ -38,18 +40,20 @@ class Callback:
         """A training step is done."""
 
     def on_examples(self, phase: str, done: int, total: int) -> None:
-        """So many examples are read, in a phase that reads each once: "evaluating" or "teaching"."""
+        """The model has read `done` of `total` examples, in the phase "evaluating" or "teaching"."""
 
     def on_resume(self, phase: str, step: int) -> None:
-        """`phase` goes on after `step` steps, from a checkpoint."""
+        """`phase` resumes from a checkpoint, after `step` steps."""
 
     def on_checkpoint(self, steps: int) -> None:
-        """A checkpoint is whole on the disk; `steps` are done in all phases together."""
+        """A checkpoint is complete on the disk; `steps` are done in all phases together."""
 
     def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
-        """A model was evaluated after `step` steps: `phase` is "dense" or "pruning", `metrics` has plain names."""
+        """A model was evaluated after `step` steps: `phase` is "dense" or "pruning"; `metrics` has no prefixes."""
 
     def on_note(self, text: str) -> None:
-        """Something was guessed, was replaced or looks wrong; the result has it among its `notes`. By default it is a
-        Python warning."""
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        """Something was guessed, was replaced or looks wrong; the result's `notes` have it too.
+
+        By default it is logged as a warning. It is no Python warning, which asks for a change of the calling code.
+        """
+        log.warning("%s", text)

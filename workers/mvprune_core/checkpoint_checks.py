@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
+from mvprune.common.blocks import block_list, in_block
 from mvprune.sources.model_folder import table_key, table_remedy
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.families import in_block
 
 _EXAMPLES = 3  # of names in a message
 
@@ -149,11 +149,9 @@ def _listed(names: Collection[str]) -> str:
 def _layers(surplus: Collection[str], model: Any) -> str:
     """Says how many blocks there are, where the surplus ones are whole blocks."""
     for name in surplus:
-        parts = name.split(".")
-        number = next((index for index, part in enumerate(parts) if part.isdecimal()), None)
-        if number is None:
+        stem = block_list(name)
+        if stem is None:
             continue
-        stem = ".".join(parts[:number])
         have = _blocks(stem, (key for key, _ in model.named_parameters()))
         found = have | _blocks(stem, surplus)
         if found > have:

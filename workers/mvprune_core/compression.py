@@ -1,4 +1,4 @@
-"""The whole way: load, dense baseline, prune while fine-tuning, fold, evaluate, count."""
+"""`compress`: from a model and data to a pruned model."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ from typing import Any, Literal
 import torch
 
 from mvprune.artifact import Coding, DatasetSource, ResultInfo, Values
+from mvprune.artifact.history import History
 from mvprune.common.suggestions import must_be_one_of
-from mvprune_core.accounting import account, check_density
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
-from mvprune_core.interruption import stops_alone
+from mvprune_core.interruption import stop_scope
+from mvprune_core.keys import run_keys
 from mvprune_core.methods import Method, get_method
 from mvprune_core.metrics import check_packages
-from mvprune_core.models import Source, find_model
-from mvprune_core.phases import Phases
-from mvprune_core.plan import Plan
+from mvprune_core.models import Source, find_model, load_model
+from mvprune_core.notes import Notes
+from mvprune_core.options import check_fraction
+from mvprune_core.plan import Plan, ResolvedRun, resolve
 from mvprune_core.result import Result, versions
-from mvprune_core.settings import Settings, Training
+from mvprune_core.run import CompressionRun
+from mvprune_core.settings import Training
+from mvprune_core.storage import Cache, Checkpoints
 from mvprune_core.tasks import TaskData, objective_for
 
 _CHECKPOINT_SECONDS = 300.0
@@ -56,64 +60,63 @@ def compress(
 ) -> Result:
     """Fine-tunes a Transformer on a task while pruning it.
 
-    The dense baseline is the model as it is where it is fine-tuned for the task already, else the model fine-tuned with
-    the same settings, steps and seed. Pruning starts from the original weights either way. What is evaluated in the end
-    is what the artifact stores: masks folded in, values rounded as the format does.
+    The dense baseline is the model itself if it is fine-tuned for the task already, else the model fine-tuned with the
+    same settings, steps and seed. Pruning starts from the original weights in both cases. The final evaluation is of
+    the model that the artifact stores: masks folded in, values rounded as in the file.
 
     Args:
-        model: a folder, a name under MVPRUNE_MODELS, a hub id, or what `find_model` made of one.
-        data: of `load_task`.
-        method: name or options of the method.
+        model: a folder, a name under MVPRUNE_MODELS, a hub id, or a `Source` that `find_model` returned.
+        data: what `load_task` returned.
+        method: the name of a method, or a `Method` with options.
         density: fraction of the prunable weights to KEEP, in (0, 1]; 0.03 is the "3 %" of the literature.
-        training: fine-tuning settings; unset ones are the task's.
-        teacher: distils from it. "baseline": from the dense baseline, where there is one, something is pruned and the
-            task can be distilled, as masked language models cannot. None: labels alone.
+        training: fine-tuning settings; by default the task's.
+        teacher: the teacher for distillation. "baseline": the dense baseline, unless there is none, the density is 1 or
+            the task is masked language modelling, which cannot be distilled. None: no distillation.
         include: patterns of layer names to prune, such as `*.attention.*`; by default every matrix of the blocks.
         exclude: patterns of layer names to leave dense.
-        allow_density_miss: a density off by more than 10 % (relative) is a result all the same.
-        values: how the artifact stores the kept weights: fp32, fp16, bf16 or int8 (with one scale a row).
-        embeddings: how it stores every other matrix, the embeddings above all; the same choices.
-        trim_vocabulary: the artifact keeps the embeddings of those tokens alone that the data uses.
-        delta: the artifact refers to the model for tensors that the task did not change, and needs it when loaded.
-        seed: of new heads, batches, dropout, gates and ties. The same seed and number of threads give the same model.
-        device: a torch device; by default a GPU where there is one.
-        callback: is told about phases, steps and evaluations.
-        dense_baseline: whether to evaluate the dense model too; False saves its training.
-        revision: of a model of the hub.
-        cache: folder for tokenised data, teachers' logits and dense baselines, shared by all runs; None keeps nothing.
-        checkpoint: folder to resume from and to save to; the result is the same as without interruption. What another
-            run left there, as one with other settings or another number of threads, is not used, with a warning.
-        checkpoint_seconds: between two checkpoints.
+        allow_density_miss: accept a result whose density is off by more than 10 % (relative).
+        values: how the artifact stores the kept weights: fp32, fp16, bf16 or int8 (with per-row scales).
+        embeddings: how it stores all other matrices, mainly the embeddings; the same choices.
+        trim_vocabulary: store only the embeddings of tokens that the data uses.
+        delta: the artifact refers to the model for tensors that training did not change, and needs the model to load.
+        seed: seed of new heads, batches, dropout, gates and ties. The same seed and number of threads give the same
+            model.
+        device: a torch device; by default a GPU if there is one.
+        callback: receives phases, steps and evaluations.
+        dense_baseline: whether to evaluate the dense model; False saves its training, unless it is the teacher.
+        revision: revision of a hub model.
+        cache: folder for tokenised data, teachers' logits and dense baselines, shared by all runs; None: no cache.
+        checkpoint: folder to resume from and save to; the result is the same as without interruption. The checkpoint of
+            a different run, such as one with other settings or another number of threads, is not used, with a warning.
+        checkpoint_seconds: seconds between two checkpoints.
 
     Raises:
-        ValueError: an argument out of its range.
-        RunTooShort: a ValueError too; the data and the settings give too few steps for the schedule.
-        CompressionError: everything that is wrong with the model or the run; `reason` says what.
+        ValueError: an argument out of range.
+        RunTooShort: (a ValueError) the data and the settings give too few steps for the schedule.
+        CompressionError: the model or the run cannot be used; `reason` says why.
         Stopped: `request_stop` was called.
     """
-    if not isinstance(density, int | float) or not 0 < density <= 1:
-        raise ValueError(
-            f"density: {density!r} given; a fraction in (0, 1] is allowed: the part of the weights to keep"
-        )
+    check_fraction("density", density, "(0, 1]", "it is the fraction of the weights to keep")
     if not isinstance(seed, int) or not 0 <= seed <= _MAX_SEED:
-        raise ValueError(f"seed: {seed!r} given; a whole number from 0 to {_MAX_SEED} is allowed")
+        raise ValueError(f"seed must be a whole number from 0 to {_MAX_SEED}, got {seed!r}")
     for field, patterns in (("include", include), ("exclude", exclude)):
         if isinstance(patterns, str):
-            raise ValueError(f"{field}: {patterns!r} given; a list of patterns is allowed, such as [{patterns!r}]")
+            raise ValueError(f"{field} must be a list of patterns, such as [{patterns!r}], got {patterns!r}")
     check_packages()
     objective = objective_for(data)
     if teacher == "baseline":
         teacher = Teacher() if objective.outputs and dense_baseline and density < 1 else None
     if teacher is not None and not isinstance(teacher, Teacher):
-        raise ValueError(f'teacher: {teacher!r} given; a Teacher, "baseline" or None is allowed')
+        raise ValueError(f'teacher must be a Teacher, "baseline" or None, got {teacher!r}')
     if teacher is not None and not objective.outputs:
-        raise ValueError(f"teacher: given, but the task {data.task.name} cannot be distilled; leave it out")
+        raise ValueError(f"teacher must be None for {data.task.name}, which cannot be distilled, got a Teacher")
     plan = Plan(
         data=data,
         objective=objective,
-        source=model if isinstance(model, Source) else find_model(model, revision),
+        source=find_model(model, revision),
         method=get_method(method),
         density=density,
+        training=training,
         teacher=teacher,
         seed=seed,
         include=tuple(include),
@@ -124,36 +127,67 @@ def compress(
         delta=delta,
         allow_density_miss=allow_density_miss,
     )
-    with _memory_errors(), stops_alone(), _flushed_denormals():
-        phases = Phases(plan, training, callback or Callback(), _folder(cache), _folder(checkpoint), checkpoint_seconds)
-        dense = phases.dense_metrics() if dense_baseline else {}
-        loaded, pruned = phases.prune()
-        accounting, layers = account(loaded.model, pruned, density)
-        if not allow_density_miss:
-            remedy = "take more steps, store finer values"
-            check_density(density, accounting.kept_weights, accounting.prunable_weights, remedy)
-        evaluated = phases.evaluate(loaded)
-        loaded.model.cpu()
-    metrics = {f"dense/{name}": value for name, value in dense.items()}
-    metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
-    metrics |= {f"delta/{name}": value - dense[name] for name, value in evaluated.items() if dense_baseline}
-    info = ResultInfo(
-        spec=_spec(phases.plan, phases.method, phases.settings),
-        model=phases.model_source,
-        dataset=DatasetSource(data.task.name, data.fingerprint, len(data.train), len(data.validation)),
-        metrics=metrics,
-        primary_metric=data.task.primary_metric,
-        accounting=accounting,
-        layers=layers,
-        versions=versions(),
-        seed=seed,
-        notes=(*data.columns, *phases.notes.texts),
+    with _memory_errors(), stop_scope(), _flushed_denormals():
+        run = _prepare(plan, callback or Callback(), cache, checkpoint, checkpoint_seconds)
+        # A named teacher comes first: one that does not fit is refused before anything is trained.
+        distillation = run.distillation() if run.resolved.named_teacher else None
+        baseline = run.baseline() if dense_baseline else None
+        distillation = distillation or run.distillation()
+        masked = run.prune(distillation)
+        folded = run.fold(masked)
+        accounting, layers = run.account(folded)
+        evaluated = run.evaluate(folded)
+    metrics = {f"eval/{name}": value for name, value in evaluated.items()}
+    phases = [folded.curve.history()]
+    if baseline is not None:
+        metrics = {f"dense/{name}": value for name, value in baseline.metrics.items()} | metrics
+        metrics |= {f"delta/{name}": value - baseline.metrics[name] for name, value in evaluated.items()}
+        phases.insert(0, baseline.history)
+    return Result(
+        model=folded.loaded.model.cpu(),
+        tokenizer=folded.loaded.tokenizer,
+        pruned=folded.pruned,
+        info=ResultInfo(
+            spec=_spec(run.resolved),
+            model=run.resolved.model,
+            dataset=DatasetSource(data.task.name, data.fingerprint, len(data.train), len(data.validation)),
+            metrics=metrics,
+            primary_metric=data.task.primary_metric,
+            accounting=accounting,
+            layers=layers,
+            versions=versions(),
+            seed=seed,
+            notes=(*data.columns, *run.notes.texts),
+        ),
+        history=History(tuple(phases), *folded.distributions),
+        coding=plan.coding,
+        base=run.resolved.base,
     )
-    return Result(loaded.model, loaded.tokenizer, pruned, info, phases.history(), plan.coding, phases.base)
 
 
-def _folder(given: str | Path | None) -> Path | None:
-    return None if given is None else Path(given)
+def _prepare(
+    plan: Plan, callback: Callback, cache: str | Path | None, checkpoint: str | Path | None, checkpoint_seconds: float
+) -> CompressionRun:
+    """Loads the model and resolves the plan. Nothing is trained yet."""
+    callback.on_phase("loading")
+    notes = Notes(callback)
+    notes.add(*plan.data.notes)
+    student = load_model(plan.source, plan.objective, plan.seed)
+    notes.add(*student.notes)
+    folder = None if checkpoint is None else Path(checkpoint)
+    results = Cache(Path(cache) if cache is not None else folder and folder / "cache")
+    resolved = resolve(plan, student, results)
+    keys = run_keys(resolved)
+    checkpoints = None if folder is None else Checkpoints(folder, keys.checkpoints, checkpoint_seconds)
+    return CompressionRun(
+        resolved=resolved,
+        keys=keys,
+        student=student,
+        callback=callback,
+        notes=notes,
+        cache=results,
+        checkpoints=checkpoints,
+    )
 
 
 def _values(option: str, given: str) -> Values:
@@ -162,42 +196,38 @@ def _values(option: str, given: str) -> Values:
     return Values(given)
 
 
-def _spec(plan: Plan, method: Method, settings: Settings) -> Mapping[str, Any]:
+def _spec(run: ResolvedRun) -> Mapping[str, Any]:
+    """The arguments of the run with all defaults, for the artifact's manifest."""
     spec: dict[str, Any] = {
-        "model": plan.source.name,
-        "model_revision": plan.source.revision,
-        "task": plan.data.task.name,
-        "method": {method.name: asdict(method)},  # type: ignore[call-overload]
-        "target_density": plan.density,
-        "training": {name: value for name, value in asdict(settings).items() if value is not None},
-        "seed": plan.seed,
+        "model": run.source.name,
+        "model_revision": run.source.revision,
+        "task": run.data.task.name,
+        "method": {run.method.name: asdict(run.method)},  # type: ignore[call-overload]
+        "target_density": run.density,
+        "training": {name: value for name, value in asdict(run.settings).items() if value is not None},
+        "seed": run.seed,
     }
-    if plan.teacher is not None:
-        teacher = plan.teacher
-        named = teacher.model.name if isinstance(teacher.model, Source) else str(teacher.model or "")
-        spec["teacher"] = {
-            "model": named,
-            "revision": teacher.revision or "",
-            "temperature": teacher.temperature,
-            "alpha": teacher.alpha,
-            "hidden_states": teacher.hidden_states,
-        }
-    options = {
-        "include": list(plan.include),
-        "exclude": list(plan.exclude),
-        "allow_density_miss": plan.allow_density_miss,
-        "trim_vocabulary": plan.trim_vocabulary,
-        "delta": plan.delta,
+    if run.teacher is not None:
+        named = {"model": run.named_teacher.name if run.named_teacher else "", "revision": run.teacher.revision or ""}
+        spec["teacher"] = asdict(run.teacher) | named
+    spec |= {"values": run.coding.values.value, "embeddings": run.coding.embeddings.value}
+    optional = {
+        "include": list(run.include),
+        "exclude": list(run.exclude),
+        "allow_density_miss": run.allow_density_miss,
+        "trim_vocabulary": run.trim_vocabulary,
+        "delta": run.delta,
     }
-    coding = {"values": plan.coding.values.value, "embeddings": plan.coding.embeddings.value}
-    return spec | coding | {name: value for name, value in options.items() if value}
+    return spec | {name: value for name, value in optional.items() if value}
 
 
 @contextmanager
 def _flushed_denormals() -> Iterator[None]:
-    """The momentum of a dead weight halves every seven steps: after a thousand it is denormal, and stays so, and a CPU
-    is a hundred times slower with such numbers. torch's threads take the setting over from the one that starts them, by
-    the first large tensor, and keep it."""
+    """Treats denormal numbers as 0: a CPU computes with them a hundred times more slowly.
+
+    The momentum of a masked weight halves every seven steps, so it is denormal after a thousand. torch's threads
+    inherit the setting from the thread that starts them, at the first large tensor, and keep it.
+    """
     torch.set_flush_denormal(True)
     try:
         yield

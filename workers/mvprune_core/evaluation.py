@@ -10,10 +10,10 @@ import torch
 
 from mvprune.artifact import Manifest
 from mvprune.data.loading import Columns, DataError, load_validation
+from mvprune_core.artifact_loading import Opened, Runtime, open_artifact
 from mvprune_core.errors import CompressionError
 from mvprune_core.forward import padding_side
 from mvprune_core.metrics import check_packages
-from mvprune_core.opened import Opened, Runtime, open_artifact
 from mvprune_core.sources import load_task
 from mvprune_core.tasks import TaskData, objective_for
 from mvprune_core.tasks.base import counted

@@ -1,4 +1,4 @@
-"""Stopping a compression from outside: at the next step, with a checkpoint."""
+"""Stopping a compression from outside, at the next step and with a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _requested = threading.Event()
 
 
 class Stopped(Exception):
-    """`request_stop` was called; what was done until then lies in the checkpoint folder, if there is one."""
+    """`request_stop` was called. The work so far is in the checkpoint folder, if there is one."""
 
 
 def request_stop() -> None:
-    """Asks the compression that runs in this process to end; safe in a signal handler and in any thread."""
+    """Asks the compression that runs in this process to stop. Safe in signal handlers and in any thread."""
     _requested.set()
 
 
@@ -24,8 +24,8 @@ def stop_requested() -> bool:
 
 
 @contextmanager
-def stops_alone() -> Iterator[None]:
-    """What runs inside may be stopped; a request ends with it, also one that came too late, and stops no other run."""
+def stop_scope() -> Iterator[None]:
+    """A context that a stop request ends with: a request that comes too late does not stop the next run."""
     try:
         yield
     finally:
@@ -33,6 +33,6 @@ def stops_alone() -> Iterator[None]:
 
 
 def check_stop() -> None:
-    """Raises Stopped where a stop was asked for."""
+    """Raises Stopped if `request_stop` was called."""
     if stop_requested():
         raise Stopped

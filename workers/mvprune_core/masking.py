@@ -1,14 +1,14 @@
-"""Masked weights: the model's own parameters are W' = M ⊙ W; W and the scores S stand beside it.
+"""Masked weights: the model's own parameters are W' = M ⊙ W; W and the scores S are kept beside the model.
 
     scores S ── M = select(S) ──┐            after the backward pass, with G = ∂L/∂W':
                                 ⊙── W' ── the plain model      ∂L/∂W = G ⊙ M
     weight W ───────────────────┘                              ∂L/∂S = G ⊙ W   (straight-through)
 
-The model is not wrapped: its layers multiply by W' as they always do, so that any architecture, autocast, compilation
-and gradient checkpointing work as without pruning, and whatever evaluates or saves the model sees the zeros.
+The model is not wrapped: its layers use W' as an ordinary parameter. So every architecture, autocast, compilation and
+gradient checkpointing work as without pruning, and code that evaluates or saves the model sees the zeros.
 
-Memory is shared: during the optimizer step W' holds ∂L/∂S, and M is where W' is not 0. So fine-pruning needs, beside
-what dense fine-tuning does, W, S and AdamW's two moments of S: 16 bytes a weight.
+Memory is shared: during the optimizer step W' holds ∂L/∂S, and M is the set of entries where W' is not 0. Compared with
+dense fine-tuning, fine-pruning needs W, S and AdamW's two moments of S in addition: 16 bytes a weight.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune_core.elementwise import in_parallel, multiply, share_gradient
-from mvprune_core.families import prunable_layers
-from mvprune_core.methods.base import Gated, Matrix, Method, Moment, generator_of
+from mvprune_core.methods.base import Gated, Matrix, Method, PruningStep, generator_of
+from mvprune_core.prunable import prunable_layers
 
 _NO_MASK = torch.empty(0, dtype=torch.bool)
-# In place of 0, which would pass for masked: a model that was pruned before may get weights back.
+# Replaces 0 in W, which would look masked. A model that was pruned before may regain weights.
 _ALMOST_ZERO = 1e-30
-# Of the mean over all matrices. One that starts at 0, or nearly, would be the most important as soon as it moves.
+# Times the mean over all matrices. The scores of a matrix that starts near 0 would otherwise grow out of proportion.
 _LEAST_SCALE = 0.1
 
 
 class Masks:
-    """All masks of one model.
+    """The masks of all pruned matrices of one model.
 
-    Masked weights keep their value underneath: a weight whose score recovers comes back as it was, moved only by
-    momentum and weight decay meanwhile.
+    W keeps the values of masked weights. A weight whose score recovers comes back with its old value, changed only by
+    momentum and weight decay.
 
     Args:
-        model: pruned in place; on the device it is to be trained on.
-        method: gives the scores and the schedule.
-        target: density at the end of the schedule.
-        total_steps: length of the run.
-        seed: of random scores and gates, and decides between equal scores.
-        layers: which layers are pruned; by default `prunable_layers`.
+        model: pruned in place, on the device that it is trained on.
+        method: gives the scores and the schedule, with `for_run` applied.
+        density: fraction of the weights to keep at the end of the schedule.
+        total_steps: optimizer updates of the run.
+        seed: seed of random scores and gates, and of the choice among equal scores.
+        layers: the layers to prune; by default `prunable_layers`.
 
     Raises:
         CompressionError: UNSUPPORTED_ARCHITECTURE, see `prunable_layers`.
@@ -56,14 +56,14 @@ class Masks:
         model: nn.Module,
         method: Method,
         *,
-        target: float,
+        density: float,
         total_steps: int,
         seed: int,
         layers: Mapping[str, nn.Linear | Conv1D] | None = None,
     ) -> None:
-        self.method = method.for_run(total_steps)
+        self.method = method
         self._gated = self.method if isinstance(self.method, Gated) else None
-        self._moment = Moment(0, total_steps, target, seed)
+        self._step = PruningStep(0, total_steps, density, seed)
         self._control: dict[str, Tensor] = {}
         chosen = prunable_layers(model) if layers is None else layers
         means = torch.stack([layer.weight.detach().abs().mean() for layer in chosen.values()])
@@ -72,7 +72,7 @@ class Masks:
             _matrix(f"{name}.weight", layer.weight, scale, self.method, generator_of(seed, index, device=scale.device))
             for index, ((name, layer), scale) in enumerate(zip(chosen.items(), scales, strict=True))
         ]
-        self.renew(0)
+        self.update(0)
 
     @property
     def weight_names(self) -> tuple[str, ...]:
@@ -81,43 +81,43 @@ class Masks:
 
     @property
     def weights(self) -> Mapping[nn.Parameter, nn.Parameter]:
-        """W of every pruned parameter W' of the model."""
+        """W by the model's parameter W'."""
         return {matrix.masked: matrix.weight for matrix in self.matrices}
 
     @property
     def scores(self) -> list[nn.Parameter]:
-        """The learned scores; empty where the method learns none."""
+        """The learned scores; empty if the method learns none."""
         return [matrix.scores for matrix in self.matrices if matrix.scores is not None]
 
     @property
-    def density(self) -> float:
-        """Fraction of the weights that the masks keep now. Waits for the device with methods of emergent density."""
-        return float(self._moment.density)
+    def current_density(self) -> float:
+        """Fraction of the weights that the masks keep now. Synchronizes with the device for `Gated` methods."""
+        return float(self._step.current_density)
 
     @property
     def scheduled_density(self) -> float:
-        """The density that the schedule gives now. Never waits for the device."""
-        return self._moment.scheduled(self.method.schedule)
+        """The density that the schedule gives now. Never synchronizes with the device."""
+        return self._step.scheduled_density(self.method.schedule)
 
     def score_groups(self) -> list[dict[str, Any]]:
-        """The optimizer's groups of the scores."""
+        """Parameter groups of the scores for the optimizer."""
         if not self.scores:
             return []
         return [{"params": self.scores, "lr": self.method.score_learning_rate, "weight_decay": 0.0}]
 
-    def take_gradients(self) -> None:
-        """Turns the gradients of W', of one backward pass or the sum of several, into those of W and S.
+    def backward(self) -> None:
+        """Turns the gradients of W' into gradients of W and S, after one backward pass or several accumulated ones.
 
-        The model's pruned parameters are without gradient afterwards, and hold no weights until `renew`.
+        Afterwards the model's pruned parameters have no gradient, and hold no weights until `update`.
         """
 
-        def take(_: int, matrix: Matrix) -> None:
+        def split_gradient(_: int, matrix: Matrix) -> None:
             grad = matrix.masked.grad
             if grad is None:
                 return
             if self._gated is not None:
                 multiply(grad, matrix.weight, matrix.masked)
-                multiply(matrix.masked, self._gated.slope(matrix.mask), matrix.masked)
+                multiply(matrix.masked, self._gated.mask_grad(matrix.mask), matrix.masked)
                 multiply(grad, matrix.mask, grad)
             elif matrix.scores is None:
                 if not self._dense:
@@ -130,25 +130,25 @@ class Masks:
                 matrix.scores.grad = matrix.masked.detach()
             matrix.weight.grad, matrix.masked.grad = grad, None
 
-        in_parallel(take, self.matrices)
-        self.method.add_penalty(self.matrices, self._moment, self._control)
+        in_parallel(split_gradient, self.matrices)
+        self.method.add_penalty(self.matrices, self._step, self._control)
 
-    def renew(self, step: int) -> None:
-        """Renews masks and W' after `step` updates. Never waits for the device."""
-        self._moment = replace(self._moment, step=step)
+    def update(self, step: int) -> None:
+        """Updates masks and W' after `step` optimizer updates. Never synchronizes with the device."""
+        self._step = replace(self._step, number=step)
         with self._room_for_masks():
-            density = self.method.renew(self.matrices, self._moment, self._control)
-            self._moment = replace(self._moment, density=density)
+            density = self.method.update_masks(self.matrices, self._step, self._control)
+            self._step = replace(self._step, current_density=density)
             self._write()
 
     @contextmanager
-    def settled(self) -> Iterator[None]:
-        """A context to evaluate and to store in: W' is what the method gives in the end, without noise."""
+    def finalized(self) -> Iterator[None]:
+        """A context in which W' has its final form, without noise, for evaluation and for saving the model."""
         if self._gated is None:
             yield
             return
         noisy = [matrix.mask.clone() for matrix in self.matrices]
-        self._gated.settle(self.matrices, self._control)
+        self._gated.finalize_masks(self.matrices, self._control)
         self._write()
         try:
             yield
@@ -157,14 +157,14 @@ class Masks:
                 matrix.mask.copy_(mask)
             self._write()
 
-    def finish(self) -> None:
-        """Writes the final W'. Nothing else is left to do: the model is plain, with zeros."""
+    def finalize(self) -> None:
+        """Writes the final W'. Afterwards the model is a plain model with zeros."""
         if self._gated is not None:
-            self._gated.settle(self.matrices, self._control)
+            self._gated.finalize_masks(self.matrices, self._control)
             self._write()
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint needs beside the model's and the optimizer's state, by name."""
+        """The tensors that a checkpoint needs in addition to the model's and the optimizer's state."""
         kept = {f"control.{name}": value for name, value in self._control.items()}
         for matrix in self.matrices:
             kept[f"weight.{matrix.name}"] = matrix.weight.detach()
@@ -173,16 +173,15 @@ class Masks:
                 kept[f"scores.{matrix.name}"] = matrix.scores.detach()
         return kept
 
-    def restore(self, state: Mapping[str, Tensor], step: int, density: float) -> None:
-        """Takes back what `state` gave after `step` updates, when the density was `density`."""
+    def restore(self, state: Mapping[str, Tensor], step: int, current_density: float) -> None:
+        """Restores what `state` returned after `step` updates, at `current_density`."""
         prefix = "control."
         device = self.matrices[0].weight.device
         self._control = {
             name.removeprefix(prefix): value.to(device) for name, value in state.items() if name.startswith(prefix)
         }
-        self._moment = replace(
-            self._moment, step=step, density=density if self._gated is None else torch.tensor(density)
-        )
+        density = current_density if self._gated is None else torch.tensor(current_density)
+        self._step = replace(self._step, number=step, current_density=density)
         with self._room_for_masks():
             for matrix in self.matrices:
                 matrix.weight.detach().copy_(state[f"weight.{matrix.name}"])
@@ -193,12 +192,12 @@ class Masks:
 
     @property
     def _dense(self) -> bool:
-        density = self._moment.density
+        density = self._step.current_density
         return not isinstance(density, Tensor) and density == 1
 
     @contextmanager
     def _room_for_masks(self) -> Iterator[None]:
-        """Hard masks are there while W' is written, when no gradients are; they would cost a byte a weight."""
+        """Boolean masks exist only while W' is written, when there are no gradients: they take a byte a weight."""
         if self._gated is not None:
             yield
             return

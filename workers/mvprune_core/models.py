@@ -1,4 +1,4 @@
-"""Loading models, from a folder, a name under MVPRUNE_MODELS or the hub: safetensors only, no code of their own."""
+"""Loading models from a folder, a name under MVPRUNE_MODELS or the hub: safetensors only, no remote code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from: how the user named it, its revision on the hub ("" for a folder), its folder."""
+    """A model's origin: the name that the user gave, the revision on the hub ("" for a folder), the folder."""
 
     name: str
     revision: str
@@ -50,8 +50,8 @@ class Loaded:
     Attributes:
         model: the transformers model.
         tokenizer: its tokenizer.
-        fine_tuned: its checkpoint has a head for this task already.
-        notes: what was changed in it, for the notes of the result.
+        fine_tuned: whether its checkpoint has a head for this task.
+        notes: changes of the model, for the notes of the result.
     """
 
     model: nn.Module
@@ -65,12 +65,16 @@ class Loaded:
         return self.model.config
 
 
-def find_model(model: str | Path, revision: str | None) -> Source:
+def find_model(model: str | Path | Source, revision: str | None) -> Source:
     """The folder of `model`: itself, or a name under MVPRUNE_MODELS, or a hub id, fetched into the hub's cache.
+
+    A `Source` is returned unchanged.
 
     Raises:
         CompressionError: INVALID_MODEL, UNREACHABLE_HUB.
     """
+    if isinstance(model, Source):
+        return model
     name, hub_revision = str(model), ""
     path = Path(os.path.expanduser(model))  # noqa: PTH111 (Path's own raises for an unknown user)
     try:
@@ -91,8 +95,8 @@ def find_model(model: str | Path, revision: str | None) -> Source:
 
 
 def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
-    """Loads a model with the task's head. A head that the checkpoint lacks, or has in another size, is drawn from
-    `seed`; every other tensor comes from the checkpoint.
+    """Loads a model with the task's head. A head that the checkpoint lacks, or has in another size, is initialised from
+    `seed`; all other tensors come from the checkpoint.
 
     Raises:
         CompressionError: INVALID_MODEL.
@@ -119,13 +123,13 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     head = check_body(source.name, model, report)
     check_finite(source.name, model)
     fit_tokenizer(source.name, tokenizer, model)
-    model.config.pad_token_id = pad_token(tokenizer)  # a decoder looks for the last token before it
+    model.config.pad_token_id = pad_token(tokenizer)  # a decoder finds the last token before it
     notes += (*head.notes(), *without_batch_effects(model))
     return Loaded(model, tokenizer, fine_tuned=same_question and not head.names, notes=notes)
 
 
 def description_digest(source: Source) -> str:
-    """SHA-256 of all that a model's folder says beside its weights: its config, its tokenizer."""
+    """SHA-256 of a model's config and tokenizer files."""
     digest = hashlib.sha256()
     for path in sorted({path for pattern in CONFIG_AND_TOKENIZER for path in source.folder.glob(pattern)}):
         content = path.read_bytes()
@@ -134,12 +138,12 @@ def description_digest(source: Source) -> str:
 
 
 def longest_input(loaded: Loaded, max_length: int) -> int:
-    """`max_length`, or less where the model takes less."""
+    """`max_length`, or the longest input of the model if that is shorter."""
     positions = getattr(loaded.config, "max_position_embeddings", None) or max_length
-    if positions < 0:  # XLNet's: without end
+    if positions < 0:  # XLNet: unlimited
         positions = max_length
     for name, module in loaded.model.named_modules():
-        # RoBERTa and its like count positions from behind that of padding.
+        # RoBERTa and similar models start to count positions after that of padding.
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
             positions = module.num_embeddings - module.padding_idx - 1
     return int(min(max_length, loaded.tokenizer.model_max_length, positions))

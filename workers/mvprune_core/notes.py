@@ -1,4 +1,4 @@
-"""What whoever uses a result should know of its run, beside what they asked for."""
+"""Notes on a run, for the users of its result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mvprune_core.callbacks import Callback
 
 
 class Notes:
-    """Collects sentences for the result's manifest, each once, and passes them to the callback as they come.
+    """Collects notes for the result's manifest, each once, and passes them to the callback at once.
 
     Args:
         callback: receives every note.
@@ -17,7 +17,7 @@ class Notes:
         self._texts: list[str] = []
 
     def add(self, *texts: str) -> None:
-        """Adds notes; what is there already is not added again."""
+        """Adds notes that are not there yet."""
         for text in texts:
             if text not in self._texts:
                 self._texts.append(text)
@@ -25,5 +25,5 @@ class Notes:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All notes, in their order."""
+        """All notes, in order."""
         return tuple(self._texts)

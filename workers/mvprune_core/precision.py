@@ -1,4 +1,4 @@
-"""What the setting `precision` means for a forward pass."""
+"""Mixed precision: autocast, padding for bf16 and a check of the device's bf16 speed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def autocast(device: torch.device, precision: Precision) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def suited(examples: Examples, precision: Precision) -> Examples:
-    """The examples, padded as suits the precision."""
-    # oneDNN keeps a kernel for each shape of bf16 matrices, and batches have as many shapes as there are lengths.
+def with_length_buckets(examples: Examples, precision: Precision) -> Examples:
+    """The examples, padded to few different lengths if the precision is bf16."""
+    # oneDNN caches a kernel for each shape of bf16 matrices, and every batch length gives another shape.
     return replace(examples, few_lengths=precision == "bf16")
 
 
@@ -40,8 +40,8 @@ def check_speed(device: torch.device, precision: Precision) -> None:
         )
     elif precision == "bf16" and times > _TOO_SLOW:
         warnings.warn(
-            f"training.precision: bf16 given, but here a product of matrices takes about {times:.1f} times as long in "
-            "bf16 as in fp32; leave it out",
+            f"training.precision should be fp32 on this device, got bf16: a matrix product takes about {times:.1f} "
+            "times as long in bf16 as in fp32",
             RuntimeWarning,
             stacklevel=2,
         )

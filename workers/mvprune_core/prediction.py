@@ -21,10 +21,10 @@ from mvprune.data.loading import (
     TokenClassificationData,
 )
 from mvprune.data.tasks import TaskKind
+from mvprune_core.artifact_loading import Opened, Runtime, open_artifact
 from mvprune_core.batching import Examples, Side
 from mvprune_core.errors import CompressionError
 from mvprune_core.forward import padding_side
-from mvprune_core.opened import Opened, Runtime, open_artifact
 from mvprune_core.tasks.classification import Classification
 from mvprune_core.tasks.question_answering import QuestionAnswering
 from mvprune_core.tasks.token_classification import TokenClassification

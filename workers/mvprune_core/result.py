@@ -62,7 +62,7 @@ class Result:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was guessed, was replaced or looks wrong in the run, a sentence each; see `Callback.on_note`."""
+        """What was guessed, was replaced or looks wrong in the run, one sentence each; see `Callback.on_note`."""
         return self.info.notes
 
     @property

@@ -1,7 +1,7 @@
-"""Exact top-v selection: which entries of one matrix, or of many together, are kept.
+"""Exact top-v selection of the entries of one matrix, or of several matrices together.
 
-A full sort of BERT-base's 72 matrices costs as much as two training steps. Here the k-th largest value is found without
-one: on the CPU between two bounds taken from a sample, on other devices by radix, without waiting for the device.
+A full sort of BERT-base's 72 matrices takes as long as two training steps. Here the k-th largest value is found without
+one: on the CPU between two bounds from a sample, on other devices by radix selection, without synchronization.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from torch import Tensor
 
 from mvprune_core.elementwise import PIECE
 
-_CHUNK = 8  # values of what a device reads at once
-_MANY = 1 << 16  # values that are moved by chunks
+_CHUNK = 8  # values that a device reads at once
+_MANY = 1 << 16  # from this many values on, whole chunks are moved
 _CLASSES = 509  # a prime
 _SAMPLE = 1 << 15
-_LINE = 16  # values of a cache line: neighbours cost nothing to look at, and say a little less than strangers do
-_SIGMAS = 4.0  # half the width of the bracket, in standard errors of the sample's quantile: 1 in 16,000 misses it
+_LINE = 16  # values of a cache line, which are read together; neighbours are slightly correlated
+_SIGMAS = 4.0  # half the width of the bracket, in standard errors of the sample's quantile: 1 in 16,000 misses
 
 Values = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Sum:
-    """An importance of S + factor · |W|, computed as it is read: to write it down would cost more time than to select.
+class WeightedScores:
+    """The importance S + factor · |W|, computed while it is read: writing it to memory takes longer than selection.
 
     Attributes:
         scores: S, float32, contiguous.
-        weight: W, the same, of S's shape and device.
-        factor: one value, there too.
+        weight: W, with the same dtype, shape and device.
+        factor: one value on the same device.
     """
 
     scores: Tensor
@@ -42,11 +42,11 @@ class Sum:
     factor: Tensor
 
 
-Importance = Tensor | Sum
+Importance = Tensor | WeightedScores
 
 
 def kept_count(size: int, density: float) -> int:
-    """Number of entries that `density` keeps of `size`: ⌊density · size⌋, safe from rounding (0.1 · 30 keeps 3).
+    """Number of entries that `density` keeps of `size`: ⌊density · size⌋, robust to rounding (0.1 · 30 keeps 3).
 
     Exact for densities of three decimals up to 10^8 entries.
     """
@@ -56,14 +56,14 @@ def kept_count(size: int, density: float) -> int:
 def select_top(importances: Sequence[Importance], count: int, masks: Sequence[Tensor], seed: int) -> None:
     """Writes True into `masks` where `importances` are among their `count` largest entries, all matrices together.
 
-    Exactly `count` entries are True whatever the values. Among equal values at the boundary the choice is random,
-    decided by `seed` alone, so that constant scores do not keep whole rows.
+    Exactly `count` entries are True. The choice among equal values at the boundary is random and depends only on
+    `seed`, so that constant scores do not keep whole rows.
 
     Args:
-        importances: of float32 or a shorter type, of any shapes, contiguous, on one device, free of NaN.
-        count: 0 ≤ count ≤ their number of entries.
+        importances: float32 or a shorter type, any shapes, contiguous, on one device, without NaN.
+        count: 0 ≤ count ≤ number of entries.
         masks: bool tensors of the same shapes and device, overwritten.
-        seed: of the choice among equal values.
+        seed: seed of the choice among equal values.
     """
     if count == 0 or count == sum(mask.numel() for mask in masks):
         for mask in masks:
@@ -76,7 +76,7 @@ def select_top(importances: Sequence[Importance], count: int, masks: Sequence[Te
             seed,
         )
     else:
-        together = torch.cat([written(importance).reshape(-1) for importance in importances])
+        together = torch.cat([materialize(importance).reshape(-1) for importance in importances])
         keep = select_top_on_device(together[None], count, seed)[0]
         start = 0
         for mask in masks:
@@ -84,7 +84,7 @@ def select_top(importances: Sequence[Importance], count: int, masks: Sequence[Te
             start += mask.numel()
 
 
-def written(importance: Importance) -> Tensor:
+def materialize(importance: Importance) -> Tensor:
     """An importance as a float32 tensor, without gradients."""
     if isinstance(importance, Tensor):
         return importance.detach().float()
@@ -101,7 +101,7 @@ class _Scores:
         return len(self._scores)
 
     def piece(self, start: int) -> Values:
-        """`PIECE` values from `start` on, to be used before the next ones are read."""
+        """`PIECE` values from `start` on; valid until the next call."""
         return self._scores[start : start + PIECE]
 
     def take(self, indices: NDArray[np.intp]) -> Values:
@@ -109,12 +109,12 @@ class _Scores:
         return self._scores[indices]
 
     def lines(self, indices: NDArray[np.intp]) -> Values:
-        """The values of whole cache lines, one after another."""
+        """The values of whole cache lines, concatenated."""
         return _lines(self._scores, indices)
 
 
 class _Sums(_Scores):
-    def __init__(self, terms: Sum) -> None:
+    def __init__(self, terms: WeightedScores) -> None:
         super().__init__(terms.scores)
         self._weights, self._factor = _flat(terms.weight), terms.factor.numpy()
         self._buffer = np.empty(min(PIECE, len(self)), np.float32)
@@ -145,7 +145,7 @@ def _lines(values: Values, indices: NDArray[np.intp]) -> Values:
 
 
 def _select_on_cpu(values: Sequence[_Scores], count: int, masks: Sequence[NDArray[np.bool_]], seed: int) -> None:
-    """Everything at or above the bracket is kept; only what lies inside of it has to be ranked."""
+    """Keeps all values above the bracket, and ranks only the values inside it."""
     low, high = _bracket(values, count)
     insides, candidates, above = [], [], 0
     for value, mask in zip(values, masks, strict=True):
@@ -160,7 +160,7 @@ def _select_on_cpu(values: Sequence[_Scores], count: int, masks: Sequence[NDArra
             candidates.append(piece[inside])
             found.append(inside + start)
         insides.append(np.concatenate(found))
-    if not above < count <= above + sum(map(len, insides)):  # the sample misled
+    if not above < count <= above + sum(map(len, insides)):  # the bracket missed
         insides = [np.arange(len(value)) for value in values]
         candidates = [value.take(inside) for value, inside in zip(values, insides, strict=True)]
         above = 0
@@ -174,15 +174,15 @@ def _select_on_cpu(values: Sequence[_Scores], count: int, masks: Sequence[NDArra
 
 
 def _bracket(values: Sequence[_Scores], count: int) -> tuple[np.float32, np.float32]:
-    """Bounds between which the `count`-th largest value almost surely lies, from an even sample.
+    """Bounds of the `count`-th largest value, from a sample; they may miss it, with a small probability.
 
-    Only speed depends on them: `_select_on_cpu` counts, and ranks everything where they are wrong.
+    Only speed depends on them: `_select_on_cpu` notices a miss, and then ranks all values.
     """
     size = sum(len(value) for value in values)
     stride = max(1, size // _SAMPLE)
     generator = np.random.default_rng(size)
     sample = np.sort(np.concatenate([_one_in(stride, value, generator) for value in values]))
-    # The spread of a sample's quantile, in ranks: that of a binomial.
+    # The spread of the sample's quantile, in ranks, is binomial.
     share = 1.0 - count / size
     spread = _SIGMAS * math.sqrt(len(sample) * share * (1.0 - share)) + 2
     first, last = math.floor(share * len(sample) - spread), math.ceil(share * len(sample) + spread)
@@ -193,9 +193,9 @@ def _bracket(values: Sequence[_Scores], count: int) -> tuple[np.float32, np.floa
 
 
 def _one_in(stride: int, value: _Scores, generator: np.random.Generator) -> Values:
-    """About one in `stride` values: of every so many cache lines, one at random.
+    """About one in `stride` values: a random cache line of every `stride` lines.
 
-    At even distances the same few columns would be looked at in every row, and columns differ.
+    Lines at equal distances would be the same few columns in every row, and columns differ.
     """
     chosen = np.arange(len(value) // _LINE // stride) * stride
     chosen += generator.integers(stride, size=len(chosen))
@@ -214,15 +214,15 @@ def _largest(values: Values, count: int, seed: int) -> NDArray[np.bool_]:
 
 
 def select_top_on_device(importance: Tensor, count: int, seed: int) -> Tensor:
-    """The same for many matrices of one size at once, row by row, without ever waiting for the device.
+    """`select_top` in every row of a matrix, without synchronization with the device.
 
-    torch's radix selection looks at every value some five times. Of equal values it takes the first ones, so they are
-    shuffled before it.
+    torch's radix selection reads every value about five times. Among equal values it takes the first ones, so the
+    values are shuffled before.
 
     Args:
         importance: float32, shape (rows, entries).
-        count: 0 ≤ count ≤ entries, of each row.
-        seed: of the choice among equal values.
+        count: entries to keep in each row, 0 ≤ count ≤ entries.
+        seed: seed of the choice among equal values.
 
     Returns:
         Bool, of the same shape: `count` True in each row.
@@ -237,10 +237,10 @@ def select_top_on_device(importance: Tensor, count: int, seed: int) -> Tensor:
 
 
 class _Shuffle:
-    """An order of the entries of rows in which no piece of a matrix's row or column comes first.
+    """An order of the entries in which no part of a matrix's row or column comes first.
 
-    Entries, or chunks as long as a device reads at once where there are many, are dealt to so many classes that they
-    seldom divide a matrix's rows; the classes are shuffled. What is left over at the end stays there.
+    Entries (or chunks, if there are many) are dealt in turn to a prime number of classes, and the classes are shuffled.
+    The remainder at the end keeps its place.
     """
 
     def __init__(self, size: int, seed: int, device: torch.device) -> None:

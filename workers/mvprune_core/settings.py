@@ -1,4 +1,4 @@
-"""Fine-tuning settings: what a user may set, and what a run uses."""
+"""Fine-tuning settings: those that a user may set, and those that a run uses."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mvprune_core.options import check_choice
 Precision = Literal["fp32", "bf16"]
 
 BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
-# Of narrower models, by their greatest width. A pruned MiniLM (384) collapses at 3e-4; BERT-tiny (128) hardly learns
+# For narrower models, by their greatest width. A pruned MiniLM (384) collapses at 3e-4; BERT-tiny (128) hardly learns
 # at 1e-4.
 _NARROW_LEARNING_RATES = {255: 3e-4, BASE_WIDTH - 1: 1e-4}
-# Pruning takes steps, not passes, as long as the examples are not too few (research/notebook.md).
+# Pruning needs a number of steps, not of epochs, unless there are few examples (research/notebook.md).
 _USUAL_STEPS, _MOST_USUAL_EPOCHS = 3000, 30
-# Of 100 sentences of SST-2, BERT-tiny pruned to 10 % in 12 or 40 steps learns to answer always the same; in 200 it is
-# right about 61 %, in 600 no more often.
+# BERT-tiny pruned to 10 % on 100 sentences of SST-2: after 12 or 40 steps it always predicts the same class; after 200
+# its accuracy is about 61 %, after 600 no higher.
 _FEWEST_STEPS = 200
 _MAY_BE_ZERO = ("weight_decay", "learning_rate_growth")
 _WORDS = ("precision", "best_metric")
@@ -28,37 +28,38 @@ _WHOLE = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evalua
 
 @dataclass(frozen=True)
 class Training:
-    """Fine-tuning settings; None takes the task's default.
+    """Fine-tuning settings; None is the task's default.
 
     Args:
-        max_steps: optimizer steps; given in place of `epochs`.
-        epochs: passes over the training data, may be a fraction; by default the task's, and where these are less than
-            3,000 steps as many as that takes, up to 30 passes, or to 200 steps where 30 are less.
-        batch_size: examples a step.
+        max_steps: optimizer steps, in place of `epochs`.
+        epochs: passes over the training data, possibly a fraction; by default the task's, and more if these are less
+            than 3,000 steps: enough for 3,000 steps, but at most 30 epochs, and at least 200 steps.
+        batch_size: examples per step.
         learning_rate: of the weights (AdamW), reached after a linear warm-up over 10 % of the steps, then falling
-            linearly to 0. Models narrower than BERT-base take 1e-4 by default, and 3e-4 below a width of 256, not the
-            task's rate, which suits BERT-base: at 3e-5 they learn next to nothing in a few hundred steps.
-        weight_decay: of the weights; never of biases, norms and scores.
-        max_length: tokens an input; longer ones are cut.
-        accumulation_steps: forward passes that a batch is cut into; for batches that do not fit into memory.
-        precision: bf16 runs forward and backward passes under autocast; weights, scores and optimizer stay fp32.
-        train_embeddings: the published recipes freeze them, and so does the default.
-        dropout: trains with the dropout of the model's config; by default without any, which takes less time and left
-            models of QQP more accurate, dense or pruned.
-        compile: runs the model through torch.compile; needs a C++ compiler on the CPU.
-        gradient_checkpointing: recomputes activations in the backward pass, for less memory.
-        deterministic: refuses operations that may differ from run to run, on devices that have such.
-        evaluate_every: steps between evaluations; None evaluates in the end alone.
-        patience: ends the run after so many evaluations at the target density without improvement.
-        keep_best: the result is the best model that was evaluated at the target density, not the last.
-        best_metric: what patience and keep_best go by: one of the task's metrics, by default its primary one.
-        learning_rate_growth: x, 0 or more: at a density of v the pruned matrices learn at learning_rate · v^(-x). With
-            1, the default, a step changes what a matrix gives as much as in the dense model, though fewer weights make
-            the change (Dey, Bergsma and Hestness 2024, https://arxiv.org/abs/2405.15743, table 1). 0 keeps the rate as
-            it is, which is how movement pruning was published.
+            linearly to 0. The default is the task's rate, which suits BERT-base. For narrower models it is 1e-4, and
+            3e-4 below a width of 256: at 3e-5 they learn almost nothing in a few hundred steps.
+        weight_decay: weight decay of matrices; biases, norms and scores have none.
+        max_length: tokens per input; longer inputs are cut.
+        accumulation_steps: forward passes per batch, for batches that do not fit into memory.
+        precision: bf16 runs forward and backward passes under autocast; weights, scores and optimizer states stay fp32.
+        train_embeddings: train the embeddings; by default they are frozen, as in the published recipes.
+        dropout: use the dropout of the model's config; by default there is none, which is faster and made models of QQP
+            more accurate, dense and pruned.
+        compile: use torch.compile; needs a C++ compiler on the CPU.
+        gradient_checkpointing: recompute activations in the backward pass, to save memory.
+        deterministic: raise an error on nondeterministic operations of the device.
+        evaluate_every: steps between evaluations; None: evaluate only at the end.
+        patience: stop after this many evaluations at the final density without improvement.
+        keep_best: the result is the best model that was evaluated at the final density, not the last one.
+        best_metric: the metric for patience and keep_best; one of the task's metrics, by default its primary one.
+        learning_rate_growth: x, at least 0: at density v the learning rate of pruned matrices is
+            learning_rate · v^(-x). With 1, the default, a step changes the output of a matrix as much as in the dense
+            model, although fewer weights contribute (Dey, Bergsma and Hestness 2024,
+            https://arxiv.org/abs/2405.15743, table 1). With 0 the rate does not depend on the density, as in published
+            movement pruning.
 
     Raises:
-        ValueError: a setting out of its range, or settings that contradict each other.
+        ValueError: a setting out of range, or contradicting settings.
     """
 
     max_steps: int | None = None
@@ -87,29 +88,29 @@ class Training:
                 continue
             if isinstance(field.default, bool):
                 if not isinstance(value, bool):
-                    raise ValueError(f"training.{field.name}: {value!r} given; true or false is allowed")
+                    raise ValueError(f"training.{field.name} must be true or false, got {value!r}")
                 continue
             zero_allowed = field.name in _MAY_BE_ZERO
             is_number = isinstance(value, int | float) and not isinstance(value, bool)  # YAML 1.1 reads 3e-5 as text
             if not is_number or not (0 < value < math.inf or (zero_allowed and value == 0)):
-                allowed = "a number of 0 or more" if zero_allowed else "a positive number"
-                raise ValueError(f"training.{field.name}: {value!r} given; {allowed} is allowed")
+                rule = "a number of at least 0" if zero_allowed else "a positive number"
+                raise ValueError(f"training.{field.name} must be {rule}, got {value!r}")
             if field.name in _WHOLE and not isinstance(value, int):
-                raise ValueError(f"training.{field.name}: {value} given; a whole number is allowed")
+                raise ValueError(f"training.{field.name} must be a whole number, got {value}")
         check_choice("training.precision", self.precision, Precision)
         if self.max_steps is not None and self.epochs is not None:
-            raise ValueError("training: max_steps and epochs are both given; one of them decides the length of the run")
+            raise ValueError("training.max_steps must be given without training.epochs, got both")
         if self.evaluate_every is None and (self.patience is not None or self.keep_best):
             name = "patience" if self.patience is not None else "keep_best"
-            raise ValueError(f"training.{name}: given without evaluate_every, which says how often to evaluate")
+            raise ValueError(f"training.{name} must be given with training.evaluate_every, got it alone")
         if self.best_metric is not None and self.patience is None and not self.keep_best:
-            raise ValueError("training.best_metric: given without patience or keep_best, which go by it")
+            raise ValueError("training.best_metric must be given with patience or keep_best, got it alone")
 
     def settings(self, task: Task, hidden_size: int = BASE_WIDTH, examples: int | None = None) -> Settings:
-        """These settings with the defaults of the task, of the model's width and the number of examples, filled in.
+        """These settings with all defaults, which depend on the task, the model's width and the number of examples.
 
         Raises:
-            ValueError: best_metric is none of the task's.
+            ValueError: best_metric is not a metric of the task.
         """
         if self.best_metric not in (None, *task.metrics):
             raise ValueError(f"training.best_metric {must_be_one_of(task.metrics, str(self.best_metric))}")
@@ -131,8 +132,10 @@ class Training:
 
 @dataclass(frozen=True)
 class Settings:
-    """Training settings without gaps, see `Training`; `epochs` counts where `max_steps` is None, and None of the others
-    means never, or the task's own."""
+    """Training settings with all defaults, see `Training`.
+
+    `epochs` is used if `max_steps` is None. None in another field means never, or the task's primary metric.
+    """
 
     max_steps: int | None
     epochs: float
@@ -154,10 +157,14 @@ class Settings:
     learning_rate_growth: float
 
     def total_steps(self, examples: int) -> int:
-        """Optimizer steps over so many examples an epoch."""
+        """Optimizer steps, with this many examples per epoch."""
         return self.max_steps or math.ceil(self.epochs * math.ceil(examples / self.batch_size))
+
+    def passes(self, examples: int) -> float:
+        """Passes over this many examples."""
+        return self.total_steps(examples) * self.batch_size / examples
 
 
 def _enough_epochs(steps: int) -> int:
-    """The epochs that a run over few examples needs, of so many steps each."""
+    """The default number of epochs with few examples, for this many steps per epoch."""
     return max(min(math.ceil(_USUAL_STEPS / steps), _MOST_USUAL_EPOCHS), math.ceil(_FEWEST_STEPS / steps))

@@ -1,48 +1,46 @@
-"""Fine-tuning: the one loop that trains dense and masked models alike."""
+"""Fine-tuning: one training loop for dense and for masked models."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from mvprune_core.batching import IGNORED, Examples, Indices, training_batches
 from mvprune_core.callbacks import Callback, Progress
 from mvprune_core.curves import Curve
-from mvprune_core.distillation import Lessons
-from mvprune_core.dropout import without_dropout
+from mvprune_core.distillation import DistillationLoss
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.families import in_block
 from mvprune_core.interruption import Stopped, stop_requested
 from mvprune_core.masking import Masks
-from mvprune_core.precision import autocast, suited
+from mvprune_core.optimization import Optimizer, lr_multiplier
+from mvprune_core.precision import autocast
 from mvprune_core.settings import Settings
+from mvprune_core.state import load_tensors, random_states, seeded, set_random_states, tensors_of
 from mvprune_core.storage import Checkpoints
+from mvprune_core.training_mode import training_mode
 
-LEARNING_RATE_WARMUP = 0.1  # fraction of the steps
-CLIP_NORM = 1.0
-_STEPS_BETWEEN_SYNCS = 10  # on a device that works apart from the CPU
+_STEPS_BETWEEN_SYNCS = 10  # on a device that runs asynchronously
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a model in training is judged.
+    """How a model is evaluated during training.
 
     Attributes:
-        measure: gives the metrics of the model as it is.
-        metric: the one that decides.
-        higher_is_better: which way.
+        measure: returns the metrics of the model after a number of steps.
+        metric: the metric that decides which model is best.
+        higher_is_better: whether a higher value is better.
     """
 
     measure: Callable[[int], Mapping[str, float]]
@@ -50,70 +48,70 @@ class Evaluation:
     higher_is_better: bool
 
 
-class FineTuning:
-    """One phase of training, which prunes on the way where there are masks.
+@dataclass
+class BestModel:
+    """The best evaluation so far.
 
-    AdamW; gradients of weights and of scores are clipped apart, at norm 1. Masks are renewed after every step, so that
-    whatever is evaluated next sees the masks of now. The same seed and number of threads give the same model, bit for
-    bit, however often the run is stopped and resumed on the way.
-
-    Args:
-        model: trained in place, on its device.
-        examples: to train on.
-        settings: of the training.
-        phase: "dense" or "pruning".
-        seed: of batches and dropout.
-        callback: is told about every step.
-        masks: of the model.
-        lessons: of a teacher.
-        evaluation: needed where the settings say to evaluate on the way.
-        checkpoints: where to resume from, and to save to.
-        steps_before: of the phases before this one.
-        curve: records loss and density; goes on from the checkpoint, as the training does.
+    Attributes:
+        value: its metric; None before the first evaluation.
+        evaluations_since: evaluations without improvement since then.
+        tensors: the model's tensors then, on the CPU, if they are kept.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        examples: Examples,
-        settings: Settings,
-        *,
-        phase: str,
-        seed: int,
-        callback: Callback,
-        masks: Masks | None = None,
-        lessons: Lessons | None = None,
-        evaluation: Evaluation | None = None,
-        checkpoints: Checkpoints | None = None,
-        steps_before: int = 0,
-        curve: Curve | None = None,
-    ) -> None:
-        self.examples = suited(examples, settings.precision)
-        self.model, self.settings, self.phase, self.seed = model, settings, phase, seed
-        self.callback, self.masks, self.lessons = callback, masks, lessons
-        self.evaluation, self.checkpoints, self.steps_before = evaluation, checkpoints, steps_before
-        self.device = next(model.parameters()).device
-        self.total_steps = settings.total_steps(len(examples))
-        self._curve = curve or Curve(phase, self.total_steps)
-        self.step = 0
-        self._settled = 0
-        if masks is not None:
-            masks.method.schedule.check(self.total_steps)
-            self._settled = masks.method.schedule.settled(self.total_steps)
-        self._freeze()
-        self._scores = [] if masks is None else masks.scores
-        hidden = {} if masks is None else masks.weights
-        self._weights = [hidden.get(p, p) for p in model.parameters() if p.requires_grad]
-        self._optimizer = self._build_optimizer()
-        self._forward = torch.compile(model, dynamic=True) if settings.compile else model
-        self._asked = {"output_hidden_states": True} if lessons is not None and lessons.hidden is not None else {}
-        self._finite = torch.ones((), dtype=torch.bool, device=self.device)
-        self._syncs = 1 if self.device.type == "cpu" else _STEPS_BETWEEN_SYNCS
-        self._loss, self._density = math.nan, 1.0
-        self._best: float | None = None
-        self._best_model: dict[str, Tensor] = {}
-        self._evaluations_since_best = 0
-        self._evaluated = 0  # the step of the last evaluation
+    value: float | None = None
+    evaluations_since: int = 0
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+    def update(self, value: float, *, higher_is_better: bool) -> bool:
+        """Adds an evaluation. Returns whether it is the best so far."""
+        sign = 1 if higher_is_better else -1
+        improved = self.value is None or sign * value > sign * self.value
+        if improved:
+            self.value, self.evaluations_since = value, 0
+        else:
+            self.evaluations_since += 1
+        return improved
+
+
+@dataclass(kw_only=True, eq=False)
+class Trainer:
+    """One phase of training; prunes the model at the same time if there are masks.
+
+    Masks are updated after every step, so an evaluation always sees the current masks. The same seed and number of
+    threads give the same model, bit for bit, however often the run is stopped and resumed.
+
+    Attributes:
+        model: trained in place, on its device.
+        optimizer: of the model and the masks, see `build_optimizer`.
+        examples: the training examples.
+        settings: training settings.
+        curve: names the phase and its number of steps; records loss and density.
+        seed: seed of batches and dropout.
+        callback: receives every step.
+        masks: masks of the model.
+        distillation: the loss with a teacher.
+        evaluation: required if the settings evaluate during training.
+        checkpoints: where to resume from and save to.
+        steps_before: steps of the phases before this one.
+        step: steps done.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer
+    examples: Examples
+    settings: Settings
+    curve: Curve
+    seed: int
+    callback: Callback
+    masks: Masks | None = None
+    distillation: DistillationLoss | None = None
+    evaluation: Evaluation | None = None
+    checkpoints: Checkpoints | None = None
+    steps_before: int = 0
+    step: int = field(default=0, init=False)
+    _best: BestModel = field(default_factory=BestModel, init=False)
+    _loss: float = field(default=math.nan, init=False)
+    _evaluated: int = field(default=0, init=False)  # the step of the last evaluation
 
     def run(self) -> int:
         """Trains to the end, from the newest checkpoint if there is one. Returns the number of steps done.
@@ -122,78 +120,92 @@ class FineTuning:
             CompressionError: NAN_LOSS.
             Stopped: `request_stop` was called; a checkpoint was written before.
         """
-        with _random_state(self.seed, self.device), self._training_mode():
+        with seeded(self.seed, self.device), training_mode(self.model, self.settings):
             self._resume()
             first = self.step
             self._train()
             if self.checkpoints is not None and self.step > first:
                 self._save(self.checkpoints)
         if self.masks is not None:
-            self.masks.finish()
-        if self._best_model:
-            fill(self.model, self._best_model)
+            self.masks.finalize()
+        load_tensors(self.model, self._best.tensors)
         return self.step
+
+    @property
+    def device(self) -> torch.device:
+        """The model's device."""
+        return next(self.model.parameters()).device
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of this phase."""
+        return self.curve.total_steps
 
     def _train(self) -> None:
         batches = training_batches(self.examples.lengths, self.settings.batch_size, self.seed)
-        began, first = time.monotonic(), self.step
-        self._evaluate_if_due()  # a stop may have cut it short
+        began, first, density = time.monotonic(), self.step, 1.0
+        self._evaluate_if_due()  # the last run may have been stopped during the evaluation
         for indices in itertools.islice(batches, self.step, self.total_steps):
-            if self._gave_up:
+            if self._patience_exhausted:
                 return
-            loss = self.advance(indices)
-            if self.step == 1 or self.step % self._syncs == 0 or self.step == self.total_steps:
+            loss = self.train_step(indices)
+            if self.step == 1 or self.step % self._steps_between_syncs == 0 or self.step == self.total_steps:
                 self._check_finite()
-                self._loss = loss.item()
-                self._density = 1.0 if self.masks is None else self.masks.density
-                self._curve.add(self.step, self._loss, self._density)
+                self._loss, density = loss.item(), self._current_density
+                self.curve.add(self.step, self._loss, density)
             eta = (time.monotonic() - began) / (self.step - first) * (self.total_steps - self.step)
-            self.callback.on_step(Progress(self.phase, self.step, self.total_steps, self._density, self._loss, eta))
-            with suppress(Stopped):  # not before there is a checkpoint
+            self.callback.on_step(Progress(self.curve.phase, self.step, self.total_steps, density, self._loss, eta))
+            with suppress(Stopped):  # a checkpoint is written first
                 self._evaluate_if_due()
             if self.checkpoints is not None and (stop_requested() or self.checkpoints.due):
                 self._save(self.checkpoints)
             if stop_requested():
                 raise Stopped
 
-    def advance(self, indices: Indices) -> Tensor:
-        """One step over the examples of these indices: gradients, update, new masks. Returns the loss."""
+    def train_step(self, indices: Indices) -> Tensor:
+        """One step on the examples with these indices: gradients, update, new masks. Returns the loss."""
         loss = self._backward(indices)
-        self._update(loss)
+        if self.masks is not None:
+            self.masks.backward()
+        density = 1.0 if self.masks is None else self.masks.scheduled_density
+        self.optimizer.update(loss, lr_multiplier(self.step, self.total_steps), density)
         self.step += 1
         if self.masks is not None:
-            self.masks.renew(self.step)
+            self.masks.update(self.step)
         return loss
 
     def _backward(self, indices: Indices) -> Tensor:
-        """Gradients of one batch; returns its loss."""
+        """Computes the gradients of one batch. Returns its loss."""
         total = torch.zeros((), device=self.device)
         whole = self.examples.batch(indices, self.device, np.random.default_rng((self.seed, self.step)))
         count = min(self.settings.accumulation_steps, len(indices))
-        # Cut when it is padded and masked: the parts then have the gradients of the whole.
+        # Split after padding and masking, so that the parts have the gradients of the whole.
         columns = (column.tensor_split(count) for column in whole.values())
         batches = [dict(zip(whole, values, strict=True)) for values in zip(*columns, strict=True)]
         parts = np.array_split(indices, count)
-        for some, batch, labelled, taught in zip(parts, batches, *_shares(batches), strict=True):
+        outputs = {"output_hidden_states": True} if self.distillation and self.distillation.hidden else {}
+        for part, batch, label_share, logits_share in zip(parts, batches, *_shares(batches), strict=True):
             with autocast(self.device, self.settings.precision):
-                output = self._forward(**batch, **self._asked)
-            output.loss = output.loss * labelled
-            loss = output.loss if self.lessons is None else self.lessons.loss(output, batch, some, taught)
+                output = self._forward(**batch, **outputs)
+            output.loss = output.loss * label_share
+            loss = output.loss
+            if self.distillation is not None:
+                loss = self.distillation.loss(output, batch, part, logits_share)
             loss.backward()
             total += loss.detach()
         return total
 
-    def _update(self, loss: Tensor) -> None:
-        if self.masks is not None:
-            self.masks.take_gradients()
-        norms = [_clip(group) for group in (self._weights, self._scores) if group]
-        self._finite &= torch.stack([loss, *norms]).isfinite().all()
-        factor = rate_factor(self.step, self.total_steps)
-        density = 1.0 if self.masks is None else self.masks.scheduled_density
-        for group in self._optimizer.param_groups:
-            group["lr"] = group["peak"] * factor * density ** -group["growth"]
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+    @cached_property
+    def _forward(self) -> Any:
+        return torch.compile(self.model, dynamic=True) if self.settings.compile else self.model
+
+    @cached_property
+    def _steps_between_syncs(self) -> int:
+        return 1 if self.device.type == "cpu" else _STEPS_BETWEEN_SYNCS
+
+    @property
+    def _current_density(self) -> float:
+        return 1.0 if self.masks is None else self.masks.current_density
 
     def _evaluate_if_due(self) -> None:
         every = self.settings.evaluate_every
@@ -203,55 +215,52 @@ class FineTuning:
 
     def _evaluate(self) -> None:
         if self.evaluation is None:
-            raise ValueError("evaluate_every is set, but there is nothing to evaluate with")
-        with _masks_settled(self.masks):
+            raise ValueError("evaluation must be given with evaluate_every, got None")
+        with nullcontext() if self.masks is None else self.masks.finalized():
             value = self.evaluation.measure(self.step)[self.evaluation.metric]
             self.model.train()
-            if self.step < self._settled:
+            if self.masks is not None and self.step < self.masks.method.schedule.pruning_end(self.total_steps):
                 return
-            sign = 1 if self.evaluation.higher_is_better else -1
-            if self._best is None or sign * value > sign * self._best:
-                self._best, self._evaluations_since_best = value, 0
-                if self.settings.keep_best:
-                    self._best_model = {name: tensor.cpu().clone() for name, tensor in tensors_of(self.model).items()}
-            else:
-                self._evaluations_since_best += 1
+            improved = self._best.update(value, higher_is_better=self.evaluation.higher_is_better)
+            if improved and self.settings.keep_best:
+                self._best.tensors = {name: tensor.cpu().clone() for name, tensor in tensors_of(self.model).items()}
 
     @property
-    def _gave_up(self) -> bool:
+    def _patience_exhausted(self) -> bool:
         patience = self.settings.patience
-        return patience is not None and self._evaluations_since_best >= patience
+        return patience is not None and self._best.evaluations_since >= patience
 
     def _save(self, checkpoints: Checkpoints) -> None:
-        self._check_finite()  # not at every step on a GPU, and what is lost must not replace what is good
-        tensors = {f"model.{name}": value for name, value in tensors_of(self.model).items()}
-        tensors |= {f"best.{name}": value for name, value in self._best_model.items()}
-        for index, state in self._optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+        self._check_finite()  # on a GPU not every step is checked, and a good checkpoint must not be overwritten
+        parts = {
+            "model": tensors_of(self.model),
+            "best": self._best.tensors,
+            "optimizer": self.optimizer.state(),
+            "random": random_states(self.device),
+        }
         if self.masks is not None:
-            # W' is W ⊙ M: the model's own copy is not needed.
-            for matrix in self.masks.matrices:
-                del tensors[f"model.{matrix.name}"]
-            tensors |= {f"masks.{name}": value for name, value in self.masks.state().items()}
-        tensors |= {f"random.{name}": state for name, state in _random_states(self.device).items()}
+            # W' is W ⊙ M, so the model's copy is not saved.
+            parts["model"] = {name: x for name, x in parts["model"].items() if name not in self.masks.weight_names}
+            parts["masks"] = self.masks.state()
         facts = {
             "step": self.step,
-            "density": 1.0 if self.masks is None else self.masks.density,
+            "density": self._current_density,
             "loss": self._loss,
-            "best": self._best,
-            "since_best": self._evaluations_since_best,
+            "best": self._best.value,
+            "since_best": self._best.evaluations_since,
             "evaluated": self._evaluated,
-            "curve": self._curve.state(),
+            "curve": self.curve.state(),
         }
+        tensors = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
         try:
-            checkpoints.save(self.phase, tensors, facts)
-        except OSError as error:  # a full disk is no reason to lose what is done
+            checkpoints.save(self.curve.phase, tensors, facts)
+        except OSError as error:  # a full disk must not end the run
             warnings.warn(f"step {self.step}: the checkpoint cannot be written ({error})", RuntimeWarning, stacklevel=2)
         else:
             self.callback.on_checkpoint(self.steps_before + self.step)
 
     def _resume(self) -> None:
-        found = None if self.checkpoints is None else self.checkpoints.load(self.phase)
+        found = None if self.checkpoints is None else self.checkpoints.load(self.curve.phase)
         if found is None:
             return
         tensors, facts = found
@@ -259,88 +268,31 @@ class FineTuning:
         for name, tensor in tensors.items():
             part, _, rest = name.partition(".")
             parts[part][rest] = tensor
-        fill(self.model, parts["model"])
-        self._best_model = parts["best"]
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in parts["optimizer"].items():
-            index, _, field = name.partition(".")
-            state.setdefault(int(index), {})[field] = tensor
-        groups = self._optimizer.state_dict()["param_groups"]
-        self._optimizer.load_state_dict({"state": state, "param_groups": groups})
-        self.step, self._loss = facts["step"], facts["loss"]
-        self._best, self._evaluations_since_best = facts["best"], facts["since_best"]
-        self._evaluated = facts["evaluated"]
-        self._curve.restore(facts["curve"])
+        load_tensors(self.model, parts["model"])
+        self.optimizer.restore(parts["optimizer"])
+        self._best = BestModel(facts["best"], facts["since_best"], parts["best"])
+        self.step, self._loss, self._evaluated = facts["step"], facts["loss"], facts["evaluated"]
+        self.curve.restore(facts["curve"])
         if self.masks is not None:
             self.masks.restore(parts["masks"], self.step, facts["density"])
-        _set_random_states(parts["random"], self.device)
-        self.callback.on_resume(self.phase, self.step)
-
-    def _freeze(self) -> None:
-        for name, module in self.model.named_modules():
-            if isinstance(module, nn.Embedding) and not in_block(name):
-                module.requires_grad_(self.settings.train_embeddings)
-
-    def _build_optimizer(self) -> torch.optim.AdamW:
-        """Matrices decay; biases and norms, which are vectors, do not; scores are the method's affair."""
-        pruned = set() if self.masks is None else set(self.masks.weights.values())
-        others = [weight for weight in self._weights if weight not in pruned]
-        decay, growth = self.settings.weight_decay, self.settings.learning_rate_growth
-        groups: list[dict[str, Any]] = [
-            {"params": params, "lr": self.settings.learning_rate} | options
-            for params, options in (
-                ([weight for weight in self._weights if weight in pruned], {"weight_decay": decay, "growth": growth}),
-                ([weight for weight in others if weight.dim() > 1], {"weight_decay": decay, "growth": 0.0}),
-                ([weight for weight in others if weight.dim() <= 1], {"weight_decay": 0.0, "growth": 0.0}),
-            )
-            if params
-        ]
-        if self.masks is not None:
-            groups += [{"growth": 0.0} | group for group in self.masks.score_groups()]
-        for group in groups:
-            group["peak"] = group["lr"]
-        return torch.optim.AdamW(groups, fused=True)
+        set_random_states(parts["random"], self.device)
+        self.callback.on_resume(self.curve.phase, self.step)
 
     def _check_finite(self) -> None:
-        if not self._finite.item():
+        if not self.optimizer.finite:
             raise CompressionError(
                 Reason.NAN_LOSS,
                 f"the loss or its gradient is no longer finite at step {self.step} of {self.total_steps} "
-                f"({self.phase}); lower the learning rate (now {self.settings.learning_rate:g}), its growth "
+                f"({self.curve.phase}); lower the learning rate (now {self.settings.learning_rate:g}), its growth "
                 f"({self.settings.learning_rate_growth:g}) or that of the scores",
             )
 
-    @contextmanager
-    def _training_mode(self) -> Iterator[None]:
-        model: Any = self.model
-        checkpointing, deterministic = self.settings.gradient_checkpointing, self.settings.deterministic
-        before = torch.are_deterministic_algorithms_enabled()
-        warned = torch.is_deterministic_algorithms_warn_only_enabled()
-        if checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
-        if deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses
-            torch.use_deterministic_algorithms(True)
-        model.train()
-        try:
-            with nullcontext() if self.settings.dropout else without_dropout(model):
-                yield
-        finally:
-            torch.use_deterministic_algorithms(before, warn_only=warned)
-            if checkpointing:
-                model.gradient_checkpointing_disable()
-
-
-def rate_factor(step: int, total_steps: int) -> float:
-    """Factor of the learning rates in update `step` (from 0): linear warm-up to 1, then linear decay towards 0."""
-    warmup = max(1, round(LEARNING_RATE_WARMUP * total_steps))
-    return min((step + 1) / warmup, (total_steps - step) / (total_steps - warmup + 1))
-
 
 def _shares(batches: Sequence[Mapping[str, Tensor]]) -> tuple[Sequence[float | Tensor], Sequence[float | Tensor]]:
-    """What part of a step's loss each of its batches makes up: of that over labels, of that over a teacher's logits.
+    """The weights of parts of a batch in its loss: for the loss on labels, and for the loss on a teacher's logits.
 
-    Both are means over examples; where tokens have labels, over the tokens with one, and over all tokens.
+    Both losses are means over examples. If tokens have labels, they are means over the labelled tokens and over all
+    tokens.
     """
     if all("labels" in batch and batch["labels"].dim() == 2 for batch in batches):
         labelled = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches])
@@ -349,54 +301,3 @@ def _shares(batches: Sequence[Mapping[str, Tensor]]) -> tuple[Sequence[float | T
     sizes = [len(batch["input_ids"]) for batch in batches]
     shares = [size / sum(sizes) for size in sizes]
     return shares, shares
-
-
-def _clip(parameters: list[nn.Parameter]) -> Tensor:
-    """Scales the gradients to a norm of 1 at most; returns the norm that they had."""
-    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = get_total_norm(grads)
-    if norm.device.type != "cpu" or norm > CLIP_NORM:  # on the CPU, no pass over memory where nothing changes
-        clip_grads_with_norm_(parameters, CLIP_NORM, norm)
-    return norm
-
-
-def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name, tied ones once."""
-    return {name: tensor.detach() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-
-
-def fill(model: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Writes what `tensors_of` returned, or a part of it, into a model of the same shape."""
-    tensors = tensors_of(model)
-    for name, value in values.items():
-        tensors[name].copy_(value)
-
-
-@contextmanager
-def _masks_settled(masks: Masks | None) -> Iterator[None]:
-    if masks is None:
-        yield
-    else:
-        with masks.settled():
-            yield
-
-
-@contextmanager
-def _random_state(seed: int, device: torch.device) -> Iterator[None]:
-    """Dropout draws from `seed`; the caller's random state is left alone."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
-
-
-def _random_states(device: torch.device) -> dict[str, Tensor]:
-    states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def _set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states["cpu"])
-    if "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)

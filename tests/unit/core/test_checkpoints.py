@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.unit.core.training_runs import run, same, settings, with_dropout
+from tests.unit.core.training_runs import run, same, settings, trainer, with_dropout
 
 from mvprune_core import METHODS, Callback, CompressionError, Movement, Progress, Stopped, interruption, request_stop
 from mvprune_core.interruption import check_stop
 from mvprune_core.models import Loaded
 from mvprune_core.storage import Checkpoints
 from mvprune_core.tasks import Objective
-from mvprune_core.training import Evaluation, FineTuning
+from mvprune_core.training import Evaluation
 
 
 class StopAt(Callback):
@@ -149,9 +149,9 @@ def test_what_is_not_finite_does_not_become_a_checkpoint(loaded: Loaded, objecti
     examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
     with torch.no_grad():
         loaded.model.get_submodule("classifier").weight[0, 0] = torch.nan
-    tuning = FineTuning(loaded.model, examples, settings(), phase="pruning", seed=0, callback=Callback())
-    tuning.advance(np.arange(4))
+    spoiled = trainer(loaded.model, examples, settings())
+    spoiled.train_step(np.arange(4))
     checkpoints = Checkpoints(tmp_path, "run", seconds=0)
     with pytest.raises(CompressionError, match="no longer finite at step 1 of 12"):
-        tuning._save(checkpoints)
+        spoiled._save(checkpoints)
     assert checkpoints.load("pruning") is None

@@ -24,8 +24,8 @@ from transformers import (
 from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Reason, Teacher, Training, compress
 from mvprune_core.distillation import HiddenStates
-from mvprune_core.families import prunable_layers
 from mvprune_core.models import find_model, load_model
+from mvprune_core.prunable import prunable_layers
 from mvprune_core.tasks import Objective
 
 QUICK = Training(max_steps=60, batch_size=32, learning_rate=5e-3)
@@ -231,6 +231,6 @@ def test_a_teacher_that_is_not_like_the_student_is_refused(
 ) -> None:
     folder = save(BertForSequenceClassification(bert_config()), "fine-tuned")
     change(folder, bert_config)
-    with pytest.raises(CompressionError, match=rf"^teacher\.hidden_states: given, but the teacher .* {said}") as raised:
+    with pytest.raises(CompressionError, match=rf"^teacher\.hidden_states must be 0 .*, got .* {said}") as raised:
         compress(model_folder, data, density=0.3, training=QUICK, teacher=Teacher(folder, hidden_states=1.0))
     assert raised.value.reason is Reason.INVALID_MODEL

@@ -97,7 +97,7 @@ def test_the_history_is_what_happened(model_folder: Path, data: ClassificationDa
         assert [one.step for one in phase.evaluations] == [6, 12, 18, 20]
     assert set(dense.density) == {1.0}
     assert pruning.density == pytest.approx(heard.densities, rel=1e-5)
-    assert pruning.density == pytest.approx([Schedule().density(step, 20, 0.2) for step in range(1, 21)], rel=1e-5)
+    assert pruning.density == pytest.approx([Schedule().density_at(step, 20, 0.2) for step in range(1, 21)], rel=1e-5)
     for phase, part in ((dense, "dense"), (pruning, "eval")):
         assert phase.evaluations[-1].metrics["accuracy"] == result.metrics[f"{part}/accuracy"]
     result.save(tmp_path / "out")

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.core.training_runs import trainer
 from torch import Tensor
 
 from mvprune.data.loading import ClassificationData
 from mvprune.data.tasks import get_task
-from mvprune_core import METHODS, Callback, Magnitude, Movement, Schedule, Teacher, Training, compress
+from mvprune_core import METHODS, Magnitude, Movement, Schedule, Teacher, Training, compress
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Method
 from mvprune_core.models import find_model, load_model
+from mvprune_core.optimization import lr_multiplier
 from mvprune_core.tasks import objective_for
-from mvprune_core.training import FineTuning, rate_factor
 
 AT_ONCE = Schedule(shape="one_shot", warmup=0.0)
 PRUNED = "bert.encoder.layer.0.output.dense.weight"
@@ -26,10 +27,10 @@ RATE = 1e-4
 
 
 def test_learning_rate_rises_and_falls_linearly() -> None:
-    factors = [rate_factor(step, 100) for step in range(100)]
+    factors = [lr_multiplier(step, 100) for step in range(100)]
     assert factors[:10] == pytest.approx([step / 10 for step in range(1, 11)])
     assert factors[9:] == pytest.approx([1 - step / 91 for step in range(91)])
-    assert rate_factor(0, 1) == 1.0
+    assert lr_multiplier(0, 1) == 1.0
 
 
 @pytest.mark.parametrize("method", [Magnitude(schedule=AT_ONCE), Movement(schedule=AT_ONCE)])
@@ -64,9 +65,9 @@ def test_scores_learn_at_one_rate_whatever_the_density(model_folder: Path, data:
     examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
     settings = Training(max_steps=1, batch_size=16).settings(get_task("sst2"))
     method = METHODS[name](schedule=AT_ONCE).for_run(1)
-    masks = Masks(loaded.model, method, target=0.25, total_steps=1, seed=0)
+    masks = Masks(loaded.model, method, density=0.25, total_steps=1, seed=0)
     before = [scores.detach().clone() for scores in masks.scores]
-    FineTuning(loaded.model, examples, settings, phase="pruning", seed=0, callback=Callback(), masks=masks).run()
+    trainer(loaded.model, examples, settings, masks=masks).run()
     assert method.score_learning_rate is not None
     moved = max((after - start).abs().max().item() for after, start in zip(masks.scores, before, strict=True))
     # Adam's first step is the learning rate, whatever the gradient.

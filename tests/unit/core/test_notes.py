@@ -1,4 +1,4 @@
-"""Notes of a run: each once, passed on as they come, a Python warning where nobody listens."""
+"""Notes of a run: each once, passed on at once, by default to the log."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ def test_each_note_is_kept_and_passed_on_once() -> None:
     assert notes.texts == ("one", "two") == tuple(heard)
 
 
-def test_a_note_is_a_warning_by_default() -> None:
-    with pytest.warns(RuntimeWarning, match="^one$"):
-        Notes(Callback()).add("one")
+@pytest.mark.filterwarnings("error")
+def test_a_note_is_logged_by_default(caplog: pytest.LogCaptureFixture) -> None:
+    Notes(Callback()).add("one")
+    assert caplog.messages == ["one"]
+    assert caplog.records[0].levelname == "WARNING"

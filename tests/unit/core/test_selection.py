@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mvprune_core import selection
-from mvprune_core.selection import Sum, kept_count, select_top, select_top_on_device, written
+from mvprune_core.selection import WeightedScores, kept_count, materialize, select_top, select_top_on_device
 
 Way = Callable[[Sequence[Tensor], int, Sequence[Tensor], int], None]
 
@@ -77,10 +77,12 @@ def test_large_matrices_of_other_scales_are_ranked_together(way: Way, density: f
 def test_sums_are_selected_as_if_they_were_written_down(shapes: list[tuple[int, int]], density: float) -> None:
     generator = torch.Generator().manual_seed(2)
     sums = [
-        Sum(torch.randn(shape, generator=generator), torch.randn(shape, generator=generator), torch.tensor(1.7))
+        WeightedScores(
+            torch.randn(shape, generator=generator), torch.randn(shape, generator=generator), torch.tensor(1.7)
+        )
         for shape in shapes
     ]
-    whole = [written(one) for one in sums]
+    whole = [materialize(one) for one in sums]
     torch.testing.assert_close(whole[0], sums[0].scores + 1.7 * sums[0].weight.abs())
     masks = [torch.empty(shape, dtype=torch.bool) for shape in shapes]
     count = kept_count(sum(mask.numel() for mask in masks), density)

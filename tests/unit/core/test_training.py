@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.core.training_runs import run, same, settings, with_dropout
+from tests.unit.core.training_runs import run, same, settings, trainer, with_dropout
 from torch import Tensor, nn
 from transformers import BertForMaskedLM, BertForQuestionAnswering
 
@@ -29,7 +29,7 @@ from mvprune_core.batching import Examples, TokenMasking, rounded_length
 from mvprune_core.models import Loaded, find_model, load_model
 from mvprune_core.settings import Precision
 from mvprune_core.tasks import Objective, objective_for
-from mvprune_core.training import Evaluation, FineTuning
+from mvprune_core.training import Evaluation
 
 CPU = torch.device("cpu")
 
@@ -96,7 +96,7 @@ def test_parts_of_a_batch_are_padded_and_masked_as_the_whole(bert_config: Callab
         torch.manual_seed(0)
         model = (BertForMaskedLM if hidden else BertForQuestionAnswering)(bert_config())
         chosen = settings(accumulation_steps=parts)
-        FineTuning(model, examples, chosen, phase="dense", seed=0, callback=Callback())._backward(np.arange(5))
+        trainer(model, examples, chosen)._backward(np.arange(5))
         gradients.append(model.bert.encoder.layer[0].output.dense.weight.grad)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-6)
     torch.testing.assert_close(gradients[2], gradients[0], rtol=1e-3, atol=1e-6)
@@ -249,7 +249,7 @@ def test_only_matrices_decay(loaded: Loaded, objective: Objective) -> None:
     torch.testing.assert_close(after[vector], before[vector], rtol=1e-5, atol=1e-5)
 
 
-def test_progress_tells_every_step(loaded: Loaded, objective: Objective) -> None:
+def test_progress_reports_every_step(loaded: Loaded, objective: Objective) -> None:
     told: list[Progress] = []
 
     class Listener(Callback):
@@ -273,9 +273,9 @@ def test_the_loss_is_known_from_the_first_step_on_where_few_are_read(loaded: Loa
             losses.append(progress.loss)
 
     examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
-    tuning = FineTuning(loaded.model, examples, settings(), phase="dense", seed=0, callback=Listener())
-    tuning._syncs = 10  # as on a GPU
-    tuning.run()
+    asynchronous = trainer(loaded.model, examples, settings(), callback=Listener())
+    asynchronous._steps_between_syncs = 10  # as on a GPU
+    asynchronous.run()
     assert losses == [losses[0]] * 9 + [losses[9]] * 2 + [losses[11]]
     assert len(set(losses)) == 3
 

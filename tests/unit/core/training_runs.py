@@ -11,11 +11,15 @@ from torch import Tensor, nn
 
 from mvprune.data.tasks import get_task
 from mvprune_core import Callback, Method, Training
+from mvprune_core.batching import Examples
+from mvprune_core.curves import Curve
 from mvprune_core.masking import Masks
 from mvprune_core.models import Loaded, find_model, load_model
+from mvprune_core.optimization import build_optimizer
+from mvprune_core.precision import with_length_buckets
 from mvprune_core.settings import Settings
 from mvprune_core.tasks import Objective
-from mvprune_core.training import FineTuning
+from mvprune_core.training import Trainer
 
 
 class Recorder(Callback):
@@ -44,18 +48,20 @@ def run(
     total = chosen.total_steps(len(examples))
     masks = None
     if method is not None:
-        masks = Masks(loaded.model, method.for_run(total), target=0.25, total_steps=total, seed=0)
-    tuning = FineTuning(
-        loaded.model,
-        examples,
-        chosen,
-        phase="pruning",
+        masks = Masks(loaded.model, method.for_run(total), density=0.25, total_steps=total, seed=0)
+    return masks, trainer(loaded.model, examples, chosen, masks=masks, **options).run()
+
+
+def trainer(model: nn.Module, examples: Examples, chosen: Settings, **options: Any) -> Trainer:
+    """A trainer of the phase "pruning", whatever it trains."""
+    return Trainer(
+        **{"callback": Callback(), "curve": Curve("pruning", chosen.total_steps(len(examples)))} | options,
+        model=model,
+        optimizer=build_optimizer(model, chosen, options.get("masks")),
+        examples=with_length_buckets(examples, chosen.precision),
+        settings=chosen,
         seed=0,
-        callback=options.pop("callback", Callback()),
-        masks=masks,
-        **options,
     )
-    return masks, tuning.run()
 
 
 def with_dropout(folder: Path, objective: Objective) -> Loaded:

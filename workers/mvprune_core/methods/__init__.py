@@ -1,4 +1,4 @@
-"""Pruning methods: one file each; a named `Method` in a file of this folder is all that a new one needs."""
+"""Pruning methods, one per file. A new method is a named `Method` in a file of this folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from mvprune.common.suggestions import must_be_one_of
-from mvprune_core.methods.base import Gated, Matrix, Method, Moment, TopV
+from mvprune_core.methods.base import Gated, Matrix, Method, PruningStep, TopV
 from mvprune_core.methods.l0 import L0
 from mvprune_core.methods.magnitude import Magnitude, OneShotMagnitude
 from mvprune_core.methods.movement import Movement
@@ -25,11 +25,11 @@ def _found() -> Iterator[type[Method]]:
 
 
 METHODS: Mapping[str, type[Method]] = MappingProxyType({cls.name: cls for cls in _found()})
-"""Every method by its name, in alphabetical order of the files."""
+"""All methods by name, in alphabetical order of the files."""
 
 
 def get_method(method: str | Method) -> Method:
-    """The method of that name with its default options; a `Method` is returned as it is.
+    """The method with this name and default options; a `Method` is returned unchanged.
 
     Raises:
         ValueError: no method has that name.
@@ -48,9 +48,9 @@ __all__ = [
     "Magnitude",
     "Matrix",
     "Method",
-    "Moment",
     "Movement",
     "OneShotMagnitude",
+    "PruningStep",
     "Random",
     "SoftMovement",
     "TopV",

@@ -1,4 +1,4 @@
-"""What a pruning method decides, and nothing else."""
+"""The interface of a pruning method: how weights are scored and how the masks follow."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from torch import Tensor, nn
 
 from mvprune_core.elementwise import in_parallel
 from mvprune_core.schedule import Schedule
-from mvprune_core.selection import Importance, kept_count, select_top, select_top_on_device, written
+from mvprune_core.selection import Importance, kept_count, materialize, select_top, select_top_on_device
 
 Selection = Literal["local", "global"]
 
 
 @dataclass
 class Matrix:
-    """One pruned weight W of the model, its scores S and its mask M, all of one shape.
+    """One pruned weight W of the model, its scores S and its mask M. All have the same shape.
 
     Attributes:
-        name: of the weight in the model.
-        weight: W, with its values underneath the mask too; what the optimizer moves.
+        name: name of the weight in the model.
+        weight: W, which the optimizer updates; masked entries keep their values.
         masked: the model's own parameter, W' = M ⊙ W.
-        scores: S where the method learns them, float32.
-        mask: M, there while masks are renewed: bool, or float32 gates in [0, 1] of methods that are `Gated`.
-        scale: mean |W| before training, one value, more than 0; at least a tenth of what matrices have on average.
+        scores: S, float32, if the method learns scores.
+        mask: M: bool, allocated only while masks are updated; float32 gates in [0, 1] for `Gated` methods.
+        scale: mean |W| before training, one value above 0; at least a tenth of the average over all matrices.
     """
 
     name: str
@@ -46,91 +46,95 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """Where a run stands: `step` of `total_steps` updates are done, the density is to end at `target`.
+class PruningStep:
+    """The position of a run in its schedule.
 
     Attributes:
-        seed: of the run.
-        density: of the masks as they are.
+        number: optimizer updates done so far.
+        total_steps: optimizer updates of the whole run.
+        density: fraction of the weights to keep at the end of the run.
+        seed: seed of the run.
+        current_density: fraction of the weights that the current masks keep.
     """
 
-    step: int
+    number: int
     total_steps: int
-    target: float
+    density: float
     seed: int
-    density: float | Tensor = 1.0
+    current_density: float | Tensor = 1.0
 
-    def scheduled(self, schedule: Schedule) -> float:
-        """The density that a schedule gives now."""
-        return schedule.density(self.step, self.total_steps, self.target)
+    def scheduled_density(self, schedule: Schedule) -> float:
+        """The density that `schedule` gives at this step."""
+        return schedule.density_at(self.number, self.total_steps, self.density)
 
 
 class Method(ABC):
-    """How the importance of a weight is measured, and what follows for its mask.
+    """How weights are scored and how the masks follow from the scores.
 
-    A subclass is a frozen dataclass of the method's options with a field `schedule`; it holds no state of a run.
+    A subclass is a frozen dataclass of the method's options, with a field `schedule`. It holds no state of a run.
     """
 
     name: ClassVar[str]
-    learned: ClassVar[bool] = False  # whether scores are parameters, trained beside the weights
+    learned: ClassVar[bool] = False  # whether the scores are parameters, trained together with the weights
 
     schedule: Schedule
-    score_learning_rate: float | None = None  # of learned scores (AdamW, no weight decay)
+    score_learning_rate: float | None = None  # AdamW, no weight decay; for learned scores
 
     def for_run(self, total_steps: int) -> Self:
-        """The method with the defaults that suit a run of so many steps."""
+        """The method with the defaults for a run of `total_steps` steps. Applied once, before training."""
         return self
 
     def kept(self, sizes: Sequence[int], density: float) -> int:
-        """How many weights a run is to leave of matrices with so many weights each, at the density `density`."""
+        """Number of weights to keep in matrices of these `sizes` (weights each) at `density`."""
         return kept_count(sum(sizes), density)
 
     @abstractmethod
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
-        """Importance of every entry of `weight`: same shape, float32; the largest are kept.
+        """The score of every entry of `weight`: same shape, float32; the largest are kept.
 
-        Called once, for the starting point, where scores are learned; at every selection where they are not.
+        If scores are learned, this is called once and returns their initial values. Otherwise it is called at every
+        selection.
 
         Args:
             weight: W, on any device.
-            generator: of the same device, always in the same state for the same matrix of a run.
+            generator: a random generator on the same device, in the same state for the same matrix of a run.
         """
 
     @abstractmethod
-    def renew(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> float | Tensor:
-        """Writes the mask of every matrix for the training steps after `moment`. Never waits for the device.
+    def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
+        """Writes the mask of every matrix for the training steps after `step`. Must not synchronize with the device.
 
         Args:
-            matrices: of the model, with W' as the last call left it where the method learns no scores.
-            moment: where the run stands.
-            control: what the method remembers from one step to the next, empty at first: tensors of one value.
+            matrices: the pruned matrices; if the method learns no scores, W' is as the last call left it.
+            step: the position in the schedule.
+            control: the method's state between steps: tensors of one value; empty at first.
 
         Returns:
-            The fraction of the weights that the masks keep; at 1.0 no mask has to be written.
+            The fraction of the weights that the masks keep. At 1.0, masks need not be written.
         """
 
-    def add_penalty(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> None:  # noqa: B027
-        """Adds the gradient of the method's penalty to the gradient of the scores."""
+    def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:  # noqa: B027
+        """Adds the gradient of the method's penalty, if it has one, to the gradient of the scores."""
 
 
 class Gated(Method):
-    """A method whose masks are gates in [0, 1], with a derivative; others are straight-through."""
+    """A method whose masks are differentiable gates in [0, 1]. Other methods use the straight-through estimator."""
 
     @abstractmethod
-    def slope(self, mask: Tensor) -> Tensor:
-        """∂M/∂S, of the mask's shape."""
+    def mask_grad(self, mask: Tensor) -> Tensor:
+        """∂M/∂S, in the shape of `mask`."""
 
     @abstractmethod
-    def settle(self, matrices: Sequence[Matrix], control: dict[str, Tensor]) -> None:
-        """Writes the masks to evaluate and to store, in place of those to train with."""
+    def finalize_masks(self, matrices: Sequence[Matrix], control: dict[str, Tensor]) -> None:
+        """Writes the masks for evaluation and for the artifact, in place of the training masks."""
 
 
 class TopV(Method):
-    """Keeps the ⌊v · n⌋ weights of the largest scores, v following the schedule.
+    """Keeps the ⌊v · n⌋ weights with the largest scores. The density v follows the schedule.
 
     Attributes:
-        selection: n counts each matrix by itself (local), or all of them together (global).
-        fixed: the scores never change, so that there is one mask for each density.
+        selection: "local": n is the size of each matrix; "global": n is the size of all matrices together.
+        fixed: the scores never change, so each density has one mask.
     """
 
     fixed: ClassVar[bool] = False
@@ -142,50 +146,52 @@ class TopV(Method):
             return super().kept(sizes, density)
         return sum(kept_count(size, density) for size in sizes)
 
-    def renew(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> float | Tensor:
-        density = moment.scheduled(self.schedule)
+    def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
+        density = step.scheduled_density(self.schedule)
         if density == 1:
             return density
-        if self.fixed and density == moment.density:
+        if self.fixed and density == step.current_density:
             for matrix in matrices:
                 matrix.mask.copy_(matrix.kept)
             return density
-        importance = partial(self.importance, moment=moment)
+        importance = partial(self.importance, step=step)
         if self.selection == "global":
             count = kept_count(sum(matrix.weight.numel() for matrix in matrices), density)
             importances = [importance(matrix, index) for index, matrix in enumerate(matrices)]
-            select_top(importances, count, [matrix.mask for matrix in matrices], moment.seed)
+            select_top(importances, count, [matrix.mask for matrix in matrices], step.seed)
         elif matrices[0].weight.device.type == "cpu":
 
-            def renew_one(index: int, matrix: Matrix) -> None:
+            def select_one(index: int, matrix: Matrix) -> None:
                 count = kept_count(matrix.weight.numel(), density)
-                select_top([importance(matrix, index)], count, [matrix.mask], moment.seed + index)
+                select_top([importance(matrix, index)], count, [matrix.mask], step.seed + index)
 
-            in_parallel(renew_one, matrices)
+            in_parallel(select_one, matrices)
         else:
-            self._renew_on_device(matrices, density, moment)
+            self._select_on_device(matrices, density, step)
         return density
 
-    def importance(self, matrix: Matrix, index: int, moment: Moment) -> Importance:
-        """By what a matrix, the index-th, is selected now, of its shape. The scores, if nothing else is said."""
+    def importance(self, matrix: Matrix, index: int, step: PruningStep) -> Importance:
+        """What the index-th matrix is ranked by at this step, in its shape. By default the scores."""
         if matrix.scores is not None:
             return matrix.scores
         weight = matrix.weight.detach()
-        return self.scores(weight, generator_of(moment.seed, index, device=weight.device))
+        return self.scores(weight, generator_of(step.seed, index, device=weight.device))
 
-    def _renew_on_device(self, matrices: Sequence[Matrix], density: float, moment: Moment) -> None:
-        """Matrices of one size together: a device is kept waiting by many small tasks."""
+    def _select_on_device(self, matrices: Sequence[Matrix], density: float, step: PruningStep) -> None:
+        """Selects in all matrices of one size at once: many small kernels would leave a device idle."""
         sizes: dict[int, list[tuple[int, Matrix]]] = {}
         for index, matrix in enumerate(matrices):
             sizes.setdefault(matrix.weight.numel(), []).append((index, matrix))
         for size, group in sizes.items():
-            rows = torch.stack([written(self.importance(matrix, index, moment)).reshape(-1) for index, matrix in group])
+            rows = torch.stack(
+                [materialize(self.importance(matrix, index, step)).reshape(-1) for index, matrix in group]
+            )
             count = kept_count(size, density)
-            for (_, matrix), mask in zip(group, select_top_on_device(rows, count, moment.seed + size), strict=True):
+            for (_, matrix), mask in zip(group, select_top_on_device(rows, count, step.seed + size), strict=True):
                 matrix.mask = mask.view(matrix.weight.shape)
 
 
 def generator_of(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator for one purpose, the same whenever and wherever it is asked for."""
+    """A random generator that depends only on `seed` and `path`."""
     words = np.random.SeedSequence((seed, *path)).generate_state(1, np.uint64)
     return torch.Generator(device).manual_seed(int(words[0] >> np.uint64(1)))

@@ -1,4 +1,4 @@
-"""L0 regularisation: a random gate on every weight, closed by a penalty on the gates that are open."""
+"""L0 regularisation: a random gate on every weight, and a penalty on open gates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mvprune_core.elementwise import in_parallel
-from mvprune_core.methods.base import Gated, Matrix, Moment, generator_of
+from mvprune_core.methods.base import Gated, Matrix, PruningStep, generator_of
 from mvprune_core.methods.penalty import add_sigmoid_gradient, mean_sigmoid, strength
 from mvprune_core.options import check_not_negative, check_positive
 from mvprune_core.schedule import Schedule
@@ -20,17 +20,17 @@ from mvprune_core.selection import kept_count, select_top
 LOW, HIGH, TEMPERATURE = -0.1, 1.1, 2 / 3  # l, r and b of the paper
 INITIAL = 2.197
 SHIFT = TEMPERATURE * math.log(-LOW / HIGH)  # a gate is open with probability σ(S − SHIFT)
-CLOSED = math.log(-LOW / HIGH)  # at this S and below, the gate is closed in the end: σ(S) · (r − l) + l = 0
-_WIDTH = 0.3  # of the sigmoid by which the steered density counts gates, so that it is smooth
+CLOSED = math.log(-LOW / HIGH)  # at this S and below, the final gate is closed: σ(S) · (r − l) + l = 0
+_WIDTH = 0.3  # of the sigmoid that counts open gates, so that the controlled density is smooth
 _LEARNING_RATE = 1e-1
-_DISTANCE = 50.0  # learning rate times the steps in which the density falls: what S needs
-_MARGIN = 1e-4  # by which a gate is closed, so that no rounding opens it
+_DISTANCE = 50.0  # learning rate times pruning steps that S needs to close a gate
+_MARGIN = 1e-4  # below `CLOSED`, so that rounding opens no gate
 _PENALTY = 125.0
 _NOISE = 1e-4  # u is drawn from [1e-4, 1 − 1e-4]
 _SCALE = 20.0  # of the penalty
-_HASTE = 6.0  # with which its logarithm follows log(density / wanted) at once
-_PATIENCE = 0.07  # part of that time in which a lasting deviation is added once more
-_MOST = 10.0  # added in all: in a run of few steps it would outgrow what a float holds
+_PROPORTIONAL = 6.0  # gain of the controller, from log(density / wanted) to log λ
+_INTEGRAL_TIME = 0.07  # of the controller, as a fraction of the pruning steps
+_INTEGRAL_LIMIT = 10.0  # prevents overflow in runs of few steps
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,21 @@ class L0(Gated):
     M = clamp(s · (r − l) + l, 0, 1) (equations 10 and 11), the forward pass uses W' = M ⊙ W, with new noise every step,
     and gradients are exact: ∂M/∂S = (M − l)(r − M) / ((r − l) · b) where 0 < M < 1. The loss has the penalty
     λ(t) · mean over matrices of mean σ(S − b · ln(−l / r)), the probability that a gate is open (equation 12).
-    Evaluated and stored is W ⊙ clamp(σ(S) · (r − l) + l, 0, 1) (equation 13).
+    The model that is evaluated and stored has W ⊙ clamp(σ(S) · (r − l) + l, 0, 1) (equation 13).
 
-    The density is whatever λ brings about, so λ(t) is steered: its logarithm follows, proportionally and by its
-    integral, how far the density is from the schedule. The derivative of the probability falls as e^-S, so that the
-    next gates to close may need a λ many times as great. From the cooldown on, S is shifted by what makes the density
-    exact: by little, or open gates become random again. Then λ is 0: it would push open gates towards random ones.
+    λ(t) is controlled so that the density follows the schedule: log λ has a proportional and an integral term in the
+    deviation of the density. The derivative of the probability falls as e^-S, so the next gates to close may need a λ
+    that is many times larger. From the cooldown on, S is shifted so that the density is exact. The shift must be small,
+    or open gates become random again. λ is then 0, because it would push open gates towards random ones.
 
     Args:
-        schedule: how the density falls to its target.
-        score_learning_rate: learning rate of S (AdamW, no weight decay); by default 0.1, and more where the density
-            falls in less than 500 steps, in which S could not get from open to closed.
-        penalty: scale of λ; by default 125 for BERT-base, and as much for each weight in models of other sizes.
+        schedule: the density over the steps.
+        score_learning_rate: learning rate of S (AdamW, no weight decay); by default 0.1, and more if the density falls
+            over less than 500 steps, in which S could not change from open to closed.
+        penalty: scale of λ; by default 125 for BERT-base, and the same per weight in models of other sizes.
 
     Raises:
-        ValueError: an option out of its range.
+        ValueError: an option out of range.
     """
 
     name: ClassVar[str] = "l0"
@@ -77,16 +77,16 @@ class L0(Gated):
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return torch.full_like(weight, INITIAL, dtype=torch.float32)
 
-    def renew(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> float | Tensor:
-        if moment.target == 1:
+    def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
+        if step.density == 1:
             for matrix in matrices:
                 matrix.mask.fill_(1.0)
             return 1.0
-        self._steer(matrices, moment, control)
+        self._control_penalty(matrices, step, control)
 
         def draw(index: int, matrix: Matrix) -> None:
             scores = _scores(matrix)
-            generator = generator_of(moment.seed, moment.step, index, device=scores.device)
+            generator = generator_of(step.seed, step.number, index, device=scores.device)
             noise = torch.rand(scores.shape, generator=generator, device=scores.device).clamp_(_NOISE, 1 - _NOISE)
             gates = noise.logit_().add_(scores).sub_(control["shift"]).div_(TEMPERATURE).sigmoid_()
             torch.clamp(gates.mul_(HIGH - LOW).add_(LOW), 0, 1, out=matrix.mask)
@@ -94,46 +94,46 @@ class L0(Gated):
         in_parallel(draw, matrices)
         return control["density"]
 
-    def settle(self, matrices: Sequence[Matrix], control: dict[str, Tensor]) -> None:
+    def finalize_masks(self, matrices: Sequence[Matrix], control: dict[str, Tensor]) -> None:
         if "shift" in control:
             for matrix in matrices:
                 gates = torch.sigmoid(_scores(matrix) - control["shift"])
                 torch.clamp(gates.mul_(HIGH - LOW).add_(LOW), 0, 1, out=matrix.mask)
 
-    def add_penalty(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> None:
+    def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
         if "strength" in control:
             add_sigmoid_gradient(matrices, control["strength"], SHIFT)
 
-    def slope(self, mask: Tensor) -> Tensor:
+    def mask_grad(self, mask: Tensor) -> Tensor:
         inside = (mask > 0) & (mask < 1)
         return (mask - LOW) * (HIGH - mask) / ((HIGH - LOW) * TEMPERATURE) * inside
 
     def _time(self, total_steps: int) -> int:
-        """Number of steps that S has to get from open to closed."""
-        return self.schedule.falling(total_steps) or total_steps
+        """Number of steps in which S can change from open to closed."""
+        return self.schedule.pruning_steps(total_steps) or total_steps
 
-    def _steer(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> None:
+    def _control_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
         zero = torch.zeros((), device=matrices[0].weight.device)
-        if moment.step >= self.schedule.settled(moment.total_steps):
-            control["shift"] = _highest_dropped(matrices, moment) - CLOSED + _MARGIN
-            control["density"] = zero + moment.target
+        if step.number >= self.schedule.pruning_end(step.total_steps):
+            control["shift"] = _highest_dropped(matrices, step) - CLOSED + _MARGIN
+            control["density"] = zero + step.density
             control.pop("strength", None)
             return
         control["shift"] = zero
         control["density"] = mean_sigmoid(matrices, CLOSED, _WIDTH)
-        wanted = moment.scheduled(self.schedule)
+        wanted = step.scheduled_density(self.schedule)
         deviation = torch.log(control["density"] / wanted) if wanted < 1 else zero
-        past = control.get("deviations", zero) + deviation / (_PATIENCE * self._time(moment.total_steps))
-        control["deviations"] = past.clamp(-_MOST, _MOST)
-        reaction = _SCALE * torch.expm1(_HASTE * deviation + control["deviations"])
+        past = control.get("deviations", zero) + deviation / (_INTEGRAL_TIME * self._time(step.total_steps))
+        control["deviations"] = past.clamp(-_INTEGRAL_LIMIT, _INTEGRAL_LIMIT)
+        reaction = _SCALE * torch.expm1(_PROPORTIONAL * deviation + control["deviations"])
         control["strength"] = strength(self.penalty, _PENALTY, matrices) * reaction
 
 
-def _highest_dropped(matrices: Sequence[Matrix], moment: Moment) -> Tensor:
-    """The largest S that is not among those that the target density keeps."""
+def _highest_dropped(matrices: Sequence[Matrix], step: PruningStep) -> Tensor:
+    """The largest S among the weights that the final density drops."""
     scores = [_scores(matrix) for matrix in matrices]
     kept = [torch.empty_like(score, dtype=torch.bool) for score in scores]
-    select_top(scores, kept_count(sum(score.numel() for score in scores), moment.target), kept, moment.seed)
+    select_top(scores, kept_count(sum(score.numel() for score in scores), step.density), kept, step.seed)
     return torch.stack(
         [torch.where(mask, -torch.inf, score).max() for score, mask in zip(scores, kept, strict=True)]
     ).max()
@@ -141,5 +141,5 @@ def _highest_dropped(matrices: Sequence[Matrix], moment: Moment) -> Tensor:
 
 def _scores(matrix: Matrix) -> Tensor:
     if matrix.scores is None:
-        raise TypeError("L0 learns its scores")
+        raise TypeError("L0 needs learned scores, got none")
     return matrix.scores.detach()

@@ -1,4 +1,4 @@
-"""Magnitude pruning: keep the weights far from zero."""
+"""Magnitude pruning: keep the weights that are far from zero."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ When = Literal["before", "after"]
 class Magnitude(TopV):
     """Automated gradual pruning by magnitude (Zhu and Gupta 2017, https://arxiv.org/abs/1710.01878).
 
-    The importance of a weight is |W|. The forward pass uses W' = M ⊙ W with M = top-v(|W|); masked weights get no
-    gradient, only what momentum and weight decay still do, so one comes back only when others shrink below it.
+    The score of a weight is |W|. The forward pass uses W' = M ⊙ W with M = top-v(|W|). Masked weights have no gradient,
+    only momentum and weight decay, so a masked weight comes back only when others shrink below it.
 
     Args:
-        schedule: how the density falls to its target.
-        selection: the density holds in every matrix (local), or over all together (global).
+        schedule: the density over the steps.
+        selection: "local": top-v in each matrix; "global": top-v over all matrices together.
     """
 
     name: ClassVar[str] = "magnitude"
@@ -41,11 +41,11 @@ class Magnitude(TopV):
 
 @dataclass(frozen=True)
 class OneShotMagnitude(TopV):
-    """Magnitude pruning in one go: the mask is chosen once, by |W|, and never again.
+    """One-shot magnitude pruning: the mask is chosen once, by |W|.
 
     Args:
-        when: before training, which then mends what is left; or after it, and nothing is mended.
-        selection: the density holds in every matrix (local), or over all together (global).
+        when: "before" training, which then adapts the remaining weights, or "after" it.
+        selection: "local": top-v in each matrix; "global": top-v over all matrices together.
     """
 
     name: ClassVar[str] = "one_shot_magnitude"
@@ -60,7 +60,7 @@ class OneShotMagnitude(TopV):
 
     @property
     def schedule(self) -> Schedule:  # type: ignore[override]
-        """Dense until the one selection."""
+        """Dense until the mask is chosen."""
         return Schedule("one_shot", warmup=0.0 if self.when == "before" else 1.0)
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:

@@ -8,24 +8,24 @@ import torch
 from torch import Tensor
 
 from mvprune_core.elementwise import in_pieces
-from mvprune_core.methods.base import Matrix, Moment
+from mvprune_core.methods.base import Matrix, PruningStep
 from mvprune_core.schedule import Schedule
 
 _BERT_BASE_WEIGHTS = 84_934_656
 
 
 def strength(given: float | None, of_bert_base: float, matrices: Sequence[Matrix]) -> float:
-    """λ: as given, or what pushes each weight as hard as `of_bert_base` does in BERT-base."""
+    """λ: `given`, or by default `of_bert_base` scaled so that the penalty per weight is that of BERT-base."""
     if given is not None:
         return given
     return of_bert_base * sum(matrix.weight.numel() for matrix in matrices) / _BERT_BASE_WEIGHTS
 
 
-def ramp(schedule: Schedule, moment: Moment) -> float:
-    """From 0 to 1 as the density falls from 1 to its target."""
-    if moment.target == 1:
+def ramp(schedule: Schedule, step: PruningStep) -> float:
+    """Rises from 0 to 1 as the density falls from 1 to its final value."""
+    if step.density == 1:
         return 0.0
-    return (1 - moment.scheduled(schedule)) / (1 - moment.target)
+    return (1 - step.scheduled_density(schedule)) / (1 - step.density)
 
 
 def add_sigmoid_gradient(matrices: Sequence[Matrix], factor: Tensor, shift: float) -> None:

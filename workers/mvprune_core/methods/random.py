@@ -1,4 +1,4 @@
-"""Random pruning: what any method has to beat."""
+"""Random pruning, the baseline of all methods."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mvprune_core.schedule import Schedule
 
 @dataclass(frozen=True)
 class Random(TopV):
-    """Keeps weights by lot, drawn once from the seed: what one density keeps, any greater one keeps too.
+    """Random masks with scores drawn once from the seed, so the weights kept at one density are kept at a higher one.
 
     Args:
-        schedule: how the density falls to its target.
-        selection: the density holds in every matrix (local), or over all together (global).
+        schedule: the density over the steps.
+        selection: "local": top-v in each matrix; "global": top-v over all matrices together.
     """
 
     name: ClassVar[str] = "random"

@@ -1,4 +1,4 @@
-"""Soft movement pruning: one threshold for all scores, and a penalty that pushes them below it."""
+"""Soft movement pruning: one threshold for all scores, and a penalty on the scores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mvprune_core.methods.base import Matrix, Moment, Selection
+from mvprune_core.methods.base import Matrix, PruningStep, Selection
 from mvprune_core.methods.movement import MovementScores
 from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp, strength
 from mvprune_core.options import check_not_negative
@@ -21,22 +21,22 @@ _PENALTY = 400.0
 class SoftMovement(MovementScores):
     """Soft movement pruning (Sanh, Wolf and Rush 2020, https://arxiv.org/abs/2005.07683, section 4).
 
-    The forward pass uses W' = M ⊙ W with M = [σ(S + S₀) > τ], the same τ for every matrix; S₀ and the gradients are
-    those of `Movement`, and the loss has the penalty λ(t) · mean over matrices of mean σ(S). So matrices, and layers,
-    end with densities of their own.
+    The forward pass uses W' = M ⊙ W with M = [σ(S + S₀) > τ], the same τ for every matrix. S₀ and the gradients are
+    those of `Movement`, and the loss has the penalty λ(t) · mean over matrices of mean σ(S). So matrices end with
+    different densities.
 
-    In the paper τ is fixed and the density is whatever λ brings about. Here τ is steered: after every step it is the
-    value that makes the density exactly what the schedule says, so that no run misses its target.
+    In the paper τ is fixed, and the density results from λ. Here τ is set after every step so that the density is
+    exactly that of the schedule.
 
     Args:
-        schedule: how the density falls to its target; λ(t) grows as the density falls.
+        schedule: the density over the steps; λ(t) grows as the density falls.
         score_learning_rate: learning rate of the scores (AdamW, no weight decay); by default that of `Movement`.
-        initial_scores: S₀: magnitude, or zero as in the paper.
-        penalty: λ at the target density; by default the paper's 400 for BERT-base, and as much for each weight in
-            models of other sizes.
+        initial_scores: S₀: "magnitude", or "zero" as in the paper.
+        penalty: λ at the final density; by default the paper's 400 for BERT-base, and the same per weight in models of
+            other sizes.
 
     Raises:
-        ValueError: an option out of its range.
+        ValueError: an option out of range.
     """
 
     name: ClassVar[str] = "soft_movement"
@@ -52,6 +52,6 @@ class SoftMovement(MovementScores):
         """One threshold for all matrices."""
         return "global"
 
-    def add_penalty(self, matrices: Sequence[Matrix], moment: Moment, control: dict[str, Tensor]) -> None:
-        factor = strength(self.penalty, _PENALTY, matrices) * ramp(self.schedule, moment)
+    def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
+        factor = strength(self.penalty, _PENALTY, matrices) * ramp(self.schedule, step)
         add_sigmoid_gradient(matrices, torch.tensor(factor), shift=0.0)

@@ -13,18 +13,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.core.training_runs import trainer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertForTokenClassification, BertModel, PreTrainedTokenizerFast
 
 from mvprune.data.loading import TaggedSplit, TokenClassificationData
 from mvprune.data.tasks import get_task
-from mvprune_core import Callback, CompressionError, Reason, Training, compress
+from mvprune_core import CompressionError, Reason, Training, compress
 from mvprune_core.batching import IGNORED
-from mvprune_core.distillation import Lessons
+from mvprune_core.distillation import DistillationLoss
 from mvprune_core.metrics import entities, entity_metrics
 from mvprune_core.models import find_model, load_model
 from mvprune_core.tasks import objective_for
-from mvprune_core.training import FineTuning
 
 CPU = torch.device("cpu")
 LABELS = ("O", "B-GOOD", "I-GOOD")
@@ -254,21 +254,16 @@ def test_accumulated_gradients_count_every_tag_alike(
     long, short = ["good"] * 20, ["word1"]
     uneven = TaggedSplit([long, short, short], [[1] * 20, [0], [0]])
     objective = objective_for(TokenClassificationData(data.task, LABELS, uneven, uneven))
-    # A teacher speaks of every token, [CLS] and [SEP] too, which have no tags.
+    # A teacher has logits for every token, even [CLS] and [SEP], which have no tags.
     said = torch.randn(22 + 3 + 3, 3, generator=torch.Generator().manual_seed(0))
-    lessons = Lessons({"logits": said}, {"logits": torch.tensor([0, 22, 25, 28])}, temperature=2.0, alpha=0.9)
+    loss = DistillationLoss({"logits": said}, {"logits": torch.tensor([0, 22, 25, 28])}, temperature=2.0, alpha=0.9)
     weights = []
     for parts in (1, 2):
         loaded = load_model(find_model(model_folder, None), objective, seed=0)
-        FineTuning(
-            loaded.model,
-            objective.training_examples(loaded.tokenizer, loaded.config, 32),
-            Training(max_steps=3, batch_size=3, learning_rate=1e-2, accumulation_steps=parts).settings(data.task),
-            phase="dense",
-            seed=0,
-            callback=Callback(),
-            lessons=lessons if taught else None,
-        ).run()
+        examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
+        training = Training(max_steps=3, batch_size=3, learning_rate=1e-2, accumulation_steps=parts)
+        distillation = loss if taught else None
+        trainer(loaded.model, examples, training.settings(data.task), distillation=distillation).run()
         weights.append(loaded.model.get_submodule("classifier").weight.detach().clone())
     torch.testing.assert_close(weights[1], weights[0], rtol=1e-3, atol=1e-5)
 

@@ -1,4 +1,4 @@
-"""Which weights are pruned: the matrices of the Transformer's blocks, whatever the architecture calls them."""
+"""Which weights are prunable: the matrices of the Transformer's blocks, in any architecture."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from fnmatch import fnmatchcase
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from mvprune.common.blocks import in_block
 from mvprune_core.errors import CompressionError, Reason
-
-
-def in_block(name: str) -> bool:
-    """Whether a dotted name lies inside a numbered block, as in `encoder.layer.0.output.dense`: the encoder."""
-    return any(part.isdecimal() for part in name.split("."))
 
 
 def prunable_layers(
@@ -21,18 +17,18 @@ def prunable_layers(
 ) -> dict[str, nn.Linear | Conv1D]:
     """The layers whose weights are pruned, by name: `nn.Linear` and GPT-2's `Conv1D`.
 
-    By default every one inside a numbered block: attention and feed-forward matrices of encoder and decoder, never
-    norms, biases, pooler and task head. Embeddings are never pruned, nor what is tied to them. A weight that several
-    layers share (ALBERT's blocks are one block applied many times, tied matrices) counts once, under its first name,
-    and is left dense where one of its names is excluded.
+    By default these are all layers in numbered blocks: attention and feed-forward matrices of encoder and decoder, but
+    not norms, biases, pooler and task head. Embeddings, and weights tied to them, are never pruned. A weight that
+    several layers share (tied matrices, ALBERT's blocks) counts once, under its first name, and stays dense if one of
+    its names is excluded.
 
     Args:
         model: the model.
-        include: patterns as of a shell over names (`*.attention.*`), in place of the default.
-        exclude: patterns over names that are left dense all the same.
+        include: shell patterns of names (`*.attention.*`), in place of the default.
+        exclude: shell patterns of names to leave dense.
 
     Raises:
-        CompressionError: UNSUPPORTED_ARCHITECTURE, the model has no such layer, or none that a pattern matches.
+        CompressionError: UNSUPPORTED_ARCHITECTURE, no layer matches a pattern, or none is left to prune.
     """
     linear = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)}
     for field, patterns in (("include", include), ("exclude", exclude)):
@@ -41,7 +37,7 @@ def prunable_layers(
                 blocks = [name for name in linear if in_block(name)]
                 raise CompressionError(
                     Reason.UNSUPPORTED_ARCHITECTURE,
-                    f"{field}: no layer matches {pattern!r}; the layers are named like {', '.join(blocks[:6])}",
+                    f"{field} must match the name of a layer, such as {', '.join(blocks[:6])}, got {pattern!r}",
                 )
     embedded = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     shared: dict[int, list[str]] = {}
@@ -57,8 +53,8 @@ def prunable_layers(
     if not layers:
         raise CompressionError(
             Reason.UNSUPPORTED_ARCHITECTURE,
-            f"{type(model).__name__} has no nn.Linear inside a numbered block (such as encoder.layer.0) "
-            "that include and exclude leave, so there is nothing to prune; give a Transformer encoder or decoder",
+            "the model must have an nn.Linear in a numbered block (such as encoder.layer.0) that include and exclude "
+            f"leave to prune, got a {type(model).__name__}; give a Transformer encoder or decoder",
         )
     return layers
 

@@ -1,14 +1,14 @@
-"""Tokenised data on disk: a second run over the same data starts to train at once."""
+"""A cache of tokenised data: a second run over the same data needs no tokenisation."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,15 +16,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mvprune_core.batching import Examples, TokenMasking
-from mvprune_core.storage import Cache
+from mvprune_core.models import Loaded
+from mvprune_core.storage import Cache, identity
+from mvprune_core.tasks import Objective, TaskData
+from mvprune_core.tasks.classes import class_names
 
 _KIND = "tokens"
-_WHENCE = ("name_or_path", "is_local", "local_files_only")
+_ORIGIN_OPTIONS = ("name_or_path", "is_local", "local_files_only")
 
 
-def cached_examples(cache: Cache, key: str, make: Callable[[], Examples]) -> Examples:
-    """What `make` returns, or returned for the same key before."""
-    return unpack(cache.tensors(_KIND, key, lambda: pack(make())))
+def cached_examples(
+    cache: Cache,
+    objective: Objective,
+    data: TaskData,
+    loaded: Loaded,
+    max_length: int,
+    split: Literal["train", "validation"],
+) -> Examples:
+    """A split of `data`, tokenised for the model `loaded`; from the cache if possible."""
+    make = objective.training_examples if split == "train" else objective.validation_examples
+    key = identity(
+        [data.task.name, data.fingerprint, split, max_length],
+        [tokenizer_digest(loaded.tokenizer), class_names(loaded.config)],
+        loaded.config.is_encoder_decoder and loaded.config.eos_token_id,  # see `Classification`
+    )
+    return unpack(cache.tensors(_KIND, key, lambda: pack(make(loaded.tokenizer, loaded.config, max_length))))
 
 
 def pack(examples: Examples) -> dict[str, Tensor]:
@@ -57,7 +73,7 @@ def unpack(tensors: Mapping[str, Tensor]) -> Examples:
 
 
 def tokenizer_digest(tokenizer: Any) -> str:
-    """SHA-256 of all that decides which tokens a text becomes."""
+    """SHA-256 of everything that decides into which tokens a text is split."""
     if tokenizer.is_fast:
         rules = json.loads(tokenizer.backend_tokenizer.to_str())
         del rules["truncation"], rules["padding"]  # left over from the last call
@@ -69,17 +85,17 @@ def tokenizer_digest(tokenizer: Any) -> str:
 
 
 def _vocabulary_files(tokenizer: Any) -> list[str]:
-    """SHA-256 of the files that a tokenizer in Python would write: words, merges, a sentencepiece model."""
+    """SHA-256 of each file that a slow tokenizer writes: words, merges, a SentencePiece model."""
     with TemporaryDirectory() as folder:
         return [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in tokenizer.save_vocabulary(folder)]
 
 
 def _options(tokenizer: Any) -> dict[str, str]:
-    """What such a tokenizer was made with, but for where it came from."""
+    """The options that a slow tokenizer was created with, without its origin."""
     return {
         name: str(value)
         for name, value in sorted(tokenizer.init_kwargs.items())
-        if name not in _WHENCE and not name.endswith("_file")
+        if name not in _ORIGIN_OPTIONS and not name.endswith("_file")
     }
 
 

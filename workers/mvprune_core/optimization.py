@@ -1,0 +1,110 @@
+"""The optimizer of weights and scores: parameter groups, learning rates, gradient clipping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from mvprune.common.blocks import in_block
+from mvprune_core.masking import Masks
+from mvprune_core.settings import Settings
+
+LR_WARMUP = 0.1  # fraction of the steps
+CLIP_NORM = 1.0
+
+
+class Optimizer:
+    """AdamW over weights and scores. Gradients of weights and of scores are clipped separately, at norm 1.
+
+    Args:
+        adamw: with two more entries in each group: `peak_lr`, and `density_exponent`, the x of a learning rate of
+            peak_lr · density^(-x).
+        weights: the trained weights; for pruned matrices W, not W'.
+        scores: the learned scores.
+    """
+
+    def __init__(
+        self, adamw: torch.optim.AdamW, weights: Sequence[nn.Parameter], scores: Sequence[nn.Parameter]
+    ) -> None:
+        self._adamw, self._clipped_together = adamw, [group for group in (weights, scores) if group]
+        self._finite = torch.ones((), dtype=torch.bool, device=weights[0].device)
+
+    def update(self, loss: Tensor, multiplier: float, density: float) -> None:
+        """Updates weights and scores by their gradients, and clears the gradients.
+
+        Args:
+            loss: loss of the step, shape ().
+            multiplier: factor of the peak learning rates, see `lr_multiplier`.
+            density: the density that the schedule gives now.
+        """
+        norms = [_clip(group) for group in self._clipped_together]
+        self._finite &= torch.stack([loss, *norms]).isfinite().all()
+        for group in self._adamw.param_groups:
+            group["lr"] = group["peak_lr"] * multiplier * density ** -group["density_exponent"]
+        self._adamw.step()
+        self._adamw.zero_grad()
+
+    @property
+    def finite(self) -> bool:
+        """Whether all losses and gradients so far were finite. Synchronizes with the device."""
+        return bool(self._finite.item())
+
+    def state(self) -> dict[str, Tensor]:
+        """The tensors that `restore` needs, by name."""
+        states = self._adamw.state_dict()["state"]
+        return {f"{index}.{name}": value for index, state in states.items() for name, value in state.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restores what `state` returned."""
+        states: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            index, _, field = name.partition(".")
+            states.setdefault(int(index), {})[field] = tensor
+        self._adamw.load_state_dict({"state": states, "param_groups": self._adamw.state_dict()["param_groups"]})
+
+
+def build_optimizer(model: nn.Module, settings: Settings, masks: Masks | None = None) -> Optimizer:
+    """The optimizer of a model. Freezes the embeddings, unless `settings` train them.
+
+    Matrices have weight decay; biases and norms, which are vectors, have none, and neither have scores.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding) and not in_block(name):
+            module.requires_grad_(settings.train_embeddings)
+    hidden = {} if masks is None else masks.weights
+    weights = [hidden.get(parameter, parameter) for parameter in model.parameters() if parameter.requires_grad]
+    pruned = set(hidden.values())
+    others = [weight for weight in weights if weight not in pruned]
+    decay = settings.weight_decay
+    groups: list[dict[str, Any]] = [
+        {"params": params, "lr": settings.learning_rate, "weight_decay": weight_decay, "density_exponent": exponent}
+        for params, weight_decay, exponent in (
+            ([weight for weight in weights if weight in pruned], decay, settings.learning_rate_growth),
+            ([weight for weight in others if weight.dim() > 1], decay, 0.0),
+            ([weight for weight in others if weight.dim() <= 1], 0.0, 0.0),
+        )
+        if params
+    ]
+    if masks is not None:
+        groups += [{"density_exponent": 0.0} | group for group in masks.score_groups()]
+    for group in groups:
+        group["peak_lr"] = group["lr"]
+    return Optimizer(torch.optim.AdamW(groups, fused=True), weights, [] if masks is None else masks.scores)
+
+
+def lr_multiplier(step: int, total_steps: int) -> float:
+    """Factor of the learning rates in update `step` (from 0): linear warmup to 1, then linear decay towards 0."""
+    warmup = max(1, round(LR_WARMUP * total_steps))
+    return min((step + 1) / warmup, (total_steps - step) / (total_steps - warmup + 1))
+
+
+def _clip(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Scales the gradients to a norm of at most 1. Returns the norm before."""
+    norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    if norm.device.type != "cpu" or norm > CLIP_NORM:  # on the CPU, this saves a pass over memory
+        clip_grads_with_norm_(parameters, CLIP_NORM, norm)
+    return norm

@@ -1,0 +1,290 @@
+"""The steps of a compression. `compress` calls them in their order; each takes what it needs from the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from mvprune.artifact import Accounting, ArtifactError, LayerCount, round_values
+from mvprune.artifact.history import Histogram, Phase, Plane
+from mvprune.data.tasks import higher_is_better
+from mvprune_core.accounting import account, check_density
+from mvprune_core.batching import trained_on
+from mvprune_core.callbacks import Callback
+from mvprune_core.curves import Curve
+from mvprune_core.distillation import (
+    DistillationLoss,
+    HiddenStates,
+    compute_teacher_logits,
+    reorder_classes,
+    teacher_doubt,
+)
+from mvprune_core.distributions import Distributions
+from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.forward import set_padding_side
+from mvprune_core.interruption import check_stop
+from mvprune_core.keys import RunKeys
+from mvprune_core.masking import Masks
+from mvprune_core.models import Loaded, load_model
+from mvprune_core.notes import Notes
+from mvprune_core.optimization import build_optimizer
+from mvprune_core.plan import ResolvedRun
+from mvprune_core.prunable import prunable_layers
+from mvprune_core.state import load_tensors, tensors_of
+from mvprune_core.storage import Cache, Checkpoints
+from mvprune_core.tasks.base import counted
+from mvprune_core.tasks.chance import note_on
+from mvprune_core.tasks.classes import class_names
+from mvprune_core.teachers import load_for_hidden_states, load_for_logits
+from mvprune_core.training import Evaluation, Trainer
+from mvprune_core.vocabulary import trim_vocabulary
+
+_TAKEN = "the model was taken as fine-tuned for this data, and"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model after a phase of training, which took `steps` steps."""
+
+    loaded: Loaded
+    curve: Curve
+    steps: int
+
+
+@dataclass(frozen=True)
+class Masked(Trained):
+    """A pruned model that can be trained further.
+
+    Attributes:
+        masks: its masks, with the weights and scores.
+        original: distribution of the weights before training.
+    """
+
+    masks: Masks
+    original: Distributions
+
+
+@dataclass(frozen=True)
+class Folded(Trained):
+    """A pruned model as the artifact stores it: a plain model, masks folded in, values rounded.
+
+    Attributes:
+        pruned: names of the pruned weights.
+        distributions: histograms and planes of `History`.
+    """
+
+    pruned: tuple[str, ...]
+    distributions: tuple[Mapping[str, Histogram], Mapping[str, Plane]]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The metrics of the dense model, and the history of its training."""
+
+    metrics: Mapping[str, float]
+    history: Phase
+
+
+@dataclass(kw_only=True, eq=False)
+class CompressionRun:
+    """The steps of one compression.
+
+    Attributes:
+        resolved: what is compressed, and how.
+        keys: identities of the run in the cache.
+        student: the original model, until a phase of training takes it.
+        callback: receives phases, steps and evaluations.
+        notes: receives notes for the result.
+        cache: results that other runs share.
+        checkpoints: where training resumes from and saves to; None: nowhere.
+    """
+
+    resolved: ResolvedRun
+    keys: RunKeys
+    student: Loaded | None
+    callback: Callback
+    notes: Notes
+    cache: Cache
+    checkpoints: Checkpoints | None
+    _dense: Trained | None = None
+
+    def baseline(self) -> Baseline:
+        """Evaluates the dense model. Trains it first, unless it is fine-tuned or the cache has its metrics."""
+
+        def measure() -> dict[str, Any]:
+            dense = self._train_dense()
+            metrics, notes = self._evaluate(dense)
+            return {"metrics": metrics, "steps": dense.steps, "curve": dense.curve.state(), "notes": notes}
+
+        found = self.cache.facts("baselines", self.keys.dense, measure)
+        curve = Curve("dense", self.resolved.dense_steps)
+        curve.restore(found["curve"])
+        self.callback.on_evaluate("dense", found["steps"], found["metrics"])
+        self.notes.add(*found["notes"])
+        return Baseline(found["metrics"], curve.history())
+
+    def distillation(self) -> DistillationLoss | None:
+        """The loss with the teacher; None without one. Trains the dense model if that is the teacher and must be."""
+        run = self.resolved
+        if run.teacher is None:
+            return None
+        # First the hidden states: they require more of the teacher than its logits do.
+        hidden = self._hidden_states(run.teacher.hidden_states) if run.teacher.hidden_states else None
+        logits = self.cache.tensors("logits", self.keys.logits, self._teacher_logits)
+        if run.named_teacher is not None and (doubt := teacher_doubt(logits, run.train, class_names(run.config))):
+            self.notes.add(note_on(doubt, "the teacher"))
+        return DistillationLoss.from_logits(logits, run.teacher, hidden)
+
+    def prune(self, distillation: DistillationLoss | None) -> Masked:
+        """Trains the original model while the masks follow the schedule."""
+        run = self.resolved
+        self._dense = None  # frees its memory
+        loaded = self._take_student()
+        model = loaded.model.to(run.device)
+        layers = prunable_layers(model, run.include, run.exclude)
+        masks = Masks(model, run.method, density=run.density, total_steps=run.total_steps, seed=run.seed, layers=layers)
+        original, curve = Distributions(masks.matrices), Curve("pruning", run.total_steps)
+        steps = self._train(loaded, curve, masks, distillation, steps_before=run.dense_steps)
+        return Masked(loaded, curve, steps, masks, original)
+
+    def fold(self, masked: Masked) -> Folded:
+        """Turns a masked model, in place, into the plain model that the artifact stores."""
+        run, loaded, names = self.resolved, masked.loaded, masked.masks.weight_names
+        if run.trim_vocabulary:
+            trim_vocabulary(loaded.model, loaded.tokenizer, (run.train, run.validation))
+        try:
+            round_values(loaded.model, names, run.coding, run.base)
+        except ArtifactError as error:
+            raise CompressionError(
+                Reason.NAN_LOSS,
+                f"training diverged ({error}); lower the learning rate ({run.settings.learning_rate:g})",
+            ) from error
+        set_padding_side(loaded.tokenizer, run.train.padding_side)
+        distributions = masked.original.after(masked.masks.matrices)
+        return Folded(loaded, masked.curve, masked.steps, names, distributions)
+
+    def account(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
+        """Counts the weights that are left, and checks their density."""
+        run = self.resolved
+        accounting, layers = account(folded.loaded.model, folded.pruned, run.density)
+        if not run.allow_density_miss:
+            remedy = "take more steps, store finer values"
+            check_density(run.density, accounting.kept_weights, accounting.prunable_weights, remedy)
+        return accounting, layers
+
+    def evaluate(self, folded: Folded) -> Mapping[str, float]:
+        """The task's metrics of the folded model."""
+        metrics, notes = self._evaluate(folded)
+        self.callback.on_evaluate("pruning", folded.steps, metrics)
+        self.notes.add(*notes)
+        return metrics
+
+    def _evaluate(self, trained: Trained) -> tuple[dict[str, float], list[str]]:
+        """Metrics, and notes on them."""
+        check_stop()
+        with self._counted("evaluating", trained.loaded.model, len(self.resolved.validation)):
+            metrics, predictions = self._measure(trained.loaded, trained.curve, trained.steps)
+        doubt = self.resolved.objective.doubt(predictions)
+        is_dense = trained.curve.phase == "dense"
+        if is_dense and self.resolved.fine_tuned:
+            return metrics, [] if doubt is None else [note_on(doubt, _TAKEN)]
+        name = "the dense model" if is_dense else "the pruned model"
+        return metrics, [note_on(replace(doubt, fit=""), name)] if doubt is not None and doubt.by_chance else []
+
+    def _measure(self, loaded: Loaded, curve: Curve, step: int) -> tuple[dict[str, float], Any]:
+        """Metrics, and the predictions that they are computed from."""
+        run = self.resolved
+        predictions = run.objective.predict(loaded.model.to(run.device), self.resolved.validation, run.device)
+        metrics = run.objective.measure(predictions)
+        curve.add_evaluation(step, metrics)
+        return metrics, predictions
+
+    @contextmanager
+    def _counted(self, phase: str, model: nn.Module, total: int) -> Iterator[None]:
+        """A context in which the model reads `total` examples once, and the callback receives how many it has read."""
+        self.callback.on_phase(phase)
+        with counted(model, lambda done: self.callback.on_examples(phase, done, total)):
+            yield
+
+    def _train(
+        self,
+        loaded: Loaded,
+        curve: Curve,
+        masks: Masks | None = None,
+        distillation: DistillationLoss | None = None,
+        *,
+        steps_before: int = 0,
+    ) -> int:
+        """Trains a model for one phase. Returns the number of steps."""
+        run, model = self.resolved, loaded.model.to(self.resolved.device)
+        metric = run.settings.best_metric or run.data.task.primary_metric
+
+        def measure(step: int) -> dict[str, float]:
+            metrics, _ = self._measure(loaded, curve, step)
+            self.callback.on_evaluate(curve.phase, step, metrics)
+            if metric not in metrics:  # such as that of a second validation file
+                raise CompressionError(
+                    Reason.INVALID_DATASET,
+                    f"training.best_metric must be a metric of the validation data ({', '.join(metrics)}), got "
+                    f"{metric!r}",
+                )
+            return metrics
+
+        self.callback.on_phase(curve.phase)
+        return Trainer(
+            model=model,
+            optimizer=build_optimizer(model, run.settings, masks),
+            examples=run.train,
+            settings=run.settings,
+            curve=curve,
+            seed=run.seed,
+            callback=self.callback,
+            masks=masks,
+            distillation=distillation,
+            evaluation=Evaluation(measure, metric, higher_is_better(metric)),
+            checkpoints=self.checkpoints,
+            steps_before=steps_before,
+        ).run()
+
+    def _train_dense(self) -> Trained:
+        """The dense model. It is trained at most once, and only if something that it gives is not cached."""
+        if self._dense is None:
+            loaded, curve = self._take_student(), Curve("dense", self.resolved.dense_steps)
+            steps = 0 if loaded.fine_tuned else self._train(loaded, curve)
+            self._dense = Trained(loaded, curve, steps)
+        return self._dense
+
+    def _hidden_states(self, weight: float) -> HiddenStates:
+        run = self.resolved
+        if run.named_teacher is None:
+            values = self.cache.tensors("dense", self.keys.dense, lambda: tensors_of(self._train_dense().loaded.model))
+            teacher = self._load_student()
+            load_tensors(teacher.model, values)
+        else:
+            teacher = load_for_hidden_states(run.named_teacher, run)
+        model = teacher.model.to(run.device).eval().requires_grad_(False)
+        return HiddenStates(model, weight, run.settings.precision)
+
+    def _teacher_logits(self) -> dict[str, Tensor]:
+        run = self.resolved
+        if run.named_teacher is None:
+            teacher, examples = self._train_dense().loaded, run.train
+        else:
+            teacher, examples = load_for_logits(run.named_teacher, run, self.cache)
+        which = trained_on(run.train.lengths, run.settings.batch_size, run.seed, run.total_steps)
+        model, outputs = teacher.model.to(run.device), run.objective.outputs
+        with self._counted("teaching", model, len(which)):
+            found = compute_teacher_logits(model, examples, which, outputs, run.device, run.settings.precision)
+        return reorder_classes(found, run.class_order(teacher.config), run.class_order(run.config))
+
+    def _load_student(self) -> Loaded:
+        return load_model(self.resolved.source, self.resolved.objective, self.resolved.seed)
+
+    def _take_student(self) -> Loaded:
+        """The original model: the loaded one the first time, then read again."""
+        student, self.student = self.student, None
+        return self._load_student() if student is None else student
