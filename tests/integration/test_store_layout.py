@@ -134,9 +134,9 @@ def test_what_is_not_confirmed_is_whole_but_for_its_marker(store: BlobStore, art
     assert verify(store, hashlib.sha256((artifact / "manifest.json").read_bytes()).hexdigest())
 
 
-def test_nothing_is_committed_while_the_store_is_swept(store: BlobStore, artifact: Path) -> None:
+def test_nothing_is_committed_while_garbage_is_collected(store: BlobStore, artifact: Path) -> None:
     store.put(COLLECTION_KEY, b"")
-    with pytest.raises(StoreUnavailable, match="swept"):
+    with pytest.raises(StoreUnavailable, match="garbage-collected"):
         publish(store, artifact, "uid")
     assert read_marker(store, "uid") is None
     store.delete(blob_key(hashlib.sha256(b"w" * 100_000).hexdigest()))
