@@ -1,4 +1,4 @@
-"""The store is swept while artifacts are published from many threads: nothing that a row needs is ever removed."""
+"""Garbage is collected while artifacts are published from many threads: nothing that a row needs is ever removed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def age(root: Path) -> None:
 
 
 async def published(db: Database, store: BlobStore, folder: Path) -> None:
-    """Publishes as a worker does, which waits while the store is swept, and makes the row as the finalizer does."""
+    """Publishes as a worker does, which waits while garbage is collected, and makes the row as the finalizer does."""
     attempt = uuid.uuid4().hex
     while True:
         try:
@@ -76,7 +76,7 @@ async def published(db: Database, store: BlobStore, folder: Path) -> None:
 
 
 async def keep_publishing(db: Database, store: BlobStore, folders: list[Path], done: asyncio.Event) -> None:
-    """One artifact after another, as long as the store is swept."""
+    """One artifact after another, as long as garbage is collected."""
     for number in itertools.count():
         await published(db, store, folders[number % len(folders)])
         if done.is_set():
