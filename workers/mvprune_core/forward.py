@@ -54,7 +54,7 @@ def padding_side(model: Any, splits: Sequence[Examples]) -> Side:
         Reason.UNSUPPORTED_ARCHITECTURE,
         f"the outputs of {type(model).__name__} for an example must not depend on the rest of its batch, but padding "
         f"changes them by {difference:.1%} of the largest; give a model that leaves padding out of its computation, "
-        "such as BERT (docs/submit.md lists architectures)",
+        "such as BERT (docs/models.md lists architectures)",
     )
 
 

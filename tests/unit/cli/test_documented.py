@@ -1,4 +1,4 @@
-"""docs/cli.md against the program: commands, and the fields of every answer."""
+"""docs/cli.md and docs/json-output.md against the program: commands, and the fields of every output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from mvprune_service.db.database import Database
 from mvprune_service.stores import open_store
 
 ROOT = Path(__file__).parents[3]
-TEXT = (ROOT / "docs" / "cli.md").read_text()
+COMMANDS_PAGE = (ROOT / "docs" / "cli.md").read_text()
+TEXT = (ROOT / "docs" / "json-output.md").read_text()
 TIME = "2026-01-31T12:00:00Z"
 GATE = {"metric": "eval/accuracy", "min": 0.9}
 # A job with every part that can be there, but for its failure.
@@ -176,7 +177,7 @@ def shape(value: Any) -> Any:
 
 def examples() -> dict[str, Any]:
     """The documented answers, by their headings."""
-    found = re.findall(r"^### ([A-Z][\w ]*)\n.*?```json\n(.*?)```", TEXT, flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^## ([A-Z][\w ]*)\n.*?```json\n(.*?)```", TEXT, flags=re.MULTILINE | re.DOTALL)
     documented = {name: json.loads(example) for name, example in found}
     job = {**documented["Job"], "result": documented["Artifact"]}
     without_result = {key: value for key, value in job.items() if key != "result"}
@@ -229,7 +230,7 @@ def test_a_failure_is_as_documented(answers: dict[str, Any], mvpctl: Mvpctl) -> 
 
 
 def test_every_command_is_documented() -> None:
-    table = re.findall(r"^\| `mvpctl ([a-z]+)", TEXT, flags=re.MULTILINE)
+    table = re.findall(r"^\| `mvpctl ([a-z]+)", COMMANDS_PAGE, flags=re.MULTILINE)
     assert set(table) == set(COMMANDS)
 
 
@@ -284,7 +285,7 @@ def test_every_answer_is_documented(parsers: dict[str, Parser]) -> None:
         command for command in parsers if any(f"{known} ".startswith(f"{command} ") for known in COMMANDS_ANSWER)
     }
     assert answering == checked | set(LOCAL)
-    table = TEXT[TEXT.index("| command | answer |") : TEXT.index("### Job\n")]
+    table = TEXT[TEXT.index("| command | output |") : TEXT.index("## Job\n")]
     rows = re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE)
     assert {command for row in rows for command in row.replace("`", "").split(", ")} == answering
 

@@ -23,7 +23,7 @@ from mvprune_core.evaluation import CannotEvaluate, evaluate
 from mvprune_core.forward import padding_side, without_batch_effects
 from mvprune_core.prediction import Predictor
 
-PAGE = Path(__file__).parents[3] / "docs" / "submit.md"
+PAGE = Path(__file__).parents[3] / "docs" / "models.md"
 CPU = torch.device("cpu")
 QUICK = Training(max_steps=8, batch_size=32)
 
