@@ -1,11 +1,10 @@
-"""`make pictures`: one run of the demo, and what the README shows of it: its text, its session, its report.
+"""`make pictures`: one run of the demo, and what the README shows of it: its output and its report.
 
 python scripts/pictures.py    # runs the demo, some minutes
 """
 
 from __future__ import annotations
 
-import io
 import re
 import subprocess
 import sys
@@ -14,16 +13,15 @@ from itertools import groupby
 from pathlib import Path
 
 from report_picture import write_picture
-from rich.console import Console
-from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
-README, IMAGES = ROOT / "README.md", ROOT / "docs" / "images"
+README, PICTURE = ROOT / "README.md", ROOT / "docs" / "images" / "report.svg"
 BEGIN, END = "<!-- make pictures: begin -->\n", "<!-- make pictures: end -->\n"
-OPTIONS = ("--evaluate-every", "50")  # the report shows how the metrics went
+OPTIONS = ("--evaluate-every", "50")  # for the chart of evaluations
 COLUMNS = 110
-_SHOWN = 4  # lines of a phase's progress
-_PROGRESS = re.compile(r"RUNNING  (\w+) \d+/\d+")
+_COMMAND = "3/4  mvpctl "
+_STEP = re.compile(r"RUNNING  (\w+) \d+/\d+")
+_LEFT_OUT = re.compile(r"(QUEUED|STARTING|RUNNING|FINALIZING)\b|fetching and verifying|\d/4  ")
 _PATH = re.compile(rf"{re.escape(str(ROOT))}/(?:\.demo/inputs/\S*/)?")
 _ARTIFACT = "the artifact, with its manifest.json, is in "
 
@@ -42,20 +40,18 @@ def run_demo() -> list[str]:
 
 
 def transcript(lines: Sequence[str]) -> list[str]:
-    """The lines that are shown: paths without what this machine adds, the command in lines of 110 characters, of each
-    phase some of the progress."""
+    """The command, its answer, the last progress line of each phase, and the result; without this machine's paths."""
     shown: list[str] = []
-    for phase, group in groupby(lines, lambda line: found[1] if (found := _PROGRESS.match(line)) else None):
-        found = list(group)
-        shown += found if phase is None else some(found)
-    return [part for line in shown for part in folded(_PATH.sub(_short, line))]
-
-
-def some(lines: Sequence[str]) -> list[str]:
-    """At most four of the lines, the first and the last among them."""
-    if len(lines) <= _SHOWN:
-        return list(lines)
-    return [lines[round(number * (len(lines) - 1) / (_SHOWN - 1))] for number in range(_SHOWN)]
+    for phase, group in groupby(lines, lambda line: found[1] if (found := _STEP.match(line)) else None):
+        if phase is not None:
+            shown.append(list(group)[-1])
+            continue
+        for line in group:
+            if line.startswith(_COMMAND):
+                shown += folded(f"$ mvpctl {_PATH.sub(_short, line.removeprefix(_COMMAND))}")
+            elif not _LEFT_OUT.match(line):
+                shown.append(_PATH.sub(_short, line))
+    return shown
 
 
 def _short(found: re.Match[str]) -> str:
@@ -67,26 +63,17 @@ def folded(line: str) -> list[str]:
     parts, rows = re.split(r" (?=--)", line), [""]
     for part in parts:
         if rows[-1] and len(rows[-1]) + 1 + len(part) > COLUMNS:
-            rows.append(f"       {part}")
+            rows.append(f"    {part}")
         else:
             rows[-1] = f"{rows[-1]} {part}" if rows[-1] else part
     return rows
 
 
-def session(lines: Sequence[str]) -> str:
-    """A terminal with the lines, as SVG."""
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    for line in lines:
-        style = "bold green" if re.match(r"\d/\d  ", line) else ""
-        console.print(Text(line, style=style), soft_wrap=True)
-    return console.export_svg(title="make demo")
-
-
 def accuracies(text: str) -> tuple[str, str]:
-    """The accuracy of the dense and of the pruned model in a text, an SVG or a page: the figures that must agree.
+    """The accuracies of the dense and of the pruned model in a text or an SVG.
 
     Raises:
-        ValueError: they are not there.
+        ValueError: the text has none.
     """
     plain = text.replace("&#160;", " ")
     found = re.search(r"accuracy:? +(?:dense )?(0\.\d{4}),? +(?:pruned )?(0\.\d{4})", plain)
@@ -105,11 +92,9 @@ def with_block(readme: str, lines: Sequence[str]) -> str:
 def main() -> int:
     """Runs the demo and writes what the README shows."""
     lines = run_demo()
-    shown = transcript(lines)
     (artifact,) = (line.removeprefix(_ARTIFACT) for line in lines if line.startswith(_ARTIFACT))
-    README.write_text(with_block(README.read_text(), shown))
-    (IMAGES / "session.svg").write_text(session(shown))
-    write_picture(Path(artifact), IMAGES / "report.svg")
+    README.write_text(with_block(README.read_text(), transcript(lines)))
+    write_picture(Path(artifact), PICTURE)
     return 0
 
 

@@ -46,3 +46,29 @@ def test_headings_have_the_names_that_forges_give_them(tmp_path: Path):
     document = tmp_path / "page.md"
     document.write_text("# A `b_c`: d\n## Settings\n## [Settings](x.md)\n### –, or 3 %\n", encoding="utf-8")
     assert anchors(document) == {"a-b_c-d", "settings", "settings-1", "-or-3-"}
+
+
+def test_every_figure_of_the_readme_is_in_the_measurements():
+    table = re.search(r"^\| \| mvprune .*?(?=\n\n)", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert table is not None
+    rows = [row.split("|")[1:5] for row in table[0].splitlines()[2:]]
+    assert 0 < len(rows) <= 6
+    measured = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("benchmarks", "runtime", "results"))
+    figures = re.findall(r"[\d.]+(?=×| MB| ms| points)|−[\d.]+", " ".join(cell for row in rows for cell in row[1:3]))
+    missing = [figure for figure in figures if not re.search(rf"(?<![\d.]){figure.replace('−', '-')}(?!\d)", measured)]
+    assert len(figures) > 12
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        page for page in DOCUMENTS if page not in (ROOT / "docs" / "api.md", ROOT / "research" / "results.md")
+    ],  # generated
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_lines_have_at_most_120_characters(document: Path):
+    """Lines of tables and of blocks of code may be longer: they cannot be broken."""
+    text = re.sub(r"^( *)```.*?^\1```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in text.splitlines() if not line.startswith(("|", "    ", "!["))]
+    assert [line for line in lines if len(line) > 120] == []
