@@ -1,15 +1,39 @@
-"""Hatchling's hook: builds the native kernel into wheels and editable installs where there is a C++ compiler."""
+"""Hatchling's hooks: the native kernel of wheels and editable installs, and the README on a package index."""
 
 from __future__ import annotations
 
+import os
+import re
 import runpy
 import sysconfig
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 NATIVE = "client/mvprune/runtime/_native"
+_RELATIVE_LINK = re.compile(r"(!?)\[([^]]*)\]\((?!https://)([^)]+)\)")
+
+
+class ReadmeHook(MetadataHookInterface):
+    """The README of the package's metadata, with absolute links to the repository."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Links lead to the address in MVPRUNE_REPOSITORY_URL. Without it they become plain text."""
+        repository = os.environ.get("MVPRUNE_REPOSITORY_URL", "").rstrip("/")
+
+        def absolute(link: re.Match[str]) -> str:
+            mark, text, path = link.groups()
+            if not repository:
+                return text
+            kind = "raw" if mark else "blob"
+            return f"{mark}[{text}]({repository}/{kind}/v{metadata['version']}/{path})"
+
+        readme = _RELATIVE_LINK.sub(absolute, (Path(self.root) / "README.md").read_text(encoding="utf-8"))
+        metadata["readme"] = {"content-type": "text/markdown", "text": readme}
+        if repository:
+            metadata["urls"] = {"Repository": repository}
 
 
 class KernelHook(BuildHookInterface):

@@ -1,11 +1,14 @@
-"""The wheel in a bare environment: what a user of the thin client gets."""
+"""The wheel in a bare environment: what a user of the thin client gets. The commands of contributing/release.md."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import textwrap
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 UV = Path(sys.executable).with_name("uv")
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 def _run(*command: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -62,7 +66,7 @@ def test_the_thin_client_is_thin(bare: Path) -> None:
     )
     done = _run(bare / "python", "-c", code)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["[]", "[]", "Client QUEUED 0.1.0"]
+    assert done.stdout.splitlines() == ["[]", "[]", f"Client QUEUED {VERSION}"]
 
 
 def test_mvpctl_works(bare: Path) -> None:
@@ -95,3 +99,26 @@ def test_job_files_yaml_and_completion_need_no_extra(bare: Path, tmp_path: Path)
     assert (done.returncode, done.stderr) == (2, f"error: {file}:2:1: densty: is not known; did you mean density?\n")
     assert "context: default" in _run(bare / "mvpctl", "config", "view", "-o", "yaml").stdout
     assert "complete " in _run(bare / "mvpctl", "completion", "bash").stdout
+
+
+def test_the_commands_of_a_release_work(tmp_path: Path) -> None:
+    """Steps 5 to 7, with another folder in place of dist."""
+    steps = (ROOT / "contributing" / "release.md").read_text().split("**Tag and upload.**")[0]
+    commands = textwrap.dedent("\n".join(re.findall(r"```sh\n(.*?)```", steps, flags=re.DOTALL)))
+    commands = commands.replace(".venv/bin/", f"{UV.parent}/").replace("dist", str(tmp_path / "out"))
+    links = os.environ.get("PIP_FIND_LINKS", "")
+    done = subprocess.run(
+        ["bash", "-euc", commands],
+        capture_output=True, text=True, timeout=290, cwd=ROOT, env={**os.environ, "UV_FIND_LINKS": links},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("PASSED") == 2
+    assert done.stdout.endswith(f"mvpctl {VERSION}\n")
+    (wheel,) = (tmp_path / "out").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        readme = archive.read(metadata).decode().split("\n\n", 1)[1]
+    links_of_readme = re.findall(r"\]\(([^)]+)\)", readme)
+    assert len(links_of_readme) > 20
+    assert all(link.startswith("https://") for link in links_of_readme)
+    assert f"https://git.example.com/mvprune/blob/v{VERSION}/docs/quickstart.md" in links_of_readme
