@@ -40,9 +40,9 @@ _MODELS = "What the clients return: frozen, typed. " + (
     "Times are aware datetimes in UTC, durations are seconds, an unset message is None, an unset string is empty."
 )
 SECTIONS = (
-    Section("Client", "client.client", ("Client",), opening="Blocks, and may be shared by threads."),
+    Section("Client", "client.client", ("Client",), opening="Its methods block. Threads may share a client."),
     Section("AsyncClient", "client.async_client", ("AsyncClient",), opening=_ASYNC),
-    Section("Options of submit", "spec.options", ("SubmitOptions",), opening="All are optional, and keywords."),
+    Section("Options of submit", "spec.options", ("SubmitOptions",), opening="All are optional keyword arguments."),
     Section("Jobs", "client.job", ("Job", "AsyncJob"), opening="What `submit` and `get` return."),
     Section("Models", "client.models", opening=_MODELS),
     Section("Specs and policies", "spec.models"),
@@ -62,7 +62,7 @@ SECTIONS = (
 def render() -> str:
     """The page."""
     package = griffe.load("mvprune", search_paths=[ROOT / "client"], docstring_parser=griffe.Parser.google)
-    lines = ["# API reference", "", f"Made from the docstrings by `{COMMAND}`. On: "]
+    lines = ["# API reference", "", f"Generated from the docstrings by `{COMMAND}`. Contents: "]
     lines[-1] += ", ".join(f"[{section.title}](#{_anchor(section.title)})" for section in SECTIONS) + "."
     for section in SECTIONS:
         lines += ["", f"## {section.title}", "", *_section(package, section)]

@@ -4,16 +4,17 @@ Exit codes, the same for all commands:
 
     0    ok
     1    an error that nothing below covers
-    2    usage, or a request that the server refuses
+    2    wrong usage, or a request that the server rejects
     3    the job FAILED
     4    the job was CANCELLED
     5    the job's result misses a gate
-    6    --timeout passed, the job goes on
+    6    --timeout has passed, the job continues
     7    the server cannot be reached
-    8    not found, or not authorised
-    130  interrupted; a job that was waited for goes on
+    8    not found, or not authorized
+    130  interrupted; a job that was waited for continues
 
-With `-o json` or `-o yaml` stdout is one document, or one for each piece (`watch`); docs/cli.md lists its fields.
+With `-o json` or `-o yaml` stdout is one document, or one for each update (`watch`); docs/json-output.md lists the
+fields.
 """
 
 from mvprune.cli._app import main

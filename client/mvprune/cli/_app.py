@@ -33,26 +33,26 @@ COMMANDS = {
     "get": Command("jobs", "Show a job."),
     "list": Command("jobs", "List jobs."),
     "watch": Command("follow", "Show a job's changes until it ends."),
-    "wait": Command("follow", "Wait until a job ends; the exit code tells how."),
+    "wait": Command("follow", "Wait until a job ends; the exit code reports how."),
     "logs": Command("follow", "Print a job's log."),
     "events": Command("jobs", "Show a job's audit trail."),
     "attempts": Command("jobs", "Show a job's attempts."),
     "cancel": Command("jobs", "Cancel a job."),
-    "retry": Command("jobs", "Put a failed or cancelled job back in the queue."),
-    "delete": Command("jobs", "Delete a job that has ended; its artifact stays."),
+    "retry": Command("jobs", "Put a failed or cancelled job back into the queue."),
+    "delete": Command("jobs", "Delete a job that has ended; its artifact is kept."),
     "download": Command("download", "Download a job's artifact."),
-    "export": Command("export", "Write an artifact in another format: dense, onnx or csr."),
-    "inspect": Command("inspect", "Show what an artifact holds: layers, bytes, where it comes from."),
+    "export": Command("export", "Convert an artifact to dense weights, ONNX or CSR."),
+    "inspect": Command("inspect", "Show an artifact's layers, sizes and origin."),
     "compare": Command("compare", "Show artifacts side by side."),
     "evaluate": Command("evaluate", "Evaluate an artifact on data, on this machine."),
-    "benchmark": Command("benchmark", "Time an artifact on this machine, dense and sparse."),
+    "benchmark": Command("benchmark", "Compare dense and sparse inference time on this machine."),
     "serve": Command("serve", "Serve an artifact's answers over HTTP."),
-    "push": Command("push", "Publish an artifact to MLflow, or as a folder for the Hub."),
+    "push": Command("push", "Publish an artifact to MLflow, or write a folder for the Hub."),
     "models": Command("catalog", "List the models that the server knows."),
     "tasks": Command("catalog", "List the tasks."),
-    "methods": Command("catalog", "List the methods of pruning, and their options."),
+    "methods": Command("catalog", "List the pruning methods and their options."),
     "config": Command("config", "Show and change this client's settings."),
-    "completion": Command("completion", "Print what makes a shell complete mvpctl's commands."),
+    "completion": Command("completion", "Print a script for shell completion."),
     "token": Command("token", "Create, list and revoke API tokens."),
     "project": Command("project", "List projects, set their quotas."),
     "server": Command("server", "Run the service."),
@@ -60,12 +60,12 @@ COMMANDS = {
 
 _HELP = """usage: mvpctl COMMAND ...
 
-Compress fine-tuned Transformers by movement pruning.
+Prunes fine-tuned Transformers by movement pruning.
 
 commands:
 {commands}
 
-`mvpctl COMMAND --help` has the details; `mvpctl --version` prints the version.
+`mvpctl COMMAND --help` lists a command's options; `mvpctl --version` prints the version.
 
 example:
   mvpctl server start

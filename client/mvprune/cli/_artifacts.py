@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"(?:projects/[^/]+/(?:jobs|artifacts)/)?[A-Za-z0-9][A-Za-z0-9-]*")
 ARTIFACT_OR_JOB = "an artifact's folder, or a job's id or name"
-_FETCHED = "A job's artifact is downloaded to a temporary folder; `mvpctl download` keeps it for more than one command."
+_FETCHED = "A job's artifact is downloaded to a temporary folder. To use it several times, run `mvpctl download`."
 _MAX_HEADER = 20 << 20  # more than a reader takes
 
 
@@ -83,7 +83,7 @@ def is_folder(given: str) -> bool:
 def artifact_or_job(text: str) -> str:
     """The type of an argument that `is_folder` is asked about."""
     if not text:
-        raise argparse.ArgumentTypeError(f"got ''; allowed: {ARTIFACT_OR_JOB}")
+        raise argparse.ArgumentTypeError(f"must be {ARTIFACT_OR_JOB}, got ''")
     return text
 
 
@@ -97,7 +97,7 @@ def as_job(given: str) -> Iterator[None]:
     try:
         yield
     except (NotFound, ServerUnreachable) as error:
-        error.add_note(f"{given} is no folder here, so the server was asked for a job")
+        error.add_note(f"{given} is not a folder on this machine, so a job was requested from the server")
         raise
 
 

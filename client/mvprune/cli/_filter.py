@@ -15,7 +15,7 @@ _LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]+")
 
 def add_filter(parser: Parser) -> None:
     """Adds the options that `filter_of` reads."""
-    group = parser.add_argument_group("which", "What is given must all hold; of states, and of tasks, one must.")
+    group = parser.add_argument_group("which", "All options must match; of several states or tasks, one must match.")
     states = [state.value for state in JobState if state is not JobState.UNSPECIFIED]
     group.add_argument(
         "--state",
@@ -33,7 +33,7 @@ def add_filter(parser: Parser) -> None:
         default=[],
         dest="labels",
         metavar="KEY[=VALUE]",
-        help="with this label, and this value of it; may be repeated",
+        help="with this label (and value); may be repeated",
     )
     group.add_argument(
         "--filter",

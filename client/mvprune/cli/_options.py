@@ -91,10 +91,10 @@ def command_parser(name: str, example: str, details: str = "", *, job: bool = Tr
     )
     common.add_argument("--project", metavar="P", help="default: MVPRUNE_PROJECT, else default")
     common.add_argument(
-        "--token-file", metavar="FILE", help="holds the API token; default: MVPRUNE_TOKEN has the token itself"
+        "--token-file", metavar="FILE", help="file with the API token; default: the token in MVPRUNE_TOKEN"
     )
     common.add_argument(
-        "--ca-cert", metavar="FILE", help="who vouches for the server, PEM; default: MVPRUNE_CA_CERT, else the system's"
+        "--ca-cert", metavar="FILE", help="CA certificate, PEM; default: MVPRUNE_CA_CERT, else the system's"
     )
     common.add_argument("--insecure", action="store_true", help="send the token without TLS to another machine")
     if output:
@@ -111,7 +111,7 @@ def add_form(group: argparse._ActionsContainer) -> None:
         type=one_of(*FORMS),
         help="text, json or yaml; default: MVPRUNE_OUTPUT, else text",
     )
-    group.add_argument("-q", "--quiet", action="store_true", help="print ids and paths alone, and no progress")
+    group.add_argument("-q", "--quiet", action="store_true", help="print only ids and paths, and no progress")
 
 
 def subcommand(
@@ -234,8 +234,8 @@ def job_goes_on(job: str | JobRecord, directory: Path | None = None) -> Iterator
         yield
     except KeyboardInterrupt:
         job_id = job.rpartition("/")[2] if isinstance(job, str) else job.id
-        text = f"interrupted; job {job_id} goes on. Wait again: mvpctl wait {job_id}"
-        print(f"\n{text}\nthen get its artifact: {download_line(job_id, directory)}", file=sys.stderr)
+        text = f"interrupted; job {job_id} continues. To wait again: mvpctl wait {job_id}"
+        print(f"\n{text}\nto get its artifact: {download_line(job_id, directory)}", file=sys.stderr)
         raise
 
 

@@ -58,7 +58,7 @@ def add_waiting(group: argparse._ArgumentGroup) -> None:
         "--summary",
         type=path,
         metavar="FILE",
-        help='append what became of the job, as Markdown, e.g. to "$GITHUB_STEP_SUMMARY"',
+        help='append the result as Markdown, e.g. to "$GITHUB_STEP_SUMMARY"',
     )
     group.add_argument("--junit", type=path, metavar="FILE", help="write the job and its gates as tests, in JUnit XML")
 
@@ -129,7 +129,7 @@ def fetch(client: Client, artifact: Artifact, directory: Path, form: Form) -> Pa
             folder = client.download(artifact, directory, progress.bytes)
     except KeyboardInterrupt:
         line = download_line(artifact.job.rpartition("/")[2], directory)
-        print(f"\ninterrupted; what is there stays. Go on: {line}", file=sys.stderr)
+        print(f"\ninterrupted; the downloaded part is kept. To resume: {line}", file=sys.stderr)
         raise
     if form.progress:
         print(clean(f"downloaded and verified: {folder}"), file=form.progress)

@@ -15,8 +15,8 @@ from mvprune.cli._text import size
 if TYPE_CHECKING:
     from mvprune.runtime import Latency
 
-_DETAILS = """The model runs as torch computes it, in fp32, and in the sparse runtime, in turns, on random tokens; the
-times are the least of many. Nothing else should run on the machine meanwhile."""
+_DETAILS = """Runs the model alternately in torch (fp32) and in the sparse runtime, on random tokens, and prints the
+minimum times. Nothing else should run on the machine meanwhile."""
 
 
 def benchmark_command(argv: Sequence[str]) -> None:
@@ -27,9 +27,9 @@ def benchmark_command(argv: Sequence[str]) -> None:
         _DETAILS,
     )
     parser.add_argument("--batch", type=positive_number, default=1, metavar="N", help="examples a call; default 1")
-    parser.add_argument("--tokens", type=positive_number, default=128, metavar="N", help="of an example; default 128")
-    parser.add_argument("--threads", type=positive_number, default=1, metavar="N", help="of a call; default 1")
-    parser.add_argument("--seconds", type=seconds, default=3.0, metavar="S", help="for how long, at least; default 3")
+    parser.add_argument("--tokens", type=positive_number, default=128, metavar="N", help="tokens each; default 128")
+    parser.add_argument("--threads", type=positive_number, default=1, metavar="N", help="threads a call; default 1")
+    parser.add_argument("--seconds", type=seconds, default=3.0, metavar="S", help="minimum duration; default 3")
     args = parser.parse_args(argv)
     with refusals("runtime"):
         from mvprune.runtime import measure

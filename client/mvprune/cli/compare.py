@@ -16,7 +16,7 @@ from mvprune.common.units import percent
 if TYPE_CHECKING:
     from mvprune.artifact.comparison import Compared, Comparison
 
-_DETAILS = """Metrics have their difference to the first one beside them. Below, what differs in what was asked for."""
+_DETAILS = """Shows metrics with their difference to the first artifact, and the submitted options that differ."""
 _NONE = "-"
 
 
@@ -29,7 +29,7 @@ def compare_command(argv: Sequence[str]) -> None:
     )
     args = parser.parse_args(argv)
     if len(args.artifacts) < 2:
-        raise UsageError(f"ARTIFACT|JOB: got {len(args.artifacts)}; allowed: two and more", parser.prog)
+        raise UsageError(f"ARTIFACT|JOB must be given at least twice, got {len(args.artifacts)}", parser.prog)
     from mvprune.artifact.comparison import compare
 
     with contextlib.ExitStack() as stack:

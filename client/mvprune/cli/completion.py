@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from mvprune.cli._options import one_of, plain_parser
 
-_DETAILS = """Commands, options, and values: methods, tasks, models, jobs. Models and jobs are asked of the server,
-silently and for two seconds at most."""
+_DETAILS = """Completes commands, options, methods, tasks, models and jobs. Models and jobs are requested from the
+server, silently and for at most two seconds."""
 _EXAMPLE = """mvpctl completion bash > /etc/bash_completion.d/mvpctl
   source <(mvpctl completion bash)    # in ~/.bashrc
   source <(mvpctl completion zsh)     # in ~/.zshrc, after compinit

@@ -16,15 +16,15 @@ from mvprune.common.suggestions import did_you_mean, must_be_one_of
 
 _HELP = """usage: mvpctl config view|set|unset|use|path ...
 
-This client's settings, in a file with a context for each server. An option of a command outweighs its variable of the
-environment, that the file, that the default. MVPRUNE_CONTEXT outweighs `use`, MVPRUNE_CONFIG names another file.
+Shows and changes this client's settings: a file with one context for each server. A command's option overrides its
+environment variable, which overrides the file. MVPRUNE_CONTEXT overrides `use`; MVPRUNE_CONFIG names another file.
 
 settings:
   address      HOST:PORT, or grpcs://HOST:PORT for TLS
-  project      the project of jobs that are given by their id alone
-  token_file   a file that holds the API token; it is shown to the context's address alone
+  project      the project of jobs that are given only by their id
+  token_file   a file with the API token, which is sent only to the context's address
   token        the API token itself, read from stdin
-  ca_cert      who vouches for the server, PEM
+  ca_cert      CA certificate for the server, PEM
   output       text, json or yaml
 
 example:
@@ -106,7 +106,7 @@ def _changing(name: str, example: str) -> Parser:
     parser.add_argument(
         "setting", metavar="SETTING", type=one_of(*contexts.SETTINGS), help=", ".join(contexts.SETTINGS)
     )
-    parser.add_argument("--context", metavar="NAME", help="default: the one in use; a new name makes a context")
+    parser.add_argument("--context", metavar="NAME", help="default: the current one; a new name creates a context")
     return parser
 
 
@@ -119,12 +119,12 @@ def _checked(setting: str, value: str | None, parser: Parser) -> str:
     """The value as it is kept. Raises UsageError."""
     if setting == "token":
         if value is not None:
-            text = "token: would stay in the shell's history; give it on stdin, or a token_file in its place"
+            text = "token must be on stdin, got an argument, which stays in the shell's history; or set token_file"
             raise UsageError(text, parser.prog)
         value = sys.stdin.readline().strip()
     if not value or not value.isprintable():
         raise UsageError(
-            f"{setting}: got {'nothing' if not value else 'control characters'}; allowed: text", parser.prog
+            f"{setting} must be printable text, got {'nothing' if not value else 'control characters'}", parser.prog
         )
     if setting == "output" and value not in contexts.FORMS:
         raise UsageError(f"output {must_be_one_of(contexts.FORMS, value)}", parser.prog)

@@ -11,9 +11,9 @@ from mvprune.cli._wait import fetch
 
 def download_command(argv: Sequence[str]) -> None:
     """Downloads the artifact of a job."""
-    details = "Every byte is verified. Run again, it goes on where it broke off, or verifies what is there."
+    details = "Verifies every byte. Run again, it resumes an interrupted download, or verifies a complete one."
     parser = command_parser("download", "mvpctl download sst2-k3x9 out/", details)
-    parser.add_argument("directory", type=path, metavar="DIR", help="a folder, which appears when all is there")
+    parser.add_argument("directory", type=path, metavar="DIR", help="a new folder; it appears when complete")
     args = parser.parse_args(argv)
     with connect(args) as client:
         artifact = client.artifact(args.job)

@@ -15,7 +15,7 @@ from mvprune.cli._text import clean, size
 if TYPE_CHECKING:
     from mvprune.export import Exported
 
-_DETAILS = """dense  a plain Hugging Face folder in fp32: from_pretrained opens it with no package of ours
+_DETAILS = """dense  a Hugging Face folder in fp32, for from_pretrained without mvprune
 onnx   model.onnx, any number of examples and tokens, checked with onnxruntime against torch
 csr    scipy's compressed sparse rows, one .npz for every pruned matrix"""
 
@@ -41,4 +41,4 @@ def _print(done: Exported) -> None:
     total = sum(done.files.values())
     print(clean(f"exported to {done.folder}: {len(done.files)} files, {size(total)}"))
     if done.difference is not None:
-        print(f"checked: outputs within {done.difference:.1e} of torch's, {done.tolerance:.0e} are allowed")
+        print(f"checked: outputs are within {done.difference:.1e} of torch's; {done.tolerance:.0e} is allowed")

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 def watch_command(argv: Sequence[str]) -> ExitCode:
     """Shows changes as they come, then the result."""
-    details = (
-        "The exit code tells how it ended. In JSON one update a line: sequence, job, events, done; in YAML a document."
-    )
+    details = "The exit code reports how the job ended. JSON has one update per line: sequence, job, events, done."
     args = command_parser("watch", "mvpctl watch sst2-k3x9", details).parse_args(argv)
     with connect(args) as client, job_goes_on(args.job):
         if args.form.is_data:
@@ -48,8 +46,8 @@ def watch_command(argv: Sequence[str]) -> ExitCode:
 def wait_command(argv: Sequence[str]) -> ExitCode:
     """Waits for the end."""
     details = (
-        "0: it SUCCEEDED; 3: it FAILED; 4: it was CANCELLED; 5: its result misses a gate; 6: --timeout passed and the "
-        "job goes on."
+        "0: it SUCCEEDED; 3: it FAILED; 4: it was CANCELLED; 5: its result misses a gate; 6: --timeout has passed and "
+        "the job continues."
     )
     parser = command_parser("wait", "mvpctl wait sst2-k3x9 --timeout 600 --junit gates.xml", details)
     add_waiting(parser.add_argument_group("waiting"))
@@ -63,7 +61,7 @@ def wait_command(argv: Sequence[str]) -> ExitCode:
 def logs_command(argv: Sequence[str]) -> None:
     """Prints the log as it is."""
     parser = command_parser("logs", "mvpctl logs -f sst2-k3x9", output=False)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    parser.add_argument("-f", "--follow", action="store_true", help="follow the log until the job ends")
     args = parser.parse_args(argv)
     with connect(args) as client, job_goes_on(args.job):
         for data in client.logs(args.job, follow=args.follow):

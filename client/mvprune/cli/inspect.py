@@ -18,8 +18,8 @@ from mvprune.common.units import percent
 if TYPE_CHECKING:
     from mvprune.artifact.inspection import Inspection
 
-_DETAILS = """The digests of all files in a folder are checked. Of a job's artifact the manifest is fetched, and the
-names and shapes of the weights; the weights are not."""
+_DETAILS = """Checks the digests of all files of a folder. For a job, downloads the manifest and the header of the
+weights, not the weights."""
 
 
 def inspect_command(argv: Sequence[str]) -> None:

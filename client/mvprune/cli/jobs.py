@@ -50,13 +50,13 @@ def list_command(argv: Sequence[str]) -> None:
         metavar="FIELD",
         help="create_time, state, task or model; 'FIELD desc' for descending; default: 'create_time desc'",
     )
-    parser.add_argument("--limit", type=positive_number, default=50, metavar="N", help="at most so many; default 50")
+    parser.add_argument("--limit", type=positive_number, default=50, metavar="N", help="at most N jobs; default 50")
     args = parser.parse_args(argv)
     with connect(args) as client:
         jobs = list(client.list(filter=filter_of(args), order_by=args.order_by, limit=args.limit))
     answer(args.form, jobs, [job.id for job in jobs], lambda: _print_jobs(jobs))
     if len(jobs) == args.limit and not args.form.quiet:
-        print(f"these are the first {args.limit}; there may be more: --limit", file=sys.stderr)
+        print(f"these are the first {args.limit}; raise --limit to list more", file=sys.stderr)
 
 
 def _print_jobs(jobs: Sequence[JobRecord]) -> None:
@@ -127,7 +127,7 @@ def _print_attempts(attempts: Sequence[Attempt]) -> None:
 def cancel_command(argv: Sequence[str]) -> None:
     """Asks for cancellation."""
     parser = command_parser("cancel", "mvpctl cancel sst2-k3x9 --reason 'wrong data'")
-    parser.add_argument("--reason", default="", help="why, for the audit trail")
+    parser.add_argument("--reason", default="", help="reason, for the audit trail")
     args = parser.parse_args(argv)
     with connect(args) as client:
         _print_state(client.cancel(args.job, args.reason), args.form)
@@ -137,7 +137,7 @@ def retry_command(argv: Sequence[str]) -> None:
     """Puts a job back in the queue."""
     details = "It goes on from its last checkpoint, with all its attempts and its time to run again."
     parser = command_parser("retry", "mvpctl retry sst2-k3x9", details)
-    parser.add_argument("--from-scratch", action="store_true", help="forget the checkpoints, begin again")
+    parser.add_argument("--from-scratch", action="store_true", help="start from the beginning, without checkpoints")
     args = parser.parse_args(argv)
     with connect(args) as client:
         _print_state(client.retry(args.job, from_scratch=args.from_scratch), args.form)

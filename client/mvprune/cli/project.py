@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _HELP = """usage: mvpctl project list|set ...
 
-Projects and what they may have at the same time. A project exists as soon as somebody uses it.
+Lists projects and sets their quotas. A project is created when it is first used.
 
 example:
   mvpctl project list
@@ -39,8 +39,8 @@ def _set(argv: Sequence[str]) -> None:
         "project set", "mvpctl project set search --max-queued-jobs 200 --max-running-gpus 8", details, job=False
     )
     parser.add_argument("id", metavar="PROJECT")
-    parser.add_argument("--max-queued-jobs", type=whole_number, metavar="N", help="in the queue at the same time")
-    parser.add_argument("--max-running-gpus", type=number, metavar="N", help="in use at the same time")
+    parser.add_argument("--max-queued-jobs", type=whole_number, metavar="N", help="queued jobs at the same time")
+    parser.add_argument("--max-running-gpus", type=number, metavar="N", help="GPUs in use at the same time")
     args = parser.parse_args(argv)
     with connect(args) as client:
         project = client.admin.set_quotas(

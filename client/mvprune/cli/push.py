@@ -14,8 +14,8 @@ from mvprune.cli._local import refusals
 from mvprune.cli._options import command_parser, path
 from mvprune.cli._output import answer
 
-_DETAILS = """--to mlflow makes it a run: parameters, metrics, curves, files. Pushed twice, it is one run.
---to hub-folder OUT writes a folder that can be uploaded as a repository of the Hugging Face Hub."""
+_DETAILS = """--to mlflow creates a run with parameters, metrics, curves and files. Pushing again returns the same run.
+--to hub-folder OUT writes a folder that can be uploaded to the Hugging Face Hub."""
 _ONLY_FOR = {"mlflow": ("tracking_uri", "experiment"), "hub-folder": ("dense", "base")}
 
 
@@ -32,7 +32,7 @@ def push_command(argv: Sequence[str]) -> None:
     mlflow.add_argument("--tracking-uri", metavar="URI", help="default: MLFLOW_TRACKING_URI")
     mlflow.add_argument("--experiment", metavar="NAME", help="default: mvprune")
     hub = parser.add_argument_group("to hub-folder")
-    hub.add_argument("--dense", action="store_true", help="plain weights, which open with no package of ours")
+    hub.add_argument("--dense", action="store_true", help="dense weights, which load without mvprune")
     hub.add_argument("--base", type=path, metavar="DIR", help="the base model's folder, for a delta artifact")
     args = parser.parse_args(argv)
     target, out = _target(args)
@@ -46,13 +46,13 @@ def _target(args: argparse.Namespace) -> tuple[str, str]:
     """The two words of --to, "" for the one that mlflow does without."""
     target, *rest = args.to
     if target not in _ONLY_FOR:
-        raise UsageError(f"--to: got {target!r}; allowed: mlflow, hub-folder OUT", "mvpctl push")
+        raise UsageError(f"--to must be mlflow or hub-folder OUT, got {target!r}", "mvpctl push")
     if len(rest) != (target == "hub-folder") or "" in rest:
-        raise UsageError(f"--to: got {' '.join(args.to)!r}; allowed: mlflow, hub-folder OUT", "mvpctl push")
+        raise UsageError(f"--to must be mlflow or hub-folder OUT, got {' '.join(args.to)!r}", "mvpctl push")
     for other, options in _ONLY_FOR.items():
         for option in options:
             if other != target and getattr(args, option):
-                raise UsageError(f"--{option.replace('_', '-')}: given, but it is for --to {other}", "mvpctl push")
+                raise UsageError(f"--{option.replace('_', '-')} must be used with --to {other}", "mvpctl push")
     return target, rest[0] if rest else ""
 
 
@@ -60,7 +60,7 @@ def _push_to_mlflow(args: argparse.Namespace) -> None:
     uri = args.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     if not uri:
         raise UsageError(
-            "--tracking-uri: not given, nor MLFLOW_TRACKING_URI; MLflow's address is needed", "mvpctl push"
+            "--tracking-uri must be MLflow's address, got nothing; or set MLFLOW_TRACKING_URI", "mvpctl push"
         )
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # each try again would be a warning
     with refusals("mlflow"), fetched(args) as source:
@@ -73,7 +73,7 @@ def _push_to_mlflow(args: argparse.Namespace) -> None:
             job=source.job,
             labels=source.labels,
         )
-    said = "pushed" if run.new else "was there already"
+    said = "pushed" if run.new else "already pushed"
     answer(args.form, run, [run.run_id], lambda: print(f"{said}: run {run.run_id} of experiment {run.experiment}"))
 
 

@@ -32,7 +32,7 @@ def token_command(argv: Sequence[str]) -> int | None:
 
 
 def _create(argv: Sequence[str]) -> None:
-    details = f"Makes a token and prints its secret, once: nobody can look it up later; {_ALL}."
+    details = f"Creates a token and prints its secret, which cannot be shown again; {_ALL}."
     parser = command_parser(
         "token create", "mvpctl token create --project search --scope submit --ttl 30d", details, job=False
     )
@@ -40,7 +40,7 @@ def _create(argv: Sequence[str]) -> None:
         "--scope",
         type=one_of("read", "submit", "admin"),
         required=True,
-        help="read; submit: and create, cancel, retry, delete; admin: and manage the project's tokens",
+        help="read; submit: also create, cancel, retry, delete; admin: also manage the project's tokens",
     )
     parser.add_argument("--ttl", type=duration, metavar="TIME", help="30d, 12h, 90m; default: it never expires")
     parser.add_argument("--name", default="", help="what it is for")
@@ -78,7 +78,7 @@ def _print_tokens(tokens: Sequence[Token]) -> None:
 
 
 def _revoke(argv: Sequence[str]) -> None:
-    details = f"Makes a token useless for good; other servers know it within seconds; {_ALL}."
+    details = f"Revokes a token for ever; replicas of the server reject it within seconds; {_ALL}."
     parser = command_parser("token revoke", "mvpctl token revoke token-k3h9x2m4qz --project search", details, job=False)
     parser.add_argument("id", metavar="ID", help="a token's id")
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Tokens, projects, the state of the server: what an administrator's client does."""
+"""Tokens, projects and the state of the server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Token:
 
     id: str
     name: str
-    project: str  # "-": an operator's, good for all
+    project: str  # "-": an operator's token, valid for all
     display_name: str
     scope: str
     creator: str
@@ -35,7 +35,7 @@ class Token:
 
 @dataclass(frozen=True)
 class NewToken(Token):
-    """A token that was just made: the only time that its secret is told."""
+    """A new token with its secret, which cannot be read again."""
 
     secret: str = field(repr=False)
 
@@ -54,7 +54,7 @@ class Project:
 
 
 class AsyncAdmin:
-    """Manages tokens and projects, and looks inside the server, over a client's connection; see `AsyncClient.admin`."""
+    """Manages tokens and projects, and reads the server's state; see `AsyncClient.admin`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -62,15 +62,15 @@ class AsyncAdmin:
     async def create_token(
         self, project: str, scope: str, *, ttl: float | None = None, display_name: str = ""
     ) -> NewToken:
-        """Makes a token.
+        """Creates a token.
 
         Args:
-            project: what it is good for; "-": all, an operator's.
+            project: the project that it is valid for; "-": all projects (an operator's token).
             scope: read, submit or admin.
             ttl: seconds until it expires; None: never.
         """
         if scope.upper() not in ("READ", "SUBMIT", "ADMIN"):
-            raise bad_field("scope", f"got {scope!r}; allowed: read, submit, admin")
+            raise bad_field("scope", f"must be one of read, submit, admin, got {scope!r}")
         request = admin_pb2.CreateTokenRequest(parent=f"projects/{project}")
         request.token.scope = admin_pb2.Token.Scope.Value(scope.upper())  # type: ignore[assignment]
         request.token.display_name = display_name
@@ -80,19 +80,19 @@ class AsyncAdmin:
         return NewToken(**_token_fields(answer.token), secret=answer.secret)
 
     async def tokens(self, project: str) -> AsyncGenerator[Token, None]:
-        """The tokens of a project, newest first; "-": the operators'."""
+        """Iterates over the tokens of a project, newest first; "-": the operators' tokens."""
         request = admin_pb2.ListTokensRequest(parent=f"projects/{project}")
         async for page in pages(self._transport, self._transport.admin.ListTokens, request):
             for token in page.tokens:
                 yield Token(**_token_fields(token))
 
     async def revoke_token(self, project: str, token_id: str) -> Token:
-        """Makes a token useless for good."""
+        """Revokes a token for ever."""
         request = admin_pb2.RevokeTokenRequest(name=f"projects/{project}/tokens/{token_id}")
         return Token(**_token_fields(await self._transport.call(self._transport.admin.RevokeToken, request)))
 
     async def projects(self) -> AsyncGenerator[Project, None]:
-        """The projects that were ever used, by name."""
+        """Iterates over all projects, by name."""
         async for page in pages(self._transport, self._transport.admin.ListProjects, admin_pb2.ListProjectsRequest()):
             for project in page.projects:
                 yield _project(project)
@@ -108,37 +108,37 @@ class AsyncAdmin:
         return _project(await self._transport.call(self._transport.admin.UpdateProject, request))
 
     async def server_status(self) -> ServerStatus:
-        """How the server is doing."""
+        """Returns the state of the server."""
         request = admin_pb2.GetServerStatusRequest()
         return server.server_status(await self._transport.call(self._transport.admin.GetServerStatus, request))
 
 
 class Admin:
-    """Manages tokens and projects, and looks inside the server, over a client's connection; see `Client.admin`."""
+    """Manages tokens and projects, and reads the server's state; see `Client.admin`."""
 
     def __init__(self, core: AsyncAdmin) -> None:
         self._core = core
 
     def create_token(self, project: str, scope: str, *, ttl: float | None = None, display_name: str = "") -> NewToken:
-        """Makes a token.
+        """Creates a token.
 
         Args:
-            project: what it is good for; "-": all, an operator's.
+            project: the project that it is valid for; "-": all projects (an operator's token).
             scope: read, submit or admin.
             ttl: seconds until it expires; None: never.
         """
         return run(self._core.create_token(project, scope, ttl=ttl, display_name=display_name))
 
     def tokens(self, project: str) -> Iterator[Token]:
-        """The tokens of a project, newest first; "-": the operators'."""
+        """Iterates over the tokens of a project, newest first; "-": the operators' tokens."""
         return iterate(self._core.tokens(project))
 
     def revoke_token(self, project: str, token_id: str) -> Token:
-        """Makes a token useless for good."""
+        """Revokes a token for ever."""
         return run(self._core.revoke_token(project, token_id))
 
     def projects(self) -> Iterator[Project]:
-        """The projects that were ever used, by name."""
+        """Iterates over all projects, by name."""
         return iterate(self._core.projects())
 
     def set_quotas(
@@ -148,7 +148,7 @@ class Admin:
         return run(self._core.set_quotas(project, max_queued_jobs=max_queued_jobs, max_running_gpus=max_running_gpus))
 
     def server_status(self) -> ServerStatus:
-        """How the server is doing."""
+        """Returns the state of the server."""
         return run(self._core.server_status())
 
 

@@ -13,7 +13,7 @@ from mvprune.client.wire import AsyncWire
 
 
 class AsyncClient(Core[AsyncJob]):
-    """Talks to a compression service from an event loop: `Client`, with `await`.
+    """A client of a compression service for asyncio.
 
         async with AsyncClient() as client:
             job = await client.submit(model="bert-base-uncased", task="sst2", density=0.03)
@@ -21,9 +21,9 @@ class AsyncClient(Core[AsyncJob]):
                 print(update.job.state)
             await job.download("out/")
 
-    It has the methods of `Client`, with the same arguments, models and errors; those that give a series are async
-    iterators. A call may be cancelled at any time: streams end, a download stops and can go on later. What has reached
-    the server stays done; a `submit` that is repeated with the same `request_id` finds the same job.
+    It has the methods of `Client` as coroutines or async iterators, with the same arguments, models and errors. A call
+    may be cancelled at any time: streams end, and a download stops and can be resumed. A request that has reached the
+    server still takes effect; `submit` with the same `request_id` returns the same job.
 
     Args, raises: those of `Client`.
     """

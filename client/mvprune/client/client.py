@@ -24,30 +24,29 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """Talks to a compression service.
+    """A client of a compression service.
 
         with Client() as client:
             job = client.submit(model="bert-base-uncased", task="sst2", density=0.03)
             job = job.wait(on_progress=lambda job: print(job.progress))
             job.download("out/")
 
-    Wherever a job is asked for, its id, its full name (projects/P/jobs/J) or a Job will do. All methods may raise
-    ServerUnreachable and RequestRefused. A client may be shared by threads.
+    An argument `job` takes a job's id, its full name (projects/P/jobs/J) or a Job. All methods may raise
+    ServerUnreachable and RequestRefused. Threads may share a client.
 
     Args:
-        address: host:port, or grpcs://host:port for TLS; default MVPRUNE_ADDRESS, else that of a server on this
+        address: host:port, or grpcs://host:port for TLS; default MVPRUNE_ADDRESS, else the address of a server on this
             machine, else 127.0.0.1:7070.
-        project: the project of jobs that are given by id alone; default MVPRUNE_PROJECT, else "default".
-        timeout: seconds that one call may take, a year at most. Streams, waiting and downloads have no limit but their
-            own.
-        token: an API token; default what is in `token_file`, else MVPRUNE_TOKEN, else, for a server on this machine,
-            the operator's token that it wrote to its home folder.
-        ca_cert: file with who vouches for the server; default MVPRUNE_CA_CERT, else whoever this machine trusts.
+        project: the project of jobs that are given only by their id; default MVPRUNE_PROJECT, else "default".
+        timeout: seconds that one call may take, at most a year. It does not apply to streams, waiting and downloads.
+        token: an API token; default the contents of `token_file`, else MVPRUNE_TOKEN, else, for a server on this
+            machine, the operator's token in its home folder.
+        ca_cert: file with the CA certificate; default MVPRUNE_CA_CERT, else the certificates that this machine trusts.
         insecure: send the token without TLS to another machine.
 
     Raises:
-        InvalidArgument: the address is malformed, a file cannot be read, the timeout is no time, or the token would go
-            out unprotected.
+        InvalidArgument: the address is malformed, a file cannot be read, the timeout is out of range, or the token
+            would be sent without TLS.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Client:
         run(self._core.close())
 
     def submit(self, *, model: str | os.PathLike[str], density: float, **options: Unpack[SubmitOptions]) -> Job:
-        """Submits a job. What is left out gets the server's default.
+        """Submits a job. Options that are not given have the server's defaults.
 
         Args:
             model: a folder (made absolute if it is one here), a name that the server knows, or a hub id.
@@ -91,11 +90,11 @@ class Client:
         return run(self._core.submit(model=model, density=density, **options))
 
     def get(self, job: str | JobRecord) -> Job:
-        """The job as it is now."""
+        """Returns the current state of a job."""
         return run(self._core.get(job))
 
     def list(self, *, filter: str = "", order_by: str = "", limit: int | None = None) -> Iterator[Job]:
-        """The project's jobs, at most `limit`; pages are fetched as they are needed.
+        """Iterates over the project's jobs, at most `limit`. Pages are requested when needed.
 
         Args:
             filter: such as 'state = RUNNING AND (task = "squad" OR labels.team = "search")'; the fields are state,
@@ -108,10 +107,10 @@ class Client:
         return iterate(self._core.list(filter=filter, order_by=order_by, limit=limit))
 
     def watch(self, job: str | JobRecord, *, after_sequence: int = 0) -> Iterator[JobUpdate[Job]]:
-        """Each change of a job, until it has ended. Goes on after a cut where it was.
+        """Iterates over a job's changes until it has ended. Reconnects after an interruption.
 
         Args:
-            after_sequence: events up to it are left out.
+            after_sequence: skips events up to this number.
         """
         return iterate(self._core.watch(job, after_sequence=after_sequence))
 
@@ -122,59 +121,59 @@ class Client:
 
         Args:
             timeout: seconds to wait, a year at most; None: as long as it takes.
-            on_progress: called with the job at once and at each change.
+            on_progress: called with the job immediately and at each change.
 
         Raises:
-            InvalidArgument: the timeout is no time.
-            JobFailed, JobCancelled: it ended otherwise.
-            WaitTimeout: the time is up; the job goes on.
+            InvalidArgument: the timeout is out of range.
+            JobFailed, JobCancelled: the job ended without success.
+            WaitTimeout: the timeout has passed; the job continues.
         """
         return run(self._core.wait(job, timeout, on_progress))
 
     def logs(self, job: str | JobRecord, *, follow: bool = False) -> Iterator[bytes]:
-        """The log of the current attempt, in pieces; with `follow`, until the job has ended."""
+        """Iterates over chunks of the current attempt's log; with `follow`, until the job has ended."""
         return iterate(self._core.logs(job, follow=follow))
 
     def cancel(self, job: str | JobRecord, reason: str = "", *, etag: str = "") -> Job:
-        """Asks for cancellation; a job that is cancelled already stays so. With `etag`, Conflict if it has changed."""
+        """Cancels a job; a cancelled job does not change. With `etag`, raises Conflict if the job has changed."""
         return run(self._core.cancel(job, reason, etag=etag))
 
     def retry(self, job: str | JobRecord, *, from_scratch: bool = False, etag: str = "") -> Job:
-        """Puts a FAILED or CANCELLED job back in the queue, to go on from its last checkpoint.
+        """Puts a FAILED or CANCELLED job back into the queue. It resumes from its last checkpoint.
 
         Args:
-            from_scratch: forget the checkpoints.
-            etag: the job must still be at it.
+            from_scratch: start from the beginning, without checkpoints.
+            etag: the job's expected etag.
 
         Raises:
-            FailedPrecondition: the job is live, or SUCCEEDED.
-            Conflict: it is no longer at `etag`.
+            FailedPrecondition: the job has not ended, or has SUCCEEDED.
+            Conflict: the job's etag has changed.
         """
         return run(self._core.retry(job, from_scratch=from_scratch, etag=etag))
 
     def delete(self, job: str | JobRecord, *, allow_missing: bool = False, etag: str = "") -> None:
-        """Deletes a job that has ended, with logs and metrics; its artifact stays.
+        """Deletes a job that has ended, with its logs and metrics; its artifact is kept.
 
         Raises:
-            FailedPrecondition: the job is live.
-            Conflict: it is no longer at `etag`.
+            FailedPrecondition: the job has not ended.
+            Conflict: the job's etag has changed.
         """
         run(self._core.delete(job, allow_missing=allow_missing, etag=etag))
 
     def events(self, job: str | JobRecord) -> Iterator[JobEvent]:
-        """The audit trail, oldest first."""
+        """Iterates over the job's events, oldest first."""
         return iterate(self._core.events(job))
 
     def attempts(self, job: str | JobRecord) -> Iterator[Attempt]:
-        """The attempts, oldest first."""
+        """Iterates over the job's attempts, oldest first."""
         return iterate(self._core.attempts(job))
 
     def metrics(self, job: str | JobRecord) -> Iterator[MetricPoint]:
-        """The recorded values, in the order of their arrival."""
+        """Iterates over the recorded values in the order of their arrival."""
         return iterate(self._core.metrics(job))
 
     def artifact(self, job: str | JobRecord) -> Artifact:
-        """The artifact of a job, or the one with that name (projects/P/artifacts/SHA256).
+        """Returns the artifact of a job, or the artifact with that name (projects/P/artifacts/SHA256).
 
         Raises:
             JobFailed, JobCancelled, FailedPrecondition: the job has none, or none yet.
@@ -187,39 +186,39 @@ class Client:
         directory: str | os.PathLike[str],
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Path:
-        """Downloads the artifact of a job into a folder, which appears when all is there and verified.
+        """Downloads and verifies the artifact of a job. The folder appears when it is complete.
 
-        A download that broke off goes on where it was. If the folder holds the artifact already, it is verified and
-        nothing is downloaded; if another download is filling it, that one is waited for.
+        An interrupted download is resumed. If the folder already contains the artifact, it is only verified. If another
+        download writes to it, this one waits for that.
 
         Args:
-            on_progress: called with the bytes there and the bytes in all.
+            on_progress: called with the downloaded bytes and the total bytes.
 
         Returns:
             The folder.
 
         Raises:
             JobFailed, JobCancelled, FailedPrecondition: the job has no artifact, or none yet.
-            DestinationNotEmpty: the folder holds something else.
+            DestinationNotEmpty: the folder has other contents.
             DownloadError: the artifact's paths are unsafe, its bytes are wrong, or the disk refuses them.
         """
         return run(self._core.download(job, directory, on_progress))
 
     def models(self) -> Iterator[ModelEntry]:
-        """The models that jobs can name: those under the server's roots, then the best known ones of the hub."""
+        """Iterates over possible values of `model`: the server's models, then well-known models of the hub."""
         return iterate(self._core.models())
 
     def tasks(self) -> Iterator[TaskEntry]:
-        """The tasks that jobs can name."""
+        """Iterates over possible values of `task`."""
         return iterate(self._core.tasks())
 
     def methods(self) -> Iterator[MethodEntry]:
-        """The methods of pruning, with their options."""
+        """Iterates over the pruning methods and their options."""
         return iterate(self._core.methods())
 
     @functools.cached_property
     def admin(self) -> Admin:
-        """Tokens and projects."""
+        """Manages tokens and projects."""
         from mvprune.client.admin import Admin  # few need it
 
         return Admin(self._core.admin)

@@ -30,7 +30,7 @@ class JobCancelled(JobError):
 
 
 class WaitTimeout(MvpruneError):
-    """The time to wait is over; the job goes on."""
+    """The timeout has passed; the job continues."""
 
     def __init__(self, job: JobRecord, seconds: float) -> None:
         super().__init__(f"job {job.id} is still {job.state} after {seconds:g} s")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Job(JobRecord):
     """A job of a `Client`.
 
-    Its methods ask the server again; the object itself never changes.
+    Its methods call the server. The object itself does not change.
     """
 
     client: InitVar[Client]
@@ -29,19 +29,19 @@ class Job(JobRecord):
         object.__setattr__(self, "_client", client)
 
     def refresh(self) -> Job:
-        """The job as it is now."""
+        """Returns the current state of the job."""
         return self._server.get(self.name)
 
     def wait(self, timeout: float | None = None, on_progress: Callable[[Job], None] | None = None) -> Job:
-        """Waits for the end: see `Client.wait`."""
+        """Waits until the job ends: see `Client.wait`."""
         return self._server.wait(self.name, timeout, on_progress)
 
     def watch(self) -> Iterator[JobUpdate[Job]]:
-        """Changes until the end: see `Client.watch`."""
+        """Iterates over changes until the end: see `Client.watch`."""
         return self._server.watch(self.name)
 
     def logs(self, *, follow: bool = False) -> Iterator[bytes]:
-        """The log: see `Client.logs`."""
+        """Iterates over the log: see `Client.logs`."""
         return self._server.logs(self.name, follow=follow)
 
     def download(self, directory: str | PathLike[str], on_progress: Callable[[int, int], None] | None = None) -> Path:
@@ -49,11 +49,11 @@ class Job(JobRecord):
         return self._server.download(self.name, directory, on_progress)
 
     def cancel(self, reason: str = "") -> Job:
-        """Asks for cancellation: see `Client.cancel`."""
+        """Cancels the job: see `Client.cancel`."""
         return self._server.cancel(self.name, reason)
 
     def retry(self, *, from_scratch: bool = False) -> Job:
-        """Puts the job back in the queue: see `Client.retry`."""
+        """Puts the job back into the queue: see `Client.retry`."""
         return self._server.retry(self.name, from_scratch=from_scratch)
 
     def delete(self) -> None:
@@ -70,7 +70,7 @@ class Job(JobRecord):
 class AsyncJob(JobRecord):
     """A job of an `AsyncClient`.
 
-    Its methods ask the server again; the object itself never changes.
+    Its methods call the server. The object itself does not change.
     """
 
     client: InitVar[AsyncClient]
@@ -79,7 +79,7 @@ class AsyncJob(JobRecord):
         object.__setattr__(self, "_client", client)
 
     async def refresh(self) -> AsyncJob:
-        """The job as it is now."""
+        """Returns the current state of the job."""
         return await self._server.get(self.name)
 
     async def wait(
@@ -87,15 +87,15 @@ class AsyncJob(JobRecord):
         timeout: float | None = None,  # noqa: ASYNC109 (the name that it has in Job)
         on_progress: Callable[[AsyncJob], None] | None = None,
     ) -> AsyncJob:
-        """Waits for the end: see `AsyncClient.wait`."""
+        """Waits until the job ends: see `AsyncClient.wait`."""
         return await self._server.wait(self.name, timeout, on_progress)
 
     def watch(self) -> AsyncGenerator[JobUpdate[AsyncJob], None]:
-        """Changes until the end: see `AsyncClient.watch`."""
+        """Iterates over changes until the end: see `AsyncClient.watch`."""
         return self._server.watch(self.name)
 
     def logs(self, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
-        """The log: see `AsyncClient.logs`."""
+        """Iterates over the log: see `AsyncClient.logs`."""
         return self._server.logs(self.name, follow=follow)
 
     async def download(
@@ -105,11 +105,11 @@ class AsyncJob(JobRecord):
         return await self._server.download(self.name, directory, on_progress)
 
     async def cancel(self, reason: str = "") -> AsyncJob:
-        """Asks for cancellation: see `AsyncClient.cancel`."""
+        """Cancels the job: see `AsyncClient.cancel`."""
         return await self._server.cancel(self.name, reason)
 
     async def retry(self, *, from_scratch: bool = False) -> AsyncJob:
-        """Puts the job back in the queue: see `AsyncClient.retry`."""
+        """Puts the job back into the queue: see `AsyncClient.retry`."""
         return await self._server.retry(self.name, from_scratch=from_scratch)
 
     async def delete(self) -> None:

@@ -1,24 +1,24 @@
-"""What can go wrong.
+"""The exceptions of this package.
 
 MvpruneError
-├── ServerUnreachable          nothing answers, or not in time
-├── RequestRefused             the server said no: .code, .reason
+├── ServerUnreachable          no server answers, or not in time
+├── RequestRefused             the server returned an error: .code, .reason
 │   ├── InvalidArgument        .violations name the fields
 │   ├── NotFound
-│   ├── NotAuthorised          no token or a bad one, or one that may not do this
+│   ├── NotAuthorised          no valid token, or one without the needed scope
 │   ├── AlreadyExists
-│   ├── FailedPrecondition     right call, wrong moment
-│   ├── Conflict               it was changed meanwhile
+│   ├── FailedPrecondition     not allowed in the resource's state
+│   ├── Conflict               the resource has changed
 │   ├── LimitExceeded          a quota, or too many calls
-│   └── ServerError            the server's own fault
-├── JobError                   the work ended badly: .job
+│   └── ServerError            the server failed
+├── JobError                   the job ended without a result: .job
 │   ├── JobFailed              .job.failure says why
 │   └── JobCancelled
-├── WaitTimeout                the time is up, the job goes on: .job
-├── PushFailed                 MLflow did not take an artifact
+├── WaitTimeout                the timeout has passed, the job continues: .job
+├── PushFailed                 MLflow rejected an artifact
 │   └── MlflowUnreachable
 └── DownloadError
-    ├── DestinationNotEmpty    the folder holds something else
+    ├── DestinationNotEmpty    the folder has other contents
     ├── UnsafeArtifact         paths that must not be written
     └── IntegrityError         bytes that differ from the manifest
 """
@@ -34,19 +34,19 @@ class MvpruneError(Exception):
 
 
 class ServerUnreachable(MvpruneError):
-    """Nothing answers at the address, or not before the deadline."""
+    """No server answers at the address before the deadline."""
 
 
 class PushFailed(MvpruneError):
-    """MLflow did not take the artifact; the text says why. Pushed again, it goes on."""
+    """MLflow rejected the artifact; the message says why. Pushing it again resumes."""
 
 
 class MlflowUnreachable(PushFailed):
-    """Nothing answers at MLflow's address."""
+    """No server answers at MLflow's address."""
 
 
 class FieldViolation(NamedTuple):
-    """One bad field of a request: its path (job.spec.target_density) and what was given and is allowed."""
+    """One wrong field of a request: its path (job.spec.target_density), the rule and the value."""
 
     field: str
     description: str
@@ -83,32 +83,32 @@ class InvalidArgument(RequestRefused):
 
 
 def bad_field(field: str, description: str) -> InvalidArgument:
-    """The refusal of one field, by this side: its path, and what was given and is allowed."""
+    """An error about one field, raised by the client: its path, the rule and the value."""
     return InvalidArgument(violations=[FieldViolation(field, description)])
 
 
 class NotFound(RequestRefused):
-    """There is no such resource."""
+    """The resource does not exist."""
 
 
 class NotAuthorised(RequestRefused):
-    """The caller is not known (code UNAUTHENTICATED), or may not do this (code PERMISSION_DENIED)."""
+    """The token is missing or invalid (UNAUTHENTICATED), or lacks the scope (PERMISSION_DENIED)."""
 
 
 class AlreadyExists(RequestRefused):
-    """The name or the request id is taken."""
+    """The name or the request id exists already."""
 
 
 class FailedPrecondition(RequestRefused):
-    """The resource is not in a state that allows this."""
+    """The state of the resource does not allow the call."""
 
 
 class Conflict(RequestRefused):
-    """The resource was changed meanwhile: read it again. Reason ETAG_MISMATCH: it is no longer at the given etag."""
+    """The resource has changed; read it again. Reason ETAG_MISMATCH: its etag is not the given one."""
 
 
 class LimitExceeded(RequestRefused):
-    """A quota is used up (reason QUOTA_EXCEEDED), or calls came too fast for too long (reason RATE_LIMITED)."""
+    """A quota is exhausted (reason QUOTA_EXCEEDED), or there were too many calls (reason RATE_LIMITED)."""
 
 
 class ServerError(RequestRefused):
@@ -120,7 +120,7 @@ class DownloadError(MvpruneError):
 
 
 class DestinationNotEmpty(DownloadError):
-    """The folder to download to holds something else."""
+    """The target folder has other contents."""
 
 
 class UnsafeArtifact(DownloadError):

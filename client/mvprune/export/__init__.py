@@ -1,10 +1,10 @@
-"""An artifact in the formats of others.
+"""Writes an artifact in other formats.
 
-    export("out/", "dense/", to="dense")  # a plain Hugging Face folder: from_pretrained, with no package of ours
+    export("out/", "dense/", to="dense")  # a Hugging Face folder for from_pretrained without mvprune
     export("out/", "onnx/", to="onnx")  # model.onnx, checked with onnxruntime against torch
     export("out/", "csr/", to="csr")  # one scipy .npz for every pruned weight
 
-A folder that holds something already is refused.
+The target folder must be new or empty.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Exported:
     """What an export wrote.
 
     Attributes:
-        folder: where.
+        folder: the target folder.
         to: the format.
         files: path → bytes.
-        difference: of the ONNX file's outputs to torch's, the largest, as a fraction of the largest output; None for
-            other formats, which hold the very numbers.
-        tolerance: what was allowed of it.
+        difference: the largest difference of the ONNX outputs to torch's, as a fraction of the largest output; None for
+            the other formats, which contain the same numbers.
+        tolerance: the largest allowed difference.
     """
 
     folder: Path
@@ -65,16 +65,16 @@ def export(
 
     Args:
         artifact: the artifact's folder; it is verified.
-        folder: a new or empty folder; what goes wrong leaves it empty.
+        folder: a new or empty folder; an error leaves it empty.
         to: one of `FORMATS`.
-        base: the base model's folder, for a delta artifact; None: it is looked for, see `mvprune.load`.
-        on_progress: is told what is being done, in a few words.
+        base: the base model's folder, for a delta artifact; by default it is searched as `mvprune.load` does.
+        on_progress: receives a short description of each step.
 
     Raises:
         ValueError: `to` is not one of `FORMATS`.
         ArtifactError: the folder is not empty or cannot be written, the artifact is not valid, or the exported model
-            does not compute what torch does.
-        MissingExtra: a package is missing; the text says how to install it.
+            differs from torch.
+        MissingExtra: a package is missing; the message says how to install it.
     """
     if to not in FORMATS:
         raise ValueError(f"to {must_be_one_of(FORMATS, to)}")
@@ -101,8 +101,8 @@ def export(
 
 
 def _writer(to: str) -> ModuleType:
-    """The module of a format: its ``write(artifact, folder, base, on_progress)`` returns how far off the outputs are,
-    None where nothing is computed."""
+    """The module of a format: its ``write(artifact, folder, base, on_progress)`` returns the difference of the
+    outputs, or None if nothing is computed."""
     with needs(f"export to {to}", "export"):
         return import_module(f"mvprune.export.{to}")
 

@@ -23,7 +23,7 @@ def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Ca
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """Without transformers' own bars: progress is told to `on_progress`."""
+    """Without transformers' progress bars; `on_progress` receives the progress."""
     log: Any = transformers.utils.logging
     shown = log.is_progress_bar_enabled()
     log.disable_progress_bar()

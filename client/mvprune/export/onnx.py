@@ -78,7 +78,7 @@ def check(model: Any, path: Path) -> float:
                 raise ArtifactError(f"{path.name}: the shape of {name} must be {shapes}")
             off = float(np.abs(output - wanted).max() / max(np.abs(wanted).max(), 1.0))
             if not off <= TOLERANCE:
-                raise ArtifactError(f"{path.name}: {name} differs from torch's by {off:.1e} of its size")
+                raise ArtifactError(f"{path.name}: {name} must be within {TOLERANCE:.0e} of torch's, got {off:.1e}")
             largest = max(largest, off)
     return largest
 

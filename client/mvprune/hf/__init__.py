@@ -3,9 +3,9 @@
     import mvprune.hf
     model = AutoModelForSequenceClassification.from_pretrained("out/")
 
-Without the import, transformers finds no weights in the folder and says so. The model is a plain one, dense, in the
-dtype that from_pretrained is asked for; it can be trained and saved like any other. A delta artifact's base model is
-found as `mvprune.load` finds it, by the name in the manifest, and what is taken from it is verified.
+Without the import, transformers reports that the folder has no weights. The model is dense, in the dtype that
+from_pretrained is called with, and can be trained and saved. A delta artifact's base model is found as `mvprune.load`
+finds it, by the name in the manifest, and its tensors are verified.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MvpruneConfig(QuantizationConfigMixin):
     dequantize = True  # the loaded model is a plain one
 
     def __init__(self, version: int = VERSION, **_: Any) -> None:
-        self.quant_method: Any = QUANT_METHOD  # the base class knows an enumeration of its own methods alone
+        self.quant_method: Any = QUANT_METHOD  # the base class only knows its own methods
         self.version = version
 
 
@@ -57,21 +57,21 @@ class MvpruneQuantizer(HfQuantizer):
     _discard: weakref.finalize[..., Any] | None = None
 
     def update_attn_implementation(self, config: Any) -> Any:
-        """The first hook that sees the configuration: says where the weights are."""
+        """The first hook that receives the configuration: sets the name of the weights file."""
         config.transformers_weights = WEIGHTS_FILE
         return config
 
     def _process_model_before_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         files = kwargs["checkpoint_files"]  # the list that transformers goes through afterwards
         path = Path(files[0])
-        # A hub's cache may hold the model's files alone.
+        # A hub's cache may contain only the model's files.
         manifest = verify(path.parent) if (path.parent / MANIFEST_FILE).exists() else None
         self.header = open_header(path)
         if self.header.base:
             if manifest is None:
                 raise ArtifactError(
-                    f"{path.name}: a delta artifact, but the {MANIFEST_FILE} that names its base model is not beside "
-                    "it: download the whole folder"
+                    f"{path.name} is a delta artifact and must have {MANIFEST_FILE} beside it, got none; "
+                    "download the whole folder"
                 )
             base = open_base(self.header, manifest.model, None)
             assert base is not None  # noqa: S101 (the header refers to it)
@@ -79,8 +79,8 @@ class MvpruneQuantizer(HfQuantizer):
         return model
 
     def _write_base(self, tensors: dict[str, np.ndarray[Any, Any]]) -> str:
-        """The base's tensors, under the artifact's names, in a file that lives as long as the load: transformers reads
-        files alone."""
+        """The base's tensors, under the artifact's names, in a temporary file, because transformers reads only
+        files."""
         folder = tempfile.mkdtemp(prefix="mvprune-base-")
         self._discard = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         save_file(tensors, path := f"{folder}/base.safetensors")

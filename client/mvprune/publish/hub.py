@@ -24,10 +24,10 @@ _LARGE = 10_000_000  # bytes; from there on the Hub wants LFS
 def write_hub_folder(
     artifact: str | Path, folder: str | Path, *, dense: bool = False, base: str | Path | None = None
 ) -> None:
-    """Writes a folder that can be uploaded as it is. It appears when all is there.
+    """Writes a folder that can be uploaded to the Hub. It appears when it is complete.
 
-    ``AutoModel….from_pretrained`` opens it after ``import mvprune.hf``, or, where it is dense, with no package of ours.
-    One that is not dense is still the artifact: `mvprune.load` verifies and loads it.
+    A sparse folder is still the artifact: `mvprune.load` loads it, and so does ``AutoModel….from_pretrained`` after
+    ``import mvprune.hf``. A dense folder needs only transformers.
 
     Args:
         artifact: the artifact's folder; it is verified.
@@ -36,9 +36,9 @@ def write_hub_folder(
         base: the base model's folder, for a delta artifact.
 
     Raises:
-        ArtifactError: the artifact is not valid, is a delta that is not to be dense, or the folder has files or cannot
-            be written.
-        MissingExtra: a package is missing; the text says how to install it.
+        ArtifactError: the artifact is not valid, or it is a delta and `dense` is false; or the folder is not empty or
+            not writable.
+        MissingExtra: a package is missing; the message says how to install it.
     """
     artifact, folder = Path(artifact), Path(folder)
     check_free(folder)
@@ -77,12 +77,12 @@ def _write_dense(artifact: Path, staged: Path, base: str | Path | None) -> None:
 
 
 def _refuse_delta(artifact: Path) -> None:
-    """Whoever downloads the repository may not have its base model."""
+    """Users of the repository may not have the base model."""
     with (artifact / WEIGHTS_FILE).open("rb") as file:
         if read_header(file, WEIGHTS_FILE).base:
             raise ArtifactError(
-                f"{artifact}: a delta artifact needs its base model, which a repository does not hold: publish it "
-                "dense, with its base"
+                f"{artifact} must not be a delta artifact, because a repository has no base model; publish it dense, "
+                "with its base"
             )
 
 

@@ -1,4 +1,4 @@
-"""An artifact as a run of MLflow: what was asked as parameters, metrics, curves, and the files."""
+"""An artifact as a run of MLflow: submitted options as parameters, metrics, curves, and the files."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class PushedRun:
     """A run of MLflow.
 
     Attributes:
-        run_id: MLflow's id of it.
-        experiment: its name.
-        experiment_id: MLflow's id of that.
-        digest: of the artifact.
-        new: False where the artifact had been pushed before, and nothing was sent.
+        run_id: MLflow's id of the run.
+        experiment: the experiment's name.
+        experiment_id: MLflow's id of the experiment.
+        digest: the artifact's digest.
+        new: False if the artifact was pushed before; nothing is then sent.
     """
 
     run_id: str
@@ -60,24 +60,25 @@ def push_to_mlflow(
     job: str = "",
     labels: Mapping[str, str] | None = None,
 ) -> PushedRun:
-    """Makes an artifact a run of MLflow. Pushed twice, it is one run; a push that broke off is gone on with.
+    """Creates an MLflow run for an artifact. Pushing it again returns the same run, and resumes an interrupted push.
 
-    The run has the request as parameters, the metrics and counts of the manifest, the curves of the history as
-    ``history/PHASE/…`` over the steps, the digest, job and labels as tags, the model card as its description, and all
-    files under ``artifact/``.
+    The run has the submitted options as parameters, the metrics and counts of the manifest, the curves of the history
+    as ``history/PHASE/…`` over the steps, the digest, job and labels as tags, the model card as its description, and
+    all files under ``artifact/``.
 
     Args:
         artifact: the artifact's folder; it is verified.
-        tracking_uri: of MLflow, such as http://127.0.0.1:5000; MLFLOW_TRACKING_USERNAME, _PASSWORD and _TOKEN count.
-        experiment: created where there is none of that name.
-        job: the job that made the artifact.
-        labels: of the job.
+        tracking_uri: MLflow's address, such as http://127.0.0.1:5000. MLFLOW_TRACKING_USERNAME, _PASSWORD and _TOKEN
+            apply.
+        experiment: the experiment's name; it is created if it does not exist.
+        job: the job that produced the artifact.
+        labels: the job's labels.
 
     Raises:
         ArtifactError: the artifact is not valid.
-        MissingExtra: mlflow is not installed; the text says how to.
-        MlflowUnreachable: nothing answers there.
-        PushFailed: MLflow refuses.
+        MissingExtra: mlflow is not installed; the message says how to install it.
+        MlflowUnreachable: no server answers at `tracking_uri`.
+        PushFailed: MLflow returned an error.
     """
     artifact = Path(artifact)
     manifest, history = verify(artifact), read_history(artifact)
@@ -101,7 +102,7 @@ def push_to_mlflow(
 
 
 def _mlflow() -> tuple[Any, Any, tuple[type[Exception], ...]]:
-    """MLflow's client, its entities and its errors. Unless told otherwise it is quiet, and gives up soon."""
+    """MLflow's client, its entities and its errors. By default it is quiet and retries only twice."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     try:
@@ -117,7 +118,7 @@ def _mlflow() -> tuple[Any, Any, tuple[type[Exception], ...]]:
 
 
 def _without_answer(error: Exception) -> bool:
-    """Whether nothing answered. An error of MLflow's own has that of the connection as its context alone."""
+    """Whether no server answered. MLflow's own errors have the connection's error only as their context."""
     from requests.exceptions import ConnectionError as NoConnection
     from requests.exceptions import Timeout
 
@@ -138,7 +139,7 @@ def _find_run(client: Any, experiment_id: str, digest: str) -> Any:
 
 
 def _log(client: Any, entities: Any, run: Any, manifest: Manifest, history: History) -> None:
-    """Sends numbers. They bear the time of the run's start, so that those that are sent again are the same."""
+    """Sends parameters and metrics. Their time is the run's start, so sending them again changes nothing."""
     run_id, time = run.info.run_id, run.info.start_time
     params = [entities.Param(key, value) for key, value in parameters(manifest).items()]
     for start in range(0, len(params), _PARAMS):

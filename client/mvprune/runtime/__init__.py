@@ -4,7 +4,7 @@
     model = optimize(model)                            # or any pruned transformers model
     print(measure(folder).ratio)                       # how much faster than dense on this machine
 
-How it works, and when it pays, is told in docs/runtime.md. Needs ``mvprune[runtime]``.
+docs/runtime.md explains how it works and when to use it. Needs ``mvprune[runtime]``.
 """
 
 from __future__ import annotations

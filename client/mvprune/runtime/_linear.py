@@ -18,19 +18,19 @@ from mvprune.runtime.kernel import Activation, Packed, Stored
 Matrix = npt.NDArray[np.float32]
 LINEAR = (nn.Linear, Conv1D)
 
-REFUSED = "a sparse model is for inference alone: load the artifact with mvprune.load(folder) "
+REFUSED = "a sparse model is for inference only; load the artifact with mvprune.load(folder) "
 
 
 class SparseLinear(nn.Module):
     """y = x Wᵀ + b with a sparse W: float32 in and out, any leading dimensions, on the CPU, without gradients.
 
-    Immutable, so that any number of threads may call it; can be pickled and copied. The weight is held compressed only:
-    a state dict is refused.
+    It is immutable, so several threads may call it. It can be pickled and copied. Only the compressed weight is kept,
+    so there is no state dict.
 
     Attributes:
-        weight: has the shape and the dtype, and no data (some models look at the dtype).
-        bias: (out_features,), the tensor of the layer that was replaced.
-        nbytes: of the compressed weight.
+        weight: shape and dtype without data (some models read the dtype).
+        bias: (out_features,), the tensor of the replaced layer.
+        nbytes: bytes of the compressed weight.
     """
 
     backend: ClassVar[str]
@@ -46,21 +46,21 @@ class SparseLinear(nn.Module):
 
     @property
     def threads(self) -> int:
-        """As it was asked for, else as many as torch uses."""
+        """The requested number of threads, else torch's."""
         return self._threads or torch.get_num_threads()
 
     def rows_of(self, x: Tensor) -> Tensor:
         """The input as a contiguous matrix, (tokens, in_features).
 
         Raises:
-            RuntimeError: x is not what the layer computes on, or wants a gradient.
+            RuntimeError: x has another dtype, device or width, or requires a gradient.
         """
         if x.dtype != torch.float32 or x.device.type != "cpu":
-            raise RuntimeError(f"a sparse layer computes in float32 on the CPU, not in {x.dtype} on {x.device}")
+            raise RuntimeError(f"the input of a sparse layer must be float32 on the CPU, got {x.dtype} on {x.device}")
         if x.requires_grad and torch.is_grad_enabled():
             raise RuntimeError(REFUSED + "for gradients, or call this one inside torch.inference_mode()")
         if x.shape[-1] != self.in_features:
-            raise RuntimeError(f"a sparse layer of {self.in_features} inputs was given {x.shape[-1]}")
+            raise RuntimeError(f"the input of a sparse layer must have {self.in_features} features, got {x.shape[-1]}")
         return x.reshape(math.prod(x.shape[:-1]), self.in_features).contiguous()
 
     def extra_repr(self) -> str:
@@ -71,14 +71,14 @@ class SparseLinear(nn.Module):
         """Evaluation mode only.
 
         Raises:
-            RuntimeError: training mode was asked for.
+            RuntimeError: `mode` is True.
         """
         if mode:
             raise RuntimeError(REFUSED + "for training")
         return super().train(False)
 
     def _save_to_state_dict(self, *_: Any, **__: Any) -> NoReturn:
-        raise RuntimeError(REFUSED + "for a state dict; the artifact's folder is what to keep")
+        raise RuntimeError(REFUSED + "for a state dict, or keep the artifact's folder")
 
     def _load_from_state_dict(self, *_: Any, **__: Any) -> NoReturn:
         raise RuntimeError(REFUSED + "and load the state dict into that one")

@@ -20,20 +20,20 @@ from mvprune.runtime._used import used
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds of one call of a model, the least of many, and what they were measured on.
+    """The minimum time of one call of a model, in seconds, and the conditions of the measurement.
 
     Attributes:
-        dense_seconds: of the pruned model as torch computes it, in fp32.
-        sparse_seconds: of the same model in the sparse runtime.
+        dense_seconds: the pruned model in torch, in fp32.
+        sparse_seconds: the same model in the sparse runtime.
         ratio: dense_seconds / sparse_seconds.
-        batch: examples of a call.
-        tokens: of an example.
-        threads: of a call.
-        isa: instructions that the native kernel uses, "" where it does not work.
-        reason: why the model is not in the sparse runtime, "" where it is.
-        layers: linear layers by what computes them: kernel, csr, dense.
-        dense_bytes: of all parameters and buffers.
-        sparse_bytes: the same for the sparse model, compressed weights included.
+        batch: examples per call.
+        tokens: tokens per example.
+        threads: threads per call.
+        isa: the native kernel's instruction set, "" if it is unavailable.
+        reason: why the model does not use the sparse runtime, "" if it does.
+        layers: the number of linear layers by backend: kernel, csr, dense.
+        dense_bytes: memory of all parameters and buffers.
+        sparse_bytes: the same for the sparse model, including compressed weights.
     """
 
     dense_seconds: float
@@ -58,23 +58,23 @@ def measure(
     seconds: float = 3.0,
     base: str | Path | None = None,
 ) -> Latency:
-    """Times an artifact, dense and sparse in turns, on random tokens.
+    """Times an artifact, alternating dense and sparse, on random tokens.
 
     Args:
         directory: the artifact.
-        batch: examples of a call.
-        tokens: of an example.
-        threads: that torch and the kernel may use.
-        seconds: for how long, at least; five rounds are made in any case.
+        batch: examples per call.
+        tokens: tokens per example.
+        threads: threads of torch and the kernel.
+        seconds: minimum duration; at least five rounds are run.
         base: the folder of the base model, for a delta artifact.
 
     Raises:
         ArtifactError: the artifact is not valid.
-        ValueError: a number is less than 1, or the model takes fewer tokens.
+        ValueError: a number is less than 1, or `tokens` exceeds the model's positions.
     """
     for name, value in (("batch", batch), ("tokens", tokens), ("threads", threads)):
         if value < 1:
-            raise ValueError(f"{name}: {value} was given, at least 1 is needed")
+            raise ValueError(f"{name} must be at least 1, got {value}")
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -101,7 +101,7 @@ def measure(
 
 
 def model_bytes(model: nn.Module) -> int:
-    """Of parameters, buffers and compressed weights in memory, each tensor once."""
+    """Bytes of parameters, buffers and compressed weights in memory; each tensor counts once."""
     tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     size = sum(tensor.nbytes for tensor in tensors.values())
     for module in model.modules():
@@ -114,7 +114,7 @@ def _example(model: Any, batch: int, tokens: int) -> dict[str, Tensor]:
     """Random tokens, none of them padding.
 
     Raises:
-        ValueError: they are too many for the model.
+        ValueError: the model has fewer positions.
     """
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, model.config.vocab_size, (batch, tokens), generator=generator)
@@ -126,5 +126,5 @@ def _example(model: Any, batch: int, tokens: int) -> dict[str, Tensor]:
             model(**made)
     except (IndexError, RuntimeError) as error:  # what torch raises for a position that has no embedding
         limit = getattr(model.config, "max_position_embeddings", "an unknown number")
-        raise ValueError(f"tokens: {tokens} were given, the model has positions for {limit}: {error}") from error
+        raise ValueError(f"tokens must be at most {limit}, the model's positions, got {tokens} ({error})") from error
     return made

@@ -28,30 +28,29 @@ def optimize(
     threads: int | None = None,
     backend: Literal["auto", "kernel", "csr"] = "auto",
 ) -> Model:
-    """Replaces, in place, every linear layer that is sparse enough to be faster so; the model is for inference then.
+    """Replaces, in place, each linear layer that the sparse runtime makes faster. The model is then for inference only.
 
     Args:
-        model: any with `nn.Linear` or GPT-2's `Conv1D` layers, in fp32 on the CPU.
-        values: how the native kernel stores weights: as they are, or rounded to fewer bits.
-        tokens: examples × length that a call is expected to have; the choice of each layer is made for it, any other
-            number works.
-        threads: of a call; by default as many as torch uses then.
-        backend: of every layer with zeros in at least half of its weight, or "auto": what is fastest on this machine
-            by its shape and density, `nn.Linear` included. That is measured once and kept in the user's cache.
+        model: any model with `nn.Linear` or GPT-2's `Conv1D` layers, in fp32 on the CPU.
+        values: the data type in which the native kernel stores weights.
+        tokens: expected examples × length of a call. Backends are chosen for it; any other number works.
+        threads: threads per call; by default as many as torch uses at that time.
+        backend: the backend of every layer with at least half zeros. "auto" takes the fastest on this machine for the
+            layer's shape and density, `nn.Linear` included; it is measured once and kept in the user's cache.
 
     Returns:
         The same model.
 
     Warns:
-        NoKernelWarning: once, the native kernel does not work here: torch computes the layers, slower.
+        NoKernelWarning: once per process, if the native kernel is unavailable; torch then computes the layers.
 
     Raises:
         ValueError: the model is not in fp32 on the CPU, or was optimized before; or a number is less than 1.
-        RuntimeError: the backend that was asked for does not work here.
+        RuntimeError: the requested backend is unavailable on this machine.
     """
     for name, value in (("tokens", tokens), ("threads", threads)):
         if value is not None and value < 1:
-            raise ValueError(f"{name}: {value} was given, at least 1 is needed")
+            raise ValueError(f"{name} must be at least 1, got {value}")
     replacement = Replacement(model, values=values, tokens=tokens, threads=threads, backend=backend)
     for names, weight in _linear_weights(model):
         replacement.take(names, weight.detach().numpy())
@@ -125,10 +124,10 @@ def _linear_weights(model: nn.Module) -> Iterator[tuple[list[str], Tensor]]:
 
 def _check(model: nn.Module) -> None:
     if any(isinstance(module, SparseLinear) for module in model.modules()):
-        raise ValueError("model: it was optimized before")
+        raise ValueError("model must not be optimized yet, got an optimized model")
     for name, parameter in model.named_parameters():
         if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
             raise ValueError(
-                f"model: {name} is {parameter.dtype} on {parameter.device}, expected float32 on the CPU: "
-                "give model.float().cpu()"
+                f"model must be float32 on the CPU, got {name} in {parameter.dtype} on {parameter.device}; "
+                "pass model.float().cpu()"
             )

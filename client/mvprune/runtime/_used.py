@@ -1,4 +1,4 @@
-"""What a model that was asked to be sparse runs on, and why it is not what was asked for."""
+"""Which runtime a model uses, and why it is not the requested one."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from mvprune.runtime._linear import backends
 
 
 class NoKernelWarning(RuntimeWarning):
-    """The native kernel does not work here, so that a sparse model is slower than it could be."""
+    """The native kernel is unavailable, so a sparse model is slower than it could be."""
 
 
 @dataclass(frozen=True)
 class Used:
-    """What a model runs on.
+    """The runtime of a model.
 
     Attributes:
-        runtime: "sparse" (the native kernel computes at least one layer), "csr" (torch's sparse products do, the kernel
-            none) or "dense" (torch computes all layers as they were).
-        reason: why that is not the sparse runtime; "" where it is, or where dense was asked for.
+        runtime: "sparse" (the native kernel computes at least one layer), "csr" (torch's sparse products compute at
+            least one layer, the kernel none) or "dense" (torch computes all layers).
+        reason: why it is not the sparse runtime; "" if it is, or if dense was requested.
     """
 
     runtime: Literal["sparse", "csr", "dense"]
@@ -32,7 +32,7 @@ class Used:
 
 
 def used(model: nn.Module, asked: Literal["dense", "sparse"] = "sparse") -> Used:
-    """What a model runs on, that was loaded for the runtime `asked`."""
+    """The runtime of a model that was loaded for the runtime `asked`."""
     counts = backends(model)
     if asked == "dense":
         return Used("dense", "")
@@ -43,7 +43,7 @@ def used(model: nn.Module, asked: Literal["dense", "sparse"] = "sparse") -> Used
 
 
 def warn_without_kernel(model: nn.Module) -> None:
-    """Warns, once in a process, where the native kernel does not work: with the reason, what runs instead, a remedy."""
+    """Warns once per process if the native kernel is unavailable: the reason, the replacement and a remedy."""
     if reason := kernel.load():
         counts = backends(model)
         layers = " and ".join(

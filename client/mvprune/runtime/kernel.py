@@ -138,7 +138,7 @@ class Layer(NamedTuple):
 
 
 class _UnavailableError(RuntimeError):
-    """The kernel cannot be used here; the text says why."""
+    """The kernel is unavailable; the message says why."""
 
 
 @lru_cache(maxsize=1)
@@ -146,7 +146,7 @@ def _library() -> tuple[ctypes.CDLL, str]:
     """The library and the instruction set it uses."""
     wanted = os.environ.get(_VARIABLE, "")
     if wanted == "off":
-        raise _UnavailableError(f"switched off by {_VARIABLE}=off: unset it")
+        raise _UnavailableError(f"it is turned off by {_VARIABLE}=off; unset it")
     if wanted and wanted not in _ISAS:
         raise _UnavailableError(f"{_VARIABLE} must be one of {', '.join(_ISAS)} or off, got {wanted!r}")
     if not _LIBRARY.is_file():
@@ -164,12 +164,12 @@ def _library() -> tuple[ctypes.CDLL, str]:
     library.mvprune_layer.argtypes = (pointer, pointer, pointer, pointer, number, number, ctypes.c_int32)
     chosen = library.mvprune_choose(wanted.encode())
     if chosen is None:
-        raise _UnavailableError(f"{_VARIABLE}={wanted}: this machine has no {wanted}; unset it")
+        raise _UnavailableError(f"{_VARIABLE} must be an instruction set of this machine, got {wanted}; unset it")
     return library, chosen.decode()
 
 
 def load() -> str:
-    """Load the library. Returns "" where it works, else one line that says why not."""
+    """Loads the library. Returns "" on success, else one line with the reason."""
     try:
         _library()
     except _UnavailableError as reason:
@@ -178,7 +178,7 @@ def load() -> str:
 
 
 def isa() -> str:
-    """The instruction set in use: "avx512", "avx2", "neon" or "generic"; "" where the kernel does not work."""
+    """The instruction set in use: "avx512", "avx2", "neon" or "generic"; "" if the kernel is unavailable."""
     return "" if load() else _library()[1]
 
 

@@ -32,9 +32,9 @@ def application(
 
     Args:
         predictor: what answers; it is called in one thread.
-        description: what GET / says, JSON; its `runtime` and `runtime_reason` are said by GET /health too.
-        limits: of requests.
-        host_names: by which clients may call the server, besides addresses and localhost.
+        description: the JSON of GET /; GET /health returns its `runtime` and `runtime_reason` too.
+        limits: limits of requests.
+        host_names: names by which clients may call the server, besides addresses and localhost.
     """
     batcher = Batcher(predictor, limits.max_batch, limits.max_waiting)
     model: asyncio.Task[None]

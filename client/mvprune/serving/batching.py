@@ -68,7 +68,7 @@ class Batcher:
     Args:
         predictor: what answers.
         max_batch: inputs that are computed together; a request with more is computed by itself.
-        max_waiting: inputs that wait; beyond it, requests are refused.
+        max_waiting: inputs that may wait; further requests are rejected.
     """
 
     def __init__(self, predictor: Predictor, max_batch: int, max_waiting: int) -> None:
@@ -117,7 +117,7 @@ class Batcher:
             self._thread.shutdown(wait=False)
 
     def _take(self) -> list[_Request]:
-        """The next requests to compute together; those that nobody waits for any more are dropped."""
+        """The next requests to compute together; those whose client has disconnected are dropped."""
         taken: list[_Request] = []
         room = self._max_batch
         while self._waiting and (not taken or len(self._waiting[0].inputs) <= room):

@@ -67,7 +67,7 @@ class _Protocol(H11Protocol):
         """Begins to wait for the first request."""
         super().connection_made(transport)
         if not self._all.admit(self):
-            self._refuse(503, "too many requests are being answered; try again")
+            self._refuse(503, "too many requests are in progress; try again")
             return
         self._all.waiting[self] = None
         self._start_timer(self._expire)
@@ -119,7 +119,7 @@ class _Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answers what is not HTTP as all refusals are answered."""
-        self._refuse(400, self._strict.refusal or "the request is not valid HTTP/1.1")
+        self._refuse(400, self._strict.refusal or "the request must be valid HTTP/1.1")
 
     def _expire(self) -> None:
         seconds = self._all.limits.read_seconds

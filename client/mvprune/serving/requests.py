@@ -1,4 +1,4 @@
-"""Bodies of requests to inputs for the model: read up to a limit, checked, refused by field."""
+"""Converts request bodies to model inputs. Errors name the field."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Refused(Exception):
     Attributes:
         status: of the HTTP answer.
         field: the part of the body that is wrong, as in inputs[2].text; "" for all of it.
-        message: what was given, and what is allowed.
+        message: the rule and the value.
     """
 
     def __init__(self, status: int, field: str, message: str) -> None:
@@ -62,7 +62,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != JSON:
         raise Refused(415, "", f"Content-Type must be {JSON}, got {kind[:80]!r}")
-    too_long = Refused(413, "", f"the body has more than {limits.max_bytes:,} bytes, which is the most allowed")
+    too_long = Refused(413, "", f"the body must have at most {limits.max_bytes:,} bytes, got more")
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limits.max_bytes:
         raise too_long
@@ -83,51 +83,50 @@ def parse_inputs(body: bytes, fields: Sequence[Field], limits: Limits) -> tuple[
     try:
         content = parse_json(body)
     except InvalidJson as error:
-        raise Refused(400, "", f"the body is not JSON: {str(error).removeprefix('invalid JSON: ')}") from error
+        raise Refused(400, "", f"the body must be JSON: {str(error).removeprefix('invalid JSON: ')}") from error
     if not isinstance(content, dict):
-        raise Refused(422, "", f"the body is {_kind(content)}; an object is allowed")
+        raise Refused(422, "", f"the body must be an object, got {_kind(content)}")
     if BATCH_FIELD not in content:
         return [_input(content, "", fields, limits)], False
     _check_names(content, "", [BATCH_FIELD])
     inputs = content[BATCH_FIELD]
     if not isinstance(inputs, list) or not inputs:
         found = "an empty list" if inputs == [] else _kind(inputs)
-        raise Refused(422, BATCH_FIELD, f"got {found}; a list of 1 to {limits.max_batch} objects is allowed")
+        raise Refused(422, BATCH_FIELD, f"must be a list of 1 to {limits.max_batch} objects, got {found}")
     if len(inputs) > limits.max_batch:
-        raise Refused(413, BATCH_FIELD, f"got {len(inputs):,} inputs; at most {limits.max_batch} are allowed")
+        raise Refused(413, BATCH_FIELD, f"must have at most {limits.max_batch} inputs, got {len(inputs):,}")
     return [_input(given, f"{BATCH_FIELD}[{number}]", fields, limits) for number, given in enumerate(inputs)], True
 
 
 def _input(given: object, place: str, fields: Sequence[Field], limits: Limits) -> Input:
     names = [field.name for field in fields]
     if not isinstance(given, Mapping):
-        raise Refused(422, place, f"got {_kind(given)}; an object with {listed(names)} is allowed")
+        raise Refused(422, place, f"must be an object with {listed(names)}, got {_kind(given)}")
     _check_names(given, place, names)
     texts: dict[str, str] = {}
     for field in fields:
         if field.name in given:
             texts[field.name] = _text(given[field.name], _path(place, field.name), limits)
         elif field.required:
-            raise Refused(422, _path(place, field.name), "is missing; a text is needed")
+            raise Refused(422, _path(place, field.name), "must be a string, got nothing")
     return texts
 
 
 def _check_names(given: Mapping[str, object], place: str, allowed: Sequence[str]) -> None:
     for name in given:
         if name not in allowed:
-            raise Refused(422, _path(place, name[:80]), f"is not known; allowed: {listed(allowed)}")
+            raise Refused(422, _path(place, name[:80]), f"must not be given; allowed: {listed(allowed)}")
 
 
 def _text(value: object, field: str, limits: Limits) -> str:
     if not isinstance(value, str):
-        raise Refused(422, field, f"got {_kind(value)}; a text is allowed")
+        raise Refused(422, field, f"must be a string, got {_kind(value)}")
     if len(value) > limits.max_characters:
-        most = f"at most {limits.max_characters:,} are allowed"
-        raise Refused(413, field, f"has {len(value):,} characters; {most}")
+        raise Refused(413, field, f"must have at most {limits.max_characters:,} characters, got {len(value):,}")
     if not value.strip():
-        raise Refused(422, field, "is blank; a text is needed")
+        raise Refused(422, field, "must not be blank")
     if not is_writable(value):
-        raise Refused(422, field, "has a NUL character or half of a surrogate pair; a text in Unicode is allowed")
+        raise Refused(422, field, "must be Unicode text without NUL and lone surrogates")
     return value
 
 

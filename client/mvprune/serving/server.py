@@ -1,4 +1,4 @@
-"""The server under the application: uvicorn on a socket of ours, until SIGTERM or Ctrl-C."""
+"""The server under the application: uvicorn on a given socket, until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from mvprune.v1 import admin_pb2 as mvprune_dot_v1_dot_admin__pb2
 
 
 class AdminServiceStub(object):
-    """Tokens, quotas, the state of the server.
+    """Manages tokens and quotas, and reports the server's state.
     """
 
     def __init__(self, channel):
@@ -48,11 +48,11 @@ class AdminServiceStub(object):
 
 
 class AdminServiceServicer(object):
-    """Tokens, quotas, the state of the server.
+    """Manages tokens and quotas, and reports the server's state.
     """
 
     def CreateToken(self, request, context):
-        """Makes a token and tells its secret, once.
+        """Creates a token and returns its secret, which cannot be read again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -66,28 +66,28 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RevokeToken(self, request, context):
-        """Makes a token useless for good. Succeeds on a revoked one too.
+        """Revokes a token for ever. Succeeds if it is revoked already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProjects(self, request, context):
-        """Lists the projects that were ever used, by name.
+        """Lists all projects, by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateProject(self, request, context):
-        """Sets a project's quotas: both, unset fields go back to the server's defaults.
+        """Sets both quotas of a project. An unset field resets to the server's default.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetServerStatus(self, request, context):
-        """Tells how the server is doing.
+        """Returns the state of the server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,7 +134,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """Tokens, quotas, the state of the server.
+    """Manages tokens and quotas, and reports the server's state.
     """
 
     @staticmethod

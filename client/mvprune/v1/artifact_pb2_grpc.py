@@ -6,7 +6,7 @@ from mvprune.v1 import artifact_pb2 as mvprune_dot_v1_dot_artifact__pb2
 
 
 class ArtifactServiceStub(object):
-    """Artifacts: read and download.
+    """Reads and downloads artifacts.
     """
 
     def __init__(self, channel):
@@ -38,7 +38,7 @@ class ArtifactServiceStub(object):
 
 
 class ArtifactServiceServicer(object):
-    """Artifacts: read and download.
+    """Reads and downloads artifacts.
     """
 
     def GetArtifact(self, request, context):
@@ -56,14 +56,14 @@ class ArtifactServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GenerateDownloadUrls(self, request, context):
-        """Returns short-lived URLs that support HTTP Range. Empty where the store has none: use ReadFile.
+        """Returns short-lived URLs that support HTTP Range. Empty if the store has no URLs: use ReadFile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadFile(self, request, context):
-        """Streams one file: the way where no URL can be given (local store, closed network).
+        """Streams one file, for stores without URLs (a folder, a closed network).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,7 +100,7 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ArtifactService(object):
-    """Artifacts: read and download.
+    """Reads and downloads artifacts.
     """
 
     @staticmethod

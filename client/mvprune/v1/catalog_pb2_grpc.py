@@ -6,7 +6,7 @@ from mvprune.v1 import catalog_pb2 as mvprune_dot_v1_dot_catalog__pb2
 
 
 class CatalogServiceStub(object):
-    """What a server knows: clients offer and complete from it.
+    """Lists the models, tasks and methods of a server.
     """
 
     def __init__(self, channel):
@@ -33,11 +33,11 @@ class CatalogServiceStub(object):
 
 
 class CatalogServiceServicer(object):
-    """What a server knows: clients offer and complete from it.
+    """Lists the models, tasks and methods of a server.
     """
 
     def ListModels(self, request, context):
-        """Lists the models under the server's roots, by name, and then the best known ones of the hub.
+        """Lists the models under the server's roots, by name, then well-known models of the hub.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -83,7 +83,7 @@ def add_CatalogServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CatalogService(object):
-    """What a server knows: clients offer and complete from it.
+    """Lists the models, tasks and methods of a server.
     """
 
     @staticmethod

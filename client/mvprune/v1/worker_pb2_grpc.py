@@ -6,8 +6,8 @@ from mvprune.v1 import worker_pb2 as mvprune_dot_v1_dot_worker__pb2
 
 
 class WorkerServiceStub(object):
-    """Internal surface used by workers. Served on its own port; each call carries the attempt's own
-    credential in `authorization`, and its fencing token: a stale one gets ABORTED / LEASE_LOST.
+    """Internal API for workers, on its own port. Each call has the attempt's credential in `authorization` and the
+    attempt's fencing token. A stale token gets ABORTED / LEASE_LOST.
     """
 
     def __init__(self, channel):
@@ -49,12 +49,12 @@ class WorkerServiceStub(object):
 
 
 class WorkerServiceServicer(object):
-    """Internal surface used by workers. Served on its own port; each call carries the attempt's own
-    credential in `authorization`, and its fencing token: a stale one gets ABORTED / LEASE_LOST.
+    """Internal API for workers, on its own port. Each call has the attempt's credential in `authorization` and the
+    attempt's fencing token. A stale token gets ABORTED / LEASE_LOST.
     """
 
     def ClaimAttempt(self, request, context):
-        """Takes (or, by the same runner, re-takes) the lease of one attempt.
+        """Acquires the lease of one attempt. The same runner may acquire it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -68,7 +68,7 @@ class WorkerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AppendLogs(self, request, context):
-        """Appends log bytes; acknowledged by offset, so re-sending is harmless.
+        """Appends log bytes; acknowledged by offset, so sending them again is safe.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -82,14 +82,14 @@ class WorkerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CommitCheckpoint(self, request, context):
-        """Makes an uploaded checkpoint one that later attempts may resume from. Repeating it is harmless.
+        """Commits an uploaded checkpoint, so that later attempts may resume from it. Repeating the call is safe.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompleteAttempt(self, request, context):
-        """Offers the attempt's outcome. Repeating it is harmless.
+        """Reports the attempt's outcome. Repeating the call is safe.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,8 +136,8 @@ def add_WorkerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class WorkerService(object):
-    """Internal surface used by workers. Served on its own port; each call carries the attempt's own
-    credential in `authorization`, and its fencing token: a stale one gets ABORTED / LEASE_LOST.
+    """Internal API for workers, on its own port. Each call has the attempt's credential in `authorization` and the
+    attempt's fencing token. A stale token gets ABORTED / LEASE_LOST.
     """
 
     @staticmethod

@@ -114,7 +114,7 @@ def test_the_page_says_what_the_manifest_says(info: ResultInfo, history: History
         '<td>accuracy</td><td class="n">0.8125</td><td class="n">0.7500</td><td class="n">-0.0625</td>',
         "<b>20.0×</b>",
         "sst2: 256 rows to train on, 64 to evaluate on",
-        "asked 10.0 %, reached 9.8 %",
+        "requested 10.0 %, reached 9.8 %",
         info.spec_sha256,
         "&quot;penalty&quot;: 400",
     ):

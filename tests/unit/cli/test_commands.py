@@ -119,7 +119,10 @@ def test_interrupted(fake: Fake) -> None:
         finally:
             process.kill()
     assert process.returncode == 130
-    lines = ["interrupted; job j1 goes on. Wait again: mvpctl wait j1", "then get its artifact: mvpctl download j1 DIR"]
+    lines = [
+        "interrupted; job j1 continues. To wait again: mvpctl wait j1",
+        "to get its artifact: mvpctl download j1 DIR",
+    ]
     assert (out, err.split("\n")[1:-1]) == ("", lines)
 
 

@@ -313,3 +313,26 @@ def test_a_folder_for_the_hub_is_as_documented(mvpctl: Mvpctl, tmp_path: Path) -
     make_artifact(tmp_path / "out")
     answer = mvpctl("push", str(tmp_path / "out"), "--to", "hub-folder", str(tmp_path / "hub"), "-o", "json").json
     assert f"| `push --to hub-folder` | `{'`, `'.join(answer)}` |" in TEXT
+
+
+def documented_commands() -> list[list[str]]:
+    """The mvpctl commands in the documents' blocks of shell, as arguments; quoted words are replaced by "word"."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").glob("*.md")]
+    blocks = [block for page in pages for block in re.findall(r"```sh\n(.*?)```", page.read_text(), flags=re.DOTALL)]
+    text = re.sub(r"'[^'\n]*'", "word", "\n".join(blocks).replace("\\\n", " "))
+    return [
+        found.split() for found in re.findall(r"(?:^|\$\(|until |&& )mvpctl ([^#>|&)\n]*)", text, flags=re.MULTILINE)
+    ]
+
+
+def test_the_commands_of_the_documents_have_known_options(
+    parsers: dict[str, Parser], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(COMPLETING)
+    checked = 0
+    for words in documented_commands():
+        name = next((name for name in (" ".join(words[:2]), words[0]) if name in parsers), "")
+        if name and name != "server start":  # its options are the server's settings
+            parsers[name].parse_args(words[len(name.split()) :])
+            checked += 1
+    assert checked > 50

@@ -21,7 +21,7 @@ def test_list(fake: Fake, mvpctl: Mvpctl) -> None:
     assert first.split() == ["JOB", "TASK", "METHOD", "DENSITY", "STATE", "PROGRESS", "AGE"]
     assert second.split()[:8] == ["j1", "sst2", "movement", "3.0", "%", "RUNNING", "dense", "1/2"]
     assert third.split()[5] == "FAILED"
-    assert outcome.err == "these are the first 2; there may be more: --limit\n"
+    assert outcome.err == "these are the first 2; raise --limit to list more\n"
     assert [each["state"] for each in mvpctl("list", "-o", "json").json] == ["RUNNING", "FAILED"]
     assert mvpctl("list", "--limit", "0").code == 2
 

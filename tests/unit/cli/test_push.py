@@ -225,13 +225,13 @@ def test_nothing_is_fetched_for_a_folder_that_is_taken(
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--to", "s3"], "--to: got 's3'; allowed: mlflow, hub-folder OUT"),
+        (["--to", "s3"], "--to must be mlflow or hub-folder OUT, got 's3'"),
         (["--to", "hub-folder"], "--to: got 'hub-folder'; allowed"),
         (["--to", "hub-folder", ""], "--to: got 'hub-folder '; allowed"),
         (["--to", "mlflow", "out"], "--to: got 'mlflow out'; allowed"),
-        (["--to", "mlflow"], "--tracking-uri: not given, nor MLFLOW_TRACKING_URI"),
-        (["--to", "mlflow", "--dense"], "--dense: given, but it is for --to hub-folder"),
-        (["--to", "hub-folder", "new", "--experiment", "e"], "--experiment: given, but it is for --to mlflow"),
+        (["--to", "mlflow"], "--tracking-uri must be MLflow's address, got nothing; or set MLFLOW_TRACKING_URI"),
+        (["--to", "mlflow", "--dense"], "--dense must be used with --to hub-folder"),
+        (["--to", "hub-folder", "new", "--experiment", "e"], "--experiment must be used with --to mlflow"),
         (["--to", "hub-folder", "."], "not a new or empty folder"),
         ([], "--to"),
     ],

@@ -145,4 +145,4 @@ def test_ctrl_c_says_how_to_get_the_artifact_later(
     assert main([*SUBMIT, "--density", "0.03", "--download", str(folder), "--address", fake.address]) == 130
     error = capsys.readouterr().err
     assert f"mvpctl download j1 {folder}\n" in error
-    assert ("job j1 goes on. Wait again: mvpctl wait j1" in error) == (phase == "waiting")
+    assert ("job j1 continues. To wait again: mvpctl wait j1" in error) == (phase == "waiting")

@@ -146,7 +146,7 @@ def test_another_model_under_the_bases_name(delta: Callable[[str], tuple[Any, Pa
 def test_a_delta_artifact_without_its_manifest(delta: Callable[[str], tuple[Any, Path]]) -> None:
     _, folder = delta("BertForSequenceClassification")
     (folder / "manifest.json").unlink()
-    with pytest.raises(ValueError, match=r"manifest\.json that names its base model is not beside it"):
+    with pytest.raises(ValueError, match=r"must have manifest\.json beside it, got none"):
         transformers.AutoModelForSequenceClassification.from_pretrained(folder)
 
 

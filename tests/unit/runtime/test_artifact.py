@@ -70,10 +70,10 @@ def test_measured_against_dense(artifact: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"batch": 0}, "batch: 0 was given, at least 1"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
         ({"tokens": -1}, "tokens: -1 was given"),
         ({"threads": 0}, "threads: 0 was given"),
-        ({"tokens": 61}, "tokens: 61 were given, the model has positions for 60"),
+        ({"tokens": 61}, "tokens must be at most 60, the model's positions, got 61"),
     ],
 )
 def test_numbers_that_make_no_sense(artifact: Path, wrong: dict[str, int], text: str) -> None:

@@ -380,8 +380,11 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("setting", "answer"),
     [
-        ("off", "no native kernel: switched off by MVPRUNE_KERNEL=off: unset it"),
-        (ABSENT, f"no native kernel: MVPRUNE_KERNEL={ABSENT}: this machine has no {ABSENT}; unset it"),
+        ("off", "no native kernel: it is turned off by MVPRUNE_KERNEL=off; unset it"),
+        (
+            ABSENT,
+            f"no native kernel: MVPRUNE_KERNEL must be an instruction set of this machine, got {ABSENT}; unset it",
+        ),
         ("sse", "no native kernel: MVPRUNE_KERNEL must be one of avx512, avx2, neon, generic or off, got 'sse'"),
     ],
 )

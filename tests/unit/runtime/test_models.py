@@ -235,7 +235,7 @@ def test_no_gradient_is_needed_or_given(backend: Any) -> None:
     sparse = optimize(pruned("Bert"), backend=backend)
     assert not sparse(**inputs()).logits.requires_grad
     embedded = torch.zeros(1, 3, 48, requires_grad=True)
-    with pytest.raises(RuntimeError, match=r"for inference alone.*inference_mode"):
+    with pytest.raises(RuntimeError, match=r"for inference only.*inference_mode"):
         sparse(inputs_embeds=embedded)
     with torch.no_grad():
         sparse(inputs_embeds=embedded)
@@ -244,7 +244,7 @@ def test_no_gradient_is_needed_or_given(backend: Any) -> None:
 def test_training_and_state_dicts_are_refused(tmp_path: Any) -> None:
     sparse = optimize(pruned("Bert"), backend="csr")
     state = pruned("Bert").state_dict()
-    with pytest.raises(RuntimeError, match=r"for inference alone.*for training"):
+    with pytest.raises(RuntimeError, match=r"for inference only.*for training"):
         sparse.train()
     with pytest.raises(RuntimeError, match="for a state dict"):
         sparse.state_dict()
@@ -256,21 +256,21 @@ def test_training_and_state_dicts_are_refused(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_other_dtypes_are_refused(backend: Any) -> None:
-    with pytest.raises(ValueError, match=r"model: bert\..* is torch.bfloat16 on cpu, expected float32"):
+    with pytest.raises(ValueError, match=r"model must be float32 on the CPU, got bert\..* in torch.bfloat16 on cpu"):
         optimize(pruned("Bert").bfloat16())
     sparse = optimize(pruned("Bert"), backend=backend)
-    with pytest.raises(RuntimeError, match=r"computes in float32 on the CPU, not in torch.float64"):
+    with pytest.raises(RuntimeError, match=r"must be float32 on the CPU, got torch.float64"):
         logits(sparse.double())
 
 
 def test_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match="optimized before"):
+    with pytest.raises(ValueError, match="got an optimized model"):
         optimize(optimize(pruned("Bert"), backend="csr"))
 
 
 @pytest.mark.parametrize("options", [{"tokens": 0}, {"threads": 0}, {"threads": -1}])
 def test_numbers_below_1_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"^(tokens|threads): -?\d was given, at least 1 is needed"):
+    with pytest.raises(ValueError, match=r"^(tokens|threads) must be at least 1, got -?\d"):
         optimize(pruned("Bert"), backend="csr", **options)
 
 

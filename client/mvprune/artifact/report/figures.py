@@ -1,4 +1,4 @@
-"""The pictures of a report, each from what the manifest or the history says."""
+"""The charts of a report, drawn from the manifest and the history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = {"dense": "dense baseline", "pruning": "pruning"}
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture, or in its place what is to be said: `svg` is "" then."""
+    """A chart; if `svg` is "", the caption says why there is none."""
 
     title: str
     caption: str
@@ -51,7 +51,7 @@ def training_curve(info: ResultInfo, history: History) -> Figure:
     """Loss of the pruned model over the steps."""
     caption = "Loss of the pruned model on the training batches"
     if info.spec.get("teacher"):
-        caption += ", which includes the distillation loss: it does not compare with the dense baseline's"
+        caption += ", including the distillation loss; not comparable with the dense baseline's"
     return _loss("Training", caption, history, "pruning")
 
 
@@ -62,8 +62,8 @@ def dense_training_curve(_: ResultInfo, history: History) -> Figure:
 
 
 def _loss(title: str, caption: str, history: History, name: str) -> Figure:
-    """Loss over the steps of one phase, as recorded and smoothed. Each phase has axes of its own: losses with and
-    without a teacher do not compare."""
+    """Loss over the steps of one phase, as recorded and smoothed. Each phase has its own axes: losses with and
+    without a teacher are not comparable."""
     found = [phase for phase in history.phases if phase.name == name and phase.steps]
     if not found:
         return Figure(title, "No training was recorded.")
@@ -75,14 +75,14 @@ def _loss(title: str, caption: str, history: History, name: str) -> Figure:
 
 
 def evaluations(info: ResultInfo, history: History) -> Figure:
-    """The primary metric on the validation data, where it was measured on the way."""
+    """The primary metric on the validation data, if it was measured during training."""
     title, metric = "Evaluations", info.primary_metric
     found = {
         phase.name: [(one.step, one.metrics[metric]) for one in phase.evaluations if metric in one.metrics]
         for phase in history.phases
     }
     if all(len(points) < 2 for points in found.values()):
-        return Figure(title, "The models were evaluated in the end alone: evaluate_every was not set.")
+        return Figure(title, "The models were evaluated only at the end: evaluate_every was not set.")
     plot = Plot(title, _steps_axis(history.phases), Axis(metric, *_span([v for p in found.values() for _, v in p])))
     for name, points in found.items():
         style = _STYLES.get(name, "pruned")
@@ -93,7 +93,7 @@ def evaluations(info: ResultInfo, history: History) -> Figure:
 
 
 def density_schedule(info: ResultInfo, history: History) -> Figure:
-    """The density over the steps, as it really was."""
+    """The actual density over the steps."""
     title, counts = "Density", info.accounting
     phase = next((phase for phase in history.phases if phase.name == "pruning" and phase.steps), None)
     if phase is None:
@@ -102,9 +102,7 @@ def density_schedule(info: ResultInfo, history: History) -> Figure:
     plot.line([(0, counts.target_density), (phase.total_steps, counts.target_density)], "target")
     plot.line([(0, 1.0), *zip(phase.steps, phase.density, strict=True)], "curve pruned")
     asked, reached = percent(counts.target_density), percent(counts.density)
-    return Figure(
-        title, f"Fraction of the prunable weights that is kept: asked {asked}, reached {reached}.", plot.svg()
-    )
+    return Figure(title, f"Fraction of the prunable weights kept: requested {asked}, reached {reached}.", plot.svg())
 
 
 def density_map(info: ResultInfo, _: History) -> Figure:
@@ -150,7 +148,7 @@ def kept_weights(_: ResultInfo, history: History) -> Figure:
     plot = Plot(title, Axis("weight", histogram.low, histogram.high), Axis("share", 0.0, 1.05 * top, ".1%"))
     plot.steps(histogram.low, histogram.high, shares["kept"], "in-pruned", "kept, after pruning")
     plot.steps(histogram.low, histogram.high, shares["original"], "outline", "all, before training")
-    return Figure(title, "Share of the weights in each bin. The outer bins hold what lies beyond.", plot.svg())
+    return Figure(title, "Share of the weights in each bin. The outer bins include values beyond.", plot.svg())
 
 
 def score_histogram(info: ResultInfo, history: History) -> Figure:
@@ -162,9 +160,7 @@ def score_histogram(info: ResultInfo, history: History) -> Figure:
     plot = Plot(title, _score_axis(histogram), Axis("weights", 0.5, 2.0 * max(top, 1), logarithmic=True))
     for name, style in (("pruned", "outline"), ("kept", "in-pruned")):
         plot.steps(histogram.low, histogram.high, [max(n, 0.5) for n in histogram.counts[name]], style, name)
-    return Figure(
-        title, "Number of weights by their score in the end. The outer bins hold what lies beyond.", plot.svg()
-    )
+    return Figure(title, "Number of weights by their final score. The outer bins include values beyond.", plot.svg())
 
 
 def scores_by_weight(info: ResultInfo, history: History) -> Figure:
@@ -226,10 +222,10 @@ def _level(count: int, highest: int) -> int:
 
 
 def _cell(layer: LayerCount, x: float, y: float, width: float, height: float, opacity: float) -> str:
-    told = f"{layer.name[-_MAX_NAME:]}: {layer.nonzero:,} kept, {percent(layer.density)}"
+    label = f"{layer.name[-_MAX_NAME:]}: {layer.nonzero:,} kept, {percent(layer.density)}"
     box = f'x="{x:.1f}" y="{y:.1f}" width="{width - 2:.1f}" height="{height - 2}" rx="2"'
     number = _cell_text(x + width / 2 - 1, y + height * 0.64, f"{100 * layer.density:.3g}")
-    return f'<g><title>{escape(told)}</title><rect {box} class="in-pruned" opacity="{opacity:.2f}"/>{number}</g>'
+    return f'<g><title>{escape(label)}</title><rect {box} class="in-pruned" opacity="{opacity:.2f}"/>{number}</g>'
 
 
 def _cell_text(x: float, y: float, text: str) -> str:
@@ -237,7 +233,7 @@ def _cell_text(x: float, y: float, text: str) -> str:
 
 
 def _block_names(blocks: Sequence[str]) -> list[str]:
-    """bert.encoder.layer.3 → layer 3: what tells the blocks apart, and their number."""
+    """bert.encoder.layer.3 → layer 3: the name and number of a block."""
     paths = [block.split(".") for block in blocks]
     shared = next((depth for depth, parts in enumerate(zip(*paths, strict=False)) if len(set(parts)) > 1), 0)
     if len(paths) == 1:

@@ -49,7 +49,7 @@ def report_page(info: ResultInfo, architecture: str, history: History) -> str:
     """The page of one artifact, always the same for the same artifact.
 
     Args:
-        info: what its manifest says, with the bytes of the weights file.
+        info: the contents of the manifest, with the bytes of the weights file.
         architecture: the model's class.
         history: how the run went.
     """
@@ -61,11 +61,11 @@ def report_page(info: ResultInfo, architecture: str, history: History) -> str:
         _notes(info),
         "<h2>Metrics</h2>",
         _table(("metric", "dense", "pruned", "difference"), _metrics(info), numbers=True),
-        "<h2>Pictures</h2>",
+        "<h2>Charts</h2>",
         f'<div class="figures">{"".join(_figure(one) for one in figures(info, history))}</div>',
-        "<h2>Provenance</h2>",
+        "<h2>Origin</h2>",
         _table(("", ""), _provenance(info)),
-        f"<details><summary>What was asked</summary><pre>{escape(_spec(info))}</pre></details>",
+        f"<details><summary>Submitted options</summary><pre>{escape(_spec(info))}</pre></details>",
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -87,23 +87,23 @@ def _summary(info: ResultInfo, architecture: str) -> str:
     counts, method = info.accounting, method_name(info)
     how = f"by {method} " if method else ""
     return (
-        f"{architecture}, pruned {how}while it was fine-tuned: {counts.kept_weights:,} of "
-        f"{counts.prunable_weights:,} prunable weights are left, and {counts.total_nonzero:,} of "
-        f"{counts.total_parameters:,} parameters in all."
+        f"{architecture}, pruned {how}during fine-tuning: {counts.kept_weights:,} of "
+        f"{counts.prunable_weights:,} prunable weights are kept, and {counts.total_nonzero:,} of "
+        f"{counts.total_parameters:,} parameters in total are not zero."
     )
 
 
 def _tiles(info: ResultInfo) -> str:
     counts, metric, metrics = info.accounting, info.primary_metric, info.metrics
-    tiles = [(percent(counts.density), "of the prunable weights are left")]
+    tiles = [(percent(counts.density), "of the prunable weights are kept")]
     if f"eval/{metric}" in metrics:
         dense = f"; dense {metrics[f'dense/{metric}']:.4f}" if f"dense/{metric}" in metrics else ""
         tiles.insert(0, (f"{metrics[f'eval/{metric}']:.4f}", f"{metric}{dense}"))
     if f"delta/{metric}" in metrics:
-        tiles.insert(1, (f"{metrics[f'delta/{metric}']:+.4f}", "against the dense model"))
+        tiles.insert(1, (f"{metrics[f'delta/{metric}']:+.4f}", "difference to the dense model"))
     if counts.sparse_bytes:
-        told = f"{counts.sparse_bytes / 1e6:.1f} MB instead of {counts.dense_bytes / 1e6:.1f} MB dense in fp32"
-        tiles.append((f"{counts.dense_bytes / counts.sparse_bytes:.1f}×", f"smaller: {told}"))
+        sizes = f"{counts.sparse_bytes / 1e6:.1f} MB instead of {counts.dense_bytes / 1e6:.1f} MB dense in fp32"
+        tiles.append((f"{counts.dense_bytes / counts.sparse_bytes:.1f}×", f"smaller: {sizes}"))
     return (
         '<div class="tiles">'
         + "".join(f"<div><b>{_text(b)}</b><span>{_text(s)}</span></div>" for b, s in tiles)

@@ -103,7 +103,7 @@ class Plot:
             self._legend.append((style, legend))
 
     def dots(self, points: Iterable[tuple[float, float]], style: str) -> None:
-        """A dot at each point, which tells its numbers."""
+        """A dot at each point, with its values as tooltip."""
         for x, y in points:
             place = f'cx="{_number(self.x(x))}" cy="{_number(self.y(y))}" r="3"'
             self._parts.append(f'<circle {place} class="{style}"><title>{x:,.6g}: {y:.4f}</title></circle>')
