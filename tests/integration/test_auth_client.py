@@ -193,7 +193,7 @@ async def test_a_silent_stream_ends_with_its_token(guarded: Guarded, tmp_path: P
         (["token", "create", "--scope", "all"], "--scope must be one of read, submit, admin, got 'all'"),
         (
             ["token", "create", "--scope", "read", "--ttl", "soon"],
-            "--ttl: got 'soon'; allowed: a number with s, m, h or d",
+            "--ttl must be a number with s, m, h or d",
         ),
         (["token", "create"], "the following arguments are required: --scope"),
         (["token", "drop"], "COMMAND must be one of create, list, revoke, got 'drop'"),

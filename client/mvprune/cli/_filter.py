@@ -60,9 +60,7 @@ def _label(text: str) -> str:
     """team=search -> labels.team = "search"; team -> labels:team."""
     key, separator, value = text.partition("=")
     if not _LABEL_KEY.fullmatch(key):
-        raise argparse.ArgumentTypeError(
-            f"got {text!r}; allowed: KEY or KEY=VALUE, keys of letters, digits and . _ / -"
-        )
+        raise argparse.ArgumentTypeError(f"must be KEY or KEY=VALUE, keys of letters, digits and . _ / -, got {text!r}")
     return f"labels.{key} = {_quoted(value)}" if separator else f"labels:{key}"
 
 

@@ -160,7 +160,7 @@ def seconds(text: str) -> float:
     """The type of an option that takes a number of seconds."""
     value = number(text)
     if not 0 <= value <= LONGEST_SECONDS:
-        raise _refused(text, f"0 to {LONGEST_SECONDS:,}")
+        raise _refused(text, f"from 0 to {LONGEST_SECONDS:,}")
     return value
 
 
@@ -176,7 +176,7 @@ def positive_number(text: str) -> int:
     """The type of an option that takes a whole number from 1 on."""
     value = whole_number(text)
     if value < 1:
-        raise _refused(text, "1 and up")
+        raise _refused(text, "at least 1")
     return value
 
 
@@ -245,4 +245,4 @@ def download_line(job_id: str, directory: Path | None = None) -> str:
 
 
 def _refused(given: str, allowed: str) -> argparse.ArgumentTypeError:
-    return argparse.ArgumentTypeError(f"got {given!r}; allowed: {allowed}")
+    return argparse.ArgumentTypeError(f"must be {allowed}, got {given!r}")

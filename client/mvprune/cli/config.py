@@ -12,7 +12,7 @@ from mvprune.cli._options import Parser, one_of, plain_parser, subcommand
 from mvprune.cli._output import answer, print_table
 from mvprune.client import contexts, endpoint
 from mvprune.common.files import expanded
-from mvprune.common.suggestions import did_you_mean, must_be_one_of
+from mvprune.common.suggestions import must_be_one_of
 
 _HELP = """usage: mvpctl config view|set|unset|use|path ...
 
@@ -83,14 +83,12 @@ def _unset(argv: Sequence[str]) -> None:
 
 
 def _use(argv: Sequence[str]) -> None:
-    parser = plain_parser("config use", "mvpctl config use work", "Makes a context the one that counts.", form=False)
+    parser = plain_parser("config use", "mvpctl config use work", "Makes a context the current one.", form=False)
     parser.add_argument("context", metavar="CONTEXT", help="its name")
     args = parser.parse_args(argv)
     config = contexts.read()
     if args.context not in config.contexts:
-        known = ", ".join(sorted(config.contexts)) or "none yet: `mvpctl config set --context NAME` makes one"
-        hint = did_you_mean(args.context, config.contexts)
-        raise UsageError(f"CONTEXT: got {args.context!r}; allowed: {known}{hint}", parser.prog)
+        raise UsageError(f"CONTEXT {contexts.must_be_a_context(config, args.context)}", parser.prog)
     contexts.save(contexts.Config(args.context, config.contexts))
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from mvprune.common.exceptions import bad_field
 from mvprune.common.files import expanded, replace_text
-from mvprune.common.suggestions import did_you_mean, must_be_one_of
+from mvprune.common.suggestions import must_be_one_of
 
 SETTINGS = ("address", "project", "token_file", "token", "ca_cert", "output")
 FORMS = ("text", "json", "yaml")
@@ -63,6 +63,13 @@ def path() -> Path:
     return home / "mvprune" / "config.toml"
 
 
+def must_be_a_context(config: Config, given: str) -> str:
+    """An error's sentence about a name that is no context, to follow the name of what was given."""
+    if config.contexts:
+        return must_be_one_of(sorted(config.contexts), given)
+    return f"must be a context, got {given!r}; create it with `mvpctl config set SETTING VALUE --context NAME`"
+
+
 def load() -> Config:
     """The file, with the context that MVPRUNE_CONTEXT names; empty where there is none.
 
@@ -72,10 +79,8 @@ def load() -> Config:
     config = read()
     chosen = os.environ.get("MVPRUNE_CONTEXT") or config.context
     if chosen not in config.contexts and chosen != DEFAULT_CONTEXT:
-        known = ", ".join(sorted(config.contexts)) or "none: `mvpctl config set` makes one"
         field, where = ("context", f"{path()}: ") if chosen == config.context else ("MVPRUNE_CONTEXT", "")
-        hint = did_you_mean(chosen, config.contexts)
-        raise bad_field(field, f"{where}got {chosen!r}; allowed: {known}{hint}")
+        raise bad_field(field, where + must_be_a_context(config, chosen))
     return replace(config, context=chosen)
 
 
@@ -115,7 +120,7 @@ def check_name(context: str) -> str:
     """The name of a context. Raises InvalidArgument."""
     if not _NAME.fullmatch(context):
         allowed = "1 to 63 letters, digits and . _ -, a letter or digit first"
-        raise bad_field("context", f"got {context!r}; allowed: {allowed}")
+        raise bad_field("context", f"must have {allowed}, got {context!r}")
     return context
 
 
@@ -127,7 +132,7 @@ def _parsed(file: Path, content: bytes) -> Config:
     except (ValueError, RecursionError) as error:
         raise bad_field("config", f"{file} is not TOML: {error}") from None
     if unknown := sorted(found.keys() - {"context", "contexts"}):
-        raise bad_field("config", f"{file}: got {unknown[0]!r}; allowed: context, contexts")
+        raise bad_field("config", f"{file}: keys must be context or contexts, got {unknown[0]!r}")
     context, contexts = found.get("context", DEFAULT_CONTEXT), found.get("contexts", {})
     if not isinstance(context, str) or not isinstance(contexts, dict):
         raise bad_field("config", f"{file}: context must be text, contexts must be tables")

@@ -80,7 +80,7 @@ class Core(Generic[AnyJob]):
             InvalidArgument: the filter or the order is malformed; says where. The limit is below 0.
         """
         if limit is not None and limit < 0:
-            raise bad_field("limit", f"got {limit}; allowed: 0 and up")
+            raise bad_field("limit", f"must be at least 0, got {limit}")
         request = job_pb2.ListJobsRequest(parent=f"projects/{self.project}", filter=filter, order_by=order_by)
         left = limit
         async for page in pages(self._transport, self._transport.jobs.ListJobs, request, min(PAGE, limit or PAGE)):

@@ -82,13 +82,13 @@ def check_address(address: str) -> None:
     except ValueError:
         port = 0
     if not port:
-        raise bad_field("address", f"got {address!r}; allowed: HOST:PORT, or grpcs://HOST:PORT for TLS")
+        raise bad_field("address", f"must be HOST:PORT, or grpcs://HOST:PORT for TLS, got {address!r}")
 
 
 def check_project(project: str) -> None:
     """Raises InvalidArgument for what no server takes as a project's id."""
     if not ID_PATTERN.fullmatch(project):
-        raise bad_field("project", f"got {project!r}; allowed: {ID_RULE}")
+        raise bad_field("project", f"must have {ID_RULE}, got {project!r}")
 
 
 def check_token(token: str) -> None:

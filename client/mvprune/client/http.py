@@ -26,7 +26,7 @@ def read_url(url: str, start: int, end: int | None, timeout: float) -> Iterator[
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https"):
-        raise DownloadError(f"refused: a download URL with the scheme {parts.scheme!r}; allowed: http, https")
+        raise DownloadError(f"the scheme of a download URL must be http or https, got {parts.scheme!r}")
     opener = build_opener(*[ProxyHandler({})] if is_loopback(parts.hostname or "") else [])
     wanted = f"bytes={start}-{'' if end is None else end - 1}"
     request = Request(url, headers={"Range": wanted} if start or end else {})  # noqa: S310

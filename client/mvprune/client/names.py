@@ -18,7 +18,7 @@ def job_name(job: str | JobRecord, project: str) -> str:
     if _JOB.fullmatch(job):
         return job
     if not job or "/" in job:
-        raise bad_field("job", f"got {job!r}; allowed: a job's id or its name, projects/PROJECT/jobs/JOB")
+        raise bad_field("job", f"must be a job's id or its name, projects/PROJECT/jobs/JOB, got {job!r}")
     return f"projects/{project}/jobs/{job}"
 
 

@@ -32,7 +32,7 @@ def check_seconds(field: str, given: float, *, more_than: float = -math.inf) -> 
     """Raises InvalidArgument for what is no timeout."""
     if not isinstance(given, int | float) or not more_than < given <= LONGEST_SECONDS:
         least = "" if more_than == -math.inf else f"more than {more_than:g}, "
-        raise bad_field(field, f"got {given!r:.100}; allowed: seconds, {least}up to {LONGEST_SECONDS:,}")
+        raise bad_field(field, f"must be seconds, {least}up to {LONGEST_SECONDS:,}, got {given!r:.100}")
 
 
 class DeadlinePassed(Exception):

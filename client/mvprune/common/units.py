@@ -20,7 +20,7 @@ def parse_size(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     factor = _FACTORS.get(found[2].lower()) if found else None
     if found is None or factor is None:
-        raise ValueError(f"got {text!r}; allowed: a number with a unit, such as 8GiB or 500MB")
+        raise ValueError(f"must be a number with a unit, such as 8GiB or 500MB, got {text!r}")
     size: int = round(float(found[1]) * factor)  # 8.2 * 10**6 is a little less than 8,200,000
     return size
 

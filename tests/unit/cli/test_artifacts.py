@@ -253,7 +253,8 @@ def test_a_variable_that_is_not_set_is_not_the_working_folder(
 ) -> None:
     outcome = mvpctl(*command)
     assert outcome.code == 2
-    assert outcome.err.startswith(f"error: {name}: got ''; allowed: ")
+    assert outcome.err.startswith(f"error: {name} must be ")
+    assert outcome.err.splitlines()[0].endswith("got ''")
 
 
 def test_a_format_that_there_is_not(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_the_context_of_the_environment(run: Mvpctl, file: Path, monkeypatch: py
     outcome = run("list")
     assert (outcome.code, outcome.err) == (
         2,
-        "error: MVPRUNE_CONTEXT: got 'none'; allowed: default, other\n",
+        "error: MVPRUNE_CONTEXT: must be one of default, other, got 'none'\n",
     )
 
 
@@ -148,7 +148,7 @@ def test_a_token_in_the_file_is_read_from_stdin_kept_private_and_never_shown(
     ("text", "error"),
     [
         ("context = ", "is not TOML: Invalid value"),
-        ("adress = 'x'", "got 'adress'; allowed: context, contexts"),
+        ("adress = 'x'", "keys must be context or contexts, got 'adress'"),
         ("[contexts.a]\nadress = 'x'", "contexts.a: the setting must be one of address, project, "),
         ("[contexts.a]\nproject = 3", "contexts.a.project must be text"),
         ("[contexts.a]\noutput = 'xml'", "contexts.a.output must be one of text, json, yaml, got 'xml'"),
@@ -175,12 +175,12 @@ def test_a_file_that_is_not_right(run: Mvpctl, file: Path, text: str, error: str
         (["set", "output", "xml"], "output must be one of text, json, yaml, got 'xml'"),
         (
             ["set", "address", "http://x:1"],
-            "address: got 'http://x:1'; allowed: HOST:PORT, or grpcs://HOST:PORT for TLS",
+            "address: must be HOST:PORT, or grpcs://HOST:PORT for TLS, got 'http://x:1'",
         ),
-        (["set", "project"], "project: got nothing; allowed: text"),
-        (["set", "project", "A B"], "project: got 'A B'; allowed: 1 to 63 characters: a-z, 0-9 and '-', not at either"),
-        (["set", "project", "x", "--context", "a b"], "context: got 'a b'; allowed: 1 to 63 letters"),
-        (["use", "nowhere"], "CONTEXT: got 'nowhere'; allowed: none yet"),
+        (["set", "project"], "project must be printable text, got nothing"),
+        (["set", "project", "A B"], "project: must have 1 to 63 characters: a-z, 0-9 and '-', not at either"),
+        (["set", "project", "x", "--context", "a b"], "context: must have 1 to 63 letters"),
+        (["use", "nowhere"], "CONTEXT must be a context, got 'nowhere'; create it with"),
         (["show"], "COMMAND must be one of view, set, unset, use, path, got 'show'"),
     ],
 )
@@ -214,7 +214,7 @@ def test_a_file_whose_context_is_not_there(run: Mvpctl, file: Path) -> None:
         outcome = run(*command)
         assert (outcome.code, outcome.err) == (
             2,
-            f"error: context: {file}: got 'wrok'; allowed: work; did you mean work?\n",
+            f"error: context: {file}: must be one of work, got 'wrok'; did you mean work?\n",
         )
     assert run("config", "use", "work").code == 0
     assert run("config", "view").code == 0

@@ -115,7 +115,7 @@ def test_options_of_waiting_need_it(mvpctl: Mvpctl, option: str) -> None:
     assert outcome.code == 2
     assert outcome.err.startswith(f"error: {option}: is for waiting; it needs --wait or --download\n")
     if option != "--timeout":
-        assert "--junit: got ''; allowed: a file" in mvpctl("wait", "j1", "--junit", "").err
+        assert "--junit must be a file or a folder, got ''" in mvpctl("wait", "j1", "--junit", "").err
 
 
 def test_the_summary_is_appended(mvpctl: Mvpctl, misses: str, tmp_path: Path) -> None:

@@ -226,9 +226,9 @@ def test_nothing_is_fetched_for_a_folder_that_is_taken(
     ("argv", "said"),
     [
         (["--to", "s3"], "--to must be mlflow or hub-folder OUT, got 's3'"),
-        (["--to", "hub-folder"], "--to: got 'hub-folder'; allowed"),
-        (["--to", "hub-folder", ""], "--to: got 'hub-folder '; allowed"),
-        (["--to", "mlflow", "out"], "--to: got 'mlflow out'; allowed"),
+        (["--to", "hub-folder"], "--to must be mlflow or hub-folder OUT, got 'hub-folder'"),
+        (["--to", "hub-folder", ""], "--to must be mlflow or hub-folder OUT, got 'hub-folder '"),
+        (["--to", "mlflow", "out"], "--to must be mlflow or hub-folder OUT, got 'mlflow out'"),
         (["--to", "mlflow"], "--tracking-uri must be MLflow's address, got nothing; or set MLFLOW_TRACKING_URI"),
         (["--to", "mlflow", "--dense"], "--dense must be used with --to hub-folder"),
         (["--to", "hub-folder", "new", "--experiment", "e"], "--experiment must be used with --to mlflow"),

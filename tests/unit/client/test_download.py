@@ -374,7 +374,7 @@ def test_only_http_urls_are_opened(fake: Fake, client: Client, name: str, tmp_pa
     fake.answers["GenerateDownloadUrls"] = lambda request, context: artifact_pb2.GenerateDownloadUrlsResponse(
         urls=[{"path": path, "url": secret.as_uri()} for path in request.paths]
     )
-    with pytest.raises(mvprune.DownloadError, match="scheme 'file'; allowed: http, https"):
+    with pytest.raises(mvprune.DownloadError, match="must be http or https, got 'file'"):
         client.download("j1", tmp_path / "out")
 
 

@@ -100,7 +100,7 @@ def test_refusals(artifact: Artifact, tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["serve", str(artifact("masked-lm"))]) == 2
     assert "answers nothing by itself" in capsys.readouterr().err
     assert main(["benchmark", str(artifact("sst2")), "--tokens", "65"]) == 2
-    assert capsys.readouterr().err.startswith("error: tokens: 65")
+    assert capsys.readouterr().err.startswith("error: tokens must be at most 64, the model's positions, got 65")
     assert main(["evaluate", str(artifact("sst2")), "--data", "absent.tsv"]) == 2
     assert "absent.tsv" in capsys.readouterr().err
 
