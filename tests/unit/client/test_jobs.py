@@ -144,7 +144,7 @@ def test_names_of_jobs(fake: Fake, client: Client) -> None:
     client.get(found)
     assert [request.name for request in fake.requests["GetJob"]] == [NAME, "projects/other/jobs/j2", NAME]
     for bad in ("", "a/b", "projects/x/jobs/"):
-        with pytest.raises(mvprune.InvalidArgument, match="allowed: a job's id"):
+        with pytest.raises(mvprune.InvalidArgument, match="must be a job's id"):
             client.get(bad)
 
 
