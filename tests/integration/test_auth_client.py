@@ -256,7 +256,7 @@ def test_what_is_no_token_is_refused_without_being_told(token: str, environment:
     "address", ["https://host:1", "host", "host:", ":1", "host:x", "host:0", "host:65536", "::1:1", "a b:1", "h/x:1"]
 )
 def test_addresses_of_other_kinds_are_refused(environment: pytest.MonkeyPatch, address: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"allowed: HOST:PORT, or grpcs://HOST:PORT"):
+    with pytest.raises(InvalidArgument, match=r"must be HOST:PORT, or grpcs://HOST:PORT"):
         find(address)
 
 
