@@ -110,7 +110,7 @@ def test_the_page_says_what_the_manifest_says(info: ResultInfo, history: History
     parsed(page)
     for text in (
         "<title>tiny-bert for sst2, 9.8 % of its weights</title>",
-        "BertForSequenceClassification, pruned by soft_movement while it was fine-tuned: 11,700 of 120,000 prunable",
+        "BertForSequenceClassification, pruned by soft_movement during fine-tuning: 11,700 of 120,000 prunable",
         '<td>accuracy</td><td class="n">0.8125</td><td class="n">0.7500</td><td class="n">-0.0625</td>',
         "<b>20.0×</b>",
         "sst2: 256 rows to train on, 64 to evaluate on",
@@ -220,7 +220,7 @@ def test_each_phase_has_its_losses_on_axes_of_its_own(info: ResultInfo, history:
 def test_a_loss_with_a_teacher_is_said_not_to_compare(info: ResultInfo, history: History) -> None:
     taught = dataclasses.replace(info, spec={**info.spec, "teacher": {"model": ""}})
     alone = dataclasses.replace(info, spec={name: value for name, value in info.spec.items() if name != "teacher"})
-    assert "includes the distillation loss" in picture(taught, history, "Training").caption
+    assert "including the distillation loss" in picture(taught, history, "Training").caption
     assert "distillation" not in picture(alone, history, "Training").caption
 
 
@@ -229,7 +229,7 @@ def test_evaluations_are_dots(info: ResultInfo, history: History) -> None:
     assert told == ["5: 0.5100", "10: 0.5200"] * 2
     once = dataclasses.replace(history, phases=(phase("dense", 10, 1), phase("pruning", 10, 1)))
     assert picture(info, once, "Evaluations").svg == ""
-    assert "in the end alone" in picture(info, once, "Evaluations").caption
+    assert "only at the end" in picture(info, once, "Evaluations").caption
 
 
 def test_the_map_has_a_cell_for_every_matrix(info: ResultInfo, history: History) -> None:

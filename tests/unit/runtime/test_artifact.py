@@ -71,8 +71,8 @@ def test_measured_against_dense(artifact: Path) -> None:
     ("wrong", "text"),
     [
         ({"batch": 0}, "batch must be at least 1, got 0"),
-        ({"tokens": -1}, "tokens: -1 was given"),
-        ({"threads": 0}, "threads: 0 was given"),
+        ({"tokens": -1}, "tokens must be at least 1, got -1"),
+        ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"tokens": 61}, "tokens must be at most 60, the model's positions, got 61"),
     ],
 )
