@@ -23,10 +23,10 @@ from mvprune_workers.buckets import BadInput, base_of, inputs_of
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
 from mvprune_workers.checkpoints import CheckpointUploader, restore
 from mvprune_workers.classify import classify, disk_full, oom_kills
+from mvprune_workers.event_queue import Event, EventQueue
 from mvprune_workers.exits import TRAINER_STOPPED, ExitCode
 from mvprune_workers.folders import Folders
 from mvprune_workers.heartbeat import Heartbeat
-from mvprune_workers.inbox import Fact, Inbox
 from mvprune_workers.limits import Limits
 from mvprune_workers.logs import LogFile
 from mvprune_workers.position import read_position
@@ -38,7 +38,7 @@ from mvprune_workers.transfer import Transfer
 
 _DEFAULT_INTERVAL = 10.0
 _CONFIRM_AGAIN = (0.5, 1.0)  # seconds: the first call after a suspension meets a connection that has died meanwhile
-_URGENT = (Fact.LEASE_LOST, Fact.STOPPED, Fact.CANCELLED, Fact.TRAINER_ENDED)
+_URGENT = (Event.LEASE_LOST, Event.STOPPED, Event.CANCELLED, Event.TRAINER_ENDED)
 _T = TypeVar("_T")
 
 
@@ -59,7 +59,7 @@ class Attempt:
         settings: Settings,
         limits: Limits,
         client: WorkerClient,
-        inbox: Inbox,
+        events: EventQueue,
         log: LogFile,
         trainer: TrainerProcess,
         report: TrainerReport,
@@ -68,7 +68,7 @@ class Attempt:
         self._settings = settings
         self._limits = limits
         self._client = client
-        self._inbox = inbox
+        self._events = events
         self._log = log
         self._trainer = trainer
         self._report = report
@@ -79,14 +79,14 @@ class Attempt:
         """Fetches teacher and checkpoint, trains, publishes, reports."""
         interval = claim.heartbeat_interval.ToTimedelta().total_seconds() or _DEFAULT_INTERVAL
         reporter = Reporter(
-            self._client, self._inbox, self._log, self._report, claim.log_offset, self._limits.report_interval
+            self._client, self._events, self._log, self._report, claim.log_offset, self._limits.report_interval
         )
         reporter.start()
-        with Heartbeat(self._client, self._inbox, lambda: self._report.progress, interval) as heartbeat:
+        with Heartbeat(self._client, self._events, lambda: self._report.progress, interval) as heartbeat:
             try:
                 outcome = self._fetch(claim) or self._train(claim, heartbeat)
                 self._log.say(outcome.text)
-                reporter.finish(self._limits.stop if self._is(Fact.STOPPED) else self._limits.flush)
+                reporter.finish(self._limits.stop if self._is(Event.STOPPED) else self._limits.flush)
                 return self._complete(outcome)
             except LeaseLost as error:
                 self._log.say(f"the lease is lost, nothing more is reported: {error}")
@@ -110,8 +110,8 @@ class Attempt:
                 self._log.say(f"fetching {one.reference}")
                 one.fetch(Roots.from_environment(), self._folders)
 
-        fetching = self._transfer(work, Fact.FETCH_ENDED)
-        if self._inbox.wait((*_URGENT, Fact.FETCH_ENDED)) is not Fact.FETCH_ENDED:
+        fetching = self._transfer(work, Event.FETCH_ENDED)
+        if self._events.wait((*_URGENT, Event.FETCH_ENDED)) is not Event.FETCH_ENDED:
             fetching.stop()
         elif fetching.error is not None:
             return _failed(_store_failure(fetching.error, job_pb2.Failure.TEACHER_FAILED, "The teacher's artifact"))
@@ -130,7 +130,7 @@ class Attempt:
         )
         uploader.start()
         try:
-            if self._inbox.wait(_URGENT, 0) is None:
+            if self._events.wait(_URGENT, 0) is None:
                 self._trainer.send_job(MessageToJson(claim, preserving_proto_field_name=True, indent=None))
             return self._wait(heartbeat, uploader)
         finally:
@@ -139,8 +139,8 @@ class Attempt:
     def _wait(self, heartbeat: Heartbeat, uploader: CheckpointUploader) -> Outcome:
         """Waits for the end of training and publishing. Raises LeaseLost."""
         with tracing.span("train"):
-            fact = self._inbox.wait(_URGENT)
-        if fact is Fact.TRAINER_ENDED:
+            event = self._events.wait(_URGENT)
+        if event is Event.TRAINER_ENDED:
             if self._report.result is None:
                 uploader.finish(self._limits.checkpoint)
                 return self._ended()
@@ -148,7 +148,7 @@ class Attempt:
             if published is not None:
                 return published
         self._check_lease()
-        stopped = self._is(Fact.STOPPED)
+        stopped = self._is(Event.STOPPED)
         if stopped and not self._must_cancel(heartbeat):
             deadline = time.monotonic() + self._limits.checkpoint
             self._end_trainer(self._limits.checkpoint)
@@ -169,16 +169,16 @@ class Attempt:
             attempt_uid=self._settings.attempt_uid,
             confirm=lambda: self._confirm(heartbeat),
         )
-        publication = self._transfer(work, Fact.PUBLISH_ENDED)
-        fact = self._inbox.wait((Fact.LEASE_LOST, Fact.STOPPED, Fact.CANCELLED, Fact.PUBLISH_ENDED))
-        if fact in (Fact.STOPPED, Fact.CANCELLED):
+        publication = self._transfer(work, Event.PUBLISH_ENDED)
+        event = self._events.wait((Event.LEASE_LOST, Event.STOPPED, Event.CANCELLED, Event.PUBLISH_ENDED))
+        if event in (Event.STOPPED, Event.CANCELLED):
             publication.stop()  # an upload that is about to end may: a whole result wins over a cancellation
-            grace = self._limits.stop if fact is Fact.STOPPED else heartbeat.grace
-            self._inbox.wait((Fact.LEASE_LOST, Fact.PUBLISH_ENDED), grace)
+            grace = self._limits.stop if event is Event.STOPPED else heartbeat.grace
+            self._events.wait((Event.LEASE_LOST, Event.PUBLISH_ENDED), grace)
         self._check_lease()
         if publication.result is not None:
             return _published(publication.result)
-        if publication.error is not None and fact is Fact.PUBLISH_ENDED:
+        if publication.error is not None and event is Event.PUBLISH_ENDED:
             return _failed(_store_failure(publication.error, job_pb2.Failure.ARTIFACT_CORRUPT, "The artifact"))
         return None
 
@@ -189,7 +189,7 @@ class Attempt:
             try:
                 heartbeat.beat()
             except LeaseLost:
-                self._inbox.post(Fact.LEASE_LOST)
+                self._events.post(Event.LEASE_LOST)
                 raise
             except (Unreachable, Rejected):
                 if delay is not None:
@@ -197,8 +197,8 @@ class Attempt:
             else:
                 return
 
-    def _transfer(self, work: Callable[[BlobStore], _T], ended: Fact) -> Transfer[_T]:
-        transfer = Transfer(self._settings.store, work, ended, self._inbox, self._log.say, self._limits.transfer)
+    def _transfer(self, work: Callable[[BlobStore], _T], ended: Event) -> Transfer[_T]:
+        transfer = Transfer(self._settings.store, work, ended, self._events, self._log.say, self._limits.transfer)
         transfer.start()
         return transfer
 
@@ -214,7 +214,7 @@ class Attempt:
                 self._log.say(f"the outcome was refused: {error}")
                 break
             except Unreachable as error:
-                if time.monotonic() + delay > deadline or self._inbox.wait((Fact.STOPPED,), delay):
+                if time.monotonic() + delay > deadline or self._events.wait((Event.STOPPED,), delay):
                     self._log.say(f"the outcome could not be reported: {error}")
                     break
         # A published result needs no report: the control plane finds its marker.
@@ -222,14 +222,14 @@ class Attempt:
 
     def _end_trainer(self, grace: float) -> None:
         self._trainer.signal(signal.SIGTERM)
-        ends = {Fact.LEASE_LOST, Fact.TRAINER_ENDED}
-        self._inbox.wait(ends if self._is(Fact.STOPPED) else ends | {Fact.STOPPED}, grace)
+        ends = {Event.LEASE_LOST, Event.TRAINER_ENDED}
+        self._events.wait(ends if self._is(Event.STOPPED) else ends | {Event.STOPPED}, grace)
         self._trainer.kill()
 
     def _must_cancel(self, heartbeat: Heartbeat) -> bool:
         """Whether the stop is part of a cancellation: a last heartbeat asks, as the order may not have come yet."""
         with suppress(Unreachable, Rejected):
-            return self._is(Fact.CANCELLED) or heartbeat.beat(self._limits.stop)
+            return self._is(Event.CANCELLED) or heartbeat.beat(self._limits.stop)
         return False
 
     def _ended(self) -> Outcome:
@@ -244,11 +244,11 @@ class Attempt:
         return _failed(end.failure, killed=end.killed)
 
     def _check_lease(self) -> None:
-        if self._is(Fact.LEASE_LOST):
+        if self._is(Event.LEASE_LOST):
             raise LeaseLost("another attempt owns the job, or the job is gone")
 
-    def _is(self, fact: Fact) -> bool:
-        return self._inbox.wait((fact,), 0) is not None
+    def _is(self, event: Event) -> bool:
+        return self._events.wait((event,), 0) is not None
 
 
 def _published(manifest_sha256: str) -> Outcome:

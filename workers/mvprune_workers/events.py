@@ -52,8 +52,8 @@ class FailureEvent:
     message: str
 
 
-Event = ProgressEvent | MetricEvent | CheckpointEvent | ResultEvent | FailureEvent
-_KINDS: dict[str, type[Event]] = {
+TrainerEvent = ProgressEvent | MetricEvent | CheckpointEvent | ResultEvent | FailureEvent
+_KINDS: dict[str, type[TrainerEvent]] = {
     "progress": ProgressEvent,
     "metric": MetricEvent,
     "checkpoint": CheckpointEvent,
@@ -70,7 +70,7 @@ class EventWriter:
         self._fd = fd
         self._lock = threading.Lock()
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: TrainerEvent) -> None:
         """Writes one event, whole."""
         line = json.dumps({"event": _NAMES[type(event)], **asdict(event)}).encode() + b"\n"
         with self._lock:
@@ -78,7 +78,7 @@ class EventWriter:
                 line = line[os.write(self._fd, line) :]
 
 
-def parse(line: bytes) -> Event | None:
+def parse(line: bytes) -> TrainerEvent | None:
     """The event on `line`; None if it is none (a trainer that was killed leaves half a line)."""
     try:
         fields = json.loads(line)

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
-from mvprune_workers.inbox import Fact, Inbox
+from mvprune_workers.event_queue import Event, EventQueue
 
 _RETRY_SECONDS = 2.0
 _DEFAULT_GRACE = 10.0
@@ -21,10 +21,10 @@ class Heartbeat:
     """
 
     def __init__(
-        self, client: WorkerClient, inbox: Inbox, progress: Callable[[], job_pb2.Progress], interval: float
+        self, client: WorkerClient, events: EventQueue, progress: Callable[[], job_pb2.Progress], interval: float
     ) -> None:
         self._client = client
-        self._inbox = inbox
+        self._events = events
         self._progress = progress
         self._interval = interval
         self._end = threading.Event()
@@ -55,9 +55,9 @@ class Heartbeat:
             delay = self._interval
             try:
                 if self.beat():
-                    self._inbox.post(Fact.CANCELLED)
+                    self._events.post(Event.CANCELLED)
             except LeaseLost:
-                self._inbox.post(Fact.LEASE_LOST)
+                self._events.post(Event.LEASE_LOST)
                 return
             except (Unreachable, Rejected):
                 delay = min(self._interval, _RETRY_SECONDS)

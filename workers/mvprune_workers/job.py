@@ -50,7 +50,7 @@ from mvprune_core import (
 from mvprune_core import compress as compress_model
 from mvprune_core.models import Source
 from mvprune_workers.buckets import input_path
-from mvprune_workers.events import CheckpointEvent, Event, MetricEvent, ProgressEvent
+from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
 from mvprune_workers.folders import Folders
 from mvprune_workers.latency import add_latency
 from mvprune_workers.position import Position
@@ -68,7 +68,7 @@ def run_job(
     spec: job_pb2.CompressionSpec,
     folders: Folders,
     device: str,
-    emit: Callable[[Event], None],
+    emit: Callable[[TrainerEvent], None],
     *,
     accumulation_factor: int,
     checkpoint_seconds: float,
@@ -159,7 +159,7 @@ class Reports(Callback):
     """Turns what the core tells into events and log lines, few enough for long runs, and into a position."""
 
     def __init__(
-        self, emit: Callable[[Event], None], position: Position, clock: Callable[[], float] = time.monotonic
+        self, emit: Callable[[TrainerEvent], None], position: Position, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._emit = emit
         self._position = position

@@ -8,7 +8,7 @@ import signal
 import threading
 from contextlib import suppress
 
-from mvprune_workers.inbox import SIGNAL_SECONDS
+from mvprune_workers.event_queue import SIGNAL_SECONDS
 
 
 class Lifeline:

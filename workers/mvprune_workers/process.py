@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from mvprune_workers.events import Event, parse
+from mvprune_workers.events import TrainerEvent, parse
 
 _DRAIN_SECONDS = 5.0
 
@@ -30,7 +30,7 @@ class TrainerProcess:
         folder: Path,
         *,
         on_output: Callable[[bytes], None],
-        on_event: Callable[[Event], None],
+        on_event: Callable[[TrainerEvent], None],
         on_end: Callable[[], None],
     ) -> None:
         self.returncode: int | None = None
@@ -101,7 +101,7 @@ def _pump(fd: int, sink: Callable[[bytes], None]) -> None:
         sink(data)
 
 
-def _line_splitter(on_event: Callable[[Event], None]) -> Callable[[bytes], None]:
+def _line_splitter(on_event: Callable[[TrainerEvent], None]) -> Callable[[bytes], None]:
     rest = b""
 
     def take(data: bytes) -> None:

@@ -10,7 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from mvprune.v1 import job_pb2
-from mvprune_workers.events import CheckpointEvent, Event, FailureEvent, MetricEvent, ProgressEvent, ResultEvent
+from mvprune_workers.events import CheckpointEvent, FailureEvent, MetricEvent, ProgressEvent, ResultEvent, TrainerEvent
 
 _MESSAGE_CHARACTERS = 1000
 
@@ -26,7 +26,7 @@ class TrainerReport:
         self._points: list[job_pb2.MetricPoint] = []
         self._lock = threading.Lock()
 
-    def take(self, event: Event) -> None:
+    def take(self, event: TrainerEvent) -> None:
         """Takes one event."""
         match event:
             case ProgressEvent():

@@ -7,7 +7,7 @@ import time
 
 from mvprune_workers import backoff
 from mvprune_workers.channel import MAX_LOG_BYTES, MAX_METRIC_POINTS, LeaseLost, Rejected, Unreachable, WorkerClient
-from mvprune_workers.inbox import Fact, Inbox
+from mvprune_workers.event_queue import Event, EventQueue
 from mvprune_workers.logs import LogFile
 from mvprune_workers.report import TrainerReport
 
@@ -21,14 +21,14 @@ class Reporter:
     def __init__(
         self,
         client: WorkerClient,
-        inbox: Inbox,
+        events: EventQueue,
         log: LogFile,
         report: TrainerReport,
         base_offset: int,
         interval: float,
     ) -> None:
         self._client = client
-        self._inbox = inbox
+        self._events = events
         self._log = log
         self._report = report
         self._base = base_offset
@@ -61,7 +61,7 @@ class Reporter:
                     return
                 delays, delay = backoff.delays(), self._interval
             except LeaseLost:
-                self._inbox.post(Fact.LEASE_LOST)
+                self._events.post(Event.LEASE_LOST)
                 return
             except Unreachable:
                 delay = next(delays)

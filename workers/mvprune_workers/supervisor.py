@@ -27,9 +27,9 @@ from mvprune_workers import backoff
 from mvprune_workers.attempt import Attempt
 from mvprune_workers.cache import trim
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
+from mvprune_workers.event_queue import Event, EventQueue
 from mvprune_workers.exits import ExitCode
 from mvprune_workers.folders import Folders
-from mvprune_workers.inbox import Fact, Inbox
 from mvprune_workers.limits import Limits
 from mvprune_workers.logs import LogFile, forward
 from mvprune_workers.process import TrainerProcess
@@ -49,11 +49,11 @@ class Supervisor:
         self._trainer = trainer
         self._limits = limits or Limits()
         self._runner_id = uuid.uuid4().hex
-        self._inbox = Inbox()
+        self._events = EventQueue()
 
     def stop(self) -> None:
         """Ends the attempt early, as SIGTERM does. Safe in signal handlers."""
-        self._inbox.post(Fact.STOPPED)
+        self._events.post(Event.STOPPED)
 
     def run(self) -> ExitCode:
         """Runs the attempt to its end, cleaned up."""
@@ -86,7 +86,7 @@ class Supervisor:
             claim = self._claim(client, log)
             if isinstance(claim, ExitCode):
                 return claim
-            return Attempt(settings, limits, client, self._inbox, log, trainer, report, folders).run(claim)
+            return Attempt(settings, limits, client, self._events, log, trainer, report, folders).run(claim)
 
     def _start_trainer(self, temporary: Path, folders: Folders, log: LogFile, report: TrainerReport) -> TrainerProcess:
         threads = self._settings.threads
@@ -106,7 +106,7 @@ class Supervisor:
             temporary,
             on_output=log.append,
             on_event=report.take,
-            on_end=lambda: self._inbox.post(Fact.TRAINER_ENDED),
+            on_end=lambda: self._events.post(Event.TRAINER_ENDED),
         )
 
     @tracing.span("claim")
@@ -123,7 +123,7 @@ class Supervisor:
                 if time.monotonic() + delay > deadline:
                     log.say(f"the control plane could not be reached: {error}")
                     return ExitCode.UNREACHABLE
-            if self._inbox.wait((Fact.STOPPED,), delay):
+            if self._events.wait((Event.STOPPED,), delay):
                 return ExitCode.PREEMPTED
         raise AssertionError("delays are endless")
 

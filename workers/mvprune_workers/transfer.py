@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_workers import backoff
-from mvprune_workers.inbox import Fact, Inbox
+from mvprune_workers.event_queue import Event, EventQueue
 
 _T = TypeVar("_T")
 
@@ -42,15 +42,15 @@ class Transfer(Generic[_T]):
         self,
         store_url: str,
         work: Callable[[BlobStore], _T],
-        ended: Fact,
-        inbox: Inbox,
+        ended: Event,
+        events: EventQueue,
         say: Callable[[str], None],
         limit: float,
     ) -> None:
         self._store_url = store_url
         self._work = work
         self._ended = ended
-        self._inbox = inbox
+        self._events = events
         self._say = say
         self._limit = limit
         self._stopped = threading.Event()
@@ -70,4 +70,4 @@ class Transfer(Generic[_T]):
             self.result = transfer(self._store_url, self._work, self._say, self._limit, self._stopped)
         except Exception as error:
             self.error = error
-        self._inbox.post(self._ended)
+        self._events.post(self._ended)

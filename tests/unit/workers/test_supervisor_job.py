@@ -18,7 +18,7 @@ from mvprune.artifact.weights import open_header
 from mvprune.data.tasks import get_task
 from mvprune.v1 import job_pb2
 from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Schedule, Training, compress
-from mvprune_workers.events import CheckpointEvent, Event, MetricEvent, ProgressEvent
+from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
 from mvprune_workers.folders import Folders
 from mvprune_workers.job import Reports, complete_spec, run_job
 from mvprune_workers.position import Position, read_position
@@ -42,9 +42,9 @@ def folders(root: Path) -> Folders:
     return Folders(root / "out", root / "teacher", root / "inputs", root / "checkpoint", root / "cache")
 
 
-def run(spec: job_pb2.CompressionSpec, root: Path, factor: int = 1, seconds: float = 600.0) -> list[Event]:
+def run(spec: job_pb2.CompressionSpec, root: Path, factor: int = 1, seconds: float = 600.0) -> list[TrainerEvent]:
     """Runs a job; what it told."""
-    told: list[Event] = []
+    told: list[TrainerEvent] = []
     run_job(spec, folders(root), "cpu", told.append, accumulation_factor=factor, checkpoint_seconds=seconds)
     return told
 
@@ -356,7 +356,7 @@ def test_checkpoints_are_told_and_taken_up_with_another_factor(
 
 
 def test_examples_are_counted_where_each_is_read_once(tmp_path: Path) -> None:
-    now, events = 0.0, list[Event]()
+    now, events = 0.0, list[TrainerEvent]()
     reports = Reports(events.append, Position(tmp_path / "position"), clock=lambda: now)
     reports.on_phase("teaching")
     for done in range(64, 6401, 64):
@@ -369,7 +369,7 @@ def test_examples_are_counted_where_each_is_read_once(tmp_path: Path) -> None:
 
 
 def test_a_long_run_reports_little(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    now, events = 0.0, list[Event]()
+    now, events = 0.0, list[TrainerEvent]()
     reports = Reports(events.append, Position(tmp_path / "position"), clock=lambda: now)
     caplog.set_level("INFO")
     reports.on_phase("pruning")
@@ -389,7 +389,7 @@ def test_a_long_run_reports_little(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 
 def test_a_note_is_a_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Reports(list[Event]().append, Position(tmp_path / "position")).on_note("the label column was guessed")
+    Reports(list[TrainerEvent]().append, Position(tmp_path / "position")).on_note("the label column was guessed")
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("WARNING", "note: the label column was guessed")
     ]

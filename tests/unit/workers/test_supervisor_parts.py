@@ -18,17 +18,17 @@ from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_core import CompressionError, Reason
 from mvprune_workers import backoff
 from mvprune_workers.classify import classify, disk_full, oom_kills
+from mvprune_workers.event_queue import Event, EventQueue
 from mvprune_workers.events import (
     CheckpointEvent,
-    Event,
     EventWriter,
     FailureEvent,
     MetricEvent,
     ProgressEvent,
     ResultEvent,
+    TrainerEvent,
     parse,
 )
-from mvprune_workers.inbox import Fact, Inbox
 from mvprune_workers.logs import LogFile, forward
 from mvprune_workers.position import Position, read_position
 from mvprune_workers.report import TrainerReport
@@ -90,7 +90,7 @@ class TestEvents:
             FailureEvent("NAN_LOSS", "loss became NaN – ünïcode\nsecond line"),
         ],
     )
-    def test_round_trip(self, event: Event) -> None:
+    def test_round_trip(self, event: TrainerEvent) -> None:
         read_end, write_end = os.pipe()
         EventWriter(write_end).emit(event)
         os.close(write_end)
@@ -118,19 +118,19 @@ class TestEvents:
         assert report.failure.message == "no file train?.csv"
 
 
-class TestInbox:
-    def test_the_most_urgent_fact_decides_and_stays(self) -> None:
-        inbox = Inbox()
-        inbox.post(Fact.TRAINER_ENDED)
-        inbox.post(Fact.LEASE_LOST)
-        assert inbox.wait((Fact.TRAINER_ENDED, Fact.LEASE_LOST)) is Fact.LEASE_LOST
-        assert inbox.wait((Fact.TRAINER_ENDED,), 0) is Fact.TRAINER_ENDED
-        assert inbox.wait((Fact.STOPPED,), 0) is None
+class TestEventQueue:
+    def test_the_most_urgent_event_decides_and_stays(self) -> None:
+        events = EventQueue()
+        events.post(Event.TRAINER_ENDED)
+        events.post(Event.LEASE_LOST)
+        assert events.wait((Event.TRAINER_ENDED, Event.LEASE_LOST)) is Event.LEASE_LOST
+        assert events.wait((Event.TRAINER_ENDED,), 0) is Event.TRAINER_ENDED
+        assert events.wait((Event.STOPPED,), 0) is None
 
     def test_waits_for_a_thread(self) -> None:
-        inbox = Inbox()
-        threading.Timer(0.01, inbox.post, [Fact.CANCELLED]).start()
-        assert inbox.wait((Fact.CANCELLED,), PATIENCE) is Fact.CANCELLED
+        events = EventQueue()
+        threading.Timer(0.01, events.post, [Event.CANCELLED]).start()
+        assert events.wait((Event.CANCELLED,), PATIENCE) is Event.CANCELLED
 
 
 class TestLogFile:
