@@ -1,6 +1,7 @@
-"""All settings, in one typed object.
+"""The server's settings, in one typed object.
 
-Flag > environment (MVPRUNE_…) > file (mvprune.toml in the home folder) > default.
+A flag takes precedence over a variable (MVPRUNE_…), that over the file mvprune.toml in the home folder, and that over
+the default.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from pydantic_settings import (
 
 from mvprune.common.suggestions import unknown_options
 from mvprune.sources.buckets import parse_bucket
+from mvprune_service.executors import ExecutorName
 
 _NO_VALUE = re.compile(r" \(default(?:: None|: False|: \(\)|: | factory: \w+)\)$")
 
 
 @dataclass(frozen=True)
 class Form:
-    """What an option takes, as its help shows it: a unit or a form in capitals."""
+    """The value of an option as its help shows it: a unit or a form in capitals."""
 
     text: str
 
@@ -53,12 +55,12 @@ def default_home() -> Path:
 
 
 class _HomeFile(InitSettingsSource):
-    """mvprune.toml in the home folder, which the sources before this one may name."""
+    """mvprune.toml in the home folder, which a flag or a variable may have set."""
 
     def __call__(self) -> dict[str, Any]:
         try:
             file = _expanded(Path(self.current_state.get("home") or default_home())) / "mvprune.toml"
-        except ValueError:  # told when `home` itself is looked at
+        except ValueError:  # reported when `home` itself is validated
             return {}
         try:
             return TomlConfigSettingsSource(self.settings_cls, file)()
@@ -67,7 +69,7 @@ class _HomeFile(InitSettingsSource):
 
 
 class Settings(BaseSettings):
-    """Start the control plane with its workers, on this machine unless told otherwise.
+    """Start the control plane. By default its workers run on this machine too.
 
     Example: %(prog)s --models ./models --data ./glue
     """
@@ -81,84 +83,110 @@ class Settings(BaseSettings):
         cli_avoid_json=True,
     )
 
-    home: Folder = Field(default_factory=default_home, description="database, store, keys, logs")
-    address: Address = Field("127.0.0.1:7070", description="where clients connect; port 0 picks a free one")
-    worker_address: Address = Field("127.0.0.1:7071", description="where workers connect; port 0 picks a free one")
+    home: Folder = Field(default_factory=default_home, description="folder for the database, the store, keys and logs")
+    address: Address = Field(
+        "127.0.0.1:7070", description="address that clients connect to; port 0 chooses a free port"
+    )
+    worker_address: Address = Field(
+        "127.0.0.1:7071", description="address that workers connect to; port 0 chooses a free port"
+    )
     database_url: Url = Field(
         "", description="sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME; default: SQLite in the home folder"
     )
-    migrate: bool = Field(False, description="bring a database of an older version to this one's schema first")
+    migrate: bool = Field(False, description="upgrade a database of an older version at the start")
     key_file: OptionalFile = Field(
-        None, description="secret that workers' credentials are made from, shared by replicas; default: home/key"
+        None, description="file with the secret that signs workers' credentials; replicas share it; default: home/key"
     )
-    store: Url = Field("", description="file:///folder or s3://bucket/prefix; default: a folder in the home folder")
-    executor: Literal["ray", "local"] = Field("ray", description="ray, or local: plain processes on this machine")
-    ray_address: Url = Field("", description="http://host:8265 of a Ray cluster; default: a Ray of its own")
-    models: OptionalFolder = Field(None, description="folder with model folders, found by name")
-    data: OptionalFolder = Field(None, description="folder with task data in GLUE's layout")
+    store: Url = Field(
+        "", description="artifact store: file:///folder or s3://bucket/prefix; default: a folder in the home folder"
+    )
+    executor: ExecutorName = Field("ray", description="what runs workers; local: plain processes on this machine")
+    ray_address: Url = Field(
+        "", description="dashboard of a Ray cluster, http://HOST:8265; default: the server starts Ray on this machine"
+    )
+    models: OptionalFolder = Field(None, description="folder of model folders, which jobs name by their folder's name")
+    data: OptionalFolder = Field(None, description="folder with the data of tasks, in the layout of GLUE")
     roots: Annotated[tuple[Path, ...] | None, NoDecode, Form("FOLDER[:FOLDER]")] = Field(
         None,
-        description="folders that clients may name paths in, separated by ':'; default: the folder it is started in, "
-        "and none where clients need a token or come from other machines",
+        description="folders that paths of clients may be in, separated by ':'; default: the folder that the server is "
+        "started in, or none if clients need a token or can be on other machines",
     )
     buckets: Annotated[tuple[str, ...], NoDecode, Form("URL[,URL]")] = Field(
-        (), description="s3://bucket/path that clients may name models and data below, separated by ','; default: none"
+        (), description="s3://bucket/path that models and data of clients may be below, separated by ','; default: none"
     )
-    lease_seconds: Seconds = Field(15.0, ge=1, le=3600, description="how long a silent worker keeps its lease")
-    heartbeat_seconds: Seconds = Field(1.0, gt=0, le=600, description="interval between the reports of a worker")
-    janitor_seconds: Seconds = Field(60.0, gt=0, le=86400, description="how often what nobody needs is taken away")
-    request_days: Days = Field(7.0, gt=0, le=3650, description="how long a request id answers with its job")
-    checkpoint_days: Days = Field(7.0, ge=0, le=3650, description="how long FAILED and CANCELLED jobs can be resumed")
+    lease_seconds: Seconds = Field(
+        15.0, ge=1, le=3600, description="time without a heartbeat after which a worker loses its lease"
+    )
+    heartbeat_seconds: Seconds = Field(1.0, gt=0, le=600, description="interval between heartbeats of a worker")
+    janitor_seconds: Seconds = Field(60.0, gt=0, le=86400, description="interval between garbage-collection passes")
+    request_days: Days = Field(
+        7.0, gt=0, le=3650, description="time for which a repeated request id returns the job of the first request"
+    )
+    checkpoint_days: Days = Field(
+        7.0, ge=0, le=3650, description="time for which the checkpoints of FAILED and CANCELLED jobs are kept"
+    )
     quarantine_days: Days = Field(
         7.0,
         ge=0,
         le=3650,
-        description="how long an object that nothing refers to stays in the store",
+        description="time for which an object that nothing refers to stays in the store",
     )
-    allow_remote: bool = Field(False, description="listen beyond this machine, without TLS")
+    allow_remote: bool = Field(False, description="let other machines connect without TLS")
     auth: Literal["auto", "required", "off"] = Field(
-        "auto", description="whether clients need an API token; auto: where they can come from other machines"
+        "auto", description="whether clients need an API token; auto: if they can be on other machines"
     )
-    tls_cert: OptionalFile = Field(None, description="certificate chain in PEM, for both ports; read anew when changed")
-    tls_key: OptionalFile = Field(None, description="its private key in PEM")
-    tls_client_ca: OptionalFile = Field(None, description="CA in PEM: clients must show a certificate of it (mTLS)")
-    worker_target: Address = Field("", description="where workers find the server; default: worker_address")
+    tls_cert: OptionalFile = Field(None, description="certificate chain of both ports, PEM; read again when changed")
+    tls_key: OptionalFile = Field(None, description="private key of --tls-cert, PEM")
+    tls_client_ca: OptionalFile = Field(None, description="CA, PEM; clients must present a certificate of it (mTLS)")
+    worker_target: Address = Field("", description="address that workers use for the server; default: worker_address")
     worker_ca: OptionalFile = Field(
-        None, description="CA that workers know the server by; default: tls_cert (self-signed)"
+        None, description="CA by which workers verify the server, PEM; default: tls_cert (self-signed)"
     )
-    worker_client_ca: OptionalFile = Field(None, description="CA in PEM: workers must show a certificate of it (mTLS)")
-    worker_cert: OptionalFile = Field(None, description="certificate that workers show, at this path on their machines")
+    worker_client_ca: OptionalFile = Field(None, description="CA, PEM; workers must present a certificate of it (mTLS)")
+    worker_cert: OptionalFile = Field(None, description="certificate of workers, at this path on their machines")
     worker_key: OptionalFile = Field(None, description="private key of --worker-cert, at this path on their machines")
     rate_limit: Annotated[float | None, Form("CALLS")] = Field(
-        None, gt=0, le=1e6, description="calls a second of each token; default: 100, and no limit without tokens"
+        None, gt=0, le=1e6, description="calls per second of each token; default: 100, no limit without tokens"
     )
     rate_burst: Annotated[float | None, Form("CALLS")] = Field(
-        None, ge=1, le=1e6, description="calls at once; default: two seconds' worth"
+        None, ge=1, le=1e6, description="calls of a token in a burst; default: twice --rate-limit"
     )
     max_streams: Annotated[int | None, Form("STREAMS")] = Field(
         None,
         ge=1,
         le=1_000_000,
-        description="open watches, followed logs and downloads of each token; default: 200, no limit without tokens",
+        description="open streams (watches, followed logs, downloads) of each token, or of each address without "
+        "tokens; default: 200 of a token, 2000 of an address",
     )
     max_connections: Annotated[int | None, Form("CONNECTIONS")] = Field(
-        None, ge=1, le=1_000_000, description="of each port; default: three eighths of the open files that are allowed"
+        None, ge=1, le=1_000_000, description="open connections of each port; default: 3/8 of the open files allowed"
+    )
+    max_connections_per_address: Annotated[int | None, Form("CONNECTIONS")] = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="open connections of each port from one address; default: a quarter of --max-connections",
     )
     retention_days: Annotated[float | None, Form("DAYS")] = Field(
-        None, gt=0, le=3650, description="how long finished jobs and their artifacts are kept; default: for ever"
+        None, gt=0, le=3650, description="time for which finished jobs and their artifacts are kept; default: no limit"
     )
     max_queued_jobs: Annotated[int, Form("JOBS")] = Field(
-        10_000, ge=0, le=1_000_000, description="of a project without a quota of its own"
+        10_000, ge=0, le=1_000_000, description="queued jobs of a project that has no quota of its own"
     )
     max_running_gpus: Annotated[float | None, Form("GPUS")] = Field(
-        None, ge=0, le=100_000, description="of a project without a quota of its own; default: no limit"
+        None, ge=0, le=100_000, description="GPUs in use by a project that has no quota of its own; default: no limit"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="of what goes to stderr")
-    log_format: Literal["text", "json"] = Field("text", description="of what goes to stderr")
-    metrics_address: Address = Field("", description="HOST:PORT where Prometheus finds /metrics; default: nowhere")
-    reflection: bool = Field(True, description="tell clients such as grpcurl which methods there are")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="lowest level of the logs on stderr"
+    )
+    log_format: Literal["text", "json"] = Field("text", description="format of the logs on stderr")
+    metrics_address: Address = Field("", description="address that serves /metrics to Prometheus; default: none")
+    reflection: bool = Field(True, description="gRPC reflection, for clients such as grpcurl")
     drain_seconds: Seconds = Field(
-        10.0, ge=0, le=600, description="after SIGTERM, how long calls are still answered while health says NOT_SERVING"
+        10.0,
+        ge=0,
+        le=600,
+        description="time after SIGTERM in which calls are still answered while health is NOT_SERVING",
     )
 
     @field_validator("roots", mode="before")
@@ -185,7 +213,7 @@ class Settings(BaseSettings):
     @field_validator("tls_cert", "tls_key", "tls_client_ca", "worker_ca", "worker_client_ca", "key_file", mode="after")
     @classmethod
     def _absolute_file(cls, value: Path | None) -> Path | None:
-        return None if value is None else _expanded(value)  # links stay: certificates are renewed behind them
+        return None if value is None else _expanded(value)  # keeps links: a renewal may replace a link's target
 
     @field_validator("roots", mode="after")
     @classmethod
@@ -215,7 +243,7 @@ class Settings(BaseSettings):
 
     @property
     def retention_seconds(self) -> int | None:
-        """How long what is finished is kept, where the job does not say."""
+        """Time for which finished jobs are kept unless the job sets one."""
         return None if self.retention_days is None else max(round(self.retention_days * 86_400), 60)
 
     @property
@@ -225,14 +253,14 @@ class Settings(BaseSettings):
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Leaves out what pydantic adds about a default that the text tells in words, and says on for True."""
+    """Removes pydantic's text about a default that the help describes in words, and writes on for True."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         return _NO_VALUE.sub("", action.help or "").replace("(default: True)", "(default: on)")
 
 
 def command_line(prog: str) -> Any:
-    """The source of the settings that a command line gives; its `root_parser` has an option for each.
+    """The source of settings from a command line; its `root_parser` has an option for each setting.
 
     Args:
         prog: the program's name, for its help.
@@ -245,20 +273,20 @@ def command_line(prog: str) -> Any:
 
 
 def form(name: str) -> str:
-    """The form of a setting; "" where it is a flag or one of a few words, which its help lists."""
+    """The form of a setting; "" for a flag, and for one of a few words, which its help lists."""
     return next((one.text for one in Settings.model_fields[name].metadata if isinstance(one, Form)), "")
 
 
 def from_command_line(argv: Sequence[str], prog: str) -> Settings:
-    """The settings, with those that a command line gives.
+    """The settings, with those of a command line.
 
     Args:
         prog: the program's name, for its help.
 
     Raises:
-        SettingsError: an option that there is not, or one without its value; a file that cannot be read.
-        ValidationError: a value that is not right; `usage_errors` says which.
-        SystemExit: the help was asked for, and printed.
+        SettingsError: an unknown option, an option without its value, or a file that cannot be read.
+        ValidationError: a value that is not allowed; `usage_errors` describes it.
+        SystemExit: after the help was printed.
     """
     source = command_line(prog)
     try:
@@ -270,18 +298,22 @@ def from_command_line(argv: Sequence[str], prog: str) -> Settings:
 
 
 def usage_errors(error: ValidationError) -> list[str]:
-    """What is wrong with the settings: a line for each that is."""
-    return [
-        f"--{'-'.join(map(str, problem['loc'][:1])).replace('_', '-')}: got {problem['input']!r}; "
-        + problem["msg"].removeprefix("Value error, ").replace("Input should be", "allowed:", 1)
-        for problem in error.errors()
-    ]
+    """A line for each setting that is not allowed."""
+    return [_usage_error(problem) for problem in error.errors()]
+
+
+def _usage_error(problem: Any) -> str:
+    option = f"--{'-'.join(map(str, problem['loc'][:1])).replace('_', '-')}"
+    rule = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be", 1)
+    if not rule.startswith("must "):
+        return f"{option}: {rule}"
+    return f"{option} {rule}" if ", got " in rule else f"{option} {rule}, got {problem['input']!r}"
 
 
 def _existing(path: Path) -> Path:
     resolved = _resolved(path)
     if not resolved.is_dir():
-        raise ValueError(f"{resolved} is not a folder")
+        raise ValueError(f"must be a folder, got {str(path)!r}")
     return resolved
 
 
@@ -289,11 +321,11 @@ def _resolved(path: Path) -> Path:
     try:
         return _expanded(path).resolve()
     except (OSError, RuntimeError):
-        raise ValueError("symbolic links lead in a circle") from None
+        raise ValueError("must be a path without a cycle of symbolic links") from None
 
 
 def _expanded(path: Path) -> Path:
     try:
         return path.expanduser().absolute()
     except RuntimeError:
-        raise ValueError("there is no such home") from None
+        raise ValueError("must name a user that exists") from None

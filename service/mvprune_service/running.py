@@ -1,4 +1,4 @@
-"""Runs the control plane with the settings of a command line until SIGTERM or SIGINT."""
+"""Runs the control plane, with the settings of a command line, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 # Workers are started by exec from threads; gRPC's fork handlers have nothing to protect here.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-# Its own lines on stderr, as of each failed handshake, would stand between the server's in another form.
+# gRPC's own lines on stderr, such as one for each failed handshake, have another format than the server's.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import uvloop
@@ -20,9 +20,10 @@ from pydantic_settings import SettingsError
 
 from mvprune.common import tracing
 from mvprune_service.config import Settings, from_command_line, usage_errors
-from mvprune_service.executors.embedded_ray import StartUnwanted
+from mvprune_service.executors.base import StartCancelled
 from mvprune_service.observability import descriptors, logs
-from mvprune_service.service import Service, StartError
+from mvprune_service.service import Service
+from mvprune_service.startup import StartError
 
 START_FAILED = 1
 USAGE_ERROR = 2
@@ -30,7 +31,7 @@ _NOTHING = "nothing on this machine (--models, --data, --roots), only the hub"
 
 
 def run(argv: Sequence[str], prog: str) -> int:
-    """Returns the exit code. Raises KeyboardInterrupt for a SIGINT that comes before the server can be told."""
+    """Returns the exit code. Raises KeyboardInterrupt for a SIGINT that arrives before signals are handled."""
     try:
         settings = from_command_line(argv, prog)
     except ValidationError as error:
@@ -47,7 +48,7 @@ def run(argv: Sequence[str], prog: str) -> int:
     tracing.start("mvprune-server")
     try:
         uvloop.run(_serve(settings))
-    except StartUnwanted:
+    except StartCancelled:
         _say("stopped before it served")
     except (StartError, OSError) as error:
         _refuse(str(error))
@@ -60,30 +61,31 @@ def run(argv: Sequence[str], prog: str) -> int:
 async def _serve(settings: Settings) -> None:
     signals = Signals()
     _say("starting …")
-    async with Service(settings, unwanted=signals.stop.is_set) as service:
+    async with Service(settings, start_cancelled=signals.stop.is_set) as service:
         gc.collect()
-        gc.freeze()  # what starting has made stays: the collector need not go through it again and again
+        gc.freeze()  # objects made by the start live as long as the server: the collector need not visit them
         _say(f"mvprune serves clients on {service.address}, workers on {service.worker_address}")
-        _say(f"  runs jobs on   {service.executor_text}")
+        _say(f"  runs jobs on   {service.resources.executor.description}")
         _say(f"  keeps state in {settings.home}, artifacts in {settings.store_url}")
-        _say(f"  may read       {', '.join((*map(str, service.roots.allowed), *service.roots.buckets)) or _NOTHING}")
+        roots = service.resources.roots
+        _say(f"  may read       {', '.join((*map(str, roots.allowed), *roots.buckets)) or _NOTHING}")
         if service.metrics_address:
             _say(f"  shows metrics  at http://{service.metrics_address}/metrics")
         _say("Ctrl-C stops it.")
         await signals.stop.wait()
         seconds = settings.drain_seconds if signals.is_planned else 0.0
         _say(f"stopping{f', in {seconds:g} s' if seconds else ''} … (a second signal: at once)")
-        await service.drain(seconds, signals.hurry)
+        await service.drain(seconds, signals.force_stop)
 
 
 class Signals:
-    """SIGTERM and SIGINT: the first sets `stop`, the second `hurry`, the third ends the process.
+    """SIGTERM and SIGINT: the first sets `stop`, the second `force_stop`, the third ends the process.
 
-    `is_planned`: the first was SIGTERM, as from a service manager. Who presses Ctrl-C waits for no load balancer.
+    `is_planned`: the first was SIGTERM, as from a service manager. After a Ctrl-C no load balancer needs time.
     """
 
     def __init__(self) -> None:
-        self.stop, self.hurry = asyncio.Event(), asyncio.Event()
+        self.stop, self.force_stop = asyncio.Event(), asyncio.Event()
         self.is_planned = False
         self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,7 +93,7 @@ class Signals:
 
     def _take(self, number: signal.Signals) -> None:
         if self.stop.is_set():
-            self.hurry.set()
+            self.force_stop.set()
             for each in (signal.SIGTERM, signal.SIGINT):
                 self._loop.remove_signal_handler(each)
         else:
@@ -100,12 +102,12 @@ class Signals:
 
 
 def _refuse(text: str) -> None:
-    """Says why there is no server. A setting that is shown may be a URL with a password."""
+    """Prints why the server does not start. A setting in the text may be a URL with a password."""
     print(f"error: {logs.redact(text)}", file=sys.stderr)
 
 
 def _say(text: str) -> None:
     try:
         print(text, flush=True)
-    except OSError:  # a closed pipe, a full disk: the server is there for others than who reads this
+    except OSError:  # a closed pipe or a full disk must not stop the server
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,7 +16,7 @@ from typing import Self
 
 from mvprune_service.executors import processes
 from mvprune_service.executors.base import ExecutorUnavailable, Node
-from mvprune_service.executors.ray import RayExecutor
+from mvprune_service.executors.ray_jobs import RayExecutor
 
 from ..neighbours import free_ports
 from .harness import STAND_IN, eventually

@@ -30,10 +30,11 @@ def call_without_request() -> bytes:
     return PREFACE + SETTINGS + len(block).to_bytes(3, "big") + b"\1" + end_of_headers + first_stream + block
 
 
-def connect(address: str) -> socket.socket:
+def connect(address: str, source: str = "127.0.0.1") -> socket.socket:
     """A connection that is being made: nobody waits for the server."""
     host, _, port = address.rpartition(":")
     connection = socket.socket()
+    connection.bind((source, 0))
     connection.setblocking(False)
     with suppress(BlockingIOError):
         connection.connect((host, int(port)))

@@ -161,7 +161,7 @@ async def test_a_client_that_is_too_fast_waits_as_long_as_it_is_told(
 @pytest.mark.parametrize("ends", ["revoked", "expired"])
 @pytest.mark.parametrize("follows", ["WatchJob", "FollowLogs"])
 async def test_a_silent_stream_ends_with_its_token(guarded: Guarded, tmp_path: Path, ends: str, follows: str) -> None:
-    await guarded.service._loops.stop("scheduler")  # nothing happens to the job
+    await guarded.service.components.loops.stop("scheduler")  # nothing happens to the job
     train = tmp_path / "train.jsonl"
     train.write_text("".join(json.dumps({"text": f"word{n}", "label": str(n % 2)}) + "\n" for n in range(8)))
     options: dict[str, Any] = {"model": "small", "density": 0.1, "train": train, "validation": train, "max_steps": 10}
@@ -176,7 +176,7 @@ async def test_a_silent_stream_ends_with_its_token(guarded: Guarded, tmp_path: P
         call = getattr(stub, follows)(watch if follows == "WatchJob" else follow, metadata=metadata)
         if follows == "WatchJob":
             await call.read()
-        await until_true(lambda: guarded.service._streams.open == 1)
+        await until_true(lambda: guarded.service.components.streams.open == 1)
         if ends == "revoked":
             await guarded.mvpctl("token", "revoke", made["id"], "--project", "search")
         else:

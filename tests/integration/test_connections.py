@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from mvprune_service.api import handlers as handlers_module
 from mvprune_service.api import ports
+from mvprune_service.api.connections import ConnectionLimit
 from mvprune_service.api.handlers import Handlers
 from mvprune_service.observability.descriptors import raise_limit
 
@@ -115,10 +117,61 @@ def test_connections_that_say_nothing_stop_no_port(server: Server, mode: str) ->
 
 
 def test_a_server_says_when_it_runs_out_of_descriptors(server: Server) -> None:
-    server.start(max_connections=2 * DESCRIPTORS)
+    server.start(max_connections=2 * DESCRIPTORS, max_connections_per_address=2 * DESCRIPTORS)
     with crowd("idle", server.address):
         until(lambda: "of 1,024 file descriptors are in use: raise the limit" in server.log(), server.log)
     until(lambda: answers(server.address), "it answered again")
+
+
+async def test_an_address_has_only_so_many_connections(caplog: pytest.LogCaptureFixture) -> None:
+    """The oldest of them stay, and other addresses keep theirs."""
+    server, address = ports.listen("127.0.0.1:0", "--address", None, allow_remote=False, max_connections=64)
+    await server.start()
+    limit = ConnectionLimit([ports.port_of(address)], 4)
+    first = [connect(address, "127.0.0.2") for _ in range(3)]
+    others = [connect(address, "127.0.0.3") for _ in range(4)]
+    for connection in (*first, *others):
+        await until_true(lambda connection=connection: has_sent(connection, PREFACE + SETTINGS), "it was connected")
+    async with asyncio.timeout(PATIENCE):
+        while sum(known is not None for known in limit._known.values()) < 7:
+            await limit.step()
+    assert caplog.text == ""
+    flood = [connect(address, "127.0.0.2") for _ in range(10)]
+    for connection in flood:
+        await until_true(lambda connection=connection: has_sent(connection, PREFACE + SETTINGS), "it was connected")
+    async with asyncio.timeout(PATIENCE):
+        while sum(map(is_ended, flood)) < 9:
+            await limit.step()
+    assert not any(map(is_ended, (*first, *others)))
+    assert sum(map(is_ended, flood)) == 9, "one place was left"
+    (warning,) = caplog.messages
+    assert warning.startswith("127.0.0.2 has more than 4 connections to a port: the newest are closed")
+    first.pop().close()
+    again = connect(address, "127.0.0.2")
+    await until_true(lambda: has_sent(again, PREFACE + SETTINGS), "it was connected")
+    await asyncio.sleep(0.1)
+    await limit.step()
+    assert not is_ended(again), "a place was free again"
+    for connection in (*first, *others, *flood, again):
+        connection.close()
+    await server.stop(None)
+
+
+def test_one_address_does_not_fill_a_port(server: Server) -> None:
+    """However often it connects again: callers from other addresses are answered."""
+    server.start(max_connections=40)
+    flood: list[socket.socket] = []
+    with grpc.insecure_channel(server.address) as clients:
+        for _ in range(50):
+            flood = [connection for connection in flood if not is_ended(connection)]
+            flood += [connect(server.address, "127.0.0.2") for _ in range(40 - len(flood))]
+            time.sleep(0.1)
+            with suppress(grpc.RpcError):
+                check(clients, 0.5)
+        until(lambda: "127.0.0.2 has more than 10 connections to a port" in server.log(), server.log)
+        until(lambda: answers(server.address), "another address was answered")
+    for connection in flood:
+        connection.close()
 
 
 @pytest.mark.parametrize("start", [b"", PREFACE[:5], PREFACE + SETTINGS, call_without_request()])
@@ -131,7 +184,8 @@ async def test_a_place_that_is_not_used_is_free_again(start: bytes, monkeypatch:
     servicer = health.aio.HealthServicer()
     await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, handlers)
-    server, address = ports.listen("127.0.0.1:0", "--address", None, handlers, allow_remote=False, max_connections=8)
+    server, address = ports.listen("127.0.0.1:0", "--address", None, allow_remote=False, max_connections=8)
+    server.add_generic_rpc_handlers((handlers,))
     await server.start()
     crowd = [connect(address) for _ in range(20)]
     for connection in crowd:

@@ -19,10 +19,18 @@ from pathlib import Path
 import pytest
 
 from mvprune_service.executors import processes
-from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch, LaunchRefused, Observation, Phase
-from mvprune_service.executors.embedded_ray import MARK, EmbeddedRay, EmbeddedRayFailed
+from mvprune_service.executors.base import (
+    Executor,
+    ExecutorNotOpened,
+    ExecutorUnavailable,
+    Launch,
+    LaunchRefused,
+    Observation,
+    Phase,
+)
+from mvprune_service.executors.embedded_ray import MARK, EmbeddedRay
 from mvprune_service.executors.local import LocalExecutor
-from mvprune_service.executors.ray import RayExecutor
+from mvprune_service.executors.ray_jobs import RayExecutor
 
 from ..waiting import until
 
@@ -385,6 +393,6 @@ def test_an_embedded_ray_is_taken_over_and_leaves_nothing(tmp_path: Path, ray_cl
 
 
 def test_an_embedded_ray_that_does_not_start(tmp_path: Path) -> None:
-    with pytest.raises(EmbeddedRayFailed, match=r"ended at its start.*ray\.log(.*\n)*.*1\.5"):
+    with pytest.raises(ExecutorNotOpened, match=r"ended at its start.*ray\.log(.*\n)*.*1\.5"):
         EmbeddedRay(tmp_path / "ray", cpus=1.5).start()
     assert [path.name for path in (tmp_path / "ray").iterdir()] == ["ray.log"]

@@ -37,7 +37,6 @@ from mvprune.v1 import (
 )
 from mvprune_service.config import Settings
 from mvprune_service.db.models import ARTIFACTS, JOBS
-from mvprune_service.executors.base import Executor
 from mvprune_service.secret import attempt_secret, load_key
 from mvprune_service.service import Service
 from mvprune_service.stores import open_store
@@ -70,14 +69,6 @@ SILENT = {"WatchJob", "FollowLogs"}
 
 class IdleExecutor(ScriptedExecutor):
     """Takes every job and does nothing: what happens to attempts is up to the messages."""
-
-
-class FuzzedService(Service):
-    """A server on an executor that does nothing."""
-
-    async def _executor(self) -> Executor:
-        self.executor_text = "nothing"
-        return IdleExecutor()
 
 
 @dataclass
@@ -122,7 +113,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         policy={"resources": {"cpus": 0.5}},
     )
     ready, stopping = threading.Event(), threading.Event()
-    service = FuzzedService(given)
+    service = Service(given)
 
     async def serve() -> None:
         async with service:
@@ -130,8 +121,10 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
             await asyncio.to_thread(stopping.wait)
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
-    thread.start()
-    assert ready.wait(PATIENCE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mvprune_service.resources.open_executor", lambda *_: IdleExecutor())
+        thread.start()
+        assert ready.wait(PATIENCE)
     add_artifact(given)
     with grpc.insecure_channel(service.address) as clients, grpc.insecure_channel(service.worker_address) as workers:
         stub = job_pb2_grpc.JobServiceStub(clients)

@@ -105,10 +105,9 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
                 principal = await self._identify(method, context)
                 request = requests if has_requests else await _receive(context)
                 self._admit(method, request, principal)
-                check = None
+                check, owner = None, host_of(context.peer())  # without tokens streams are counted by address
                 if principal and self._authenticator:
-                    check = partial(self._authenticator.principal, context)
-                owner = principal.id if principal else host_of(context.peer())
+                    check, owner = partial(self._authenticator.principal, context), principal.id
                 responses = self._streams.relay(method, inner(request, context), check, owner)
                 async with aclosing(responses):
                     async for response in responses:

@@ -1,20 +1,24 @@
-"""Ports: where they may listen, with which certificates."""
+"""Ports: which addresses they may use, with which certificates and limits."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
 
 import grpc
 
 from mvprune.common import addresses
-from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.tls import TlsFiles
 from mvprune_service.config import Settings
+from mvprune_service.observability import descriptors
 
 _MESSAGE_BYTES = 1 << 20
+_ADDRESSES = 4  # that it takes at least to use up a port's connections
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
-    # A connection that nobody uses is closed: clients make another one when they need it.
-    ("grpc.server_handshake_timeout_ms", 5_000),  # TLS's and HTTP/2's
+    # A connection that is not used is closed: clients connect again when they need to.
+    ("grpc.server_handshake_timeout_ms", 5_000),  # of TLS and HTTP/2
     ("grpc.max_connection_idle_ms", 30_000),  # without a call
     ("grpc.keepalive_time_ms", 30_000),  # with calls whose client does not answer any more
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -22,14 +26,14 @@ _OPTIONS = (
 
 
 class PortError(Exception):
-    """A port cannot be opened as the settings say; the text says why and what to do."""
+    """A port cannot be opened with these settings; the text says why and what to do."""
 
 
 def is_loopback(address: str, option: str) -> bool:
     """Whether HOST:PORT can be reached from this machine only.
 
     Args:
-        option: that sets the address, for the error.
+        option: name of the option that sets the address, for the error.
 
     Raises:
         PortError: it is not HOST:PORT.
@@ -50,12 +54,12 @@ def is_auth_required(settings: Settings) -> bool:
 
 
 def is_for_one_user(settings: Settings) -> bool:
-    """Whether only this machine's user calls: on the loopback, without tokens."""
+    """Whether the server is for one user of this machine: on the loopback, without tokens."""
     return is_loopback(settings.address, "--address") and not is_auth_required(settings)
 
 
 def tls_files(settings: Settings) -> tuple[TlsFiles, TlsFiles] | None:
-    """The files of the clients' port and of the workers', None: without TLS. Raises PortError."""
+    """The files of the clients' port and of the workers' port; None without TLS. Raises PortError."""
     if settings.tls_cert is None or settings.tls_key is None:
         if settings.tls_cert or settings.tls_key or settings.tls_client_ca or settings.worker_client_ca:
             raise PortError("TLS needs both --tls-cert and --tls-key")
@@ -67,7 +71,7 @@ def tls_files(settings: Settings) -> tuple[TlsFiles, TlsFiles] | None:
 
 
 def worker_environment(settings: Settings, address: str) -> dict[str, str]:
-    """Where workers report to, and the files that they need for it. The files lie at the same paths on all machines."""
+    """The address that workers report to, and the files that they need for it, at the same paths on all machines."""
     environment = {"MVPRUNE_WORKER_TARGET": settings.worker_target or address}
     if settings.tls_cert:
         environment["MVPRUNE_WORKER_CA"] = str(settings.worker_ca or settings.tls_cert)
@@ -78,14 +82,14 @@ def worker_environment(settings: Settings, address: str) -> dict[str, str]:
 
 
 def check_reach(address: str, option: str, *, allow_remote: bool, remedy: str = "") -> None:
-    """Refuses an address that other machines can reach, where that is not allowed.
+    """Refuses an address that other machines can reach, unless that is allowed.
 
     Args:
-        option: that sets the address, for the error.
-        remedy: what helps besides --allow-remote, with a comma.
+        option: name of the option that sets the address, for the error.
+        remedy: options that help besides --allow-remote, with a comma.
 
     Raises:
-        PortError: it is such an address, or none.
+        PortError: it is such an address, or not HOST:PORT.
     """
     if not (is_loopback(address, option) or allow_remote):
         raise PortError(
@@ -94,24 +98,39 @@ def check_reach(address: str, option: str, *, allow_remote: bool, remedy: str = 
         )
 
 
+def max_connections(settings: Settings) -> int:
+    """How many connections each port accepts."""
+    return settings.max_connections or descriptors.connections()
+
+
+def max_connections_per_address(settings: Settings) -> int:
+    """How many connections each port accepts from one address."""
+    return settings.max_connections_per_address or max(1, max_connections(settings) // _ADDRESSES)
+
+
+def port_of(address: str) -> int:
+    """The port of HOST:PORT."""
+    return int(address.rpartition(":")[2])
+
+
 def listen(
-    address: str, option: str, tls: TlsFiles | None, handlers: Handlers, *, allow_remote: bool, max_connections: int
+    address: str, option: str, tls: TlsFiles | None, *, allow_remote: bool, max_connections: int
 ) -> tuple[grpc.aio.Server, str]:
-    """A server that is not started yet, and its address with the port that it got.
+    """Binds a port. Returns its server, without handlers and not started, and its address with the port's number.
 
     Args:
-        option: that sets the address, for errors.
-        max_connections: how many may be open; more are closed at once. Without a limit they would take all
-            descriptors of the process.
+        option: name of the option that sets the address, for errors.
+        max_connections: connections that may be open; more are closed at once. Without a limit they could take all
+            file descriptors of the process.
 
     Raises:
-        PortError: the port is taken, or would be open to others without TLS.
+        PortError: the port is in use, or others could reach it without TLS.
         BadCertificate: see `TlsFiles`.
     """
     is_allowed = allow_remote or tls is not None
     check_reach(address, option, allow_remote=is_allowed, remedy="--tls-cert and --tls-key, or ")
     options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", max_connections))
-    server = grpc.aio.server(handlers=(handlers,), options=options)
+    server = grpc.aio.server(options=options)
     try:
         port = server.add_secure_port(address, tls.credentials()) if tls else server.add_insecure_port(address)
     except RuntimeError:
@@ -122,3 +141,14 @@ def listen(
             f"there? Give another: {option} HOST:PORT"
         )
     return server, f"{address.rpartition(':')[0]}:{port}"
+
+
+async def stop(servers: Iterable[grpc.aio.Server], grace: float, force_stop: asyncio.Event) -> None:
+    """Stops servers. Calls in progress may end within `grace` seconds, unless `force_stop` is set before."""
+    servers = tuple(servers)
+    ending = [asyncio.create_task(server.stop(grace)) for server in servers]
+    forced = asyncio.create_task(force_stop.wait())
+    for task in ending:
+        await asyncio.wait((task, forced), return_when=asyncio.FIRST_COMPLETED)
+    forced.cancel()
+    await asyncio.gather(*ending, *(server.stop(None) for server in servers))

@@ -32,13 +32,12 @@ class StatusReporter:
         db: Database,
         store: BlobStore,
         executor: Executor,
-        executor_text: str,
         problems: Problems,
         streams: Callable[[], int],
         clock: Clock = system_clock,
     ) -> None:
         self._store = store
-        self._executor_text = redact(executor_text)
+        self._executor_text = redact(executor.description)
         self._database_kind = db.engine.dialect.name
         self._problems = problems
         self._streams = streams

@@ -1,4 +1,4 @@
-"""Open streams. The server can end each with an error, even one that is silent."""
+"""The open streams: how many a caller may have, and how the server ends them, also while nothing is sent."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mvprune_service.observability import metrics
 
 _RETRY_SECONDS = 1.0
 
-Check = Callable[[], Awaitable[object]]  # raises ApiError (UNAUTHENTICATED) once the caller may see no more
+Check = Callable[[], Awaitable[object]]  # raises ApiError (UNAUTHENTICATED) once the caller lost its access
 
 
 class _Stream:
-    """An open stream; `error` is what it ends with."""
+    """An open stream; `error` is the error that ends it."""
 
     def __init__(self, owner: str, task: asyncio.Task[Any], check: Check | None, error: ApiError | None) -> None:
         self.owner = owner
@@ -34,10 +34,10 @@ class _Stream:
 
 
 class Streams:
-    """Passes the responses of streams on, until `drain`, or until one's caller may see no more.
+    """Passes on the responses of streams until `drain`, or until a stream's caller has lost its access.
 
     Args:
-        limit: streams that a caller may have open at a time; None: as many as they like.
+        limit: open streams of each caller; None: no limit.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -48,18 +48,18 @@ class Streams:
 
     @property
     def open(self) -> int:
-        """How many."""
+        """The number of open streams."""
         return len(self._open)
 
     def drain(self) -> None:
-        """Ends all streams, and every one to come, with UNAVAILABLE. What was sent stays sent: clients resume after
-        it, and what was about to be sent comes then."""
+        """Ends all open and later streams with UNAVAILABLE. Clients resume after the last response that they received,
+        so none is lost."""
         self._draining = True
         for stream in self._open:
             stream.end(_draining_error())
 
     async def step(self) -> None:
-        """Ends those whose callers may see no more: one that is silent would not notice by itself."""
+        """Ends streams whose callers have lost their access, also those that send nothing."""
         for stream in tuple(self._open):
             try:
                 if stream.check is not None:
@@ -71,10 +71,10 @@ class Streams:
     async def relay(
         self, method: str, responses: AsyncGenerator[Any, None], check: Check | None = None, owner: str = ""
     ) -> AsyncGenerator[Any, None]:
-        """The same responses, and their end when this ends. Raises the ApiError that ends it before.
+        """Yields `responses`, and closes them at the end. Raises the ApiError that ends the stream early.
 
         Args:
-            owner: who called, for whom streams are counted.
+            owner: the caller that the stream counts for.
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101
@@ -87,7 +87,7 @@ class Streams:
         metrics.open_streams.labels(method).inc()
         try:
             while stream.error is None:
-                # Not while a message is being written: gRPC's own code would be interrupted, and end the call its way.
+                # Not while a message is being written: that would interrupt gRPC's own code, which then ends the call.
                 stream.is_waiting = True
                 try:
                     response = await anext(responses)
@@ -115,12 +115,12 @@ class Streams:
 
 def _too_many(limit: int) -> ApiError:
     message = (
-        f"open streams must be at most {limit} for one caller: end watches, followed logs or downloads that are not "
-        "needed, or ask the operator for a higher --max-streams"
+        f"open streams of a caller must be at most {limit}, got one more; end watches, followed logs or downloads that "
+        "are not needed, or ask the operator for a higher --max-streams"
     )
     return ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_STREAMS", message, retry_seconds=_RETRY_SECONDS)
 
 
 def _draining_error() -> ApiError:
-    message = "the server stops: call again, after what you have seen"
+    message = "the server is stopping; call again, and resume after the last response received"
     return ApiError(grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING", message, retry_seconds=_RETRY_SECONDS)

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
 
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.db.outages import DatabaseUnavailable
@@ -89,6 +90,15 @@ async def for_each(
         raise errors[0] if len(errors) == 1 else ExceptionGroup("several attempts", errors)
 
 
+class Loop(NamedTuple):
+    """A step that is repeated. Each of `changes` starts it early; `interval` is in seconds."""
+
+    name: str
+    step: Callable[[], Awaitable[None]]
+    changes: Changes
+    interval: float
+
+
 class Loops:
     """The running loops, by name. A loop that fails is among `problems`."""
 
@@ -96,10 +106,9 @@ class Loops:
         self._problems = problems
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def start(self, name: str, step: Callable[[], Awaitable[None]], changes: Changes, interval: float) -> None:
+    def start(self, loop: Loop) -> None:
         """Starts a loop: see `run_loop`."""
-        running = run_loop(name, step, changes, interval, self._problems)
-        self._tasks[name] = asyncio.create_task(running, name=name)
+        self._tasks[loop.name] = asyncio.create_task(run_loop(*loop, self._problems), name=loop.name)
 
     async def stop(self, *names: str) -> None:
         """Stops these loops; without names, all. Calls that a step has begun are finished."""

@@ -17,7 +17,7 @@ from mvprune_service.db import integrity
 from mvprune_service.db.database import BadDatabase, Database, sqlite_file
 from mvprune_service.db.integrity import BadFile
 from mvprune_service.db.outages import is_away
-from mvprune_service.lock import InUse, lock
+from mvprune_service.lock import CannotLock, lock
 
 
 class CannotOpen(Exception):
@@ -164,7 +164,7 @@ def _is_served(db: Database) -> bool:
 def _explained() -> Iterator[None]:
     try:
         yield
-    except (BadDatabase, BadFile, SchemaMismatch, InUse) as error:
+    except (BadDatabase, BadFile, SchemaMismatch, CannotLock) as error:
         raise CannotOpen(str(error)) from None
     except SQLAlchemyError as error:
         if not is_away(error) and type(error) is not DatabaseError:  # of a damaged file

@@ -1,7 +1,7 @@
-"""The one seam that knows where workers run.
+"""What the server asks of an executor.
 
-An executor starts one supervisor process per attempt. SQL is the truth; what an executor says about a
-process is an observation, and an executor that cannot be asked answers UNKNOWN, never GONE.
+An executor starts one supervisor process per attempt. The database decides what a job's state is. What an executor
+reports about a process is an observation, and an executor that cannot be reached reports UNKNOWN, never GONE.
 """
 
 from __future__ import annotations
@@ -10,25 +10,34 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Protocol
 
 _REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class ExecutorUnavailable(Exception):
-    """The executor cannot be reached now, or refuses to talk. Nothing is known about its processes."""
+    """The executor cannot be reached now, or refuses the server's credential. Nothing is known about its processes."""
 
 
 class LaunchRefused(Exception):
     """The executor can be reached and does not start this launch now; it may start others."""
 
 
+class ExecutorNotOpened(Exception):
+    """The executor cannot be opened with these settings; the text says why."""
+
+
+class StartCancelled(Exception):
+    """The server's start was cancelled while the executor was being opened. Nothing of the executor is left running."""
+
+
 @dataclass(frozen=True)
 class Launch:
-    """What to start: the same `ref` always means the same attempt.
+    """A process to start. The same `ref` always means the same attempt.
 
-    `grace_seconds` is fixed at the start because whoever watches the process needs it when the control plane is
-    away: it is the time between SIGTERM and SIGKILL of a `stop`.
+    `grace_seconds` is the time between SIGTERM and SIGKILL of a `stop`. It is fixed at the start: the process that
+    watches the worker needs it also while the control plane is down.
     """
 
     ref: str
@@ -42,26 +51,28 @@ class Launch:
     def __post_init__(self) -> None:
         check_ref(self.ref)
         if not self.argv:
-            raise ValueError("argv is empty: give the program to start")
+            raise ValueError("argv must start with the program to run, got ()")
 
 
 def check_ref(ref: str) -> str:
     """Returns `ref`. Raises ValueError unless it can name a file and stand in a URL."""
     if not _REF.fullmatch(ref):
-        raise ValueError(f"ref {ref!r}: letters, digits, '.', '_' and '-' only, at most 128, a letter or digit first")
+        raise ValueError(
+            f"ref must be at most 128 letters, digits, '.', '_' and '-', with a letter or digit first, got {ref!r}"
+        )
     return ref
 
 
 @dataclass(frozen=True)
 class Node:
-    """Resources of one machine that runs workers. An attempt runs on one node, and a share of a GPU is of one GPU."""
+    """Resources of one machine that runs workers. An attempt runs on one node; a share of a GPU is of one GPU."""
 
     cpus: float
     gpus: float
     memory_bytes: int
 
     def has(self, cpus: float, gpus: float, memory_bytes: int) -> bool:
-        """Whether it has so much, were it empty."""
+        """Whether these resources fit on the node while nothing else runs there."""
         return cpus <= self.cpus and gpus <= self.gpus and memory_bytes <= self.memory_bytes
 
 
@@ -73,7 +84,7 @@ class Capacity:
 
     @property
     def cpus(self) -> float:
-        """Of all nodes together, as `gpus` and `memory_bytes`."""
+        """Sum over all nodes, as `gpus` and `memory_bytes`."""
         return sum(node.cpus for node in self.nodes)
 
     @property
@@ -88,7 +99,7 @@ class Capacity:
 
     @property
     def largest_cpus(self) -> float:
-        """The most of any one node, as `largest_gpus` and `largest_memory_bytes`."""
+        """Maximum over the nodes, as `largest_gpus` and `largest_memory_bytes`."""
         return max((node.cpus for node in self.nodes), default=0.0)
 
     @property
@@ -114,8 +125,8 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Observation:
-    """One look at a process. `exit_code` only with EXITED, and only where the executor knows it: -N after signal N,
-    None where it was stopped or its node was lost."""
+    """What the executor reports about a process at one moment. `exit_code` comes only with EXITED: -N after signal N,
+    None if the executor does not know it, as after a `stop` or the loss of a node."""
 
     phase: Phase
     exit_code: int | None = None
@@ -129,6 +140,14 @@ class Executor(Protocol):
     def name(self) -> str:
         """Short name for logs and events: `ray`, `local`."""
 
+    @property
+    def description(self) -> str:
+        """Where its processes run, for people."""
+
+    @property
+    def private_folders(self) -> tuple[Path, ...]:
+        """Folders of this machine with credentials, which clients must not read."""
+
     def capacity(self) -> Capacity:
         """The nodes that run workers, whatever runs on them now. Raises ExecutorUnavailable."""
 
@@ -137,7 +156,7 @@ class Executor(Protocol):
         LaunchRefused."""
 
     def observe(self, ref: str) -> Observation:
-        """Looks at one process. Never raises for an executor that is away: UNKNOWN."""
+        """Reports one process. An executor that cannot be reached reports UNKNOWN; it does not raise."""
 
     def stop(self, ref: str) -> None:
         """SIGTERM to the process (Ray: to its descendants too), and after the launch's grace SIGKILL to it and all
@@ -147,4 +166,4 @@ class Executor(Protocol):
         """The refs that are pending or running and start with `prefix`. Raises ExecutorUnavailable."""
 
     def close(self) -> None:
-        """Releases what this object holds. Processes it started on a cluster go on."""
+        """Releases what the executor holds. Processes on a cluster continue."""

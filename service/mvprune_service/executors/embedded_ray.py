@@ -1,4 +1,4 @@
-"""A Ray of our own on this machine: the default where no cluster is configured."""
+"""A Ray that the server starts on this machine: the default if no cluster is configured."""
 
 from __future__ import annotations
 
@@ -20,29 +20,22 @@ from pathlib import Path
 
 from mvprune.common.files import replace_text
 from mvprune_service.executors import processes
-from mvprune_service.executors.base import ExecutorUnavailable
-from mvprune_service.executors.ray import RayExecutor
+from mvprune_service.executors.base import ExecutorNotOpened, ExecutorUnavailable, StartCancelled
+from mvprune_service.executors.ray_jobs import RayExecutor
+from mvprune_service.private_files import open_private
 
 MARK = "MVPRUNE_EMBEDDED_RAY"
-_OBJECT_STORE_BYTES = 100_000_000  # near Ray's least: nothing of ours goes through it
+_OBJECT_STORE_BYTES = 100_000_000  # near Ray's minimum: mvprune does not use it
 _START_SECONDS = 180.0
-_STARTS = 2  # Ray gives itself 30 s, which a busy machine may not make at once
+_STARTS = 2  # Ray allows itself 30 s for its start, which may be too short on a busy machine
 _POLL_SECONDS = 0.1
-# Ray's sockets lie below its folder and a socket's path has 107 bytes: TMPDIR may be too long.
+# Ray's sockets are below its folder. The path of a socket has at most 107 bytes, so TMPDIR may be too long.
 _TEMPORARY = "/tmp"  # noqa: S108
-
-
-class EmbeddedRayFailed(Exception):
-    """The Ray of this machine does not start; the text has the end of its log."""
-
-
-class StartUnwanted(Exception):
-    """A start that was given up because nobody waits for it any more. Nothing of it is left."""
 
 
 @dataclass(frozen=True)
 class _Running:
-    """What is needed to find and use a started Ray again. Kept in ray.json, readable by its owner alone."""
+    """Identifies a Ray that was started. Stored in ray.json, readable by its owner only."""
 
     mark: str
     address: str
@@ -51,11 +44,11 @@ class _Running:
 
 
 class EmbeddedRay:
-    """Starts and stops a Ray head with `cpus` and `gpus` (default: what the machine has).
+    """Starts and stops a Ray head with `cpus` and `gpus` (default: all of the machine's).
 
-    It listens on the loopback alone, on free ports, with a token of its own, and so disturbs no other Ray of the
-    machine. `folder` keeps ray.json and ray.log. It runs in a session of its own: a control plane that is killed leaves
-    it and its jobs running, and the next one's `start` takes them over.
+    It listens on the loopback only, on free ports, with a token of its own, and so does not interfere with another Ray
+    on the machine. `folder` contains ray.json and ray.log. Ray runs in a session of its own: if the control plane is
+    killed, Ray and its jobs continue, and the next control plane's `start` finds them.
     """
 
     def __init__(self, folder: Path, *, cpus: int | None = None, gpus: int | None = None) -> None:
@@ -85,17 +78,21 @@ class EmbeddedRay:
         """An executor on it."""
         return RayExecutor(self.address, token=self.token)
 
-    def start(self, unwanted: Callable[[], bool] = lambda: False) -> None:
-        """Returns when it answers and has its node: at once where a Ray of `folder` runs already, else after some
-        10 s. Raises EmbeddedRayFailed, and StartUnwanted soon after `unwanted` begins to say so."""
+    def start(self, start_cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Returns when Ray answers and has its node: at once if a Ray of `folder` is running, else after about 10 s.
+
+        Raises:
+            ExecutorNotOpened: Ray does not start; the text has the end of its log.
+            StartCancelled: `start_cancelled` returned True.
+        """
         left = self._read_state()
         if left is not None:
-            if self._answers(left, unwanted):
+            if self._answers(left, start_cancelled):
                 self._running = left
                 return
             self.stop()
         if importlib.util.find_spec("ray") is None:
-            raise EmbeddedRayFailed("Ray is not installed: pip install 'mvprune[ray]'")
+            raise ExecutorNotOpened("Ray is not installed: pip install 'mvprune[ray]'")
         for _ in range(_STARTS):
             running = _Running(
                 mark=secrets.token_hex(16),
@@ -105,24 +102,24 @@ class EmbeddedRay:
             )
             self._write_state(running)
             process = self._launch(running)
-            if self._answers(running, unwanted, process):
+            if self._answers(running, start_cancelled, process):
                 self._running = running
                 return
             alive = process.poll() is None
-            process.kill()  # its mark may not show yet
+            process.kill()  # its environment may not show the mark yet
             self.stop()
-            if unwanted():
-                raise StartUnwanted
+            if start_cancelled():
+                raise StartCancelled
             if alive:
                 break
         what = f"does not answer after {_START_SECONDS:.0f} s" if alive else f"ended at its start, {_STARTS} times"
         tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-5:])
-        raise EmbeddedRayFailed(f"this machine's Ray {what}. The end of {self._log}:\n{tail}")
+        raise ExecutorNotOpened(f"this machine's Ray {what}. The end of {self._log}:\n{tail}")
 
     def stop(self) -> None:
-        """Kills it with all its jobs and removes its temporary folder; harmless where nothing runs.
+        """Kills Ray with all its jobs and removes its temporary folder. Does nothing if no Ray is running.
 
-        Ray has nothing to save, and takes half a minute for a polite end; stop jobs that have something to save first.
+        Ray itself has nothing to save, and takes half a minute to stop by itself. Stop jobs that must save first.
         """
         running, self._running = self._read_state(), None
         if running is None:
@@ -134,7 +131,7 @@ class EmbeddedRay:
     @property
     def _started(self) -> _Running:
         if self._running is None:
-            raise RuntimeError("the embedded Ray is not started")
+            raise RuntimeError("the embedded Ray must be started first")
         return self._running
 
     def _launch(self, running: _Running) -> subprocess.Popen[bytes]:
@@ -148,7 +145,7 @@ class EmbeddedRay:
             "include-log-monitor": "false",
             "log-color": "false",
             "object-store-memory": _OBJECT_STORE_BYTES,
-            # Ray opens its folder to everyone; the one above it is ours alone.
+            # Ray makes its folder readable by everyone; only its owner can read the one above it.
             "temp-dir": f"{running.temporary}/r",
             "num-cpus": self._cpus,
             "num-gpus": self._gpus,
@@ -172,10 +169,10 @@ class EmbeddedRay:
             "RAY_AUTH_TOKEN": running.token,
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # otherwise the loopback is replaced by the machine's address
             "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_prestart_worker_first_driver": "false",  # a job gets a worker of its own, idle ones are not used
+            "RAY_prestart_worker_first_driver": "false",  # a job gets a worker of its own; idle workers are not used
             "TMPDIR": running.temporary,
         }
-        with self._log.open("wb") as log:
+        with open_private(self._log, "wb") as log:
             process = subprocess.Popen(
                 command,
                 env=env,
@@ -189,15 +186,15 @@ class EmbeddedRay:
         return process
 
     def _answers(
-        self, running: _Running, unwanted: Callable[[], bool], process: subprocess.Popen[bytes] | None = None
+        self, running: _Running, start_cancelled: Callable[[], bool], process: subprocess.Popen[bytes] | None = None
     ) -> bool:
-        """Waits while its processes live until it has a node. False if they end, take too long or are unwanted.
+        """Waits until Ray has a node. Returns False if its processes end, take too long, or the start is cancelled.
 
         A process that has just been started may not show its mark yet: hence `process`.
         """
         executor = RayExecutor(running.address, token=running.token, timeout=5)
         deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline and not unwanted():
+        while time.monotonic() < deadline and not start_cancelled():
             if (process is None or process.poll() is not None) and not processes.marked(MARK, running.mark):
                 return False
             with contextlib.suppress(ExecutorUnavailable):
@@ -209,12 +206,37 @@ class EmbeddedRay:
     def _read_state(self) -> _Running | None:
         try:
             return _Running(**json.loads(self._state.read_text()))
-        except (FileNotFoundError, ValueError):  # cut off by a power failure: then no Ray is left either
+        except (FileNotFoundError, ValueError):  # truncated by a power failure: then no Ray is running either
             return None
 
     def _write_state(self, running: _Running) -> None:
-        """Before the start, so that a start that is cut off leaves nothing that cannot be found."""
+        """Call it before the start: then whatever an interrupted start leaves can be found."""
         replace_text(self._state, json.dumps(asdict(running)))
+
+
+class EmbeddedRayExecutor(RayExecutor):
+    """An Executor on an EmbeddedRay that is stopped when the executor is closed."""
+
+    def __init__(self, ray: EmbeddedRay) -> None:
+        super().__init__(ray.address, token=ray.token)
+        self._ray = ray
+        self.description = f"a Ray of its own at {ray.address}"
+        self.private_folders = (ray.folder,)
+
+    @classmethod
+    def start(cls, folder: Path, start_cancelled: Callable[[], bool]) -> EmbeddedRayExecutor:
+        """See EmbeddedRay.start."""
+        ray = EmbeddedRay(folder)
+        try:
+            ray.start(start_cancelled)
+        except BaseException:
+            ray.stop()
+            raise
+        return cls(ray)
+
+    def close(self) -> None:
+        """Stops Ray with all its jobs."""
+        self._ray.stop()
 
 
 def _free_port() -> int:

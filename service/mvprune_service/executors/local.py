@@ -12,11 +12,14 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
+from mvprune_service.config import Settings
 from mvprune_service.executors import processes
 from mvprune_service.executors.base import (
     Capacity,
+    Executor,
     Launch,
     LaunchRefused,
     Node,
@@ -25,6 +28,7 @@ from mvprune_service.executors.base import (
     check_ref,
 )
 from mvprune_service.executors.keeper import MARK
+from mvprune_service.private_files import open_private
 
 _KEPT_SECONDS = 7 * 86_400.0
 _LINE = re.compile(rb"^(pid|exit) (-?\d+)$", re.MULTILINE)
@@ -33,19 +37,21 @@ _LINE = re.compile(rb"^(pid|exit) (-?\d+)$", re.MULTILINE)
 class LocalExecutor:
     """An Executor that starts a process per ref, each under a keeper that outlives this object and its process.
 
-    `folder` holds the truth, so that any later LocalExecutor on it goes on where this one stopped:
+    The state is in `folder`, so that any later LocalExecutor on it continues from it:
 
         refs/REF        locked (flock) while the process runs; its lines: `pid N` (the keeper), then `exit CODE`
         logs/REF.log    stdout and stderr
 
-    Both are kept for a week after its end. The lock is taken before the file appears, so there is no moment at which a
-    started process looks like a dead one, and the kernel releases it however the process ends, so a reused process id
-    misleads nobody.
+    Both are kept for a week after the process has ended. The lock is taken before the file appears, so a process that
+    was started never looks like one that has ended. The kernel releases the lock however the process ends, so a reused
+    process id does no harm.
 
-    It hands out no GPUs (capacity says 0) and reserves nothing: who submits keeps within the capacity.
+    It has no GPUs (`capacity` reports 0) and reserves nothing: callers must keep within the capacity.
     """
 
     name = "local"
+    description = "local processes"
+    private_folders: tuple[Path, ...] = ()
 
     def __init__(self, folder: Path, cpus: float | None = None) -> None:
         self._folder = folder.absolute()
@@ -56,7 +62,7 @@ class LocalExecutor:
             made.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def capacity(self) -> Capacity:
-        """The CPUs given to this object, or those this process may use; all of the machine's memory."""
+        """The CPUs given to this object, or those that this process may use, and all of the machine's memory."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return Capacity((Node(self._cpus, 0.0, memory),))
 
@@ -66,7 +72,9 @@ class LocalExecutor:
             self._forget_old()
             self._start(launch)
         except OSError as error:
-            raise LaunchRefused(f"{self._folder}: cannot start a process: {error.strerror}") from error
+            raise LaunchRefused(
+                f"cannot start a process: {error.filename or self._folder}: {error.strerror}"
+            ) from error
 
     def observe(self, ref: str) -> Observation:
         """See Executor.observe."""
@@ -91,7 +99,7 @@ class LocalExecutor:
             if keeper is not None and keeper in alive:
                 processes.send(keeper, signal.SIGTERM)
                 return
-            for pid in alive:  # nobody is there to wait for the grace
+            for pid in alive:  # without its keeper nothing waits for the grace
                 processes.send(pid, signal.SIGKILL)
 
     def list(self, prefix: str) -> list[str]:
@@ -100,7 +108,7 @@ class LocalExecutor:
         return [ref for ref in refs if self.observe(ref).phase is Phase.RUNNING]
 
     def close(self) -> None:
-        """Nothing to release; the processes go on."""
+        """Nothing to release; the processes continue."""
 
     def _start(self, launch: Launch) -> None:
         state = self._refs / launch.ref
@@ -109,7 +117,7 @@ class LocalExecutor:
             return
         keeper = [sys.executable, "-P", "-m", "mvprune_service.executors.keeper", str(lock), str(launch.grace_seconds)]
         try:
-            with (self._logs / f"{launch.ref}.log").open("wb") as log:
+            with open_private(self._logs / f"{launch.ref}.log", "wb") as log:
                 process = subprocess.Popen(
                     [*keeper, *launch.argv],
                     env={**os.environ, **launch.env, MARK: str(state)},
@@ -150,6 +158,11 @@ class LocalExecutor:
         finally:
             unnamed.unlink()
         return lock
+
+
+def from_settings(settings: Settings, start_cancelled: Callable[[], bool]) -> Executor:
+    """See open_executor."""
+    return LocalExecutor(settings.home / "processes")
 
 
 def _is_locked(descriptor: int) -> bool:

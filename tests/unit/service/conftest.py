@@ -55,6 +55,8 @@ class ScriptedExecutor:
     """An executor that shows what a real one cannot be made to show on demand: silence, loss, strange answers."""
 
     name = "scripted"
+    description = "nothing"
+    private_folders: tuple[Path, ...] = ()
 
     def __init__(self) -> None:
         self.launches: dict[str, Launch] = {}

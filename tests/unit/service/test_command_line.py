@@ -44,12 +44,18 @@ def test_a_mistake_is_one_line_and_where_help_is(
 @pytest.mark.parametrize(
     ("argv", "error"),
     [
-        (["--executor", "slurm"], "--executor: got 'slurm'; allowed: 'ray' or 'local'"),
-        (["--max-queued-jobs", "-1"], "--max-queued-jobs: got '-1'; allowed: greater than or equal to 0"),
-        (["--models", "/nowhere"], "--models: got '/nowhere'; /nowhere is not a folder"),
-        (["--models", "loop"], "--models: got 'loop'; symbolic links lead in a circle"),
-        (["--home", "~nobody-of-this-name/x"], "--home: got '~nobody-of-this-name/x'; there is no such home"),
-        (["--key-file", "~nobody-of-this-name"], "--key-file: got '~nobody-of-this-name'; there is no such home"),
+        (["--executor", "slurm"], "--executor must be 'ray' or 'local', got 'slurm'"),
+        (["--max-queued-jobs", "-1"], "--max-queued-jobs must be greater than or equal to 0, got '-1'"),
+        (["--models", "/nowhere"], "--models must be a folder, got '/nowhere'"),
+        (["--models", "loop"], "--models must be a path without a cycle of symbolic links, got 'loop'"),
+        (
+            ["--home", "~nobody-of-this-name/x"],
+            "--home must name a user that exists, got '~nobody-of-this-name/x'",
+        ),
+        (
+            ["--key-file", "~nobody-of-this-name"],
+            "--key-file must name a user that exists, got '~nobody-of-this-name'",
+        ),
     ],
 )
 def test_a_value_that_is_not_right(

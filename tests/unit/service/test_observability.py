@@ -21,7 +21,7 @@ from mvprune.common import tracing
 from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, worker_pb2
 from mvprune_service.api.errors import as_api_error
 from mvprune_service.changes import Changes
-from mvprune_service.control.loop import Loops
+from mvprune_service.control.loop import Loop, Loops
 from mvprune_service.db import leases, lifecycle, overview
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
@@ -289,7 +289,7 @@ async def test_a_loop_that_fails_is_a_problem_until_it_does_not() -> None:
 
     loops = Loops(problems)
     changes = Changes()
-    loops.start("finalizer", step, changes, 60)
+    loops.start(Loop("finalizer", step, changes, 60))
     await stepped.wait()
     await asyncio.sleep(0)
     assert problems.texts()["finalizer"].startswith("RuntimeError: no luck")
@@ -312,7 +312,7 @@ async def test_a_loop_that_failed_does_not_wait_for_its_interval(monkeypatch: py
         recovered.set()
 
     loops = Loops(problems)
-    loops.start("janitor", step, Changes(), 3600)
+    loops.start(Loop("janitor", step, Changes(), 3600))
     await asyncio.wait_for(recovered.wait(), PATIENCE)
     await asyncio.sleep(0)
     assert problems.texts() == {}

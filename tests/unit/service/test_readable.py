@@ -10,7 +10,8 @@ import pytest
 from mvprune_service import readable
 from mvprune_service.config import Settings
 from mvprune_service.readable import BadRoots
-from mvprune_service.service import Service, StartError
+from mvprune_service.service import Service
+from mvprune_service.startup import StartError
 
 
 @pytest.fixture

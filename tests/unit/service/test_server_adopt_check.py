@@ -23,7 +23,8 @@ from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.integrity import Witness
 from mvprune_service.db.models import ARTIFACTS
 from mvprune_service.db.opening import opened, prepare
-from mvprune_service.service import Service, StartError
+from mvprune_service.service import Service
+from mvprune_service.startup import StartError
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.layout import manifest_key, publish
 
@@ -175,8 +176,10 @@ async def test_another_database_serves_and_says_that_it_deletes_nothing(
     await asyncio.to_thread(own, f"sqlite:///{tmp_path / 'old.sqlite'}", store)
     before = store.get(OWNER_KEY)
     async with Service(settings(tmp_path, url, store)) as service:
-        await asyncio.to_thread(until, lambda: "garbage collection" in service._problems.texts(), "it says so")
-        assert "the store belongs to database" in service._problems.texts()["garbage collection"]
+        await asyncio.to_thread(
+            until, lambda: "garbage collection" in service.components.problems.texts(), "it says so"
+        )
+        assert "the store belongs to database" in service.components.problems.texts()["garbage collection"]
     assert store.get(OWNER_KEY) == before
 
 

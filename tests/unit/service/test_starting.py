@@ -22,7 +22,8 @@ from mvprune_service.db.database import Database
 from mvprune_service.db.opening import CannotOpen, opened, prepare
 from mvprune_service.migrate import CannotMigrate, migrate
 from mvprune_service.secret import load_key
-from mvprune_service.service import Service, StartError
+from mvprune_service.service import Service
+from mvprune_service.startup import StartError
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ from mvprune_service.service import Service, StartError
     [
         ({"store": "ftp://x"}, r"^store must be file:///absolute/folder or .*, got 'ftp://x' \(--store URL\)$"),
         ({"store": "file:///proc/x"}, r"^file:///proc/x: No such file or directory: /proc/x \(--store URL\)$"),
-        ({"executor": "ray", "ray_address": "ftp://x"}, r"^Ray address 'ftp://x'; allowed: .* \(--ray-address URL\)$"),
+        ({"executor": "ray", "ray_address": "ftp://x"}, r"^--ray-address must be http://HOST:PORT .*, got 'ftp://x'$"),
         ({"address": "127.0.0.1:99999"}, r"^--address must be HOST:PORT, .* 0 to 65535, got '127\.0\.0\.1:99999'$"),
         ({"worker_address": "1:2:3"}, r"^--worker-address must be HOST:PORT, .*\[::1\]:7070.*, got '1:2:3'$"),
         ({"metrics_address": "127.0.0.1:65536"}, r"^--metrics-address must be HOST:PORT, .*, got '127.*65536'$"),

@@ -15,6 +15,7 @@ from tests.waiting import PATIENCE, until_seen
 
 from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service import ids
+from mvprune_service.api import ports
 from mvprune_service.api.auth import OPERATOR_TOKEN_FILE, Authenticator, digest, ensure_operator, new_secret
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.handlers import Handlers
@@ -161,7 +162,7 @@ async def test_a_token_has_so_many_streams_open_at_a_time(db: Database, authenti
         try:
             return int((await call.read()).sequence)
         except grpc.aio.AioRpcError as error:
-            if "open streams must be at most 2" not in str(error.details()):
+            if "open streams of a caller must be at most 2" not in str(error.details()):
                 raise
             return 0
 
@@ -182,6 +183,44 @@ async def test_a_token_has_so_many_streams_open_at_a_time(db: Database, authenti
         held[0].cancel()
         await until_seen(lambda: sequence(watch(secrets[0])), bool, "a place was free again")
     await authenticator.close()
+
+
+async def test_without_tokens_an_address_has_only_so_many_streams() -> None:
+    class Silent(job_pb2_grpc.JobServiceServicer):
+        async def WatchJob(self, request: job_pb2.WatchJobRequest, context: Any) -> Any:
+            yield job_pb2.WatchJobResponse(sequence=1)
+            await asyncio.sleep(PATIENCE)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, _, port = address.rpartition(":")
+        ends = await asyncio.open_connection(host, int(port), local_addr=("127.0.0.2", 0))
+        await asyncio.gather(pump(reader, ends[1]), pump(ends[0], writer))
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+        writer.close()
+
+    async def watch(channel: grpc.aio.Channel) -> Any:
+        stub: Any = job_pb2_grpc.JobServiceStub(channel)
+        call = stub.WatchJob(job_pb2.WatchJobRequest(name="projects/p/jobs/a"), timeout=PATIENCE)
+        await call.read()
+        return call
+
+    handlers = Handlers(streams=Streams(2))
+    job_pb2_grpc.add_JobServiceServicer_to_server(Silent(), handlers)
+    server, address = ports.listen("127.0.0.1:0", "--address", None, allow_remote=False, max_connections=8)
+    server.add_generic_rpc_handlers((handlers,))
+    await server.start()
+    other = await asyncio.start_server(relay, "127.0.0.1", 0)
+    through = "{}:{}".format(*other.sockets[0].getsockname())
+    async with grpc.aio.insecure_channel(address) as one, grpc.aio.insecure_channel(through) as two:
+        held = [await watch(one) for _ in range(2)]
+        with pytest.raises(grpc.aio.AioRpcError, match="open streams of a caller must be at most 2"):
+            await watch(one)
+        held.append(await watch(two))
+    await server.stop(None)
+    other.close()
 
 
 async def test_those_who_come_together_with_one_token_cost_one_read(

@@ -24,7 +24,8 @@ from mvprune_service.db import opening, overview
 from mvprune_service.db.database import Database
 from mvprune_service.db.opening import CannotOpen, opened, prepare
 from mvprune_service.secret import load_key
-from mvprune_service.service import Service, StartError
+from mvprune_service.service import Service
+from mvprune_service.startup import StartError
 
 OLD = "0002"
 

@@ -1,0 +1,206 @@
+"""The parts of a server, and how they are put together."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
+
+from mvprune.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    artifact_pb2,
+    artifact_pb2_grpc,
+    catalog_pb2,
+    catalog_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
+    worker_pb2,
+    worker_pb2_grpc,
+)
+from mvprune_service.api import access, ports
+from mvprune_service.api.admin import AdminServicer
+from mvprune_service.api.artifacts import ArtifactServicer
+from mvprune_service.api.auth import Authenticator
+from mvprune_service.api.catalog import CatalogServicer
+from mvprune_service.api.connections import ConnectionLimit
+from mvprune_service.api.feeds import Feeds
+from mvprune_service.api.handlers import Handlers
+from mvprune_service.api.jobs import JobServicer
+from mvprune_service.api.limits import RateLimiter
+from mvprune_service.api.status import StatusReporter
+from mvprune_service.api.streams import Streams
+from mvprune_service.api.submissions import Submissions
+from mvprune_service.api.worker import WorkerServicer
+from mvprune_service.changes import Changes
+from mvprune_service.config import Settings
+from mvprune_service.control.dispatcher import Dispatcher
+from mvprune_service.control.finalizer import Finalizer
+from mvprune_service.control.janitor import Janitor
+from mvprune_service.control.loop import Loop, Loops
+from mvprune_service.control.scheduler import Scheduler
+from mvprune_service.control.watchdog import Watchdog
+from mvprune_service.db import overview
+from mvprune_service.db.database import Database
+from mvprune_service.db.overview import Overview
+from mvprune_service.observability import metrics
+from mvprune_service.observability.descriptors import DescriptorWatch
+from mvprune_service.observability.health import Health
+from mvprune_service.observability.probes import Probe, Problems
+from mvprune_service.resources import Resources
+
+_CONTRACT = tuple(
+    service
+    for file in (job_pb2, artifact_pb2, catalog_pb2, admin_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+)
+_WORKER_CONTRACT = tuple(worker_pb2.DESCRIPTOR.services_by_name.values())
+_HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
+_REFLECTION = tuple(reflection_pb2.DESCRIPTOR.services_by_name.values())
+_RATE, _BURST_SECONDS = 100.0, 2.0  # calls per second of a token
+_STREAMS_OF_TOKEN, _STREAMS_OF_ADDRESS = 200, 2_000  # open streams
+_LOOP_SECONDS = 1.0  # between steps that a change in the database starts earlier
+_DESCRIPTOR_SECONDS = 2.0
+_STREAM_SECONDS = 2.0
+_CONNECTION_SECONDS = 1.0
+_WRITE_SECONDS = 10.0  # between checks whether the database accepts writes: each is a write to the disk
+
+
+@dataclass(frozen=True)
+class Components:
+    """The parts of a server. `build` creates them; nothing of them runs before the server starts it.
+
+    Attributes:
+        problems: what is wrong with the server now.
+        streams: the open streams of both ports.
+        authenticator: finds out who calls the clients' port.
+        clients: answers the calls of the clients' port.
+        workers: answers the calls of the workers' port.
+        health: whether the server can do its work.
+        loops: runs loops.
+        schedule: the loops of a server.
+        live_jobs: counts jobs for the metrics.
+    """
+
+    problems: Problems
+    streams: Streams
+    authenticator: Authenticator
+    clients: Handlers
+    workers: Handlers
+    health: Health
+    loops: Loops
+    schedule: tuple[Loop, ...]
+    live_jobs: Probe[Overview]
+
+    @classmethod
+    def build(cls, settings: Settings, resources: Resources) -> Self:
+        """Creates the components of a server on open resources. Raises access.MissingRule."""
+        access.check_complete((*_CONTRACT, *_WORKER_CONTRACT, _HEALTH, *_REFLECTION))
+        db, problems = resources.db, Problems()
+        authenticator = Authenticator(db)
+        required = ports.is_auth_required(settings)
+        streams = Streams(settings.max_streams or (_STREAMS_OF_TOKEN if required else _STREAMS_OF_ADDRESS))
+        clients = Handlers(
+            authenticator if required else None, _rate_limiter(settings, required), streams, metrics.call_ended
+        )
+        workers = Handlers(streams=streams, observe=metrics.call_ended)
+        health = _health(db, problems)
+        status = StatusReporter(db, resources.store, resources.executor, problems, lambda: streams.open)
+        _add_client_services(clients, settings, resources, AdminServicer(db, authenticator, status.status))
+        worker = WorkerServicer(
+            db, resources.key, lease_seconds=settings.lease_seconds, heartbeat_seconds=settings.heartbeat_seconds
+        )
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, workers)
+        for each in (clients, workers):
+            health_pb2_grpc.add_HealthServicer_to_server(health.servicer, each)
+        return cls(
+            problems,
+            streams,
+            authenticator,
+            clients,
+            workers,
+            health,
+            Loops(problems),
+            _schedule(settings, resources, problems, streams),
+            Probe("database", lambda: db.read(overview.overview, overview.LIVE_JOBS), problems),
+        )
+
+
+def _rate_limiter(settings: Settings, required: bool) -> RateLimiter | None:
+    rate = settings.rate_limit or (_RATE if required else None)
+    return RateLimiter(rate, settings.rate_burst or max(1.0, _BURST_SECONDS * rate)) if rate else None
+
+
+def _health(db: Database, problems: Problems) -> Health:
+    names = [service.full_name for service in (*_CONTRACT, *_WORKER_CONTRACT)]
+    reads = Probe("database", lambda: db.read(overview.ping), problems)
+    writes = Probe("database writes", lambda: db.write(overview.write), problems, fresh=_WRITE_SECONDS)
+    return Health(names, (reads, writes), problems)
+
+
+def _add_client_services(clients: Handlers, settings: Settings, resources: Resources, admin: AdminServicer) -> None:
+    db, changes = resources.db, resources.changes
+    submissions = Submissions(
+        db,
+        resources.roots,
+        resources.executor,
+        max_queued_jobs=settings.max_queued_jobs,
+        retention_seconds=settings.retention_seconds,
+    )
+    jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
+    job_pb2_grpc.add_JobServiceServicer_to_server(jobs, clients)
+    artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactServicer(db, resources.store), clients)
+    catalog_pb2_grpc.add_CatalogServiceServicer_to_server(CatalogServicer(resources.roots), clients)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, clients)
+    if settings.reflection:
+        names = [service.full_name for service in (*_CONTRACT, _HEALTH)]
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), clients)
+
+
+def _schedule(settings: Settings, resources: Resources, problems: Problems, streams: Streams) -> tuple[Loop, ...]:
+    db, store, executor = resources.db, resources.store, resources.executor
+    scheduler = Scheduler(db, executor, max_running_gpus=settings.max_running_gpus)
+    dispatcher = Dispatcher(db, executor, resources.key, _worker_environment(settings, resources))
+    watchdog = Watchdog(db, executor, store, lease_seconds=settings.lease_seconds)
+    finalizer = Finalizer(db, store)
+    janitor = Janitor(
+        db,
+        executor,
+        store,
+        problems,
+        server=f"{socket.gethostname()}:{settings.home}",
+        request_days=settings.request_days,
+        checkpoint_days=settings.checkpoint_days,
+        quarantine_days=settings.quarantine_days,
+    )
+    connections = ConnectionLimit(
+        [ports.port_of(address) for address in (resources.address, resources.worker_address)],
+        ports.max_connections_per_address(settings),
+    )
+    changes, unchanging = resources.changes, Changes()  # the latter wakes no loop before its interval ends
+    return (
+        Loop("scheduler", scheduler.step, changes, _LOOP_SECONDS),
+        Loop("dispatcher", dispatcher.step, changes, _LOOP_SECONDS),
+        Loop("watchdog", watchdog.step, changes, _LOOP_SECONDS),
+        Loop("finalizer", finalizer.step, changes, _LOOP_SECONDS),
+        Loop("janitor", janitor.step, unchanging, settings.janitor_seconds),
+        Loop("streams", streams.step, unchanging, _STREAM_SECONDS),
+        Loop("descriptors", DescriptorWatch(problems).step, unchanging, _DESCRIPTOR_SECONDS),
+        Loop("connections", connections.step, unchanging, _CONNECTION_SECONDS),
+    )
+
+
+def _worker_environment(settings: Settings, resources: Resources) -> Mapping[str, str]:
+    """Variables of every worker."""
+    return {
+        **ports.worker_environment(settings, resources.worker_address),
+        "MVPRUNE_STORE": settings.store_url,
+        "MVPRUNE_SCRATCH": str(settings.home / "scratch"),
+        **resources.roots.to_environment(),
+        **{name: value for name, value in os.environ.items() if name.startswith("OTEL_")},
+    }

@@ -1,0 +1,165 @@
+"""Workers as jobs of a Ray cluster, over the REST interface of Ray Jobs.
+
+This module uses HTTP directly. Ray's own client has no time limits, takes address and credentials from the process's
+environment, and imports all of Ray into the control plane. The interface is documented and stable:
+https://docs.ray.io/en/latest/cluster/running-applications/job-submission/api.html
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shlex
+import ssl
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from mvprune_service.executors.base import (
+    Capacity,
+    ExecutorUnavailable,
+    Launch,
+    LaunchRefused,
+    Node,
+    Observation,
+    Phase,
+    check_ref,
+)
+
+_LIVE = {"PENDING": Phase.PENDING, "RUNNING": Phase.RUNNING}
+_ALIVE_NODES = "/api/v0/nodes?" + urlencode(
+    {"limit": 10_000, "filter_keys": "state", "filter_predicates": "=", "filter_values": "ALIVE"}
+)
+_SUBMIT_SECONDS = 30.0  # the first job of a cluster starts what starts jobs
+
+
+class RayExecutor:
+    """An Executor on a Ray cluster, by the address of its dashboard (http://host:8265).
+
+    A ref is a Ray Jobs submission id. The worker is the job's entrypoint. Ray reserves the launch's CPUs, GPUs and
+    memory for it; a job that does not fit now is PENDING. When Ray's head dies, its jobs are GONE.
+
+    `stop` makes Ray send SIGTERM to the worker and its descendants, and SIGKILL after the launch's grace. A PENDING job
+    stays pending and is stopped as soon as it starts.
+
+    Args:
+        token: the cluster's RAY_AUTH_TOKEN.
+        timeout: seconds after which a call without an answer fails (submit: 30).
+
+    Raises:
+        ValueError: `address` is not the URL of a dashboard.
+    """
+
+    name = "ray"
+    private_folders: tuple[Path, ...] = ()
+
+    def __init__(self, address: str, *, token: str | None = None, timeout: float = 10.0) -> None:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise ValueError(
+                f"address must be http://HOST:PORT or https://HOST:PORT of a Ray dashboard, got {address!r}"
+            )
+        self._parts = parts
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._timeout = timeout
+        self.description = f"Ray at {address}"
+
+    def capacity(self) -> Capacity:
+        """See Executor.capacity. Counts the nodes that are alive now, without those that an autoscaler could add and
+        without a head that has no CPUs."""
+        answer = self._json("GET", _ALIVE_NODES)
+        try:
+            totals = [node["resources_total"] for node in answer["data"]["result"]["result"]]
+        except (KeyError, TypeError):
+            raise ExecutorUnavailable(f"Ray does not list its nodes: {str(answer)[:300]}") from None
+        nodes = (Node(each.get("CPU", 0.0), each.get("GPU", 0.0), int(each.get("memory", 0))) for each in totals)
+        return Capacity(tuple(node for node in nodes if node.cpus > 0))
+
+    def submit(self, launch: Launch) -> None:
+        """See Executor.submit."""
+        job = {
+            "submission_id": launch.ref,
+            "entrypoint": f"exec {shlex.join(launch.argv)}",  # Ray starts it in a shell
+            "entrypoint_num_cpus": launch.cpus,
+            "entrypoint_num_gpus": launch.gpus,
+            "entrypoint_memory": launch.memory_bytes,
+            # The grace is read by Ray's process beside the worker, from this same environment.
+            "runtime_env": {"env_vars": {**launch.env, "RAY_JOB_STOP_WAIT_TIME_S": str(launch.grace_seconds)}},
+        }
+        status, body = self._call("POST", "/api/jobs/", job, timeout=_SUBMIT_SECONDS)
+        if status != http.client.OK and self._job(launch.ref) is None:
+            raise LaunchRefused(f"Ray refuses the job: {_last_line(body)}")
+
+    def observe(self, ref: str) -> Observation:
+        """See Executor.observe."""
+        try:
+            job = self._job(check_ref(ref))
+        except ExecutorUnavailable as error:
+            return Observation(Phase.UNKNOWN, detail=str(error))
+        if job is None:
+            return Observation(Phase.GONE, detail="Ray has no such job")
+        code = job.get("driver_exit_code")
+        detail = (job.get("message") or "").partition("\n")[0] if code is None else ""  # else it repeats the log
+        return Observation(_LIVE.get(job["status"], Phase.EXITED), code, detail)
+
+    def stop(self, ref: str) -> None:
+        """See Executor.stop."""
+        status, body = self._call("POST", f"/api/jobs/{check_ref(ref)}/stop")
+        if status != http.client.OK and not _has_no_job(status, body):
+            raise ExecutorUnavailable(f"Ray cannot stop {ref}: {_last_line(body)}")
+
+    def list(self, prefix: str) -> list[str]:
+        """See Executor.list."""
+        jobs = self._json("GET", "/api/jobs/")
+        refs = (job["submission_id"] for job in jobs if job["type"] == "SUBMISSION" and job["status"] in _LIVE)
+        return sorted(ref for ref in refs if ref.startswith(prefix))
+
+    def close(self) -> None:
+        """Nothing to release: each call has its own connection."""
+
+    def _job(self, ref: str) -> Any:
+        status, body = self._call("GET", f"/api/jobs/{ref}")
+        return None if _has_no_job(status, body) else _parse(status, body)
+
+    def _json(self, method: str, path: str) -> Any:
+        return _parse(*self._call(method, path))
+
+    def _call(self, method: str, path: str, body: Any = None, timeout: float | None = None) -> tuple[int, str]:
+        """One request, never through a proxy of the environment. Raises ExecutorUnavailable unless it is answered."""
+        host, port = self._parts.hostname or "", self._parts.port
+        seconds = timeout or self._timeout
+        connection = (
+            http.client.HTTPSConnection(host, port, timeout=seconds, context=ssl.create_default_context())
+            if self._parts.scheme == "https"
+            else http.client.HTTPConnection(host, port, timeout=seconds)
+        )
+        data = None if body is None else json.dumps(body)
+        try:
+            connection.request(method, self._parts.path.rstrip("/") + path, data, self._headers)
+            response = connection.getresponse()
+            return response.status, response.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise ExecutorUnavailable(f"Ray at {self._parts.netloc}: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
+
+
+def _has_no_job(status: int, body: str) -> bool:
+    """Whether it is Ray that does not know the job: what stands before a Ray that is away may answer 404 too."""
+    return status == http.client.NOT_FOUND and "does not exist" in body
+
+
+def _parse(status: int, body: str) -> Any:
+    if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+        raise ExecutorUnavailable(f"Ray refuses the token: {_last_line(body)}")
+    if status != http.client.OK:
+        raise ExecutorUnavailable(f"Ray answers {status}: {_last_line(body)}")
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise ExecutorUnavailable(f"Ray's answer is not JSON: {error}") from error
+
+
+def _last_line(body: str) -> str:
+    """The reason at the end of a traceback."""
+    return body.strip().rpartition("\n")[2][:300]

@@ -1,0 +1,62 @@
+"""Files in the server's home folder: a symbolic link in their place is refused, and its target is not touched."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from mvprune_service.executors.base import Launch, LaunchRefused
+from mvprune_service.executors.embedded_ray import EmbeddedRay
+from mvprune_service.executors.local import LocalExecutor
+from mvprune_service.lock import CannotLock, lock
+from mvprune_service.private_files import open_private
+
+LINK = "must be a regular file, got a symbolic link"
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    file = tmp_path / "theirs"
+    file.write_text("theirs")
+    return file
+
+
+def test_a_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    with open_private(tmp_path / "file", "wb") as file:
+        file.write(b"x")
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path, theirs: Path, exists: bool) -> None:
+    target = theirs if exists else tmp_path / "nothing"
+    (tmp_path / "lock").symlink_to(target)
+    with pytest.raises(CannotLock, match=rf"^cannot lock {tmp_path}/lock: {LINK}$"):
+        lock(tmp_path / "lock", "in use")
+    assert target.exists() == exists
+
+
+def test_a_lock_is_held_until_its_file_is_closed(tmp_path: Path) -> None:
+    with lock(tmp_path / "lock", "in use"), pytest.raises(CannotLock, match=r"^in use$"):
+        lock(tmp_path / "lock", "in use")
+    lock(tmp_path / "lock", "in use").close()
+
+
+def test_a_log_of_a_local_process_that_is_a_link_is_refused(tmp_path: Path, theirs: Path) -> None:
+    executor = LocalExecutor(tmp_path / "processes")
+    (tmp_path / "processes" / "logs" / "a.log").symlink_to(theirs)
+    with pytest.raises(LaunchRefused, match=rf"^cannot start a process: {tmp_path}/processes/logs/a\.log: {LINK}$"):
+        executor.submit(Launch("a", ("true",), {}))
+    assert theirs.read_text() == "theirs"
+    assert executor.list("a") == []
+
+
+def test_a_log_of_ray_that_is_a_link_is_refused(tmp_path: Path, theirs: Path) -> None:
+    (tmp_path / "ray.log").symlink_to(theirs)
+    ray = EmbeddedRay(tmp_path)
+    with pytest.raises(OSError, match=LINK):
+        ray.start()
+    ray.stop()
+    assert theirs.read_text() == "theirs"
