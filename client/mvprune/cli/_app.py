@@ -1,7 +1,7 @@
-"""The commands, and the way out: errors become lines on stderr and an exit code here and nowhere else.
+"""Runs a command. Errors become lines on stderr and an exit code here, and nowhere else.
 
-argparse, because a cold start is most of what a short command costs: its import takes 10 ms where the other libraries
-take 100 ms and more.
+The parsers are argparse's: a cold start is most of the time of a short command, and the import of argparse takes 10 ms
+where other libraries take 100 ms and more.
 """
 
 from __future__ import annotations
@@ -9,54 +9,15 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any
 
+from mvprune.cli._commands import COMMANDS, COMPLETING, Command
 from mvprune.cli._errors import UsageError, report, report_no_text, report_system, report_usage
 from mvprune.cli._exit import ExitCode
 from mvprune.common.exceptions import MvpruneError
 from mvprune.common.suggestions import must_be_one_of
-
-COMPLETING = "_ARGCOMPLETE"  # set by a shell that wants to know how the command line could go on
-
-
-class Command(NamedTuple):
-    """A command: its module, imported when it is called, and its help."""
-
-    module: str
-    help: str
-
-
-COMMANDS = {
-    "submit": Command("submit", "Submit a compression job."),
-    "get": Command("jobs", "Show a job."),
-    "list": Command("jobs", "List jobs."),
-    "watch": Command("follow", "Show a job's changes until it ends."),
-    "wait": Command("follow", "Wait until a job ends; the exit code reports how."),
-    "logs": Command("follow", "Print a job's log."),
-    "events": Command("jobs", "Show a job's audit trail."),
-    "attempts": Command("jobs", "Show a job's attempts."),
-    "cancel": Command("jobs", "Cancel a job."),
-    "retry": Command("jobs", "Put a failed or cancelled job back into the queue."),
-    "delete": Command("jobs", "Delete a job that has ended; its artifact is kept."),
-    "download": Command("download", "Download a job's artifact."),
-    "export": Command("export", "Convert an artifact to dense weights, ONNX or CSR."),
-    "inspect": Command("inspect", "Show an artifact's layers, sizes and origin."),
-    "compare": Command("compare", "Show artifacts side by side."),
-    "evaluate": Command("evaluate", "Evaluate an artifact on data, on this machine."),
-    "benchmark": Command("benchmark", "Compare dense and sparse inference time on this machine."),
-    "serve": Command("serve", "Serve an artifact's answers over HTTP."),
-    "push": Command("push", "Publish an artifact to MLflow, or write a folder for the Hub."),
-    "models": Command("catalog", "List the models that the server knows."),
-    "tasks": Command("catalog", "List the tasks."),
-    "methods": Command("catalog", "List the pruning methods and their options."),
-    "config": Command("config", "Show and change this client's settings."),
-    "completion": Command("completion", "Print a script for shell completion."),
-    "token": Command("token", "Create, list and revoke API tokens."),
-    "project": Command("project", "List projects, set their quotas."),
-    "server": Command("server", "Run the service."),
-}
 
 _HELP = """usage: mvpctl COMMAND ...
 
@@ -121,7 +82,7 @@ def _run(argv: list[str]) -> int:
         if argv[0] not in COMMANDS:
             _complete.words("mvpctl", COMMANDS)
     if not argv or argv[0] in ("-h", "--help"):
-        print(_HELP.format(commands="\n".join(f"  {name:<12}{command.help}" for name, command in COMMANDS.items())))
+        print(_HELP.format(commands="\n".join(_line(name, command) for name, command in COMMANDS.items())))
         return ExitCode.OK
     if argv[0] == "--version":
         import mvprune
@@ -131,9 +92,28 @@ def _run(argv: list[str]) -> int:
     name = argv[0]
     if name not in COMMANDS:
         raise UsageError(f"COMMAND {must_be_one_of(COMMANDS, name)}", "mvpctl")
-    module = import_module(f"mvprune.cli.{COMMANDS[name].module}")
     try:
-        code = getattr(module, name + "_command")(argv[1:])
+        code = _function(name)(argv[1:])
     except SystemExit as end:  # argparse, after it has printed the help
         code = end.code
     return code or ExitCode.OK
+
+
+def _line(name: str, command: Command) -> str:
+    """A command's line in the help."""
+    line = f"  {name:<12}{command.help}"
+    if not command.package:
+        return line
+    from mvprune.cli._provided import missing
+
+    return line + missing(command.extra, command.package)
+
+
+def _function(name: str) -> Callable[[list[str]], Any]:
+    command = COMMANDS[name]
+    if not command.module:
+        from mvprune.cli._provided import provided
+
+        return provided(name, command.extra)
+    function: Callable[[list[str]], Any] = getattr(import_module(f"mvprune.cli.{command.module}"), f"{name}_command")
+    return function

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mvprune.cli._commands import CONNECTION
 from mvprune.cli._live import live
 from mvprune.cli._local import refusals
-from mvprune.cli._options import CONNECTION, Parser, command_parser, connect, path, plain_parser
+from mvprune.cli._options import Parser, command_parser, connect, plain_parser
+from mvprune.cli._types import path
 from mvprune.common.exceptions import IntegrityError, NotFound, ServerUnreachable
 from mvprune.common.files import expanded
 

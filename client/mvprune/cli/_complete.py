@@ -17,8 +17,8 @@ from argcomplete.completers import ChoicesCompleter, FilesCompleter
 from argcomplete.finders import CompletionFinder
 from argcomplete.lexers import split_line
 
-from mvprune.cli._app import COMPLETING
-from mvprune.cli._options import CONNECTION, one_of, path
+from mvprune.cli._commands import COMPLETING, CONNECTION
+from mvprune.cli._types import one_of, path
 from mvprune.client import contexts
 from mvprune.common.exceptions import MvpruneError
 
@@ -31,7 +31,7 @@ Values = Callable[[str, argparse.Namespace], Iterable[str] | Mapping[str, str]]
 _PATIENCE_SECONDS = 2
 _CONNECT_SECONDS = 0.3
 _MOST_JOBS = 100
-_PATHS = ("FILE", "DIR", "FOLDER")
+PATHS = ("FILE", "DIR", "FOLDER")  # metavars of options that take a path
 
 
 def command_line() -> list[str]:
@@ -56,28 +56,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         completer: Any = None
         if isinstance(action.type, one_of):
             completer = ChoicesCompleter(action.type.words)  # type: ignore[arg-type]
-        elif action.type is path or action.metavar in _PATHS:
+        elif action.type is path or action.metavar in PATHS:
             completer = FilesCompleter()
         elif action.dest in _VALUES:
             completer = _completer(_VALUES[action.dest])
         action.completer = completer  # type: ignore[attr-defined]
     _finish(parser)
-
-
-def server_options() -> None:
-    """Prints how `mvpctl server start` could go on, and ends the program. They are the settings of the service, which
-    takes its time to import, but nothing here waits for another program."""
-    signal.alarm(0)
-    from mvprune_service.config import command_line
-
-    parser: Any = command_line("mvpctl server start").root_parser
-    for action in parser._actions:  # pydantic tells the words of a choice in its metavar only
-        takes = str(action.metavar)
-        if takes.startswith(_PATHS):
-            action.type = path
-        elif takes.startswith("{"):
-            action.type = one_of(*takes.strip("{}").split(","))
-    options(parser)
 
 
 def _finish(parser: argparse.ArgumentParser) -> None:

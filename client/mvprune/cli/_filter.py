@@ -6,7 +6,8 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from mvprune.cli._options import Parser, one_of
+from mvprune.cli._options import Parser
+from mvprune.cli._types import one_of
 from mvprune.client.models import JobState
 
 _FIELDS = "state, task, model, method, display_name, creator, priority, create_time, end_time, labels.KEY"

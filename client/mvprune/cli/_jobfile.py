@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mvprune.cli._jobschema import SIZE_PATTERN, TIME_PATTERN, Key, Kind, keys
-from mvprune.cli._options import duration
+from mvprune.cli._types import duration
 from mvprune.cli._yaml import MAX_BYTES, BadYaml, Items, Node, Place, Scalar, Table, documents
 from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field
 from mvprune.common.suggestions import did_you_mean

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mvprune.cli._app import COMMANDS, COMPLETING
+from mvprune.cli._commands import COMMANDS, COMPLETING, CONNECTION
 from mvprune.cli._errors import UsageError
 from mvprune.cli._output import Form
+from mvprune.cli._types import one_of
 from mvprune.client import contexts
 from mvprune.client.contexts import FORMS
 from mvprune.common.suggestions import must_be_one_of, unknown_options
-from mvprune.common.units import LONGEST_SECONDS, parse_size
 
 if TYPE_CHECKING:
     from mvprune.client.client import Client
     from mvprune.client.models import JobRecord
-
-CONNECTION = ("address", "project", "token_file", "ca_cert", "insecure")  # common options, arguments of Client
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Parser(argparse.ArgumentParser):
@@ -145,84 +140,6 @@ def _default_output() -> str:
         raise UsageError(f"MVPRUNE_OUTPUT: {error}", "mvpctl") from None
 
 
-def number(text: str) -> float:
-    """The type of an option that takes a number, NaN and infinity not among them."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise _refused(text, "a number")
-    return value
-
-
-def seconds(text: str) -> float:
-    """The type of an option that takes a number of seconds."""
-    value = number(text)
-    if not 0 <= value <= LONGEST_SECONDS:
-        raise _refused(text, f"from 0 to {LONGEST_SECONDS:,}")
-    return value
-
-
-def whole_number(text: str) -> int:
-    """The type of an option that takes a whole number."""
-    try:
-        return int(text)
-    except ValueError:
-        raise _refused(text, "a whole number") from None
-
-
-def positive_number(text: str) -> int:
-    """The type of an option that takes a whole number from 1 on."""
-    value = whole_number(text)
-    if value < 1:
-        raise _refused(text, "at least 1")
-    return value
-
-
-def memory(text: str) -> int:
-    """8GiB -> 8589934592 bytes."""
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def duration(text: str) -> float:
-    """90s, 15m, 2h, 7d -> seconds."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhd])", text.strip())
-    if found is None:
-        raise _refused(text, "a number with s, m, h or d, such as 90s, 15m, 2h or 7d")
-    return float(found[1]) * _SECONDS[found[2]]
-
-
-def label(text: str) -> tuple[str, str]:
-    """team=search -> ("team", "search")."""
-    key, separator, value = text.partition("=")
-    if not separator or not key:
-        raise _refused(text, "KEY=VALUE")
-    return key, value
-
-
-def path(text: str) -> Path:
-    """The type of an option that takes a file or a folder; "" is a variable of the shell that is not set."""
-    if not text:
-        raise _refused(text, "a file or a folder")
-    return Path(text)
-
-
-class one_of:  # named as the other types of options
-    """The type of an option that takes one of a few words."""
-
-    def __init__(self, *words: str) -> None:
-        self.words = words
-
-    def __call__(self, text: str) -> str:
-        if text not in self.words:
-            raise argparse.ArgumentTypeError(must_be_one_of(self.words, text))
-        return text
-
-
 @contextlib.contextmanager
 def job_goes_on(job: str | JobRecord, directory: Path | None = None) -> Iterator[None]:
     """Ctrl-C ends the command, not the job: says so, and how to wait again and get the artifact.
@@ -242,7 +159,3 @@ def job_goes_on(job: str | JobRecord, directory: Path | None = None) -> Iterator
 def download_line(job_id: str, directory: Path | None = None) -> str:
     """The command that downloads a job's artifact, into a folder that is named or still has to be."""
     return f"mvpctl download {shlex.quote(job_id)} {shlex.quote(str(directory)) if directory else 'DIR'}"
-
-
-def _refused(given: str, allowed: str) -> argparse.ArgumentTypeError:
-    return argparse.ArgumentTypeError(f"must be {allowed}, got {given!r}")

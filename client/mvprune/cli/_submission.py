@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mvprune.cli._ci import run_id
+from mvprune.cli._commands import CONNECTION
 from mvprune.cli._errors import UsageError
-from mvprune.cli._options import CONNECTION
 from mvprune.cli._submit_parser import submit_parser
 from mvprune.common.exceptions import FieldViolation, InvalidArgument, MvpruneError
 from mvprune.common.units import percent

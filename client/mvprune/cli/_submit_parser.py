@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from mvprune.cli._options import Parser, command_parser, duration, label, memory, number, path, whole_number
+from mvprune.cli._options import Parser, command_parser
+from mvprune.cli._types import duration, label, memory, number, path, whole_number
 from mvprune.cli._wait import add_waiting
 
 _EXAMPLE = """mvpctl submit --model bert-base-uncased --task sst2 --density 0.03 --wait

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mvprune.cli._options import command_parser, connect, path
+from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer
+from mvprune.cli._types import path
 from mvprune.cli._wait import fetch
 
 

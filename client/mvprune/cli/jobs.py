@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from mvprune.cli._filter import add_filter, filter_of
 from mvprune.cli._gates import print_gates
-from mvprune.cli._options import command_parser, connect, positive_number
+from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import Form, answer, job_with_result, print_job, print_result, print_table
 from mvprune.cli._text import age, clean, steps, timestamp, transition
+from mvprune.cli._types import positive_number
 from mvprune.common.units import percent
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mvprune.cli._options import command_parser, connect, number, subcommand, whole_number
+from mvprune.cli._options import command_parser, connect, subcommand
 from mvprune.cli._output import answer, print_table
+from mvprune.cli._types import number, whole_number
 
 if TYPE_CHECKING:
     from mvprune.client.admin import Project

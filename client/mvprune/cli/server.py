@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from functools import partial
 
-from mvprune.cli._app import COMPLETING
+from mvprune.cli._commands import COMMANDS
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._local import refusals
-from mvprune.cli._options import Parser, plain_parser, subcommand
-from mvprune.cli._output import answer
+from mvprune.cli._options import subcommand
+from mvprune.cli._provided import install, missing, provided
 
 _HELP = """usage: mvpctl server COMMAND ...
 
@@ -26,155 +22,19 @@ commands:
   check     Look for damage in the database and the store.
   adopt-store
             Give the store to this database, after a restore or a change of database.
-
+{needs}
 example:
   mvpctl server start"""
+_SERVER = COMMANDS["server"]
 
 
 def server_command(argv: Sequence[str]) -> int:
     """Starts the service, shows how it is doing, or looks after its database and store."""
-    with refusals("all"):
-        return subcommand("server", _HELP, _COMMANDS, argv) or ExitCode.OK
-
-
-def _start(argv: Sequence[str]) -> int:
-    """All that follows `start` is the server's own."""
-    if COMPLETING in os.environ:
-        from mvprune.cli import _complete
-
-        _complete.server_options()
-
-    from mvprune_service.server import main
-
-    return main(argv, prog="mvpctl server start")
-
-
-def _migrate(argv: Sequence[str]) -> int:
-    details = (
-        "Bring the database of an older version to this version's schema, wholly or not at all. No server "
-        "may run on it.\n\nSQLite's file is copied beside itself first. Make a backup of a PostgreSQL database "
-        "yourself."
-    )
-    parser = plain_parser("server migrate", "mvpctl server migrate --home /var/lib/mvprune", details)
-    _add_database(parser)
-    args = parser.parse_args(argv)
-
-    from mvprune_service.migrate import CannotMigrate, migrate
-
-    try:
-        done = migrate(**_given(args, "home", "database_url"))
-    except CannotMigrate as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.ERROR
-    value = {"from": done.found, "to": done.head, "backup": done.backup and str(done.backup)}
-    answer(args.form, value, [done.head], lambda: _print_migrated(done.found, done.head, done.backup))
-    return ExitCode.OK
-
-
-def _add_database(parser: Parser) -> None:
-    parser.add_argument("--home", metavar="FOLDER", help="the server's; default: MVPRUNE_HOME, else ~/.mvprune")
-    parser.add_argument("--database-url", metavar="URL", help="default: SQLite in the home folder")
-
-
-def _add_store(parser: Parser) -> None:
-    parser.add_argument("--store", metavar="URL", help="default: a folder in the home folder")
-
-
-def _given(args: Namespace, *names: str) -> dict[str, str]:
-    """The settings that the command line names."""
-    return {name: value for name in names if (value := getattr(args, name))}
-
-
-def _print_migrated(found: str | None, head: str, backup: Path | None) -> None:
-    if found == head:
-        print(f"the database is at revision {head} already: nothing to do")
-    elif found is None:
-        print(f"the database was empty; it is at revision {head} now")
-    else:
-        print(f"migrated the database from revision {found} to {head}")
-        if backup:
-            print(f"what it was is kept in {backup}")
-
-
-def _check(argv: Sequence[str]) -> int:
-    details = (
-        "Look for damage in the database and the store. A server may be running.\n\n"
-        "Every row is read; of SQLite every page, index and reference is checked too. In the store every artifact's "
-        "manifest is hashed and the sizes of its files are compared. Exit code 1: something is wrong."
-    )
-    parser = plain_parser("server check", "mvpctl server check --home /var/lib/mvprune", details)
-    _add_database(parser)
-    _add_store(parser)
-    parser.add_argument("--files", action="store_true", help="read and hash every file of every artifact too")
-    args = parser.parse_args(argv)
-
-    from mvprune_service.check import CannotCheck, check
-
-    try:
-        report = check(files=args.files, **_given(args, "home", "database_url", "store"))
-    except CannotCheck as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.ERROR
-
-    def text() -> None:
-        for problem in report.problems:
-            print(problem)
-        print(
-            f"{report.database}: {report.rows:,} rows, {report.artifacts:,} artifacts, "
-            f"{report.checkpoints:,} checkpoints, {len(report.problems):,} problems"
-        )
-
-    answer(args.form, asdict(report), report.problems, text)
-    return ExitCode.ERROR if report.problems else ExitCode.OK
-
-
-def _adopt_store(argv: Sequence[str]) -> int:
-    details = (
-        "Give the store to this database, after a restore or a change of database. Without --yes it only shows what "
-        "it found.\n\n"
-        "A server deletes objects from its store only if the store's mark names its database. Adopting replaces the "
-        "mark: from then on what nothing in this database refers to is garbage, and the server deletes it after its "
-        "--quarantine-days. "
-        "A database that has lost commits is accepted as it is. Stop a server that uses SQLite first."
-    )
-    parser = plain_parser("server adopt-store", "mvpctl server adopt-store --home /var/lib/mvprune --yes", details)
-    _add_database(parser)
-    _add_store(parser)
-    parser.add_argument("--yes", action="store_true", help="adopt it")
-    args = parser.parse_args(argv)
-
-    from mvprune_service.adopt import CannotAdopt, adopt
-
-    try:
-        found = adopt(confirmed=args.yes, **_given(args, "home", "database_url", "store"))
-    except CannotAdopt as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.ERROR
-    value = asdict(found) | {"kept_wal": found.kept_wal and str(found.kept_wal)}
-
-    def text() -> None:
-        print(f"store         {found.store}")
-        print(f"  marked by   {_marked(found.marked_by, found.marked_generation)}")
-        print(f"  objects     {found.objects:,} of artifacts; this database refers to none of {found.unreferenced:,}")
-        print(f"database      {_marked(found.database, found.generation)}")
-        if found.lost:
-            print(found.lost)
-        print(found.why)
-        if found.kept_wal:
-            print(f"the WAL as it was is kept in {found.kept_wal}")
-        if found.adopted:
-            print("adopted: the store belongs to this database now")
-        elif found.is_needed:
-            print("nothing was changed; --yes adopts the store")
-        else:
-            print("nothing to do")
-
-    answer(args.form, value, [found.standing], text)
-    return ExitCode.REFUSED if found.is_needed and not found.adopted else ExitCode.OK
-
-
-def _marked(database: str | None, generation: int | None) -> str:
-    return f"{database}, generation {generation:,}" if database and generation is not None else "nothing"
+    needs = ""
+    if missing(_SERVER.extra, _SERVER.package):
+        needs = f"\nAll of them except status need: {install(_SERVER.extra)}\n"
+    with refusals(_SERVER.extra):
+        return subcommand("server", _HELP.format(needs=needs), _COMMANDS, argv) or ExitCode.OK
 
 
 def _status(argv: Sequence[str]) -> int:
@@ -183,10 +43,14 @@ def _status(argv: Sequence[str]) -> int:
     return status_command(argv)
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "start": _start,
+def _provided(name: str, argv: Sequence[str]) -> int | None:
+    return provided(f"server.{name}", _SERVER.extra)(argv)
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], int | None]] = {
+    "start": partial(_provided, "start"),
     "status": _status,
-    "migrate": _migrate,
-    "check": _check,
-    "adopt-store": _adopt_store,
+    "migrate": partial(_provided, "migrate"),
+    "check": partial(_provided, "check"),
+    "adopt-store": partial(_provided, "adopt-store"),
 }

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from mvprune.cli._options import command_parser, connect, duration, one_of, subcommand
+from mvprune.cli._options import command_parser, connect, subcommand
 from mvprune.cli._output import answer, print_table
 from mvprune.cli._text import clean, timestamp
+from mvprune.cli._types import duration, one_of
 
 if TYPE_CHECKING:
     from mvprune.client.admin import NewToken, Token

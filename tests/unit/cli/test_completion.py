@@ -13,7 +13,7 @@ import pytest
 from tests.unit.client.scripted_server import Fake, Mvpctl, always, job
 from tests.waiting import PATIENCE, until
 
-from mvprune.cli._app import COMMANDS
+from mvprune.cli._commands import COMMANDS
 from mvprune.data.tasks import TASKS
 from mvprune.v1 import catalog_pb2, job_pb2
 

@@ -18,7 +18,7 @@ from tests.sparse_artifacts import make_artifact
 from tests.unit.client.scripted_server import NAME, Fake, Mvpctl, always, job
 
 from mvprune.cli import _complete, main
-from mvprune.cli._app import COMMANDS, COMPLETING
+from mvprune.cli._commands import COMMANDS, COMPLETING
 from mvprune.cli._options import Parser
 from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2
 from mvprune_migrations import config_for, upgrade
@@ -237,20 +237,20 @@ def test_every_command_is_documented() -> None:
 # What the commands for artifacts on this machine answer with: by the table's row, a class, or the dict in the command.
 LOCAL = {
     "inspect": {
-        "`inspect`": "artifact/inspection.py:Inspection",
-        "each of its `matrices`": "artifact/inspection.py:Matrix",
-        "each of its `kinds`": "artifact/inspection.py:Kind",
-        "each of its `parts`": "artifact/inspection.py:Part",
+        "`inspect`": "client/mvprune/artifact/inspection.py:Inspection",
+        "each of its `matrices`": "client/mvprune/artifact/inspection.py:Matrix",
+        "each of its `kinds`": "client/mvprune/artifact/inspection.py:Kind",
+        "each of its `parts`": "client/mvprune/artifact/inspection.py:Part",
     },
     "compare": {
-        "`compare`": "artifact/comparison.py:Comparison",
-        "each of its `artifacts`": "artifact/comparison.py:Compared",
+        "`compare`": "client/mvprune/artifact/comparison.py:Comparison",
+        "each of its `artifacts`": "client/mvprune/artifact/comparison.py:Compared",
     },
-    "export": {"`export`": "export/__init__.py:Exported"},
-    "evaluate": {"`evaluate`": "cli/evaluate.py:"},
-    "benchmark": {"`benchmark`": "runtime/_measure.py:Latency"},
-    "push": {"`push --to mlflow`": "publish/tracking.py:PushedRun"},
-    "serve": {"what `GET /` says": "cli/serve.py:"},
+    "export": {"`export`": "client/mvprune/export/__init__.py:Exported"},
+    "evaluate": {"`evaluate`": "workers/mvprune_workers/commands/evaluate.py:"},
+    "benchmark": {"`benchmark`": "client/mvprune/runtime/_measure.py:Latency"},
+    "push": {"`push --to mlflow`": "client/mvprune/publish/tracking.py:PushedRun"},
+    "serve": {"what `GET /` says": "workers/mvprune_workers/commands/serve.py:"},
 }
 
 
@@ -294,7 +294,7 @@ def test_every_answer_is_documented(parsers: dict[str, Parser]) -> None:
 def test_answers_about_local_artifacts_are_as_documented(what: str, where: str) -> None:
     """By the source: what the commands need is heavy, and tested with them."""
     file, _, name = where.partition(":")
-    tree = ast.parse((ROOT / "client" / "mvprune" / file).read_text())
+    tree = ast.parse((ROOT / file).read_text())
     if name:
         (found,) = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name)
         fields = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -21,16 +22,7 @@ FOLDERS = {
 }
 # What each package may import of the others: names, with everything below them.
 ALLOWED = {
-    # Commands that hand over, lazily: `mvpctl server`, `mvpctl serve`, `mvpctl evaluate`.
-    "mvprune": {
-        "mvprune_service.server",
-        "mvprune_service.adopt",
-        "mvprune_service.check",
-        "mvprune_service.migrate",
-        "mvprune_service.config",  # its completion
-        "mvprune_core.prediction",
-        "mvprune_core.evaluation",
-    },
+    "mvprune": set(),  # commands of the other packages are entry points
     "mvprune_core": {"mvprune.common", "mvprune.sources", "mvprune.data", "mvprune.artifact", "mvprune.runtime"},
     "mvprune_service": {"mvprune", "mvprune_migrations"},
     "mvprune_workers": {"mvprune", "mvprune_core", "mvprune_service.stores"},
@@ -97,12 +89,28 @@ def test_packages_of_the_client_import_those_before_them() -> None:
     assert wrong == set()
 
 
+def test_no_modules_of_the_command_line_import_each_other() -> None:
+    """Imports in functions and for types count too."""
+    folder = ROOT / "client/mvprune/cli"
+    modules = {f"mvprune.cli.{path.stem}": path for path in folder.glob("*.py") if path.stem != "__init__"}
+    sorter = TopologicalSorter(
+        {
+            module: {known for known in modules for name in imports(path) if f"{name}.".startswith(f"{known}.")}
+            for module, path in modules.items()
+        }
+    )
+    assert set(sorter.static_order()) == set(modules)  # raises CycleError
+
+
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
         ("mvprune", HEAVY | {"grpc", "numpy", "google.protobuf", "rich", "typer"}),
         ("mvprune.cli", HEAVY | {"grpc", "numpy", "sqlalchemy"}),
         ("mvprune_service.running", HEAVY),
+        ("mvprune_service.commands", HEAVY | {"grpc", "numpy", "sqlalchemy", "pydantic"}),
+        ("mvprune_workers.commands.evaluate", HEAVY | {"grpc", "numpy"}),
+        ("mvprune_workers.commands.serve", HEAVY | {"grpc", "numpy", "uvicorn"}),
         ("mvprune_workers.__main__", HEAVY | {"sqlalchemy"}),
     ],
 )

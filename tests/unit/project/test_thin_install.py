@@ -67,6 +67,35 @@ def test_a_command_says_it_in_one_line(program: str, argv: list[str], extra: str
     assert re.fullmatch(rf"error: .+ needs the package \w+: pip install 'mvprune\[{extra}\]'\n", done.stderr)
 
 
+def test_help_lists_every_command_and_what_to_install_for_it() -> None:
+    done = run("from mvprune.cli import main\nsys.exit(main(['--help']))")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name, extra in (("evaluate", "worker"), ("serve", "serve"), ("server", "all")):
+        assert re.search(rf"^  {name} +\S.*\. \(needs pip install 'mvprune\[{extra}\]'\)$", done.stdout, re.MULTILINE)
+    assert done.stdout.count("(needs ") == 3
+    done = run("from mvprune.cli import main\nsys.exit(main(['server', '--help']))")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\nAll of them except status need: pip install 'mvprune[all]'\n" in done.stdout
+
+
+@pytest.mark.parametrize("argv", [["evaluate", "--help"], ["serve", "--help"], ["server", "migrate", "--help"]])
+def test_help_of_a_command_needs_no_extra(argv: list[str]) -> None:
+    done = run(f"from mvprune.cli import main\nsys.exit(main({argv!r}))")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"example:\n  mvpctl {argv[0]}" in done.stdout
+
+
+def test_a_command_of_a_package_that_is_not_there() -> None:
+    code = (
+        "import importlib.metadata as metadata\nmetadata.entry_points = lambda **_: ()\nfrom mvprune.cli import main\n"
+    )
+    for argv, extra in ((["evaluate", "out/"], "worker"), (["server", "check"], "all")):
+        done = run(f"{code}sys.exit(main({argv!r}))")
+        assert (done.returncode, done.stdout) == (2, "")
+        command = f"mvpctl {' '.join(argv).removesuffix(' out/')}"
+        assert done.stderr == f"error: {command} must be installed first: pip install 'mvprune[{extra}]'\n"
+
+
 def test_a_module_of_ours_that_is_not_there_is_no_missing_extra() -> None:
     done = run("from mvprune.artifact.errors import needs\nwith needs('this', 'all'):\n    import mvprune.nothing")
     assert done.stderr.endswith("ModuleNotFoundError: No module named 'mvprune.nothing'\n")

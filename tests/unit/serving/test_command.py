@@ -89,11 +89,13 @@ def test_refusals(artifact: Artifact, tmp_path: Path, capsys: pytest.CaptureFixt
     with listen("127.0.0.1", 0) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["serve", str(artifact("sst2")), "--address", address]) == 2
-        expected = f"error: --address: got {address}; cannot listen there: Address already in use\n"
+        expected = f"error: --address must be an address with a free port, got {address}: Address already in use\n"
         assert capsys.readouterr().err.endswith(expected)
     for given in ("8080", "host:80", "127.0.0.1:x", "127.0.0.1:70000", "::1:80x"):
         assert main(["serve", "out", "--address", given]) == 2
-        assert f"got {given!r}; allowed: IP:PORT" in capsys.readouterr().err
+        assert f"--address must be IP:PORT, such as 127.0.0.1:8080 or [::1]:8080, got {given!r}" in (
+            capsys.readouterr().err
+        )
     for command in ("serve", "evaluate", "benchmark"):
         assert main([command, str(tmp_path)]) == 2
         assert "no artifact: manifest.json" in capsys.readouterr().err

@@ -11,8 +11,9 @@ from mvprune.cli._artifacts import artifact_parser, fetched
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._live import live
 from mvprune.cli._local import refusals
-from mvprune.cli._options import Parser, one_of, path, positive_number
+from mvprune.cli._options import Parser
 from mvprune.cli._output import answer, print_fields, print_table
+from mvprune.cli._types import one_of, path, positive_number
 from mvprune.common.threads import SPIN
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ def evaluate_command(argv: Sequence[str]) -> None:
     args = _parser().parse_args(argv)
     os.environ.setdefault(*SPIN)
     with refusals("worker"):
-        # What a metric is, is the core's to say, in the one place where the training asks too. The command hands over
-        # to it as `mvpctl server` does to the service: nothing else of the client knows the core.
         import torch
 
         from mvprune.data.loading import Columns

@@ -14,9 +14,9 @@ from mvprune.cli._artifacts import artifact_parser, fetched
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._local import refusals
-from mvprune.cli._options import memory, one_of, positive_number, seconds
 from mvprune.cli._output import print_data
 from mvprune.cli._text import clean
+from mvprune.cli._types import memory, one_of, positive_number, seconds
 from mvprune.common.threads import SPIN
 from mvprune.common.units import percent
 
@@ -39,8 +39,6 @@ def serve_command(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     os.environ.setdefault(*SPIN)
     with refusals("serve"):
-        # Texts are read and outputs understood by the core, as in evaluation, so that what is served is what was
-        # measured; the command hands over to it as `mvpctl server` does to the service.
         import torch
 
         from mvprune.runtime import NoKernelWarning, used
@@ -78,7 +76,9 @@ def serve_command(argv: Sequence[str]) -> int:
             listening = listen(host, port)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else error
-            raise LocalRefusal(f"--address: got {_shown(host, port)}; cannot listen there: {reason}") from error
+            raise LocalRefusal(
+                f"--address must be an address with a free port, got {_shown(host, port)}: {reason}"
+            ) from error
     with listening:
         host, port = listening.getsockname()[:2]
         if not ipaddress.ip_address(host).is_loopback:
@@ -164,7 +164,7 @@ def _address(text: str) -> tuple[str, int]:
     except ValueError:
         number = -1
     if not separator or not 0 <= number < 1 << 16:
-        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: IP:PORT, such as 127.0.0.1:8080 or [::1]:8080")
+        raise argparse.ArgumentTypeError(f"must be IP:PORT, such as 127.0.0.1:8080 or [::1]:8080, got {text!r}")
     return "127.0.0.1" if host == "localhost" else host, number
 
 

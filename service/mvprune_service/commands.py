@@ -1,0 +1,177 @@
+"""Commands of mvpctl that run the server, or work on its database and store. Importing them does not import the rest of
+the service."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mvprune.cli._commands import COMPLETING
+from mvprune.cli._exit import ExitCode
+from mvprune.cli._options import Parser, plain_parser
+from mvprune.cli._output import answer
+from mvprune.cli._types import one_of, path
+
+
+def start_command(argv: Sequence[str]) -> int:
+    """Starts the server; its options are the settings."""
+    if COMPLETING in os.environ:
+        _complete_start()
+
+    from mvprune_service.server import main
+
+    return main(argv, prog="mvpctl server start")
+
+
+def _complete_start() -> None:
+    """Prints how `mvpctl server start` could continue, and ends the program. The time limit of completion is for
+    questions to a server; here importing the settings takes the time."""
+    signal.alarm(0)
+    from mvprune.cli import _complete
+    from mvprune_service.config import command_line
+
+    parser: Any = command_line("mvpctl server start").root_parser
+    for action in parser._actions:  # pydantic shows the words of a choice only in its metavar
+        takes = str(action.metavar)
+        if takes.startswith(_complete.PATHS):
+            action.type = path
+        elif takes.startswith("{"):
+            action.type = one_of(*takes.strip("{}").split(","))
+    _complete.options(parser)
+
+
+def migrate_command(argv: Sequence[str]) -> int:
+    """Migrates the database of a server that does not run."""
+    details = (
+        "Bring the database of an older version to this version's schema, wholly or not at all. No server "
+        "may run on it.\n\nSQLite's file is copied beside itself first. Make a backup of a PostgreSQL database "
+        "yourself."
+    )
+    parser = plain_parser("server migrate", "mvpctl server migrate --home /var/lib/mvprune", details)
+    _add_database(parser)
+    args = parser.parse_args(argv)
+
+    from mvprune_service.migrate import CannotMigrate, migrate
+
+    try:
+        done = migrate(**_given(args, "home", "database_url"))
+    except CannotMigrate as error:
+        print(f"error: {error}", file=sys.stderr)
+        return ExitCode.ERROR
+    value = {"from": done.found, "to": done.head, "backup": done.backup and str(done.backup)}
+    answer(args.form, value, [done.head], lambda: _print_migrated(done.found, done.head, done.backup))
+    return ExitCode.OK
+
+
+def _add_database(parser: Parser) -> None:
+    parser.add_argument("--home", metavar="FOLDER", help="the server's; default: MVPRUNE_HOME, else ~/.mvprune")
+    parser.add_argument("--database-url", metavar="URL", help="default: SQLite in the home folder")
+
+
+def _add_store(parser: Parser) -> None:
+    parser.add_argument("--store", metavar="URL", help="default: a folder in the home folder")
+
+
+def _given(args: Namespace, *names: str) -> dict[str, str]:
+    """The settings that the command line names."""
+    return {name: value for name in names if (value := getattr(args, name))}
+
+
+def _print_migrated(found: str | None, head: str, backup: Path | None) -> None:
+    if found == head:
+        print(f"the database is at revision {head} already: nothing to do")
+    elif found is None:
+        print(f"the database was empty; it is at revision {head} now")
+    else:
+        print(f"migrated the database from revision {found} to {head}")
+        if backup:
+            print(f"what it was is kept in {backup}")
+
+
+def check_command(argv: Sequence[str]) -> int:
+    """Looks for damage in the database and the store."""
+    details = (
+        "Look for damage in the database and the store. A server may be running.\n\n"
+        "Every row is read; of SQLite every page, index and reference is checked too. In the store every artifact's "
+        "manifest is hashed and the sizes of its files are compared. Exit code 1: something is wrong."
+    )
+    parser = plain_parser("server check", "mvpctl server check --home /var/lib/mvprune", details)
+    _add_database(parser)
+    _add_store(parser)
+    parser.add_argument("--files", action="store_true", help="read and hash every file of every artifact too")
+    args = parser.parse_args(argv)
+
+    from mvprune_service.check import CannotCheck, check
+
+    try:
+        report = check(files=args.files, **_given(args, "home", "database_url", "store"))
+    except CannotCheck as error:
+        print(f"error: {error}", file=sys.stderr)
+        return ExitCode.ERROR
+
+    def text() -> None:
+        for problem in report.problems:
+            print(problem)
+        print(
+            f"{report.database}: {report.rows:,} rows, {report.artifacts:,} artifacts, "
+            f"{report.checkpoints:,} checkpoints, {len(report.problems):,} problems"
+        )
+
+    answer(args.form, asdict(report), report.problems, text)
+    return ExitCode.ERROR if report.problems else ExitCode.OK
+
+
+def adopt_store_command(argv: Sequence[str]) -> int:
+    """Gives the store to the database."""
+    details = (
+        "Give the store to this database, after a restore or a change of database. Without --yes it only shows what "
+        "it found.\n\n"
+        "A server deletes objects from its store only if the store's mark names its database. Adopting replaces the "
+        "mark: from then on what nothing in this database refers to is garbage, and the server deletes it after its "
+        "--quarantine-days. "
+        "A database that has lost commits is accepted as it is. Stop a server that uses SQLite first."
+    )
+    parser = plain_parser("server adopt-store", "mvpctl server adopt-store --home /var/lib/mvprune --yes", details)
+    _add_database(parser)
+    _add_store(parser)
+    parser.add_argument("--yes", action="store_true", help="adopt it")
+    args = parser.parse_args(argv)
+
+    from mvprune_service.adopt import CannotAdopt, adopt
+
+    try:
+        found = adopt(confirmed=args.yes, **_given(args, "home", "database_url", "store"))
+    except CannotAdopt as error:
+        print(f"error: {error}", file=sys.stderr)
+        return ExitCode.ERROR
+    value = asdict(found) | {"kept_wal": found.kept_wal and str(found.kept_wal)}
+
+    def text() -> None:
+        print(f"store         {found.store}")
+        print(f"  marked by   {_marked(found.marked_by, found.marked_generation)}")
+        print(f"  objects     {found.objects:,} of artifacts; this database refers to none of {found.unreferenced:,}")
+        print(f"database      {_marked(found.database, found.generation)}")
+        if found.lost:
+            print(found.lost)
+        print(found.why)
+        if found.kept_wal:
+            print(f"the WAL as it was is kept in {found.kept_wal}")
+        if found.adopted:
+            print("adopted: the store belongs to this database now")
+        elif found.is_needed:
+            print("nothing was changed; --yes adopts the store")
+        else:
+            print("nothing to do")
+
+    answer(args.form, value, [found.standing], text)
+    return ExitCode.REFUSED if found.is_needed and not found.adopted else ExitCode.OK
+
+
+def _marked(database: str | None, generation: int | None) -> str:
+    return f"{database}, generation {generation:,}" if database and generation is not None else "nothing"

@@ -1,0 +1,1 @@
+"""Commands of mvpctl that run the core on this machine. Importing them imports neither torch nor the core."""
