@@ -1,4 +1,4 @@
-"""Giving a store to a database, as `mvpctl server adopt-store` does."""
+"""Gives a store to a database, for `mvpctl server adopt-store`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 
 _PAGE = 500  # rows a read
-_EMPTY = Installation("", 0, ())  # an empty database: its schema, and its id, are made when it adopts the store
+_EMPTY = Installation("", 0, ())  # an empty database: adopting the store creates its schema and its id
 
 
 class CannotAdopt(Exception):
-    """Store and database were left as they are; the text says why and what to do."""
+    """Neither store nor database was changed; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class Adoption:
 
     Attributes:
         store: URL of the store.
-        standing: what the store's mark says to the database: ours, new, unmarked, unknown, foreign, newer or copy.
-        why: the same in words.
+        standing: how the store's mark relates to the database: ours, new, unmarked, unknown, foreign, newer or copy.
+        why: the same as a sentence.
         database: id of the database, "" if that is empty; `generation` is its generation.
         marked_by: id of the database that the mark names, None without a readable mark.
         marked_generation: the generation in the mark, None without a readable mark.
-        lost: which commits the database has lost, as a refused start says it; None if nothing is missing.
-        objects: files and manifests of artifacts in the store.
-        unreferenced: those that nothing in this database refers to.
-        kept_wal: copy of the WAL of a database that has lost commits; None if there was none to keep.
+        lost: the commits that the database has lost, as the error of a start describes them; None without a loss.
+        objects: number of files and manifests of artifacts in the store.
+        unreferenced: number of those that nothing in this database refers to.
+        kept_wal: copy of the WAL of a database that has lost commits; None without one.
         adopted: whether this call gave the store to the database.
     """
 
@@ -61,20 +61,20 @@ class Adoption:
 
     @property
     def is_needed(self) -> bool:
-        """Whether a server would not start, or delete nothing, without it."""
+        """Whether a server, without it, would not start or would delete nothing."""
         return self.lost is not None or self.standing not in (Standing.OURS.value, Standing.NEW.value)
 
 
 def adopt(*, confirmed: bool, **given: str) -> Adoption:
-    """Compares the store with the database that these settings name (default: the server's own), and gives it to the
-    database if that is needed and `confirmed`. Raises CannotAdopt."""
+    """Compares store and database of these settings (default: those of the server). If it is needed and `confirmed`,
+    gives the store to the database. Raises CannotAdopt."""
     try:
         settings = Settings(**given)  # type: ignore[arg-type]
         return _adopt(settings, confirmed)
     except ValidationError as error:
         raise CannotAdopt("; ".join(usage_errors(error))) from None
     except DatabaseUnavailable as error:
-        raise CannotAdopt(f"the database went away ({error})") from None
+        raise CannotAdopt(f"the database became unavailable ({error})") from None
     except (SettingsError, opening.CannotOpen, StoreUnavailable, ValueError, OSError) as error:
         raise CannotAdopt(str(error)) from None
 
@@ -113,7 +113,7 @@ def _look(conn: Connection | None, store: BlobStore) -> Look:
 
 
 def _count(conn: Connection | None, store: BlobStore) -> tuple[int, int]:
-    """How many files and manifests of artifacts there are, and how many that no artifact of the database has."""
+    """The number of files and manifests of artifacts in the store, and of those that the database does not refer to."""
     needed = set[str]()
     page: ArtifactKey | None = None
     while conn is not None:

@@ -1,4 +1,4 @@
-"""Looking for damage in a database and its store, as `mvpctl server check` does."""
+"""Checks a database and its store for damage, for `mvpctl server check`."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Report:
     Attributes:
         database: sqlite or postgresql.
         rows: rows of the database that were read.
-        artifacts: artifacts, and `checkpoints` checkpoints, that were looked for in the store.
-        problems: what is wrong, a line each; empty if nothing is.
+        artifacts: number of artifacts that were checked in the store; `checkpoints` is that of checkpoints.
+        problems: one line for each problem.
     """
 
     database: str
@@ -59,11 +59,11 @@ class Report:
 
 
 def check(*, files: bool, **given: str) -> Report:
-    """Reads the database that these settings name (default: the server's own), and looks for what it refers to in the
-    store. Servers may be running. Raises CannotCheck.
+    """Reads the database of these settings (default: those of the server), and checks that the store has every object
+    that it refers to. Servers may be running. Raises CannotCheck.
 
     Args:
-        files: read and hash every file of every artifact; otherwise sizes are compared.
+        files: read and hash every file of every artifact. Otherwise only sizes are compared.
     """
     try:
         settings = Settings(**given)  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def check(*, files: bool, **given: str) -> Report:
 def _check(settings: Settings, files: bool) -> Report:
     lost = opening.lost_commits(settings.database)
     problems = opening.damage(settings.database)
-    if problems:  # its rows say nothing
+    if problems:  # rows of a damaged file prove nothing
         return Report("sqlite", 0, 0, 0, problems)
     with opening.looked_at(settings.database) as conn:
         if conn is None:

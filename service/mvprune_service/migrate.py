@@ -1,4 +1,4 @@
-"""Migrating the database of a server that does not run, as `mvpctl server migrate` does."""
+"""Migrates the database of a server that is not running, for `mvpctl server migrate`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mvprune_service.db.opening import Migration
 
 
 class CannotMigrate(Exception):
-    """The database was left as it is; the text says why and what to do."""
+    """The database was not changed; the text says why and what to do."""
 
 
 def migrate(**given: str) -> Migration:
-    """Brings the database that these settings name (default: the server's own) to the newest revision. Raises
+    """Migrates the database of these settings (default: those of the server) to the newest revision. Raises
     CannotMigrate."""
     try:
         return opening.migrate(Settings(**given).database)  # type: ignore[arg-type]

@@ -12,14 +12,14 @@ _INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "mvprune-server") -> int:
-    """Runs the server with the settings in `argv` (default: the command line's); returns the exit code.
+    """Runs the server with the settings in `argv` (default: those of the command line). Returns the exit code.
 
     Args:
-        prog: what the program was called as.
+        prog: name of the program in its help and errors.
     """
     try:
         with needs("the service", "all"):
-            from mvprune_service.running import run  # here: a Ctrl-C within the second that it takes is no stack trace
+            from mvprune_service.running import run  # takes a second, in which Ctrl-C must not print a stack trace
 
         return run(sys.argv[1:] if argv is None else argv, prog)
     except MissingExtra as error:

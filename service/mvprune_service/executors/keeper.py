@@ -1,7 +1,7 @@
 """The parent of one LocalExecutor process: `python -m mvprune_service.executors.keeper STATE_FD GRACE ARGV...`
 
-It outlives the control plane, and does what someone must be there for: passes SIGTERM on, kills after the grace, kills
-what the process leaves behind, records the exit code. STATE_FD is the ref's locked state file (see local.py).
+It outlives the control plane. It passes SIGTERM on to the process, sends SIGKILL after the grace, kills processes that
+the process leaves behind, and records the exit code. STATE_FD is the ref's locked state file (see local.py).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def keep(state: int, grace: float, argv: list[str]) -> None:
     signal.signal(signal.SIGALRM, too_late)
     os.write(state, f"pid {os.getpid()}\n".encode())
     try:
-        # The child holds the lock too: should only this process die, it still counts as running.
+        # The child holds the lock too: if only this process dies, the ref still counts as running.
         child = subprocess.Popen(argv, pass_fds=(state,))
     except OSError as error:
         print(f"cannot start {argv[0]}: {error.strerror}", file=sys.stderr)

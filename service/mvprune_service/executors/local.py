@@ -1,4 +1,4 @@
-"""Workers as processes of this machine: for tests, and for small installs without Ray."""
+"""Workers as processes on this machine: for tests, and for small installations without Ray."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Finding and ending processes by a mark in their environment.
+"""Finds and kills processes by a mark in their environment.
 
-A process group holds only as long as nobody starts a session of his own, and Ray and the workers both do. The
-environment is inherited by every descendant, also by orphans, and /proc shows it: one mark finds them all.
+A process group does not contain descendants that start a session of their own, as those of Ray and the workers do. But
+every descendant inherits the environment, orphans too, and /proc shows it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _POLL_SECONDS = 0.02
 
 
 def marked(name: str, value: str) -> set[int]:
-    """The live processes of this user with `name=value` in the environment they were started with."""
+    """The live processes of this user that were started with `name=value` in their environment."""
     wanted = f"{name}={value}".encode()
     found = set()
     for folder in Path("/proc").iterdir():
@@ -31,8 +31,8 @@ def marked(name: str, value: str) -> set[int]:
 
 
 def kill_marked(name: str, value: str, timeout: float = 10.0) -> None:
-    """SIGKILL to all marked processes but this one, until none is left. Raises TimeoutError after `timeout` seconds:
-    a process in uninterruptible sleep (a dead network disk) cannot be killed."""
+    """Sends SIGKILL to all marked processes except this one until none is left. Raises TimeoutError after `timeout`
+    seconds: a process in uninterruptible sleep, as on a dead network disk, cannot be killed."""
     deadline = time.monotonic() + timeout
     while left := marked(name, value) - {os.getpid()}:
         if time.monotonic() > deadline:
@@ -43,7 +43,7 @@ def kill_marked(name: str, value: str, timeout: float = 10.0) -> None:
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Sends a signal; a process that has ended is fine."""
+    """Sends a signal, unless the process has ended."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -14,9 +14,9 @@ from mvprune_service.config import Settings
 from mvprune_service.executors import ExecutorName, open_executor
 from mvprune_service.executors.base import Launch, Observation, Phase
 
-from ...waiting import until
+from ....waiting import until
 
-PAGE = Path(__file__).parents[3] / "contributing" / "executor.md"
+PAGE = Path(__file__).parents[4] / "contributing" / "executor.md"
 NICENESS = "import os, sys; sys.exit(os.nice(0))"
 
 
