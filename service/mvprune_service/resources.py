@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import grpc
 
@@ -128,25 +129,18 @@ class Resources:
 
     @asynccontextmanager
     async def _bind_ports(self) -> AsyncIterator[None]:
-        """Binds both ports. They accept connections, and answer no call before the servers are started."""
-        settings, limit = self._settings, ports.max_connections(self._settings)
+        """Binds both ports. No call is answered before the servers are started."""
+        settings = self._settings
         client_tls, worker_tls = ports.tls_files(settings) or (None, None)
-        for_clients = ports.listen(
-            settings.address, "--address", client_tls, allow_remote=settings.allow_remote, max_connections=limit
+        listen = partial(
+            ports.listen, allow_remote=settings.allow_remote, max_connections=ports.max_connections(settings)
         )
-        for_workers = ports.listen(
-            settings.worker_address,
-            "--worker-address",
-            worker_tls,
-            allow_remote=settings.allow_remote,
-            max_connections=limit,
-        )
-        self.clients, self.address = for_clients
-        self.workers, self.worker_address = for_workers
-        try:
+        async with AsyncExitStack() as bound:
+            self.clients, self.address = listen(settings.address, "--address", client_tls)
+            bound.push_async_callback(ports.release, self.clients)
+            self.workers, self.worker_address = listen(settings.worker_address, "--worker-address", worker_tls)
+            bound.push_async_callback(ports.release, self.workers)
             yield
-        finally:
-            del self.clients, self.workers  # one that was not started keeps its port until it is deleted
 
     @asynccontextmanager
     async def _make_operator_token(self) -> AsyncIterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 import grpc
 
@@ -152,3 +153,10 @@ async def stop(servers: Iterable[grpc.aio.Server], grace: float, force_stop: asy
         await asyncio.wait((task, forced), return_when=asyncio.FIRST_COMPLETED)
     forced.cancel()
     await asyncio.gather(*ending, *(server.stop(None) for server in servers))
+
+
+async def release(server: grpc.aio.Server) -> None:
+    """Releases the port of a server, also of one that was not started: gRPC itself then keeps the port."""
+    with suppress(grpc.aio.UsageError):  # it was started
+        await server.start()
+    await server.stop(None)

@@ -13,6 +13,8 @@ from mvprune_service.resources import Resources
 from mvprune_service.service import Service
 from mvprune_service.startup import Sequence, Step
 
+from ...neighbours import free_ports
+
 NAMES = ("one", "two", "three")
 
 
@@ -86,9 +88,14 @@ async def broken(self: object) -> AsyncIterator[None]:
 async def test_a_start_that_fails_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, step: str
 ) -> None:
-    """Lock, database, ports and threads are free: the next start in the same process succeeds."""
+    """Lock, database and ports are free: the next start in the same process succeeds."""
+    address, worker_address = (f"127.0.0.1:{port}" for port in free_ports(2))
     settings = Settings(
-        home=tmp_path / "home", executor="local", address="127.0.0.1:0", worker_address="127.0.0.1:0", roots=(tmp_path,)
+        home=tmp_path / "home",
+        executor="local",
+        address=address,
+        worker_address=worker_address,
+        roots=(tmp_path,),
     )
     with monkeypatch.context() as patch:
         patch.setattr(owner, step, broken)
