@@ -42,7 +42,7 @@ class LocalStore:
 
     def __init__(self, root: Path, *, create: bool = True) -> None:
         if not root.is_absolute():
-            raise ValueError(f"store folder {str(root)!r}: an absolute path is needed")
+            raise ValueError(f"store folder must be an absolute path, got {str(root)!r}")
         self._root = root
         staging = root / _STAGING
         with self._errors():
