@@ -197,7 +197,7 @@ async def test_a_silent_stream_ends_with_its_token(guarded: Guarded, tmp_path: P
         ),
         (["token", "create"], "the following arguments are required: --scope"),
         (["token", "drop"], "COMMAND must be one of create, list, revoke, got 'drop'"),
-        (["project", "set", "p", "--max-queued-jobs", "many"], "--max-queued-jobs: got 'many'"),
+        (["project", "set", "p", "--max-queued-jobs", "many"], "--max-queued-jobs must be a whole number, got 'many'"),
     ],
 )
 def test_mistakes_on_the_command_line(argv: list[str], found: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The types of options: each turns a word of the command line into a value, or says what is allowed."""
+"""The types of options: each turns a word of the command line into a value, or says which values are allowed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def number(text: str) -> float:
-    """The type of an option that takes a number, NaN and infinity not among them."""
+    """The type of an option that takes a number, except NaN and infinity."""
     try:
         value = float(text)
     except ValueError:
@@ -41,7 +41,7 @@ def whole_number(text: str) -> int:
 
 
 def positive_number(text: str) -> int:
-    """The type of an option that takes a whole number from 1 on."""
+    """The type of an option that takes a whole number of at least 1."""
     value = whole_number(text)
     if value < 1:
         raise _refused(text, "at least 1")
@@ -73,7 +73,7 @@ def label(text: str) -> tuple[str, str]:
 
 
 def path(text: str) -> Path:
-    """The type of an option that takes a file or a folder; "" is a variable of the shell that is not set."""
+    """The type of an option that takes a file or a folder, but not "", as from a shell variable that is not set."""
     if not text:
         raise _refused(text, "a file or a folder")
     return Path(text)
