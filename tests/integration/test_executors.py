@@ -362,7 +362,9 @@ def test_a_ray_that_refuses_the_token(ray_cluster: EmbeddedRay) -> None:
 
 @pytest.mark.parametrize("address", ["", "auto", "127.0.0.1:8265", "ray://host:10001", "http://u:very-secret@host"])
 def test_bad_ray_addresses(address: str) -> None:
-    with pytest.raises(ValueError, match="allowed: http://HOST:PORT"):
+    with pytest.raises(
+        ValueError, match=r"^address must be http://HOST:PORT or https://HOST:PORT of a Ray dashboard, got "
+    ):
         RayExecutor(address)
 
 
