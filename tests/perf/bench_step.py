@@ -35,6 +35,7 @@ from mvprune_core.masking import Masks
 from mvprune_core.optimization import build_optimizer
 from mvprune_core.precision import with_length_buckets
 from mvprune_core.prunable import prunable_layers
+from mvprune_core.tasks.outputs import ClassLogits
 from mvprune_core.training import Trainer as OurTrainer
 
 SHAPES = {
@@ -123,7 +124,7 @@ def our_step(model: nn.Module, batch: dict[str, Tensor], precision: Any, kind: s
     if kind == "distilled":
         starts = torch.arange(size + 1)
         distillation = DistillationLoss(
-            {"logits": torch.randn(size, 2).half()}, {"logits": starts}, temperature=2.0, alpha=0.9
+            {"logits": torch.randn(size, 2).half()}, {"logits": starts}, (ClassLogits(),), temperature=2.0, alpha=0.9
         )
     settings = Training(max_steps=total, batch_size=size, precision=precision).settings(get_task("sst2"))
     ours = OurTrainer(

@@ -1,4 +1,4 @@
-"""An artifact that is to be evaluated or to answer: model, tokenizer, and what the manifest says of the task."""
+"""Loading an artifact, to evaluate it or to predict with it: its model, its tokenizer and its task."""
 
 from __future__ import annotations
 
@@ -10,35 +10,28 @@ from typing import Any, Literal
 import transformers
 
 from mvprune.artifact import ArtifactError, Manifest, read_manifest
-from mvprune.data.tasks import Task, TaskKind, UnknownTask, get_task
+from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.runtime import load
 from mvprune.sources.model_config import check_tokenizer
 from mvprune_core.forward import without_batch_effects
 from mvprune_core.hub import first_line
 from mvprune_core.models import Loaded, fit_tokenizer, longest_input, quiet
+from mvprune_core.tasks import objective_of_kind
 from mvprune_core.tasks.classes import class_names
 
 Runtime = Literal["dense", "sparse"]
 
-_HEADS = {
-    TaskKind.CLASSIFICATION: "SequenceClassification",
-    TaskKind.REGRESSION: "SequenceClassification",
-    TaskKind.QUESTION_ANSWERING: "QuestionAnswering",
-    TaskKind.TOKEN_CLASSIFICATION: "TokenClassification",
-    TaskKind.MASKED_LM: "MaskedLM",
-}
-
 
 @dataclass(frozen=True)
 class Opened:
-    """An artifact's parts.
+    """A loaded artifact.
 
     Attributes:
-        manifest: what it says of itself.
-        task: the task it is for.
-        loaded: model, on the CPU and in evaluation mode, and tokenizer.
+        manifest: its manifest.
+        task: the task that it is for.
+        loaded: the model, on the CPU and in evaluation mode, and the tokenizer.
         labels: names of the model's classes or tags in the order of its logits.
-        max_length: tokens an input, as in training; longer ones are cut.
+        max_length: tokens of an input, as in training; longer inputs are cut.
     """
 
     manifest: Manifest
@@ -68,11 +61,14 @@ def open_artifact(
     except UnknownTask as error:
         raise ArtifactError(f"{error}" if task else f"manifest.json: dataset.name: {error}") from error
     model: Any = load(directory, base, runtime=runtime)
-    if not type(model).__name__.endswith(f"For{_HEADS[known.kind]}"):
-        raise ArtifactError(f"{directory}: a {type(model).__name__} does not do {known.kind}, the task {known.name}")
+    if not (found := type(model).__name__).endswith(f"For{known.kind.head}"):
+        raise ArtifactError(
+            f"{directory}: the model must have the head {known.kind.head} for {known.kind.name}, the task "
+            f"{known.name}, got a {found}"
+        )
     labels = tuple(class_names(model.config))
-    if known.kind is TaskKind.REGRESSION and len(labels) != 1:
-        raise ArtifactError(f"{directory}: the model tells {len(labels)} classes apart, {known.name} needs a value")
+    if flaw := objective_of_kind(known.kind).flaw_of_head(labels):
+        raise ArtifactError(f"{directory}: the model {flaw}, for the task {known.name}")
     without_batch_effects(model)
     loaded = Loaded(model, _tokenizer(directory, model), fine_tuned=True)
     return Opened(manifest, known, loaded, labels, longest_input(loaded, _max_length(manifest, known)))

@@ -97,6 +97,11 @@ class Examples:
     def __len__(self) -> int:
         return len(self.inputs["input_ids"])
 
+    @property
+    def per_token(self) -> bool:
+        """Whether tokens have labels: the loss is then a mean over them, and not over examples."""
+        return "labels" in self.inputs
+
     @cached_property
     def lengths(self) -> Indices:
         """Tokens of each example, shape (examples,)."""

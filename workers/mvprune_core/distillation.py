@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from mvprune_core.batching import IGNORED, Examples, Indices
+from mvprune_core.batching import Examples, Indices
 from mvprune_core.models import Source
 from mvprune_core.options import check_fraction, check_not_negative, check_positive
 from mvprune_core.precision import autocast
 from mvprune_core.settings import Precision
+from mvprune_core.tasks import Objective
 from mvprune_core.tasks.base import forward_passes
-from mvprune_core.tasks.chance import Doubt, class_doubt, value_doubt
+from mvprune_core.tasks.chance import Doubt
+from mvprune_core.tasks.outputs import DistilledOutput
 
-CLASS_LOGITS = "logits"
 _STARTS = ".starts"
 
 
@@ -71,11 +71,13 @@ class HiddenStates:
         model: the teacher, in evaluation mode on the student's device, with the student's number of layers and width.
         weight: `Teacher.hidden_states`.
         precision: precision of the teacher's forward pass.
+        per_token: see `Examples.per_token`.
     """
 
     model: nn.Module
     weight: float
     precision: Precision
+    per_token: bool = False
 
     def loss(self, output: Any, batch: Mapping[str, Tensor]) -> Tensor:
         """The mean over the examples, or over the tokens if tokens have labels.
@@ -89,8 +91,7 @@ class HiddenStates:
             target = _states(self.model(**batch, output_hidden_states=True))
         errors = [_relative_error(*pair, attended) for pair in zip(_states(output), target, strict=True)]
         error = torch.stack(errors).mean(0)
-        per_token = "labels" in batch and batch["labels"].dim() == 2
-        counts = attended.sum(1) if per_token else torch.ones_like(error)
+        counts = attended.sum(1) if self.per_token else torch.ones_like(error)
         loss: Tensor = self.weight * (error * counts).sum() / counts.sum()
         return loss
 
@@ -131,23 +132,30 @@ class DistillationLoss:
         logits: by output name: the rows of all examples, concatenated. An example has one row of logits over classes,
             or one for each of its tokens; no row if the teacher did not read it.
         starts: by output name: the first row of each example, shape (examples + 1,).
+        outputs: the model's outputs that are learned from.
         temperature, alpha: see `Teacher`.
         hidden: the loss on hidden states, if they are matched.
     """
 
     logits: Mapping[str, Tensor]
     starts: Mapping[str, Tensor]
+    outputs: tuple[DistilledOutput, ...]
     temperature: float
     alpha: float
     hidden: HiddenStates | None = None
 
     @classmethod
     def from_logits(
-        cls, found: Mapping[str, Tensor], teacher: Teacher, hidden: HiddenStates | None = None
+        cls,
+        found: Mapping[str, Tensor],
+        outputs: tuple[DistilledOutput, ...],
+        teacher: Teacher,
+        hidden: HiddenStates | None = None,
     ) -> DistillationLoss:
         """The loss for the logits that `compute_teacher_logits` returned."""
         starts = {name.removesuffix(_STARTS): value for name, value in found.items() if name.endswith(_STARTS)}
-        return cls({name: found[name] for name in starts}, starts, teacher.temperature, teacher.alpha, hidden)
+        logits = {name: found[name] for name in starts}
+        return cls(logits, starts, outputs, teacher.temperature, teacher.alpha, hidden)
 
     def loss(self, output: Any, batch: Mapping[str, Tensor], indices: Indices, share: float | Tensor = 1.0) -> Tensor:
         """The loss to train with, in place of `output.loss`.
@@ -160,44 +168,27 @@ class DistillationLoss:
                 been weighted already.
         """
         terms = [
-            self._logits_loss(name, output[name].float(), batch["attention_mask"], indices) for name in self.logits
+            self._logits_loss(each, output[each.name].float(), batch["attention_mask"], indices)
+            for each in self.outputs
         ]
         loss: Tensor = (1 - self.alpha) * output.loss + self.alpha * torch.stack(terms).mean() * share
         return loss if self.hidden is None else loss + self.hidden.loss(output, batch) * share
 
-    def _logits_loss(self, name: str, student: Tensor, attended: Tensor, indices: Indices) -> Tensor:
-        rows = [self.logits[name][self.starts[name][i] : self.starts[name][i + 1]] for i in indices]
+    def _logits_loss(self, which: DistilledOutput, student: Tensor, attended: Tensor, indices: Indices) -> Tensor:
+        starts, logits = self.starts[which.name], self.logits[which.name]
+        rows = [logits[starts[i] : starts[i + 1]] for i in indices]
         teacher = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(student.device, non_blocking=True).float()
+        if not which.per_token:
+            return which.loss(student, teacher[:, 0], attended.bool(), self.temperature)
         longest = teacher.shape[1]  # the batch may be padded further
-        tokens = attended[:, :longest].bool()
-        if name != CLASS_LOGITS:  # one distribution over the tokens of each example
-            lowest = torch.finfo(torch.float32).min
-            return self._divergence(
-                student[:, :longest].masked_fill(~tokens, lowest), teacher.masked_fill(~tokens, lowest)
-            ).mean()
-        if student.dim() == 2:
-            if student.shape[1] == 1:
-                return functional.mse_loss(student, teacher[:, 0])
-            return self._divergence(student, teacher[:, 0]).mean()
-        return (self._divergence(student[:, :longest], teacher) * tokens).sum() / tokens.sum()
-
-    def _divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
-        """T² · KL(softmax(teacher / T) ‖ softmax(student / T)) over the last dimension."""
-        divergence = functional.kl_div(
-            functional.log_softmax(student / self.temperature, dim=-1),
-            functional.log_softmax(teacher / self.temperature, dim=-1),
-            reduction="none",
-            log_target=True,
-        )
-        summed: Tensor = divergence.sum(-1)
-        return summed * self.temperature**2
+        return which.loss(student[:, :longest], teacher, attended[:, :longest].bool(), self.temperature)
 
 
 def compute_teacher_logits(
     model: nn.Module,
     examples: Examples,
     which: Indices,
-    outputs: Sequence[str],
+    outputs: Sequence[DistilledOutput],
     device: torch.device,
     precision: Precision,
 ) -> dict[str, Tensor]:
@@ -206,17 +197,16 @@ def compute_teacher_logits(
     Returns:
         `logits` and `starts` of `DistillationLoss` for every output: "NAME" and "NAME.starts".
     """
-    rows: dict[str, list[Tensor]] = {name: [torch.empty(0)] * len(examples) for name in outputs}
+    rows: dict[str, list[Tensor]] = {each.name: [torch.empty(0)] * len(examples) for each in outputs}
     lengths = examples.lengths
     with autocast(device, precision):
         for indices, output in forward_passes(model, examples, device, only=which):
-            for name in outputs:
-                is_value = output[name].shape[-1] == 1  # regression: values of any size
-                logits = output[name].to(torch.float32 if is_value else torch.float16).cpu()
-                per_token = name != CLASS_LOGITS or logits.dim() == 3
+            for each in outputs:
+                logits = output[each.name].to(each.dtype).cpu()
                 for row, index in enumerate(indices):
                     # A copy, so that the rows do not keep the padded batch alive.
-                    rows[name][index] = logits[row, : lengths[index]].clone() if per_token else logits[row : row + 1]
+                    some = logits[row, : lengths[index]].clone() if each.per_token else logits[row : row + 1]
+                    rows[each.name][index] = some
     found = {}
     for name, parts in rows.items():
         found[name] = torch.cat(parts)
@@ -224,39 +214,35 @@ def compute_teacher_logits(
     return found
 
 
-def reorder_classes(found: dict[str, Tensor], teacher: Indices | None, student: Indices | None) -> dict[str, Tensor]:
+def reorder_classes(
+    found: dict[str, Tensor], outputs: Sequence[DistilledOutput], teacher: Indices | None, student: Indices | None
+) -> dict[str, Tensor]:
     """`found` with the columns of the class logits in the student's order of classes.
 
     Args:
         found: what `compute_teacher_logits` returned.
+        outputs: the outputs that it was called with.
         teacher: the teacher's index of each class of the data, shape (classes,); None if the data has no classes.
         student: the student's index of each class.
     """
     if teacher is None or student is None:
         return found
-    logits = found[CLASS_LOGITS]
-    ordered = torch.empty_like(logits)
-    ordered[:, torch.from_numpy(student)] = logits[:, torch.from_numpy(teacher)]
-    return found | {CLASS_LOGITS: ordered}
+    ordered = {each.name: torch.empty_like(found[each.name]) for each in outputs if each.over_classes}
+    for name, logits in ordered.items():
+        logits[:, torch.from_numpy(student)] = found[name][:, torch.from_numpy(teacher)]
+    return found | ordered
 
 
-def teacher_doubt(found: Mapping[str, Tensor], examples: Examples, names: Sequence[str]) -> Doubt | None:
+def teacher_doubt(
+    found: Mapping[str, Tensor], objective: Objective, examples: Examples, names: Sequence[str]
+) -> Doubt | None:
     """Whether the teacher's logits are far from the labels of the training examples.
 
     Args:
         found: what `compute_teacher_logits` returned, in the student's order of classes.
+        objective: the student's.
         examples: the student's training examples.
         names: names of the student's classes.
     """
-    if CLASS_LOGITS not in found:
-        return None
-    logits, starts = found[CLASS_LOGITS].float().numpy(), found[CLASS_LOGITS + _STARTS].numpy()
-    read = np.flatnonzero(np.diff(starts))
-    if "labels" in examples.inputs:
-        true = np.concatenate([examples.inputs["labels"][int(index)] for index in read])
-    else:
-        true = examples.targets["labels"].numpy()[read]
-    if logits.shape[1] == 1:
-        return value_doubt(logits[:, 0], true)
-    labelled = true != IGNORED
-    return class_doubt(logits.argmax(axis=1)[labelled], true[labelled], names)
+    starts = found[objective.outputs[0].name + _STARTS].numpy()
+    return objective.teacher_doubt(found, examples, np.flatnonzero(np.diff(starts)), names)

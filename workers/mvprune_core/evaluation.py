@@ -1,4 +1,4 @@
-"""The metrics of an artifact on data, as they were measured when it was made."""
+"""The metrics of an artifact on a data set, measured as when the artifact was made."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ from mvprune_core.metrics import check_packages
 from mvprune_core.sources import load_task
 from mvprune_core.tasks import TaskData, objective_for
 from mvprune_core.tasks.base import counted
-from mvprune_core.tasks.classes import model_classes
 
 
 class CannotEvaluate(ValueError):
-    """The data does not fit the artifact; one sentence says why."""
+    """The data does not fit the artifact; the message says why, in one sentence."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation found.
+    """The result of an evaluation.
 
     Attributes:
         manifest: of the artifact.
         task: the task's name.
         runtime: dense or sparse.
-        rows: texts, questions or sentences that were evaluated on.
+        rows: number of texts, questions or sentences that were evaluated.
         metrics: fractions, correlations or a perplexity, by name.
-        recorded: the same metrics as the manifest has them.
-        same_data: whether the data is that which the manifest's were measured on; None: cannot be known, as the
-            manifest has one fingerprint for the data of training and evaluation together.
+        recorded: the values of the same metrics in the manifest.
+        same_data: whether the recorded metrics were measured on the same data. None: unknown, since the manifest has
+            one fingerprint for the data of training and evaluation together.
         notes: which columns of the data were read, and what was guessed, was replaced or looks wrong in it.
     """
 
@@ -60,17 +59,17 @@ def evaluate(
     runtime: Runtime = "dense",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluated:
-    """Evaluates an artifact as `compress` did when it made it: on the same data, the same metrics come out.
+    """Evaluates an artifact as `compress` did when it made it: the same data gives the same metrics.
 
     Args:
         directory: the artifact.
         data: a file to evaluate on, see `mvprune.data.load_files`; None: the task's own validation data, in the folder
-            MVPRUNE_DATA or on the hub. A file that the manifest names is never opened: it comes from elsewhere.
-        task: a task of the same kind as the manifest's in place of it, such as text-classification for other columns.
+            MVPRUNE_DATA or on the hub. A file that the manifest names is never opened: its path is of another machine.
+        task: another task of the same kind in place of the manifest's, such as text-classification for other columns.
         columns: names of columns; None: found by name.
         base: the base model's folder, for a delta artifact.
         runtime: dense, on a GPU where there is one, or sparse, see `mvprune.load`.
-        progress: is told how many inputs of how many are done.
+        progress: receives the number of inputs done and of all inputs.
 
     Raises:
         ArtifactError: the artifact is not valid.
@@ -106,11 +105,10 @@ def _data(opened: Opened, path: str | Path | None, columns: Columns) -> TaskData
 
 def _measure(opened: Opened, data: TaskData, runtime: str, progress: Callable[[int, int], None]) -> dict[str, float]:
     objective, model = objective_for(data), opened.loaded.model
-    if names := getattr(data, "labels", ()):
-        try:
-            model_classes(opened.loaded.config, names)
-        except ValueError as error:
-            raise CannotEvaluate(str(error)) from error
+    try:
+        objective.class_order(opened.loaded.config)
+    except ValueError as error:
+        raise CannotEvaluate(str(error)) from error
     examples = objective.validation_examples(opened.loaded.tokenizer, opened.loaded.config, opened.max_length)
     examples = replace(examples, padding_side=padding_side(model, [examples]))
     device = torch.device("cuda" if runtime == "dense" and torch.cuda.is_available() else "cpu")

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mvprune.data.tagschemes import OUTSIDE, Split, split_tags
+from mvprune.data.kinds.token_classification.tagschemes import OUTSIDE, Split, split_tags
 from mvprune_core.errors import CompressionError, Reason
 
 
 def check_packages() -> None:
-    """Raises CompressionError MISSING_DEPENDENCY where a metric's package is missing: before a training, not after."""
+    """Raises CompressionError MISSING_DEPENDENCY where a package of the metrics is missing; called before training."""
     try:
         from scipy import stats  # noqa: F401
         from sklearn import metrics  # noqa: F401
@@ -45,14 +45,14 @@ def compute_metrics(names: Sequence[str], predictions: NDArray[Any], references:
 
 
 def _correlation(function: Callable[..., Any], predictions: NDArray[Any], references: NDArray[Any]) -> float:
-    # Undefined where one side is constant, as of a model that answers always the same: it explains nothing.
+    # Undefined where one side is constant, as for a model with a constant answer: it explains nothing.
     if np.ptp(predictions) == 0 or np.ptp(references) == 0:
         return 0.0
     return float(function(predictions, references).statistic)
 
 
 def exact_match(prediction: str, answer: str) -> float:
-    """1.0 where both say the same but for case, punctuation, articles and white space (SQuAD's official measure)."""
+    """1.0 where both are equal except for case, punctuation, articles and white space (SQuAD's official measure)."""
     return float(_words(prediction) == _words(answer))
 
 
@@ -69,7 +69,7 @@ def answer_metrics(
     """SQuAD's official measures: the best match among a question's answers, averaged over questions.
 
     Args:
-        predictions: one for each question; one without words says that there is no answer.
+        predictions: one for each question; a prediction without words means that there is no answer.
         answers: those accepted; an empty sequence where there is none.
         allows_no_answer: measure as SQuAD 2.0 does (Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822): where no
             answer has words, the prediction must have none; otherwise answers without words do not count.
@@ -103,8 +103,8 @@ def entity_metrics(
 
     Args:
         predictions: the names of the tags of each sentence's words.
-        references: likewise, of the same lengths.
-        names: of all tags that there are.
+        references: the true ones, of the same lengths.
+        names: of all tags.
     """
     split = split_tags(names)
     found, expected = (

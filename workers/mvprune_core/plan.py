@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from mvprune.artifact import Base, Coding, ModelSource
-from mvprune.data.tasks import SHORTEST_WINDOW, TaskKind
 from mvprune_core.accounting import check_density
 from mvprune_core.batching import Examples, Indices
 from mvprune_core.distillation import Teacher, compare_states
@@ -22,7 +21,6 @@ from mvprune_core.result import model_source
 from mvprune_core.settings import BASE_WIDTH, Settings, Training
 from mvprune_core.storage import Cache
 from mvprune_core.tasks import Objective, TaskData
-from mvprune_core.tasks.classes import model_classes
 from mvprune_core.token_cache import cached_examples, tokenizer_digest
 
 _PASSES_FOR_HIDDEN_STATES = 5  # over the data; in shorter runs, matching them does not help (research/notebook.md)
@@ -92,8 +90,7 @@ class ResolvedRun(Plan):
 
     def class_order(self, config: Any) -> Indices | None:
         """A model's index of each class of the data, shape (classes,); None if the data has no classes."""
-        names = getattr(self.data, "labels", ())
-        return model_classes(config, names) if names else None
+        return self.objective.class_order(config)
 
 
 def resolve(plan: Plan, student: Loaded, cache: Cache) -> ResolvedRun:
@@ -152,11 +149,12 @@ def input_length(plan: Plan, source: Source, loaded: Loaded, max_length: int) ->
         CompressionError: INVALID_MODEL, the model's inputs are too short for the task.
     """
     length = longest_input(loaded, max_length)
-    if plan.data.task.kind is TaskKind.QUESTION_ANSWERING and length < SHORTEST_WINDOW <= max_length:
+    kind = plan.data.task.kind
+    if length < kind.min_tokens <= max_length:
         raise CompressionError(
             Reason.INVALID_MODEL,
-            f"the inputs of the model {source.name!r} must take {SHORTEST_WINDOW} tokens or more for question "
-            f"answering, got {length}",
+            f"the model {source.name!r} must take inputs of at least {kind.min_tokens} tokens for {kind.name}, got "
+            f"{length}",
         )
     return length
 

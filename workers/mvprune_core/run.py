@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from mvprune.artifact import Accounting, ArtifactError, LayerCount, round_values
 from mvprune.artifact.history import Histogram, Phase, Plane
-from mvprune.data.tasks import higher_is_better
 from mvprune_core.accounting import account, check_density
 from mvprune_core.batching import trained_on
 from mvprune_core.callbacks import Callback
@@ -135,9 +134,10 @@ class CompressionRun:
         # First the hidden states: they require more of the teacher than its logits do.
         hidden = self._hidden_states(run.teacher.hidden_states) if run.teacher.hidden_states else None
         logits = self.cache.tensors("logits", self.keys.logits, self._teacher_logits)
-        if run.named_teacher is not None and (doubt := teacher_doubt(logits, run.train, class_names(run.config))):
-            self.notes.add(note_on(doubt, "the teacher"))
-        return DistillationLoss.from_logits(logits, run.teacher, hidden)
+        if run.named_teacher is not None:
+            doubt = teacher_doubt(logits, run.objective, run.train, class_names(run.config))
+            self.notes.add(*[note_on(doubt, "the teacher")] if doubt else [])
+        return DistillationLoss.from_logits(logits, run.objective.outputs, run.teacher, hidden)
 
     def prune(self, distillation: DistillationLoss | None) -> Masked:
         """Trains the original model while the masks follow the schedule."""
@@ -245,7 +245,7 @@ class CompressionRun:
             callback=self.callback,
             masks=masks,
             distillation=distillation,
-            evaluation=Evaluation(measure, metric, higher_is_better(metric)),
+            evaluation=Evaluation(measure, metric, metric not in run.data.task.kind.losses),
             checkpoints=self.checkpoints,
             steps_before=steps_before,
         ).run()
@@ -267,7 +267,7 @@ class CompressionRun:
         else:
             teacher = load_for_hidden_states(run.named_teacher, run)
         model = teacher.model.to(run.device).eval().requires_grad_(False)
-        return HiddenStates(model, weight, run.settings.precision)
+        return HiddenStates(model, weight, run.settings.precision, run.train.per_token)
 
     def _teacher_logits(self) -> dict[str, Tensor]:
         run = self.resolved
@@ -279,7 +279,7 @@ class CompressionRun:
         model, outputs = teacher.model.to(run.device), run.objective.outputs
         with self._counted("teaching", model, len(which)):
             found = compute_teacher_logits(model, examples, which, outputs, run.device, run.settings.precision)
-        return reorder_classes(found, run.class_order(teacher.config), run.class_order(run.config))
+        return reorder_classes(found, outputs, run.class_order(teacher.config), run.class_order(run.config))
 
     def _load_student(self) -> Loaded:
         return load_model(self.resolved.source, self.resolved.objective, self.resolved.seed)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from mvprune.data.tasks import TaskKind
 from mvprune_core.batching import Examples
 from mvprune_core.distillation import shape_in_words
 from mvprune_core.errors import CompressionError, Reason
@@ -16,8 +15,6 @@ from mvprune_core.plan import ResolvedRun, input_length
 from mvprune_core.precision import with_length_buckets
 from mvprune_core.storage import Cache
 from mvprune_core.token_cache import cached_examples, tokenizer_digest
-
-_PER_TOKEN = (TaskKind.QUESTION_ANSWERING, TaskKind.TOKEN_CLASSIFICATION)  # tasks with logits for each token
 
 
 def load_for_logits(source: Source, run: ResolvedRun, cache: Cache) -> tuple[Loaded, Examples]:
@@ -38,7 +35,8 @@ def load_for_logits(source: Source, run: ResolvedRun, cache: Cache) -> tuple[Loa
     examples = cached_examples(cache, run.objective, run.data, teacher, length, "train")
     check_forward(teacher.model, examples)
     examples = replace(examples, padding_side=padding_side(teacher.model, [examples]))
-    if run.data.task.kind in _PER_TOKEN and not np.array_equal(examples.lengths, run.train.lengths):
+    per_token = any(output.per_token for output in run.objective.outputs)
+    if per_token and not np.array_equal(examples.lengths, run.train.lengths):
         raise CompressionError(
             Reason.INVALID_MODEL,
             f"teacher.model must read the same tokens as the student in a task over tokens, got {source.name!r}; give "

@@ -184,7 +184,8 @@ class Trainer:
         batches = [dict(zip(whole, values, strict=True)) for values in zip(*columns, strict=True)]
         parts = np.array_split(indices, count)
         outputs = {"output_hidden_states": True} if self.distillation and self.distillation.hidden else {}
-        for part, batch, label_share, logits_share in zip(parts, batches, *_shares(batches), strict=True):
+        shares = _shares(batches, per_token=self.examples.per_token)
+        for part, batch, label_share, logits_share in zip(parts, batches, *shares, strict=True):
             with autocast(self.device, self.settings.precision):
                 output = self._forward(**batch, **outputs)
             output.loss = output.loss * label_share
@@ -288,13 +289,15 @@ class Trainer:
             )
 
 
-def _shares(batches: Sequence[Mapping[str, Tensor]]) -> tuple[Sequence[float | Tensor], Sequence[float | Tensor]]:
+def _shares(
+    batches: Sequence[Mapping[str, Tensor]], *, per_token: bool
+) -> tuple[Sequence[float | Tensor], Sequence[float | Tensor]]:
     """The weights of parts of a batch in its loss: for the loss on labels, and for the loss on a teacher's logits.
 
     Both losses are means over examples. If tokens have labels, they are means over the labelled tokens and over all
     tokens.
     """
-    if all("labels" in batch and batch["labels"].dim() == 2 for batch in batches):
+    if per_token:
         labelled = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches])
         attended = torch.stack([batch["attention_mask"].sum() for batch in batches])
         return list(labelled / labelled.sum()), list(attended / attended.sum())

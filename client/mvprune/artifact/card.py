@@ -1,4 +1,4 @@
-"""The model card, README.md: what a manifest says, for people, with the front matter that the hub reads."""
+"""The model card, README.md: the content of a manifest for people, with the front matter that the hub reads."""
 
 from __future__ import annotations
 
@@ -9,27 +9,20 @@ from typing import Any, Literal
 
 from mvprune.artifact.manifest import ResultInfo
 from mvprune.common.units import percent
-from mvprune.data.tasks import TaskKind, UnknownTask, get_task
+from mvprune.data.tasks import Task, UnknownTask, get_task
 
 CARD_FILE = "README.md"
 
 Form = Literal["sparse", "delta", "dense"]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-_PIPELINES = {
-    TaskKind.CLASSIFICATION: "text-classification",
-    TaskKind.REGRESSION: "text-classification",
-    TaskKind.QUESTION_ANSWERING: "question-answering",
-    TaskKind.TOKEN_CLASSIFICATION: "token-classification",
-    TaskKind.MASKED_LM: "fill-mask",
-}
 
 
 def model_card(info: ResultInfo, architecture: str, form: Form = "sparse") -> str:
     """The card of a model's folder, in Markdown.
 
     Args:
-        info: what its manifest says, with the bytes of the weights file.
+        info: the content of its manifest, with the bytes of the weights file.
         architecture: the model's class.
         form: how the weights are stored: in an artifact, in one that needs its base model, or in a plain folder.
     """
@@ -52,12 +45,12 @@ def model_card(info: ResultInfo, architecture: str, form: Form = "sparse") -> st
 
 
 def _front_matter(info: ResultInfo) -> dict[str, Any]:
-    """What the hub reads. Names that it cannot know, such as folders and data of one's own, are left out."""
+    """What the hub reads. Names that it does not know, such as folders and a user's own data, are left out."""
     task, data = _task(info), _dataset_id(info)
     known = {
         "base_model": info.model.name if _HUB_ID.fullmatch(info.model.name) else "",
         "datasets": [data] if data else [],
-        "pipeline_tag": _PIPELINES[task.kind] if task else "",
+        "pipeline_tag": task.kind.pipeline if task else "",
         "metrics": _metric_names(info),
     }
     return {
@@ -74,7 +67,7 @@ def _model_index(info: ResultInfo, data: str) -> dict[str, Any]:
         "name": _plain(info.model.name.rstrip("/").rpartition("/")[2]) or "model",
         "results": [
             {
-                "task": {"type": _PIPELINES[task.kind] if task else "other"},
+                "task": {"type": task.kind.pipeline if task else "other"},
                 "dataset": {"name": _plain(info.dataset.name), "type": data},
                 "metrics": [{"type": name, "value": info.metrics[f"eval/{name}"]} for name in _metric_names(info)],
             }
@@ -86,7 +79,7 @@ def _metric_names(info: ResultInfo) -> list[str]:
     return sorted(key.removeprefix("eval/") for key in info.metrics if key.startswith("eval/"))
 
 
-def _task(info: ResultInfo) -> Any:
+def _task(info: ResultInfo) -> Task | None:
     try:
         return get_task(str(info.spec.get("task", "")))
     except UnknownTask:
@@ -94,7 +87,7 @@ def _task(info: ResultInfo) -> Any:
 
 
 def _dataset_id(info: ResultInfo) -> str:
-    """The data set's id on the hub, "" for data of one's own."""
+    """The data set's id on the hub, "" for a user's own data."""
     task, given = _task(info), info.spec.get("dataset")
     asked = given if isinstance(given, Mapping) else {}
     found = asked.get("hub_id") or ("" if task is None or asked.get("train") else task.hub_id)
@@ -102,7 +95,7 @@ def _dataset_id(info: ResultInfo) -> str:
 
 
 def _use(architecture: str, form: Form) -> list[str]:
-    """How to load the model, a line of Markdown and its code in turns."""
+    """How to load the model: lines of Markdown and blocks of code."""
     ours = "```python\nimport mvprune\n\nmodel = mvprune.load({})\n```"
     theirs = (
         f'from transformers import {architecture}\n\nmodel = {architecture}.from_pretrained("path/of/this/folder")\n```'
@@ -117,7 +110,7 @@ def _use(architecture: str, form: Form) -> list[str]:
     return [ours.format(folders), registered, f"```python\nimport mvprune.hf\n{theirs}", _REST]
 
 
-_REST = "manifest.json says the rest: digests of all files, layers, versions, the whole request."
+_REST = "manifest.json has the rest: digests of all files, layers, versions, the whole request."
 
 
 def _facts(info: ResultInfo) -> list[tuple[str, ...]]:
@@ -143,12 +136,12 @@ def method_name(info: ResultInfo) -> str:
 
     The core's spec has it as the one key of `method`, that of a job as a key of its own.
     """
+    from mvprune.v1 import job_pb2  # late: what reads no job needs no protobuf
+
+    methods = {field.name for field in job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields}
     own = info.spec.get("method")
     keys = own if isinstance(own, Mapping) else info.spec
-    return next((str(key) for key in keys if keys is own or key in _METHODS), "")
-
-
-_METHODS = frozenset(("movement", "soft_movement", "magnitude", "one_shot_magnitude", "l0", "random"))
+    return next((str(key) for key in keys if keys is own or key in methods), "")
 
 
 def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:
@@ -169,7 +162,7 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def _code(text: Any) -> str:
-    """A name from outside, in which nothing is Markdown and no line ends."""
+    """A name as code, without line ends and without characters that Markdown interprets."""
     return "`" + _plain(text).replace("`", "'").replace("|", "/") + "`"
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from mvprune.client.models import ModelSize
 from mvprune.client.pages import pages
 from mvprune.client.transport import Transport
-from mvprune.data.tasks import TASKS
 from mvprune.spec.vocabulary import METHODS, method_entry, task_entry
 from mvprune.v1 import catalog_pb2
 
@@ -110,6 +109,8 @@ async def methods(transport: Transport) -> AsyncGenerator[MethodEntry, None]:
 
 def own_tasks() -> list[TaskEntry]:
     """The tasks that this version knows, without a server: which of them have data there is not known."""
+    from mvprune.data.tasks import TASKS  # late, so that clients start without the readers of data
+
     return [_task(task_entry(task)) for task in TASKS.values()]
 
 

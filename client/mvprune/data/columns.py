@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from mvprune.common.excerpts import listed, shown
 from mvprune.data.tables import Table
-from mvprune.data.tasks import Task
 from mvprune.data.textfiles import DataError
 
-# Of the entries whose columns are all there, the first is the text; the next ones must not be columns beside it, unless
-# that is the one that is called text.
+if TYPE_CHECKING:
+    from mvprune.data.kinds.base import Task
+
+# The first entry whose columns are all in the table is the text. No later entry may be in the table too, unless the
+# column is called text.
 _TEXTS: tuple[tuple[str, ...], ...] = (
     ("text", "text_pair"),
     ("text",),
@@ -37,7 +40,7 @@ _TEXTS: tuple[tuple[str, ...], ...] = (
     ("sentence1",),
     ("premise",),
 )
-# The first is the label whatever else is there; of the others there must be only one.
+# The first is the label whatever other columns the table has. Of the others, the table must have only one.
 _LABELS = (
     "label",
     "labels",
@@ -106,11 +109,11 @@ def find_columns(task: Task, table: Table, wanted: Columns, like: Found | None =
     """
     widths = (1, 2) if task.hub_id is None else (len(task.text_columns),)
     if wanted.text is None and wanted.text_pair is not None:
-        raise DataError(table.path, "text_pair_column is given without text_column; give both")
+        raise DataError(table.path, "text_column must be given with text_pair_column, got only text_pair_column")
     named = [name for name in (wanted.text, wanted.text_pair) if name is not None]
     if named and len(named) not in widths:
-        needed = ("only text_column", "text_column and text_pair_column")[widths[0] - 1]
-        raise DataError(table.path, f"the task {task.name} needs {needed}")
+        rule = "not be given" if widths == (1,) else "be given with text_column"
+        raise DataError(table.path, f"text_pair_column must {rule} for the task {task.name}, got {listed(named)}")
     if like is not None and not named and wanted.label is None and set(like.names) <= set(table.columns):
         try:
             found = find_columns(task, table, wanted)
@@ -123,18 +126,21 @@ def find_columns(task: Task, table: Table, wanted: Columns, like: Found | None =
         if len(texts) < len(named):
             raise _missing(table, "text", " + ".join(named), "")
         if len({label, *texts}) < 1 + len(texts):
-            raise DataError(table.path, f"one column is named twice: text {listed(named)}, label {shown(label)}")
+            raise DataError(
+                table.path,
+                f"text and label must be different columns, got text {listed(named)} and label {shown(label)}",
+            )
     else:
         texts = _texts(task, table, label, widths)
     return Found(label, texts, guessed=not named or wanted.label is None)
 
 
 def find_column(table: Table, role: str, named: str | None, known: tuple[str, ...]) -> str:
-    """The column called `named`, or else the one of `known` that there is, in any case of letters. Beside the first of
-    `known` others may be there.
+    """The column called `named`, or else the only one of `known` in the table, in any case of letters. Where the table
+    has the first of `known`, it may have others too.
 
     Raises:
-        DataError: there is none, or more than one; `role` ("text", "label") says what for.
+        DataError: there is none, or more than one; `role` is what the column is for ("text", "label").
     """
     if named is not None:
         found = _find(table, [named])
@@ -188,12 +194,11 @@ def _ambiguous(table: Table, role: str, candidates: Iterable[str]) -> DataError:
 
 
 def _missing(table: Table, role: str, named: str | None, known: str) -> DataError:
-    found = f"the columns are{', by the first line' if table.unit == 'line' else ''}: {listed(table.columns)}"
+    found = f"{', by the first line' if table.unit == 'line' else ''}: {listed(table.columns)}"
     if named is not None:
-        return DataError(table.path, f"there is no column {shown(named)} for the {role}; {found}")
-    return DataError(
-        table.path, f"no {role} column: name it ({role}_column, --{role}-column), or call it one of {known}; {found}"
-    )
+        return DataError(table.path, f"{role}_column must be one of the columns{found}, got {shown(named)}")
+    remedy = f"name it ({role}_column, --{role}-column)"
+    return DataError(table.path, f"a column must be the {role}, called {known}, got the columns{found}; {remedy}")
 
 
 def _find(table: Table, names: Iterable[str]) -> str | None:

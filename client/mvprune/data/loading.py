@@ -1,39 +1,19 @@
-"""Data of a task, from files or rows: what is there, found, read and checked by the task's kind."""
+"""The data of a task, from files or rows, read and checked by the task's kind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
 from mvprune.data.columns import FOUND_BY_NAME, Columns
-from mvprune.data.conll import sentences_in_file
-from mvprune.data.labelled import ClassificationData, Split, read_labelled, read_labelled_validation
-from mvprune.data.passages import (
-    PassageData,
-    passages_in_file,
-    passages_in_table,
-    read_passages,
-    read_validation_passages,
-)
-from mvprune.data.questions import (
-    Question,
-    QuestionAnsweringData,
-    questions_in_file,
-    questions_in_rows,
-    read_questions,
-    read_validation_questions,
-)
-from mvprune.data.tables import TABLES, read_table, table_of_rows
-from mvprune.data.tagging import (
-    TaggedSplit,
-    TokenClassificationData,
-    read_tagged,
-    read_validation_tagged,
-    sentences_in_table,
-)
-from mvprune.data.tasks import Task, TaskKind
+from mvprune.data.kinds.base import Rows, Task, TaskData
+from mvprune.data.kinds.classification.labelled import ClassificationData, Split
+from mvprune.data.kinds.masked_lm import PassageData
+from mvprune.data.kinds.question_answering import Question, QuestionAnsweringData
+from mvprune.data.kinds.token_classification.sentences import TaggedSplit, TokenClassificationData
+from mvprune.data.tables import TABLES
 from mvprune.data.textfiles import COMPRESSED, DataError
 
 __all__ = [
@@ -54,9 +34,6 @@ __all__ = [
     "load_rows",
     "load_validation",
 ]
-
-TaskData = ClassificationData | QuestionAnsweringData | TokenClassificationData | PassageData
-Rows = Iterable[Mapping[str, object]]
 
 _NO_FILES: Mapping[str, Path] = MappingProxyType({})
 _NO_ROWS: Mapping[str, Rows] = MappingProxyType({})
@@ -93,9 +70,8 @@ def load_files(
 ) -> TaskData:
     """Reads a task's data from files.
 
-    Labelled texts come in tables (`mvprune.data.tables`), questions in SQuAD's JSON or tables
-    (`mvprune.data.questions`), tagged words in CoNLL's format (`mvprune.data.conll`) or tables
-    (`mvprune.data.tagging`), passages as lines of text or in tables (`mvprune.data.passages`).
+    The formats are those of the task's kind: labelled texts are in tables (`mvprune.data.tables`), questions in SQuAD's
+    JSON or tables, tagged words in CoNLL's format or tables, passages in tables or as lines of text.
 
     Args:
         task: the task.
@@ -108,18 +84,11 @@ def load_files(
     Raises:
         DataError: what is wrong, in which file and line, and what is allowed.
     """
-    _check_columns(task, columns, train)
-    match task.kind:
-        case TaskKind.QUESTION_ANSWERING:
-            return read_questions(task, train, questions_in_file(train), validation, questions_in_file(validation))
-        case TaskKind.TOKEN_CLASSIFICATION:
-            return read_tagged(task, sentences_in_file(train, columns), sentences_in_file(validation, columns))
-        case TaskKind.MASKED_LM:
-            return read_passages(task, passages_in_file(train, columns), passages_in_file(validation, columns))
-        case _:
-            train_table, validation_table = (read_table(path, task.implied_header) for path in (train, validation))
-            more = {name: read_table(path, task.implied_header) for name, path in more_validation.items()}
-            return read_labelled(task, train_table, validation_table, columns, more)
+    kind = task.kind
+    kind.check_columns(task, columns, train)
+    splits = kind.read_file(task, train, columns), kind.read_file(task, validation, columns)
+    more = {ending: kind.read_file(task, path, columns) for ending, path in more_validation.items()}
+    return kind.data(task, *splits, columns, more)
 
 
 def load_validation(task: Task, path: Path, labels: Sequence[str], columns: Columns = FOUND_BY_NAME) -> TaskData:
@@ -134,16 +103,8 @@ def load_validation(task: Task, path: Path, labels: Sequence[str], columns: Colu
     Raises:
         DataError: what is wrong, in which line, and what is allowed.
     """
-    _check_columns(task, columns, path)
-    match task.kind:
-        case TaskKind.QUESTION_ANSWERING:
-            return read_validation_questions(task, path, questions_in_file(path))
-        case TaskKind.TOKEN_CLASSIFICATION:
-            return read_validation_tagged(task, sentences_in_file(path, columns), labels)
-        case TaskKind.MASKED_LM:
-            return read_validation_passages(task, passages_in_file(path, columns))
-        case _:
-            return read_labelled_validation(task, read_table(path, task.implied_header), columns, labels)
+    task.kind.check_columns(task, columns, path)
+    return task.kind.validation_data(task, task.kind.read_file(task, path, columns), columns, labels)
 
 
 def load_rows(
@@ -156,12 +117,12 @@ def load_rows(
     classes: Mapping[str, Sequence[str]] = _NO_CLASSES,
     more_validation: Mapping[str, Rows] = _NO_ROWS,
 ) -> TaskData:
-    """The same from rows in memory, such as the splits of a data set of the hub.
+    """Reads a task's data from rows in memory, such as the splits of a data set of the hub.
 
     Args:
         task: the task.
         train: rows, as mappings with the same keys.
-        validation: likewise.
+        validation: rows of the same form.
         columns: names of columns; None: found by name.
         name: the data set's name, for errors.
         classes: by column, the names that its numbers stand for, where the data set knows them; the task's own labels
@@ -171,21 +132,17 @@ def load_rows(
     Raises:
         DataError: what is wrong, in which split and row, and what is allowed.
     """
-    _check_columns(task, columns, name)
-    train_name, validation_name = f"{name} (train)", f"{name} (validation)"
-    if task.kind is TaskKind.QUESTION_ANSWERING:
-        questions = questions_in_rows(train_name, train), questions_in_rows(validation_name, validation)
-        return read_questions(task, train_name, questions[0], validation_name, questions[1])
-    tables = table_of_rows(train_name, train, classes), table_of_rows(validation_name, validation, classes)
-    match task.kind:
-        case TaskKind.TOKEN_CLASSIFICATION:
-            train_sentences, validation_sentences = (sentences_in_table(table, columns) for table in tables)
-            return read_tagged(task, train_sentences, validation_sentences)
-        case TaskKind.MASKED_LM:
-            return read_passages(task, *(passages_in_table(table, columns) for table in tables))
-        case _:
-            more = {ending: table_of_rows(f"{name} ({ending})", rows) for ending, rows in more_validation.items()}
-            return read_labelled(task, *tables, columns, more)
+    kind = task.kind
+    kind.check_columns(task, columns, name)
+    splits = [
+        kind.read_rows(task, f"{name} ({split})", rows, columns, classes)
+        for split, rows in (("train", train), ("validation", validation))
+    ]
+    more = {
+        ending: kind.read_rows(task, f"{name} ({ending})", rows, columns, _NO_CLASSES)
+        for ending, rows in more_validation.items()
+    }
+    return kind.data(task, splits[0], splits[1], columns, more)
 
 
 def find_task_files(task: Task, root: Path) -> TaskFiles | None:
@@ -212,12 +169,3 @@ def _first(folder: Path, pattern: str) -> Path | None:
         if found := sorted(path for path in folder.glob(stem + ending) if path.is_file()):
             return found[0]
     return None
-
-
-def _check_columns(task: Task, columns: Columns, path: Path | str) -> None:
-    if task.kind is TaskKind.QUESTION_ANSWERING and columns != FOUND_BY_NAME:
-        raise DataError(path, f"the columns of {task.name} have fixed names; leave the names of columns out")
-    if task.kind in (TaskKind.TOKEN_CLASSIFICATION, TaskKind.MASKED_LM) and columns.text_pair is not None:
-        raise DataError(path, f"the task {task.name} needs only text_column")
-    if task.kind is TaskKind.MASKED_LM and columns.label is not None:
-        raise DataError(path, f"the task {task.name} has no labels; leave label_column out")

@@ -1,21 +1,21 @@
-"""What reading a task's data tells beside the data: which columns were read, and what should be known of them."""
+"""What is reported about how a task's data was read: its columns, and notes; and the spelling of labels."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mvprune.common.excerpts import listed
-from mvprune.data.tasks import plain_label
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How data was read: no part of it, so two that differ in it only are equal.
+    """How data was read. It is not compared: data sets that differ only in it are equal.
 
     Attributes:
-        columns: the columns that were read, in sentences; () for formats without columns.
+        columns: sentences that name the columns; () for formats without columns.
         notes: what was guessed, was replaced or looks wrong, a sentence each.
     """
 
@@ -24,7 +24,7 @@ class Reading:
 
 
 def name_of(path: Path | str) -> str:
-    """A file's name without its folders, which say nothing to others; a data set's name as it is."""
+    """A file's name without its folders; a data set's name unchanged."""
     return path.name if isinstance(path, Path) else path
 
 
@@ -34,6 +34,16 @@ def columns_read(found: Mapping[Path | str, object]) -> tuple[str, ...]:
     if len(set(texts.values())) == 1:
         return (f"columns: {next(iter(texts.values()))}",)
     return tuple(f"columns of {name}: {text}" for name, text in texts.items())
+
+
+def composed(text: str) -> str:
+    """Text in NFC: é of one character and é of two are the same label."""
+    return unicodedata.normalize("NFC", text)
+
+
+def plain_label(name: str) -> str:
+    """A label's name without the differences between spellings of one label: case, '-' for '_', Unicode's form."""
+    return unicodedata.normalize("NFC", name.casefold()).replace("-", "_")
 
 
 def alike(names: Iterable[str]) -> list[str]:
@@ -49,7 +59,7 @@ def alike(names: Iterable[str]) -> list[str]:
 
 
 def shared(train: Iterable[object], validation: Iterable[object]) -> list[str]:
-    """A note where examples to evaluate on are among those to train on as well: they measure memory."""
+    """A note where examples to evaluate on are also training examples, so that they measure memory."""
     known = set(train)
     rows = list(validation)
     count = sum(row in known for row in rows)

@@ -76,8 +76,8 @@ def read_table(path: Path, implied_header: tuple[str, ...] = ()) -> Table:
             return _parquet(path)
         case _:
             allowed = ".csv, .tsv, .jsonl, .ndjson, .json (one object a line), .parquet"
-            allowed += f"; all but .parquet also with {', '.join(COMPRESSED)} after it"
-            raise DataError(path, f"the suffix {shown(path.suffix)} is not known; allowed: {allowed}")
+            remedy = f"all but .parquet may have {', '.join(COMPRESSED)} after it"
+            raise DataError(path, f"the suffix must be {allowed}, got {shown(path.suffix)}; {remedy}")
 
 
 def checked_text(table: Table, line: int, column: str, value: object) -> str:
@@ -88,14 +88,15 @@ def checked_text(table: Table, line: int, column: str, value: object) -> str:
 
 
 def flaw_of_text(value: object) -> str:
-    """Why a value is no text, as in "is empty"; "" for one that is not blank and can be written as UTF-8."""
+    """What is wrong with a value as text, as in "must not be blank"; "" for one that can be written as UTF-8."""
     if value is None:
-        return "is missing"
+        return "must be text, got nothing"
     if not isinstance(value, str):
-        return f"is {shown(value)}, which is not text"
+        return f"must be text, got {shown(value)}"
     if not value.strip():
-        return "is empty"
-    return "" if is_writable(value) else f"is {shown(value)}, which holds a NUL character or half a surrogate pair"
+        return "must not be blank"
+    rule = "must have no NUL character and no half of a surrogate pair"
+    return "" if is_writable(value) else f"{rule}, got {shown(value)}"
 
 
 def is_writable(text: str) -> bool:
@@ -142,7 +143,7 @@ def _csv_flaw(error: csv.Error) -> str:
     if "unexpected end of data" in told:
         return "a quote is opened here and never closed"
     if "field limit" in told:
-        return f"a cell has more than {MAX_CELL:,} characters; is a quote never closed?"
+        return f"a cell must have at most {MAX_CELL:,} characters, got more; is a quote never closed?"
     return "text follows a closing quote; write a quote inside of a quoted cell twice, as in RFC 4180"
 
 
@@ -158,12 +159,12 @@ def _json_records(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
             if line.startswith("["):
                 raise _array(path, number) from None
             where = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else f"{error}"
-            message = f"broken JSON ({where}); one JSON object a line is allowed"
+            message = f"the line must be one JSON object, got broken JSON ({where})"
             raise DataError(path, message, line=number) from None
         if isinstance(value, list):
             raise _array(path, number)
         if not isinstance(value, dict):
-            raise DataError(path, f"the JSON value is {shown(value)}; an object is allowed", line=number)
+            raise DataError(path, f"the line must be one JSON object, got {shown(value)}", line=number)
         yield number, value
 
 
@@ -185,7 +186,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _array(path: Path, line: int) -> DataError:
     remedy = "convert the file, such as with: jq -c '.[]' OLD > NEW.jsonl"
-    return DataError(path, f"one JSON object a line is allowed, got a JSON array; {remedy}", line=line)
+    return DataError(path, f"the line must be one JSON object, got a JSON array; {remedy}", line=line)
 
 
 def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], implied_header: tuple[str, ...]) -> Table:
@@ -200,7 +201,7 @@ def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], implied_hea
         picked = [columns.index(name) for name in names]
         for line, cells in records:
             if len(cells) != len(columns):
-                yield line, f"the row has {len(cells)} cells, the header has {len(columns)}"
+                yield line, f"the row must have {len(columns)} cells, as the header has, got {len(cells)}"
             else:
                 yield line, [cells[index] for index in picked]
 

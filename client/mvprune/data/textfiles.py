@@ -67,7 +67,7 @@ def check_file(path: Path) -> os.stat_result:
     if status.st_size == 0:
         raise DataError(path, "the file is empty")
     if status.st_size > MAX_BYTES:
-        raise DataError(path, f"the file has {status.st_size:,} bytes; at most {MAX_BYTES:,} are allowed")
+        raise DataError(path, f"the file must have at most {MAX_BYTES:,} bytes, got {status.st_size:,}")
     return status
 
 
@@ -91,7 +91,7 @@ def lines_of(path: Path) -> Iterator[str]:
             number, total = number + 1, total + len(raw)
             _check_expanded(path, total, limit)
             if len(raw) > MAX_LINE:
-                raise DataError(path, f"the line has more than {MAX_LINE:,} bytes", line=number)
+                raise DataError(path, f"the line must have at most {MAX_LINE:,} bytes, got more", line=number)
             if number == 1:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
                 if b"\r" in raw and not raw.endswith(b"\n"):  # no line feed in all of the file
@@ -133,14 +133,14 @@ def _opened(path: Path) -> Iterator[tuple[IO[bytes], int]]:
 
 def _check_expanded(path: Path, count: int, limit: int) -> None:
     if count > limit:
-        raise DataError(path, f"the file holds more than the {limit:,} bytes that are allowed after decompression")
+        raise DataError(path, f"the file must hold at most {limit:,} bytes after decompression, got more")
 
 
 def _decoded(path: Path, line: bytes, number: int) -> str:
     if b"\0" in line:
-        raise DataError(path, "there is a NUL byte; text must be UTF-8", line=number)
+        raise DataError(path, "text must be UTF-8 without NUL, got a NUL byte", line=number)
     try:
         return line.decode()
     except UnicodeDecodeError as error:
-        found = f"byte 0x{line[error.start]:02x} at position {error.start + 1} is not UTF-8"
-        raise DataError(path, f"{found}; text must be UTF-8", line=number) from None
+        found = f"byte 0x{line[error.start]:02x} at position {error.start + 1}"
+        raise DataError(path, f"text must be UTF-8, got {found}", line=number) from None

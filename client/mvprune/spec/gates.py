@@ -14,7 +14,6 @@ from decimal import Decimal, InvalidOperation
 
 from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field
 from mvprune.common.units import exact_size, parse_size
-from mvprune.data.tasks import IN_OWN_UNIT
 from mvprune.spec.models import Gate, GateResult
 
 _FORM = "METRIC>=NUMBER or METRIC<=NUMBER, such as f1>=80, delta_f1>=-2 or bytes<=10MB"
@@ -117,4 +116,6 @@ def _shown(metric: str, bound: float) -> str:
 
 
 def _is_percent(metric: str) -> bool:
-    return "/" in metric and metric.partition("/")[2] not in IN_OWN_UNIT
+    from mvprune.data.tasks import LOSSES  # late, so that clients without gates start without the readers of data
+
+    return "/" in metric and metric.partition("/")[2] not in LOSSES

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mvprune.data.tasks import Task
 from mvprune.spec.contract import comment
 from mvprune.v1 import catalog_pb2, job_pb2
+
+if TYPE_CHECKING:
+    from mvprune.data.tasks import Task
 
 METHODS: tuple[Any, ...] = tuple(job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields)
 """The fields of the contract that are methods, in its order."""
@@ -42,7 +44,7 @@ def task_entry(task: Task, *, has_data: bool = False) -> catalog_pb2.TaskEntry:
     """
     return catalog_pb2.TaskEntry(
         name=task.name,
-        kind=task.kind,
+        kind=task.kind.name,
         description=task.description,
         metrics=task.metrics,
         primary_metric=task.primary_metric,

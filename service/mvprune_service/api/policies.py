@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from mvprune.data.tasks import IN_OWN_UNIT, Task
+from mvprune.data.tasks import LOSSES, Task
 from mvprune.spec.vocabulary import Bound
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation
@@ -85,7 +85,7 @@ def _check_metric(field: str, metric: str, task: Task, target_density: float) ->
 
 
 def _is_fraction(metric: str) -> bool:
-    return metric == "density" or ("/" in metric and metric.partition("/")[2] not in IN_OWN_UNIT)
+    return metric == "density" or ("/" in metric and metric.partition("/")[2] not in LOSSES)
 
 
 def with_defaults(policy: job_pb2.ExecutionPolicy, retention_seconds: int | None) -> job_pb2.ExecutionPolicy:

@@ -9,7 +9,7 @@ from pathlib import Path
 from mvprune.common.excerpts import hidden, with_discreet_errors
 from mvprune.common.identifiers import ID_PATTERN, ID_RULE
 from mvprune.data.loading import Columns, DataError, TaskFiles, find_task_files, load_files
-from mvprune.data.tasks import SHORTEST_WINDOW, Task, TaskKind, UnknownTask, get_task
+from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.data.textfiles import check_file, expanded_limit
 from mvprune.sources.buckets import bucket_path
 from mvprune.sources.known_models import KNOWN_SIZES
@@ -86,7 +86,7 @@ class Checker:
         self.size = self._check_model("job.spec.model", spec.model)
         self._check_revision("job.spec.model_revision", spec.model_revision)
         self.violations += check_gates(self._job, task)
-        self._check_windows(task, spec.training)
+        self._check_max_length(task, spec.training)
         if spec.HasField("teacher"):
             self._check_teacher(task, spec.teacher)
         self._check_data(task, spec)
@@ -164,11 +164,8 @@ class Checker:
         if teacher.WhichOneof("source") == "model":
             self._check_model("job.spec.teacher.model", teacher.model)
         self._check_revision("job.spec.teacher.revision", teacher.revision)
-        if task is not None and task.kind is TaskKind.MASKED_LM and not teacher.none:
-            self._add(
-                "job.spec.teacher",
-                f"the task {task.name} cannot be distilled, its words are hidden at random; allowed: none",
-            )
+        if task is not None and task.kind.not_distilled and not teacher.none:
+            self._add("job.spec.teacher", f"must be none for the task {task.name}, as {task.kind.not_distilled}")
 
     def _check_task(self, spec: job_pb2.CompressionSpec) -> Task | None:
         try:
@@ -177,10 +174,9 @@ class Checker:
             self._add("job.spec.task", str(error))
             return None
 
-    def _check_windows(self, task: Task | None, training: job_pb2.Training) -> None:
-        asks = task is not None and task.kind is TaskKind.QUESTION_ANSWERING
-        if asks and training.HasField("max_length") and training.max_length < SHORTEST_WINDOW:
-            allowed = f"{SHORTEST_WINDOW} or more, for a question and some of its context"
+    def _check_max_length(self, task: Task | None, training: job_pb2.Training) -> None:
+        if task is not None and training.HasField("max_length") and training.max_length < task.kind.min_tokens:
+            allowed = f"{task.kind.min_tokens} or more for {task.kind.name}"
             self._bad("job.spec.training.max_length", training.max_length, allowed)
 
     def _check_data(self, task: Task | None, spec: job_pb2.CompressionSpec) -> None:

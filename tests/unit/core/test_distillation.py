@@ -20,6 +20,7 @@ from mvprune_core.distillation import DistillationLoss, compute_teacher_logits, 
 from mvprune_core.models import find_model, load_model
 from mvprune_core.settings import Precision
 from mvprune_core.tasks import Objective
+from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, PositionLogits, TokenLogits, Values
 
 QUICK = Training(max_steps=60, batch_size=32, learning_rate=5e-3)
 
@@ -30,9 +31,11 @@ class Output(dict[str, torch.Tensor]):
     __getattr__ = dict.__getitem__
 
 
-def loss_of(name: str, rows: list[torch.Tensor], alpha: float, temperature: float = 2.0) -> DistillationLoss:
+def loss_of(
+    output: DistilledOutput, rows: list[torch.Tensor], alpha: float, temperature: float = 2.0
+) -> DistillationLoss:
     starts = torch.tensor([0, *map(len, rows)]).cumsum(0)
-    return DistillationLoss({name: torch.cat(rows).half()}, {name: starts}, temperature, alpha)
+    return DistillationLoss({output.name: torch.cat(rows).half()}, {output.name: starts}, (output,), temperature, alpha)
 
 
 def divergence(teacher: torch.Tensor, student: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -51,7 +54,7 @@ def test_loss_over_classes() -> None:
     teacher, student = torch.randn(5, 3).half().float(), torch.randn(2, 3)
     output = Output(loss=torch.tensor(0.7), logits=student)
     batch = {"attention_mask": torch.ones(2, 4, dtype=torch.long)}
-    found = loss_of("logits", list(teacher.split(1)), alpha=0.25).loss(output, batch, np.array([3, 1]))
+    found = loss_of(ClassLogits(), list(teacher.split(1)), alpha=0.25).loss(output, batch, np.array([3, 1]))
     expected = torch.stack([divergence(teacher[3], student[0], 2), divergence(teacher[1], student[1], 2)]).mean()
     torch.testing.assert_close(found, 0.75 * torch.tensor(0.7) + 0.25 * expected)
 
@@ -59,7 +62,7 @@ def test_loss_over_classes() -> None:
 def test_loss_over_values_is_the_squared_difference() -> None:
     output = Output(loss=torch.tensor(1.0), logits=torch.tensor([[1.5], [0.0]]))
     batch = {"attention_mask": torch.ones(2, 4, dtype=torch.long)}
-    found = loss_of("logits", [torch.tensor([[1.0]]), torch.tensor([[2.0]])], alpha=0.5).loss(
+    found = loss_of(Values(), [torch.tensor([[1.0]]), torch.tensor([[2.0]])], alpha=0.5).loss(
         output, batch, np.array([0, 1])
     )
     assert float(found) == pytest.approx(0.5 * 1.0 + 0.5 * (0.25 + 4.0) / 2)
@@ -72,7 +75,7 @@ def test_loss_over_spans_leaves_padding_out(further: int) -> None:
     student = torch.randn(2, 4 + further)
     batch = {"attention_mask": padded([[1, 1, 1, 1], [1, 1, 0, 0]], further)}
     output = Output(loss=torch.tensor(0.0), start_logits=student)
-    found = loss_of("start_logits", rows, alpha=1.0).loss(output, batch, np.array([0, 1]))
+    found = loss_of(PositionLogits("start_logits"), rows, alpha=1.0).loss(output, batch, np.array([0, 1]))
     expected = (divergence(rows[0], student[0, :4], 2) + divergence(rows[1], student[1, :2], 2)) / 2
     torch.testing.assert_close(found, expected)
 
@@ -83,7 +86,7 @@ def test_loss_over_tokens_is_the_mean_over_real_ones(further: int) -> None:
     rows = [torch.randn(n, 3).half().float() for n in (3, 1)]
     student = torch.randn(2, 3 + further, 3)
     batch = {"attention_mask": padded([[1, 1, 1], [1, 0, 0]], further)}
-    found = loss_of("logits", rows, alpha=1.0).loss(
+    found = loss_of(TokenLogits(), rows, alpha=1.0).loss(
         Output(loss=torch.tensor(0.0), logits=student), batch, np.array([0, 1])
     )
     each = [divergence(rows[0][i], student[0, i], 2) for i in range(3)] + [divergence(rows[1][0], student[1, 0], 2)]
@@ -99,6 +102,7 @@ def test_what_a_teacher_says_is_what_it_answers(model_folder: Path, objective: O
     which = np.array([2, 7, 300])
     found = DistillationLoss.from_logits(
         compute_teacher_logits(loaded.model, examples, which, objective.outputs, torch.device("cpu"), precision),
+        objective.outputs,
         Teacher(),
     )
     assert types == {torch.float32 if precision == "fp32" else torch.bfloat16}
@@ -121,15 +125,15 @@ def test_values_that_a_teacher_says_are_not_rounded() -> None:
             return Output(loss=torch.tensor(0.0), logits=input_ids[:, :1] * 100_001.0)
 
     examples = Examples({"input_ids": [np.array([3], dtype=np.int32)]}, {}, pad_token=0)
-    said = compute_teacher_logits(Valuer(), examples, np.array([0]), ["logits"], torch.device("cpu"), "fp32")
+    said = compute_teacher_logits(Valuer(), examples, np.array([0]), [Values()], torch.device("cpu"), "fp32")
     assert said["logits"].tolist() == [[300_003]]
 
 
 def test_classes_are_put_into_the_students_order() -> None:
     found = {"logits": torch.tensor([[1.0, 2.0, 3.0]]), "logits.starts": torch.tensor([0, 1])}
     teacher, student = np.array([2, 0, 1]), np.array([0, 1, 2])  # class 0 of the data is the teacher's 2
-    assert reorder_classes(found, teacher, student)["logits"].tolist() == [[3.0, 1.0, 2.0]]
-    assert reorder_classes(found, None, None) is found
+    assert reorder_classes(found, [ClassLogits()], teacher, student)["logits"].tolist() == [[3.0, 1.0, 2.0]]
+    assert reorder_classes(found, [ClassLogits()], None, None) is found
 
 
 @pytest.fixture

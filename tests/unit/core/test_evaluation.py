@@ -163,9 +163,11 @@ def test_what_does_not_fit_is_refused(made: Made, tmp_path: Path) -> None:
     with pytest.raises(CannotEvaluate, match=r"absent\.tsv"):
         evaluate(folder, tmp_path / "absent.tsv")
     (tmp_path / "other.tsv").write_text("text\tlabel\ngood\t4\n")
-    with pytest.raises(CannotEvaluate, match=r"line 2: the label 4 is .*allowed: 1, 2, 3"):
+    with pytest.raises(CannotEvaluate, match=r"line 2: the label must be one of 1, 2, 3 .*, got 4"):
         evaluate(folder, tmp_path / "other.tsv")
-    with pytest.raises(ArtifactError, match="does not do question-answering"):
+    with pytest.raises(
+        ArtifactError, match="must have the head QuestionAnswering for question-answering, the task squad, got a Bert"
+    ):
         evaluate(folder, dev, task="squad")
     with pytest.raises(ArtifactError, match="needs a value"):
         evaluate(folder, dev, task="text-regression")

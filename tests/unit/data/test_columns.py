@@ -64,26 +64,46 @@ def test_an_exact_name_comes_before_another_case(load):
             SST2,
             "sentence\tx",
             Columns(),
-            r"no label column: name it \(label_column, --label-column\).*the columns are.*: sentence, x$",
+            r"a column must be the label, called label.*: sentence, x; name it \(label_column, --label-column\)$",
         ),
         (
             SST2,
             "x\tlabel",
             Columns(),
-            r"no text column: name it \(text_column, --text-column\), or call it one of sentence, text.*: x, label$",
+            r"a column must be the text, called sentence, text.*: x, label; name it \(text_column, --text-column\)$",
         ),
-        (MRPC, "sentence1\tlabel", Columns(), r"no text column.* sentence1 \+ sentence2, .*: sentence1, label$"),
+        (
+            MRPC,
+            "sentence1\tlabel",
+            Columns(),
+            r"must be the text.* sentence1 \+ sentence2, .*: sentence1, label; name it",
+        ),
         (
             SST2,
             "sentence\tlabel",
             Columns(label="mark"),
-            "there is no column 'mark' for the label;.*: sentence, label$",
+            "label_column must be one of the columns.*: sentence, label, got 'mark'$",
         ),
-        (SST2, "sentence\tlabel", Columns(text="body"), "there is no column 'body' for the text;.*: sentence, label$"),
-        (SST2, "sentence\tlabel", Columns(text="label"), "one column is named twice"),
-        (SST2, "sentence\tlabel", Columns(text="sentence", text_pair="label"), "sst2 needs only text_column"),
-        (SST2, "sentence\tlabel", Columns(text_pair="sentence"), "without text_column; give both"),
-        (MRPC, "sentence1\tlabel", Columns(text="sentence1"), "mrpc needs text_column and text_pair_column"),
+        (
+            SST2,
+            "sentence\tlabel",
+            Columns(text="body"),
+            "text_column must be one of the columns.*: sentence, label, got 'body'$",
+        ),
+        (SST2, "sentence\tlabel", Columns(text="label"), "text and label must be different columns"),
+        (
+            SST2,
+            "sentence\tlabel",
+            Columns(text="sentence", text_pair="label"),
+            "text_pair_column must not be given for the task sst2",
+        ),
+        (SST2, "sentence\tlabel", Columns(text_pair="sentence"), "text_column must be given with text_pair_column"),
+        (
+            MRPC,
+            "sentence1\tlabel",
+            Columns(text="sentence1"),
+            "text_pair_column must be given with text_column for the task mrpc, got sentence1",
+        ),
         (SST2, "label\tlabel", Columns(), "the column 'label' appears twice"),
     ],
 )
@@ -98,12 +118,12 @@ def test_a_file_without_a_header_shows_what_was_taken_for_one(refused):
 
 def test_a_hundred_columns_are_not_all_listed(refused):
     header = "\t".join(f"c{index}" for index in range(100))
-    assert str(refused(f"{header}\n")).endswith("c19 and 80 more")
+    assert str(refused(f"{header}\n")).endswith("c19 and 80 more; name it (label_column, --label-column)")
 
 
 def test_one_text_to_train_on_and_two_to_validate_on(refused):
     error = refused("text\tlabel\na\t0\nb\t1\n", task=OWN, validation="text\ttext_pair\tlabel\na\tb\t1\n")
-    assert "one column of text was found, but two in" in str(error)
+    assert "the columns of text must be as many in each file, got one, and two in" in str(error)
 
 
 def test_json_objects_may_have_more_keys_but_not_fewer(load, refused):
@@ -111,20 +131,20 @@ def test_json_objects_may_have_more_keys_but_not_fewer(load, refused):
     assert load(rows, name="train.jsonl").train.texts == ["a", "b"]
     error = refused(rows + '{"sentence": "c"}\n', name="train.jsonl")
     assert error.line == 3
-    assert "'label' is missing" in str(error)
+    assert "'label' must be text, got nothing" in str(error)
 
 
 @pytest.mark.parametrize(
     ("row", "found"),
     [
-        ({"label": 1}, "'sentence' is missing"),
-        ({"sentence": None, "label": 1}, "'sentence' is missing"),
-        ({"sentence": "", "label": 1}, "'sentence' is empty"),
-        ({"sentence": " \t", "label": 1}, "'sentence' is empty"),
-        ({"sentence": 5, "label": 1}, "'sentence' is 5, which is not text"),
-        ({"sentence": ["x"], "label": 1}, "'sentence' is a list, which is not text"),
-        ({"sentence": "x", "label": None}, "'label' is missing"),
-        ({"sentence": "x", "label": ""}, "'label' is empty"),
+        ({"label": 1}, "'sentence' must be text, got nothing"),
+        ({"sentence": None, "label": 1}, "'sentence' must be text, got nothing"),
+        ({"sentence": "", "label": 1}, "'sentence' must not be blank"),
+        ({"sentence": " \t", "label": 1}, "'sentence' must not be blank"),
+        ({"sentence": 5, "label": 1}, "'sentence' must be text, got 5"),
+        ({"sentence": ["x"], "label": 1}, "'sentence' must be text, got a list"),
+        ({"sentence": "x", "label": None}, "'label' must be text, got nothing"),
+        ({"sentence": "x", "label": ""}, "'label' must not be blank"),
         ({"sentence": "x", "label": {"a": 1}}, "'label' must be one label, got a dict"),
     ],
 )
@@ -136,8 +156,8 @@ def test_cells_that_are_missing_or_of_another_type(row: dict, found: str, refuse
 
 
 def test_an_empty_cell(refused):
-    assert str(refused(f"{GOOD}\t1\n")).endswith("line 4: 'sentence' is empty")
-    assert str(refused(f"{GOOD}fine\t\n")).endswith("line 4: 'label' is empty")
+    assert str(refused(f"{GOOD}\t1\n")).endswith("line 4: 'sentence' must not be blank")
+    assert str(refused(f"{GOOD}fine\t\n")).endswith("line 4: 'label' must not be blank")
 
 
 def objects(*rows: dict) -> str:
@@ -156,7 +176,7 @@ def objects(*rows: dict) -> str:
 def test_a_key_that_the_first_object_leaves_out(first: dict, rest: dict, missing: str, refused):
     error = refused(objects(first, rest, rest), task=OWN, name="train.jsonl")
     assert error.line == 1
-    assert f"'{missing}' is missing" in str(error)
+    assert f"'{missing}' must be text, got nothing" in str(error)
 
 
 def test_null_is_missing_too(refused):
@@ -165,7 +185,7 @@ def test_null_is_missing_too(refused):
         task=OWN,
         name="train.jsonl",
     )
-    assert str(error).endswith("line 1: 'text_pair' is missing")
+    assert str(error).endswith("line 1: 'text_pair' must be text, got nothing")
 
 
 @pytest.mark.parametrize(

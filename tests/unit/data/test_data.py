@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mvprune.data.kinds.base import GLUE
 from mvprune.data.loading import ClassificationData, DataError, Split, TaskFiles, find_task_files, load_files, load_rows
-from mvprune.data.tasks import GLUE, TASKS, get_task
+from mvprune.data.tasks import TASKS, get_task
 
 SST2 = get_task("sst2")
 MRPC = get_task("mrpc")
@@ -116,7 +117,9 @@ def test_mnli_has_a_second_split_to_evaluate_on(tmp_path: Path, write):
     assert data.more_validation["mismatched"].labels == [2, 0]
     assert data.fingerprint != load_files(mnli, *paths).fingerprint
     write(other, header + rows + "2\tcut\n")
-    with pytest.raises(DataError, match=r"dev_mismatched\.tsv, line 4: the row has 2 cells"):
+    with pytest.raises(
+        DataError, match=r"dev_mismatched\.tsv, line 4: the row must have 12 cells, as the header has, got 2"
+    ):
         load_files(mnli, *paths, more_validation=files.more_validation)
 
 
@@ -135,7 +138,7 @@ def test_few_broken_rows_of_qqp_are_left_out_many_are_an_error(load, refused):
     assert len(data.train) == 1000
     error = refused(header + rows * 500 + broken * 2, task=qqp)
     assert error.line == 1002
-    assert "the row has 4 cells, the header has 6" in str(error)
+    assert "the row must have 6 cells, as the header has, got 4" in str(error)
 
 
 def test_rows_of_a_data_set(load):
@@ -155,7 +158,10 @@ def test_label_names_that_the_data_set_knows():
 
 def test_errors_of_rows_name_split_and_row():
     rows = [{"sentence": "x", "label": 1}, {"sentence": "y", "label": 0}]
-    with pytest.raises(DataError, match=r"^owner/set \(validation\), row 2: the label -1 is out of range"):
+    with pytest.raises(
+        DataError,
+        match=r"^owner/set \(validation\), row 2: the label must be one of negative, positive, or 0 to 1, got -1",
+    ):
         load_rows(SST2, rows, [rows[0], {"sentence": "z", "label": -1}], name="owner/set")
     with pytest.raises(DataError, match=r"^owner/set \(train\): there are no rows"):
         load_rows(SST2, [], rows, name="owner/set")

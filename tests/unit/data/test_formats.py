@@ -148,5 +148,5 @@ def test_a_parquet_file_without_rows(tmp_path: Path):
 
     path = write_table(tmp_path / "train.parquet", ROWS)
     parquet.write_table(parquet.read_table(path).slice(0, 0), path)
-    with pytest.raises(DataError, match="there is no row; at least 2 must be there"):
+    with pytest.raises(DataError, match="the rows must be at least 2, got 0"):
         load_files(SST2, path, path)

@@ -51,18 +51,28 @@ def test_the_fingerprint_is_of_the_texts(load):
     [
         ("train.txt", " \n\n", Columns(), "there is no text"),
         ("train.txt", "", Columns(), "the file is empty"),
-        ("train.txt", b"a\n\xff\n", Columns(), "line 2: byte 0xff at position 1 is not UTF-8"),
-        ("train.txt", "a", Columns(text="text"), "a text file has no columns"),
+        ("train.txt", b"a\n\xff\n", Columns(), "line 2: text must be UTF-8, got byte 0xff at position 1"),
+        ("train.txt", "a", Columns(text="text"), "text_column must not be given for a text file, got 'text'"),
         (
             "train.jsonl",
             '{"a": "b"}',
             Columns(),
-            "no text column: name it (text_column, --text-column), or call it one of text",
+            "a column must be the text, called text",
         ),
-        ("train.jsonl", '{"text": 5}', Columns(), "line 1: 'text' is 5, which is not text"),
-        ("train.jsonl", '{"text": "a"}\n{}', Columns(), "line 2: 'text' is missing"),
-        ("train.jsonl", '{"text": "a"}', Columns(label="text"), "the task masked-lm has no labels"),
-        ("train.jsonl", '{"text": "a"}', Columns(text="text", text_pair="a"), "needs only text_column"),
+        ("train.jsonl", '{"text": 5}', Columns(), "line 1: 'text' must be text, got 5"),
+        ("train.jsonl", '{"text": "a"}\n{}', Columns(), "line 2: 'text' must be text, got nothing"),
+        (
+            "train.jsonl",
+            '{"text": "a"}',
+            Columns(label="text"),
+            "label_column must not be given for the task masked-lm",
+        ),
+        (
+            "train.jsonl",
+            '{"text": "a"}',
+            Columns(text="text", text_pair="a"),
+            "text_pair_column must not be given for the task masked-lm, which has text_column, got",
+        ),
     ],
 )
 def test_files_that_cannot_be_used(name: str, content, columns: Columns, found: str, refused):

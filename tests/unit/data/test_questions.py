@@ -43,7 +43,7 @@ def test_an_impossible_question_has_no_answer_whatever_stands_there(load):
 
 
 def test_squad_1_names_the_task_that_takes_questions_without_answers(refused):
-    assert "question 'q1' has no answer; the task squad needs one, the task squad_v2 takes" in str(
+    assert "question 'q1' must have an answer for the task squad, got none; the task squad_v2 takes" in str(
         refused(squad(ANSWERED, OPEN), task=V1, name="train.json")
     )
 
@@ -58,19 +58,22 @@ def test_squad_1_names_the_task_that_takes_questions_without_answers(refused):
         ),
         (squad(entry(0, ("Good", -22))), "got -22; the answer 'Good' begins at 0"),
         (squad(entry(0, ("Good", True))), "must be where its answer begins, got True; the answer 'Good' begins at 0"),
-        (squad(entry(0, (" ", 4))), "an answer of question 'q0' is empty"),
-        (squad(ANSWERED, context=5), "the context of question 'q0' is 5, which is not text"),
-        (squad(ANSWERED, context="Good \0"), "which holds a NUL character or half a surrogate pair"),
-        (squad({**ANSWERED, "id": 7}), "the id of question 7 is 7, which is not text"),
-        (squad({**ANSWERED, "question": None}), "the question of question 'q0' is missing"),
-        (squad({"id": "q7"}), "this is not SQuAD's format (data, paragraphs, qas, answers), after question 'q7'"),
-        (squad("q"), "this is not SQuAD's format"),
-        ('{"data": 5}', "this is not SQuAD's format"),
-        ("[1, ", "line 1: broken JSON (Expecting value at column 5)"),
-        ('{"version": "1.1"}', "answers): 'data' is missing"),
-        ("[1]", "this is not SQuAD's format (data, paragraphs, qas, answers): an object or a list is something else"),
-        ("[" * 100_000, "this is not a JSON file in UTF-8; questions come in SQuAD's own format"),
-        (b'{"data": "\xff"}', "this is not a JSON file in UTF-8"),
+        (squad(entry(0, (" ", 4))), "an answer of question 'q0' must not be blank"),
+        (squad(ANSWERED, context=5), "the context of question 'q0' must be text, got 5"),
+        (squad(ANSWERED, context="Good \0"), "must have no NUL character and no half of a surrogate pair"),
+        (squad({**ANSWERED, "id": 7}), "the id of question 7 must be text, got 7"),
+        (squad({**ANSWERED, "question": None}), "the question of question 'q0' must be text, got nothing"),
+        (
+            squad({"id": "q7"}),
+            "must be in SQuAD's format (data, paragraphs, qas, answers), got no 'answers', after question 'q7'",
+        ),
+        (squad("q"), "the file must be in SQuAD's format"),
+        ('{"data": 5}', "the file must be in SQuAD's format"),
+        ("[1, ", "line 1: the file must be JSON in SQuAD's format, got Expecting value at column 5"),
+        ('{"version": "1.1"}', "answers), got no 'data'"),
+        ("[1]", "(data, paragraphs, qas, answers), got something else in place of an object or a list"),
+        ("[" * 100_000, "the file must be JSON in SQuAD's format and in UTF-8, got something else"),
+        (b'{"data": "\xff"}', "the file must be JSON in SQuAD's format and in UTF-8"),
         ("", "the file is empty"),
     ],
     ids=range(18),
@@ -101,16 +104,19 @@ def test_tables_of_rows(kind: str, load, tmp_path: Path):
 @pytest.mark.parametrize(
     ("row", "found"),
     [
-        ({"id": "a", "question": "Which?"}, "there is no column context, answers; the columns id, question, context"),
+        (
+            {"id": "a", "question": "Which?"},
+            "the columns must be id, question, context and answers, got none called context, answers",
+        ),
         (
             {**ROW, "answers": ["Good"]},
-            "line 1: the columns id, question, context and answers are needed, answers with",
+            "line 1: the row must have id, question, context and answers, answers with",
         ),
         (
             {**ROW, "answers": {"text": ["a", "b"], "answer_start": [0]}},
             "the lists text and answer_start, equally long",
         ),
-        ({**ROW, "context": None}, "the context of question 'a' is missing"),
+        ({**ROW, "context": None}, "the context of question 'a' must be text, got nothing"),
     ],
 )
 def test_tables_that_cannot_be_used(row: dict, found: str, refused):
@@ -121,14 +127,17 @@ def test_rows_of_a_data_set():
     data = load_rows(V2, [ROW, OPEN_ROW], [ROW], name="owner/set")
     assert [question.answers for question in data.train] == [(("Good", 0),), ()]
     with pytest.raises(
-        DataError, match=r"^owner/set \(validation\), row 1: the columns id, question, context and answers"
+        DataError, match=r"^owner/set \(validation\), row 1: the row must have id, question, context and answers"
     ):
         load_rows(V2, [ROW], [{"id": "a"}], name="owner/set")
 
 
 def test_columns_have_fixed_names(refused):
     error = refused(squad(ANSWERED), task=V1, name="train.json", columns=Columns(text="question"))
-    assert "the columns of squad have fixed names" in str(error)
+    assert (
+        "text_column must not be given for the task squad, which has columns with fixed names, got 'question'"
+        in str(error)
+    )
 
 
 @pytest.mark.parametrize(("encoding", "size", "unit"), [("utf-16-le", 2, "UTF-16 units"), ("utf-8", 1, "UTF-8 bytes")])

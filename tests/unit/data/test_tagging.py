@@ -78,7 +78,7 @@ def test_numbers_are_tags_where_the_data_set_has_names():
     data = load_rows(NER, rows, rows[:1], name="owner/set", classes=classes)
     assert data.labels == ("O", "B-X", "I-X")
     assert data.train.tags == [[0, 2], [1]]
-    with pytest.raises(DataError, match=r"owner/set \(validation\), row 1: the tag 3 is not known; allowed: O, B-X"):
+    with pytest.raises(DataError, match=r"owner/set \(validation\), row 1: the tag must be one of O, B-X"):
         load_rows(NER, rows, [{"tokens": ["a"], "ner_tags": [3]}], name="owner/set", classes=classes)
 
 
@@ -100,9 +100,9 @@ def test_the_fingerprint_covers_names_words_and_tags(load):
         ("a O\nb\t\n", 2, "the row must have a word and its tag, in columns 1 and 2"),
         ("\n\n", None, "there are no sentences"),
         ("-DOCSTART- O\n", None, "there are no sentences"),
-        ("a O\nb O\n", None, "all words have the same tag"),
+        ("a O\nb O\n", None, "the words must have at least two different tags"),
         ("a O\n\0 O\n", 2, "NUL"),
-        ("".join(f"a B-{number}\n" for number in range(1001)), 1, "more than 1,000 different tags"),
+        ("".join(f"a B-{number}\n" for number in range(1001)), 1, "at most 1,000 different tags"),
     ],
 )
 def test_files_of_columns_that_cannot_be_used(content: str, line: int | None, found: str, refused):
@@ -114,14 +114,14 @@ def test_files_of_columns_that_cannot_be_used(content: str, line: int | None, fo
 @pytest.mark.parametrize(
     ("row", "found"),
     [
-        ({"tokens": ["a"], "tags": ["O", "O"]}, "there are 1 words and 2 tags"),
-        ({"tokens": "a", "tags": ["O"]}, "'tokens' is 'a'; a list with an entry for each word is allowed"),
-        ({"tokens": ["a"]}, "'tags' is a NoneType; a list"),
-        ({"tokens": ["a", 5], "tags": ["O", "O"]}, "'tokens' has a word that is empty or not text"),
-        ({"tokens": [""], "tags": ["O"]}, "'tokens' has a word that is empty or not text"),
-        ({"tokens": ["a"], "tags": [3]}, "the tag is 3; names are allowed, such as B-PER, I-PER and O"),
-        ({"tokens": ["a"], "tags": [None]}, "the tag is a NoneType"),
-        ({"tokens": ["a"], "tags": [""]}, "the tag is ''"),
+        ({"tokens": ["a"], "tags": ["O", "O"]}, "each word must have one tag, got 1 words and 2 tags"),
+        ({"tokens": "a", "tags": ["O"]}, "'tokens' must be a list with an entry for each word, got 'a'"),
+        ({"tokens": ["a"]}, "'tags' must be a list with an entry for each word, got a NoneType"),
+        ({"tokens": ["a", 5], "tags": ["O", "O"]}, "'tokens' must be words that are not empty"),
+        ({"tokens": [""], "tags": ["O"]}, "'tokens' must be words that are not empty"),
+        ({"tokens": ["a"], "tags": [3]}, "the tag must be a name, such as B-PER, I-PER and O, got 3"),
+        ({"tokens": ["a"], "tags": [None]}, "the tag must be a name, such as B-PER, I-PER and O, got a NoneType"),
+        ({"tokens": ["a"], "tags": [""]}, "the tag must be a name, such as B-PER, I-PER and O, got ''"),
     ],
 )
 def test_rows_that_cannot_be_used(row: dict, found: str, refused):
@@ -133,17 +133,16 @@ def test_rows_that_cannot_be_used(row: dict, found: str, refused):
 
 def test_columns_that_are_not_there(refused):
     row = json.dumps({"tokens": ["a"], "pos": ["x"]})
-    assert "no label column: name it (label_column, --label-column), or call it one of ner_tags, tags" in str(
-        refused(row, task=NER, name="train.jsonl")
-    )
-    assert "there is no column 'mine' for the text" in str(
+    assert "a column must be the label, called ner_tags, tags" in str(refused(row, task=NER, name="train.jsonl"))
+    assert "text_column must be one of the columns" in str(
         refused(row, task=NER, name="train.jsonl", columns=Columns(text="mine", label="pos"))
     )
     for columns in (Columns(text="tokens"), Columns(label="tag")):
         error = refused(CONLL, task=NER, name="train.txt", columns=columns)
         assert "_column must be the number of one of the 4 columns, from 1, got 't" in str(error)
-    assert "needs only text_column" in str(
-        refused(row, task=NER, name="train.jsonl", columns=Columns(text="a", text_pair="b"))
+    assert (
+        "text_pair_column must not be given for the task ner, which has text_column and label_column, got 'b'"
+        in str(refused(row, task=NER, name="train.jsonl", columns=Columns(text="a", text_pair="b")))
     )
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mvprune.data.loading import DataError, TaskFiles, find_task_files, load_files, textfiles
+from mvprune.data import textfiles
+from mvprune.data.loading import DataError, TaskFiles, find_task_files, load_files
 from mvprune.data.tasks import get_task
 
 SST2 = get_task("sst2")
@@ -53,7 +54,7 @@ def test_what_a_compressed_file_expands_to_is_bounded(name: str, tmp_path: Path,
     path = write(tmp_path / name, gzip.compress(GOOD.encode() + b"a\t1\n" * 100_000))
     size = path.stat().st_size
     assert textfiles.expanded_limit(path, size) == 100 * size
-    with pytest.raises(DataError, match=f"more than the {100 * size:,} bytes that are allowed after decompression"):
+    with pytest.raises(DataError, match=f"hold at most {100 * size:,} bytes after decompression, got more"):
         load_files(get_task("squad") if "json" in name else SST2, path, path)
     assert textfiles.expanded_limit(path.with_suffix(""), size) == size
 
@@ -63,7 +64,7 @@ def test_a_line_has_a_limit(monkeypatch, refused, load):
     load(f"{GOOD}{'x' * 17}\t1\n")
     error = refused(f"{GOOD}{'x' * 18}\t1\n")
     assert error.line == 4
-    assert "the line has more than 20 bytes" in str(error)
+    assert "the line must have at most 20 bytes, got more" in str(error)
 
 
 @pytest.mark.parametrize("name", CONTENTS)

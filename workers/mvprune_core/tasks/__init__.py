@@ -1,26 +1,37 @@
-"""Kinds of task: one file a kind, chosen by the type of the data."""
+"""Kinds of task: one file each; an `Objective` with a `kind` in a file of this folder is all that a new one needs."""
 
 from __future__ import annotations
 
-from mvprune.data.loading import ClassificationData, PassageData, QuestionAnsweringData, TaskData
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from mvprune.data.kinds.base import Kind, TaskData
 from mvprune_core.tasks.base import Objective
-from mvprune_core.tasks.classification import Classification
-from mvprune_core.tasks.masked_lm import MaskedLanguageModelling
-from mvprune_core.tasks.question_answering import QuestionAnswering
-from mvprune_core.tasks.token_classification import TokenClassification
+
+
+def _found() -> Iterator[type[Objective]]:
+    for module in pkgutil.iter_modules(__path__):
+        for _, cls in inspect.getmembers(importlib.import_module(f"{__name__}.{module.name}"), inspect.isclass):
+            if issubclass(cls, Objective) and "kind" in vars(cls):
+                yield cls
+
+
+OBJECTIVES: Mapping[str, type[Objective]] = MappingProxyType({cls.kind: cls for cls in _found()})
+"""The objective of each kind of task, by the kind's name."""
+
+
+def objective_of_kind(kind: Kind[Any]) -> type[Objective]:
+    """The objective of a kind of task."""
+    return OBJECTIVES[kind.name]
 
 
 def objective_for(data: TaskData) -> Objective:
     """The objective of a data set that `load_task` returned."""
-    match data:
-        case ClassificationData():
-            return Classification(data)
-        case QuestionAnsweringData():
-            return QuestionAnswering(data)
-        case PassageData():
-            return MaskedLanguageModelling(data)
-        case _:
-            return TokenClassification(data)
+    return objective_of_kind(data.task.kind)(data)
 
 
-__all__ = ["Objective", "TaskData", "objective_for"]
+__all__ = ["OBJECTIVES", "Objective", "TaskData", "objective_for", "objective_of_kind"]

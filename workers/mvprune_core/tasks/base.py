@@ -1,61 +1,155 @@
-"""What the rest of the core asks of a kind of task, and nothing else."""
+"""What the core asks of a kind of task: the class that each file of this folder defines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from torch import nn
+import transformers
+from torch import Tensor, nn
 
+from mvprune.data.kinds.base import Task, TaskData
 from mvprune_core.batching import Examples, Indices, evaluation_batches
 from mvprune_core.interruption import check_stop
 from mvprune_core.tasks.chance import Doubt
+from mvprune_core.tasks.classes import model_classes
+from mvprune_core.tasks.outputs import DistilledOutput
 
 EVALUATION_BATCH = 64
 
+Input = Mapping[str, str]
 
-class Objective(Protocol):
-    """One kind of task over one data set: which head, which examples, how well a model does."""
+
+@dataclass(frozen=True)
+class Field:
+    """A part of an input to predict for: its name, and whether an input must have it."""
+
+    name: str
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class Objective(ABC):
+    """A kind of task over one data set: its head, its examples, its metrics and its answers.
+
+    Attributes:
+        data: the data set.
+        kind: the name of the kind, as in `mvprune.data.kinds`.
+        outputs: the outputs that a student learns from a teacher; () where the kind cannot be distilled.
+    """
+
+    data: TaskData
+    kind: ClassVar[str]
+    outputs: ClassVar[tuple[DistilledOutput, ...]] = ()
 
     @property
     def auto_class(self) -> Any:
-        """The `AutoModelFor…` class that has the head."""
+        """transformers' `AutoModelFor…` class that has the head."""
+        return getattr(transformers, f"AutoModelFor{self.data.task.kind.head}")
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of the model's outputs that a teacher can teach, logits over the last dimension; () for none."""
+    def classes(self) -> tuple[str, ...]:
+        """The data's names of the classes in the order of their numbers; () where the outputs are not classes."""
+        return ()
 
+    def class_order(self, config: Any) -> Indices | None:
+        """The model's number of each of `classes`, shape (classes,); None where there are none.
+
+        Raises:
+            ValueError: the model has other classes.
+        """
+        return model_classes(config, self.classes) if self.classes else None
+
+    @abstractmethod
     def configure(self, config: Any) -> bool:
-        """Describes the head in `config`. Returns whether the head it described before answers the same question."""
+        """Writes the head into a model's config. Returns whether the head that it had before solves the same task."""
 
+    @abstractmethod
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
-        """The training split, tokenised, with targets: a forward pass over its batches has a loss."""
+        """The training split, tokenised, with labels: the forward pass over a batch of it returns a loss.
 
+        Labels of tokens are among the inputs, and the loss is then a mean over them (see `Examples.per_token`). Other
+        labels are targets.
+        """
+
+    @abstractmethod
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
-        """What is evaluated on, tokenised."""
+        """The validation split, tokenised."""
 
+    @abstractmethod
     def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> Any:
-        """What a model makes of `validation_examples`. Leaves it in evaluation mode."""
+        """The model's predictions for `validation_examples`. Leaves the model in evaluation mode."""
 
+    @abstractmethod
     def measure(self, predictions: Any) -> dict[str, float]:
         """The task's metrics of what `predict` returned."""
 
     def doubt(self, predictions: Any) -> Doubt | None:
         """Whether what `predict` returned is no better than chance, or names the wrong classes."""
+        return None
+
+    def teacher_doubt(
+        self, logits: Mapping[str, Tensor], examples: Examples, which: Indices, names: Sequence[str]
+    ) -> Doubt | None:
+        """The same of a teacher's logits over training examples.
+
+        Args:
+            logits: by the name of the output, the rows of the examples one after the other.
+            examples: the student's.
+            which: of the examples.
+            names: of the student's classes in the order of the logits.
+        """
+        return None
+
+    @classmethod
+    def flaw_of_head(cls, names: Sequence[str]) -> str:
+        """Why a head with classes of these names does not fit the kind, as the end of a sentence; "" where it does."""
+        return ""
+
+    @classmethod
+    def fields(cls, task: Task) -> tuple[Field, ...]:
+        """The parts of an input to predict for; () where a model of this kind answers nothing by itself."""
+        return ()
+
+    @classmethod
+    def of_inputs(cls, task: Task, labels: tuple[str, ...], inputs: Sequence[Input]) -> Self:
+        """An objective whose validation split is these inputs.
+
+        Args:
+            task: the task.
+            labels: names of the model's classes in the order of its logits.
+            inputs: texts by the names of `fields`, of which all inputs have the same.
+        """
+        raise NotImplementedError(f"{cls.__name__} has no fields")
+
+    def answers(
+        self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
+    ) -> list[dict[str, Any]]:
+        """The model's answer to each input, as `Predictor.predict` returns it.
+
+        Args:
+            inputs: those that `of_inputs` received.
+            model: the model, left in evaluation mode.
+            examples: of `validation_examples`.
+            device: where the model is.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no fields")
 
 
 @contextmanager
-def counted(model: nn.Module, tell: Callable[[int], None]) -> Iterator[None]:
-    """A context in which `tell` hears after each forward pass how many examples the model has read."""
+def counted(model: nn.Module, report: Callable[[int], None]) -> Iterator[None]:
+    """A context in which `report` receives the number of examples that the model has read, after each forward pass."""
     done = 0
 
     def count(_: Any, __: Any, inputs: Mapping[str, Any], ___: Any) -> None:
         nonlocal done
         done += len(inputs["input_ids"])
-        tell(done)
+        report(done)
 
     hook = model.register_forward_hook(count, with_kwargs=True)
     try:
@@ -71,8 +165,11 @@ def forward_passes(
     batch_size: int = EVALUATION_BATCH,
     only: Indices | None = None,
 ) -> Iterator[tuple[Indices, Any]]:
-    """The model's output for every example once, or for `only` these, without gradients: indices (batch,) and what the
-    model returned."""
+    """Forward passes over all examples, or `only` these, without gradients.
+
+    Yields:
+        Indices of a batch, shape (batch,), and the model's output for it.
+    """
     model.eval()
     some = np.arange(len(examples)) if only is None else only
     for batch in evaluation_batches(examples.lengths[some], batch_size):

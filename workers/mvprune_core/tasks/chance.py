@@ -1,4 +1,4 @@
-"""Predictions that are no better than an answer that is always the same, or that mean other classes than they name."""
+"""Finds predictions that are no better than a constant answer, or whose classes have the wrong names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _HALF = 0.5
 
 @dataclass(frozen=True)
 class Doubt:
-    """What is wrong with a model's predictions.
+    """What seems wrong with a model's predictions.
 
     Attributes:
-        finding: what they measure, to be read after the name of the model.
-        by_chance: they are no better than an answer that is always the same.
-        fit: which classes they seem to mean; "" where no other names fit them.
+        finding: their metric, as the rest of a sentence about the model.
+        by_chance: they are no better than a constant answer.
+        fit: which classes they seem to mean; "" where no other names fit them better.
     """
 
     finding: str
@@ -74,7 +74,7 @@ def value_doubt(predicted: NDArray[Any], true: NDArray[Any]) -> Doubt | None:
 
 
 def _other_names(predicted: NDArray[Any], true: NDArray[Any], names: Sequence[str]) -> tuple[float, str]:
-    """The accuracy with the classes named as fits best, and in words how."""
+    """The accuracy with the names of the classes that fit best, and these names in words."""
     from scipy.optimize import linear_sum_assignment  # large, and a model is served without it
 
     confusion = np.zeros((len(names), len(names)), dtype=np.int64)

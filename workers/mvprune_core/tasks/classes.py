@@ -1,4 +1,4 @@
-"""Classes of the data and of the model: the same ones, maybe spelled or ordered in another way."""
+"""Matches the classes of the data with those of the model, which may be spelled or ordered in another way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mvprune.data.tasks import plain_label
+from mvprune.data.reading import plain_label
 from mvprune_core.batching import Indices
 
 _SHOWN = 20  # classes
@@ -37,8 +37,8 @@ def number_classes(config: Any) -> tuple[str, ...]:
 
 
 def describe_classes(config: Any, names: Sequence[str]) -> bool:
-    """Writes the classes `names` into a model's config, unless it has them already, in whatever order, or has names for
-    what are mere numbers in the data.
+    """Writes the classes `names` into a model's config, unless it has them already, in any order, or has names for the
+    numbers of the data.
 
     Returns whether a head that the checkpoint has is for these classes.
     """
@@ -66,7 +66,7 @@ def class_names(config: Any) -> list[str]:
 
 
 def _by_name(names: Sequence[str], known: Sequence[str]) -> Indices | None:
-    """Where each of `names` stands in `known`, in whatever case; None where they are not the same names."""
+    """The position of each of `names` in `known`, in any case of letters; None where they are not the same names."""
     for spell in (str, plain_label):
         positions = {spell(name): index for index, name in enumerate(known)}
         if len(positions) == len(known) == len(names) and positions.keys() == {spell(name) for name in names}:
@@ -75,7 +75,7 @@ def _by_name(names: Sequence[str], known: Sequence[str]) -> Indices | None:
 
 
 def _by_number(names: Sequence[str], known: Sequence[str]) -> Indices | None:
-    """The same where the data's classes are integers from 0, which are the model's own, named or not. Else None."""
+    """The same where the data's classes are integers from 0, which are then the model's numbers; None otherwise."""
     is_numbered = any(name.isdecimal() for name in known)  # by other integers
     if is_numbered or [*names] != [str(number) for number in range(len(known))]:
         return None

@@ -4,57 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification
 
+from mvprune.data.kinds.base import Task
 from mvprune.data.loading import ClassificationData, Split
-from mvprune.data.tasks import TaskKind
-from mvprune_core.batching import Examples, add_inputs, pad_token, tokenize
+from mvprune_core.batching import Examples, Indices, add_inputs, pad_token, tokenize
 from mvprune_core.metrics import compute_metrics
-from mvprune_core.tasks.base import forward_passes
+from mvprune_core.tasks.base import Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt, class_doubt, value_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
+from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, Values
 
 
 @dataclass(frozen=True)
-class Classification:
-    """The objective of `ClassificationData`. A fine-tuned model keeps the order of classes in its config."""
+class _Texts(Objective):
+    """What classification and regression share: their inputs, and a row of logits for each."""
 
     data: ClassificationData
 
-    @property
-    def auto_class(self) -> Any:
-        return AutoModelForSequenceClassification
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return ("logits",)
-
-    def configure(self, config: Any) -> bool:
-        if self._regression:
-            fits = bool(config.num_labels == 1)
-            config.num_labels = 1
-            config.problem_type = "regression"
-            return fits
-        config.problem_type = "single_label_classification"
-        return describe_classes(config, self.data.labels)
-
-    def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
-        labels = np.array(self.data.train.labels)
-        targets = labels.astype(np.float32) if self._regression else model_classes(config, self.data.labels)[labels]
-        return _examples([self.data.train], {"labels": torch.from_numpy(targets)}, tokenizer, config, max_length)
-
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         return _examples([split for _, split in self._validation], {}, tokenizer, config, max_length)
-
-    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> NDArray[Any]:
-        logits = self.logits(model, examples, device)
-        return (logits[:, 0] if self._regression else logits.argmax(dim=1)).numpy()
 
     def measure(self, predictions: NDArray[Any]) -> dict[str, float]:
         metrics: dict[str, float] = {}
@@ -67,13 +41,19 @@ class Classification:
             first += len(split)
         return metrics
 
-    def doubt(self, predictions: NDArray[Any]) -> Doubt | None:
-        split = self.data.validation
-        predicted, true = predictions[: len(split)], np.array(split.labels)
-        return value_doubt(predicted, true) if self._regression else class_doubt(predicted, true, self.data.labels)
+    @classmethod
+    def fields(cls, task: Task) -> tuple[Field, ...]:
+        one, two = Field("text"), Field("text_pair", required=task.hub_id is not None)
+        return (one,) if task.hub_id is not None and len(task.text_columns) == 1 else (one, two)
+
+    @classmethod
+    def of_inputs(cls, task: Task, labels: tuple[str, ...], inputs: Sequence[Input]) -> Self:
+        pairs = [given["text_pair"] for given in inputs] if "text_pair" in inputs[0] else None
+        split = Split([given["text"] for given in inputs], pairs, [0] * len(inputs))
+        return cls(ClassificationData(task, labels, Split([], None, []), split))
 
     def logits(self, model: nn.Module, examples: Examples, device: torch.device) -> Tensor:
-        """What the model says of the texts to evaluate on: (texts, classes) in the data's order; (texts, 1) a value.
+        """The model's logits for the texts of the validation split, shape (texts, classes), in the model's order.
 
         Args:
             model: the model, left in evaluation mode.
@@ -84,7 +64,10 @@ class Classification:
         logits = torch.empty(len(examples), config.num_labels)
         for indices, output in forward_passes(model, examples, device):
             logits[torch.from_numpy(indices)] = output.logits.float().cpu()
-        return logits if self._regression else logits[:, torch.from_numpy(model_classes(config, self.data.labels))]
+        return logits
+
+    def _training_examples(self, targets: NDArray[Any], tokenizer: Any, config: Any, max_length: int) -> Examples:
+        return _examples([self.data.train], {"labels": torch.from_numpy(targets)}, tokenizer, config, max_length)
 
     @property
     def _validation(self) -> list[tuple[str, Split]]:
@@ -92,9 +75,91 @@ class Classification:
         others = [(f"_{name}", split) for name, split in self.data.more_validation.items()]
         return [("", self.data.validation), *others]
 
+
+@dataclass(frozen=True)
+class Classification(_Texts):
+    """One class for a text or for a pair of texts. A fine-tuned model keeps the order of classes in its config."""
+
+    kind: ClassVar[str] = "classification"
+    outputs: ClassVar[tuple[DistilledOutput, ...]] = (ClassLogits(),)
+
     @property
-    def _regression(self) -> bool:
-        return self.data.task.kind is TaskKind.REGRESSION
+    def classes(self) -> tuple[str, ...]:
+        return self.data.labels
+
+    def configure(self, config: Any) -> bool:
+        config.problem_type = "single_label_classification"
+        return describe_classes(config, self.classes)
+
+    def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        numbers = model_classes(config, self.classes)[np.array(self.data.train.labels)]
+        return self._training_examples(numbers, tokenizer, config, max_length)
+
+    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> NDArray[Any]:
+        return self.logits(model, examples, device).argmax(dim=1).numpy()
+
+    def logits(self, model: nn.Module, examples: Examples, device: torch.device) -> Tensor:
+        """The logits in the data's order of classes; see `_Texts`."""
+        order = torch.from_numpy(model_classes(model.config, self.classes))
+        return super().logits(model, examples, device)[:, order]
+
+    def doubt(self, predictions: NDArray[Any]) -> Doubt | None:
+        split = self.data.validation
+        return class_doubt(predictions[: len(split)], np.array(split.labels), self.classes)
+
+    def teacher_doubt(
+        self, logits: Mapping[str, Tensor], examples: Examples, which: Indices, names: Sequence[str]
+    ) -> Doubt | None:
+        return class_doubt(logits["logits"].numpy().argmax(axis=1), examples.targets["labels"].numpy()[which], names)
+
+    def answers(
+        self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
+    ) -> list[dict[str, Any]]:
+        answers = []
+        for row in self.logits(model, examples, device).softmax(dim=1).tolist():
+            scores = dict(zip(self.classes, row, strict=True))
+            label = max(scores, key=scores.__getitem__)
+            answers.append({"label": label, "score": scores[label], "scores": scores})
+        return answers
+
+
+@dataclass(frozen=True)
+class Regression(_Texts):
+    """One value for a text or for a pair of texts."""
+
+    kind: ClassVar[str] = "regression"
+    outputs: ClassVar[tuple[DistilledOutput, ...]] = (Values(),)
+
+    def configure(self, config: Any) -> bool:
+        fits = bool(config.num_labels == 1)
+        config.num_labels = 1
+        config.problem_type = "regression"
+        return fits
+
+    def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        values = np.array(self.data.train.labels).astype(np.float32)
+        return self._training_examples(values, tokenizer, config, max_length)
+
+    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> NDArray[Any]:
+        return self.logits(model, examples, device)[:, 0].numpy()
+
+    def doubt(self, predictions: NDArray[Any]) -> Doubt | None:
+        split = self.data.validation
+        return value_doubt(predictions[: len(split)], np.array(split.labels))
+
+    def teacher_doubt(
+        self, logits: Mapping[str, Tensor], examples: Examples, which: Indices, names: Sequence[str]
+    ) -> Doubt | None:
+        return value_doubt(logits["logits"][:, 0].numpy(), examples.targets["labels"].numpy()[which])
+
+    def answers(
+        self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
+    ) -> list[dict[str, Any]]:
+        return [{"value": value} for value in self.logits(model, examples, device)[:, 0].tolist()]
+
+    @classmethod
+    def flaw_of_head(cls, names: Sequence[str]) -> str:
+        return "" if len(names) == 1 else f"must have one output for a value, got {len(names)} classes"
 
 
 def _examples(
@@ -104,9 +169,9 @@ def _examples(
     for split in splits:
         texts, pairs = split.texts, split.pairs
         if config.is_encoder_decoder:
-            # BART and T5 read the class off the end token, and refuse examples with different numbers of them. T5's
-            # vocabulary has it as a word too, so that no option of the tokenizer keeps it out of a text. A tokenizer
-            # may not call it so: that of Chinese BARTs knows it as the separator.
+            # BART and T5 classify by the end token, and raise where examples have different numbers of them. T5's
+            # vocabulary has it as a word too, so no option of the tokenizer keeps it out of a text. A tokenizer may
+            # have another name for it: in those of Chinese BARTs it is the separator.
             end = tokenizer.convert_ids_to_tokens(config.eos_token_id)
             texts = _without(end, texts)
             pairs = None if pairs is None else _without(end, pairs)
@@ -116,5 +181,5 @@ def _examples(
 
 
 def _without(token: str, texts: Sequence[str]) -> list[str]:
-    """The texts with the characters of a special token apart, so that they are characters again."""
+    """The texts with blanks between the characters of a special token, so that it is read as characters."""
     return [text.replace(token, " ".join(token)) for text in texts]

@@ -10,20 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import cross_entropy
-from transformers import AutoModelForMaskedLM
 
 from mvprune.data.loading import PassageData
 from mvprune_core.batching import IGNORED, Examples, TokenMasking, pad_token, tokenize
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.tasks.base import forward_passes
-from mvprune_core.tasks.chance import Doubt
+from mvprune_core.tasks.base import Objective, forward_passes
 
 HIDDEN = 0.15  # of the tokens
 EVALUATION_SEED = 0
@@ -33,21 +31,18 @@ _LARGEST_LOSS = 700.0  # its exponential is a finite number
 
 
 @dataclass(frozen=True)
-class MaskedLanguageModelling:
-    """The objective of `PassageData`."""
+class MaskedLanguageModelling(Objective):
+    """The hidden tokens of a text.
+
+    It cannot be distilled: each batch hides other tokens, so that no logits can be stored. Nor is there a doubt: no one
+    of tens of thousands of classes is frequent, and their names are the tokenizer's.
+    """
 
     data: PassageData
-
-    @property
-    def auto_class(self) -> Any:
-        return AutoModelForMaskedLM
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return ()
+    kind: ClassVar[str] = "masked-lm"
 
     def configure(self, config: Any) -> bool:
-        return False  # a pretrained head fits, but it has not seen these texts, as the pruned model will
+        return False  # a pretrained head has the right shape, but was not trained on these texts, as the pruned one is
 
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         return _blocks(self.data.train, tokenizer, max_length)
@@ -82,9 +77,6 @@ class MaskedLanguageModelling:
         loss, right, tokens = predictions
         return {"perplexity": math.exp(min(loss / tokens, _LARGEST_LOSS)), "accuracy": right / tokens}
 
-    def doubt(self, predictions: tuple[float, int, int]) -> Doubt | None:
-        return None  # of tens of thousands of classes none is frequent, and their names are the tokenizer's
-
 
 def _masking(tokenizer: Any) -> TokenMasking:
     if tokenizer.mask_token_id is None:
@@ -106,9 +98,8 @@ def _blocks(texts: Sequence[str], tokenizer: Any, max_length: int) -> Examples:
     before, after = _frame(tokenizer)
     size = max_length - len(before) - len(after)
     if size < 1:
-        raise ValueError(
-            f"training.max_length: {max_length} given; masked-lm needs {len(before) + len(after) + 1} or more"
-        )
+        least = len(before) + len(after) + 1
+        raise ValueError(f"training.max_length must be at least {least} for masked-lm, got {max_length}")
     special = np.array(tokenizer.all_special_ids, dtype=np.int32)
     inputs: dict[str, list[NDArray[np.int32]]] = {"input_ids": [], "labels": []}
     for start in range(0, len(ids), size):

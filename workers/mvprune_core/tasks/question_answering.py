@@ -9,46 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from transformers import AutoModelForQuestionAnswering
 
+from mvprune.data.kinds.base import Task
 from mvprune.data.loading import Question, QuestionAnsweringData
-from mvprune.data.tasks import SHORTEST_WINDOW
-from mvprune_core.answers import Characters, Span, best_of_windows, best_spans
 from mvprune_core.batching import Examples, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.metrics import answer_metrics
-from mvprune_core.tasks.base import forward_passes
+from mvprune_core.tasks.base import Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt
+from mvprune_core.tasks.outputs import DistilledOutput, PositionLogits
+from mvprune_core.tasks.spans import Characters, Span, best_of_windows, best_spans
 
 QUESTION_TOKENS = 64
 _NOTES = ("question", "begin", "end")
 
 
 @dataclass(frozen=True)
-class QuestionAnswering:
-    """The objective of `QuestionAnsweringData`."""
+class QuestionAnswering(Objective):
+    """The span of a passage that answers a question."""
 
     data: QuestionAnsweringData
-
-    @property
-    def auto_class(self) -> Any:
-        return AutoModelForQuestionAnswering
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return ("start_logits", "end_logits")
+    kind: ClassVar[str] = "question-answering"
+    outputs: ClassVar[tuple[DistilledOutput, ...]] = (PositionLogits("start_logits"), PositionLogits("end_logits"))
 
     def configure(self, config: Any) -> bool:
         config.num_labels = 2  # start and end
         return True
 
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
-        windows = _windows(self.data.train, tokenizer, max_length)
+        windows = self._windows(self.data.train, tokenizer, max_length)
         positions = torch.tensor(
             [
                 _target(self.data.train[number], begins, ends)
@@ -59,14 +53,12 @@ class QuestionAnswering:
         return Examples(windows.inputs, targets, windows.pad_token)
 
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
-        return _windows(self.data.validation, tokenizer, max_length)
+        return self._windows(self.data.validation, tokenizer, max_length)
 
     def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> list[str]:
         return [
             question.context[spans[0].begin : spans[0].end] if spans else ""
-            for question, spans in zip(
-                self.data.validation, self.answers(model, examples, device, count=1), strict=True
-            )
+            for question, spans in zip(self.data.validation, self.spans(model, examples, device, count=1), strict=True)
         ]
 
     def measure(self, predictions: list[str]) -> dict[str, float]:
@@ -79,14 +71,32 @@ class QuestionAnswering:
             return None
         return Doubt(f"has the f1 {found:.4f}, no better than {silent:.4f} of answering nothing")
 
-    def answers(self, model: nn.Module, examples: Examples, device: torch.device, count: int) -> list[list[Span]]:
-        """The `count` best answers to each of the questions to evaluate on, best first.
+    @classmethod
+    def fields(cls, task: Task) -> tuple[Field, ...]:
+        return Field("question"), Field("context")
+
+    @classmethod
+    def of_inputs(cls, task: Task, labels: tuple[str, ...], inputs: Sequence[Input]) -> Self:
+        questions = tuple(Question("", given["question"], given["context"], ()) for given in inputs)
+        return cls(QuestionAnsweringData(task, (), questions))
+
+    def answers(
+        self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
+    ) -> list[dict[str, Any]]:
+        answers = []
+        for given, spans in zip(inputs, self.spans(model, examples, device, count=1), strict=True):
+            begin, end, score = (spans[0].begin, spans[0].end, spans[0].score) if spans else (0, 0, None)
+            answers.append({"answer": given["context"][begin:end], "score": score, "start": begin, "end": end})
+        return answers
+
+    def spans(self, model: nn.Module, examples: Examples, device: torch.device, count: int) -> list[list[Span]]:
+        """The `count` best answers to each question of the validation split, best first.
 
         Args:
             model: the model, left in evaluation mode.
             examples: of `validation_examples`.
             device: where the model is.
-            count: of answers at most; there is none where no window holds a span.
+            count: of answers at most. There is none where no window holds a span.
         """
         windows: list[list[tuple[float, list[Span]]]] = [[] for _ in self.data.validation]
         numbers, begins, ends = (examples.notes[name] for name in _NOTES)
@@ -98,6 +108,12 @@ class QuestionAnswering:
         allowed = self.data.task.allows_no_answer
         return [best_of_windows(found, count, allows_no_answer=allowed) for found in windows]
 
+    def _windows(self, questions: Sequence[Question], tokenizer: Any, max_length: int) -> Examples:
+        check_offsets(tokenizer)
+        if max_length < (least := self.data.task.kind.min_tokens):
+            raise ValueError(f"training.max_length must be at least {least} for {self.kind}, got {max_length}")
+        return _windows(questions, tokenizer, max_length)
+
 
 def _windows(questions: Sequence[Question], tokenizer: Any, max_length: int) -> Examples:
     """Questions with their passages, one example a window.
@@ -105,10 +121,7 @@ def _windows(questions: Sequence[Question], tokenizer: Any, max_length: int) -> 
     Notes of a window: `question`, the number of its question; `begin` and `end`, the characters [begin, end) of the
     passage for each token, −1 outside of the passage.
     """
-    check_offsets(tokenizer)
-    if max_length < SHORTEST_WINDOW:
-        raise ValueError(f"training.max_length: {max_length} given; question answering needs {SHORTEST_WINDOW} or more")
-    # A third of a window at most for the question, and a third for the overlap: something new is left in each.
+    # A question takes a third of a window at most and the overlap a third: the last third is new text.
     texts = [_shorten(question.question, tokenizer, min(QUESTION_TOKENS, max_length // 3)) for question in questions]
     options = {
         "truncation": "only_second",
@@ -141,7 +154,7 @@ def _target(question: Question, begins: Characters, ends: Characters) -> tuple[i
     if not question.answers:
         return 0, 0
     text, begin = question.answers[0]
-    begin += len(text) - len(text.lstrip())  # no token stands for white space
+    begin += len(text) - len(text.lstrip())  # no token covers white space
     end = begin + len(text.strip())
     inside = begins >= 0
     first = np.flatnonzero(inside & (begins <= begin) & (ends > begin))

@@ -6,39 +6,41 @@ section 5.3). A sentence longer than the model's input is cut into several, so t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
-from transformers import AutoModelForTokenClassification
+from torch import Tensor, nn
 
-from mvprune.data.loading import TokenClassificationData
-from mvprune.data.tagschemes import OUTSIDE
-from mvprune_core.batching import IGNORED, Examples, add_inputs, check_offsets, pad_token, tokenize
+from mvprune.data.kinds.base import Task
+from mvprune.data.kinds.token_classification.tagschemes import OUTSIDE
+from mvprune.data.loading import TaggedSplit, TokenClassificationData
+from mvprune_core.batching import IGNORED, Examples, Indices, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.metrics import entity_metrics
-from mvprune_core.tasks.base import forward_passes
+from mvprune_core.tasks.base import Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt, class_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
+from mvprune_core.tasks.outputs import DistilledOutput, TokenLogits
+
+_WORD = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True)
-class TokenClassification:
-    """The objective of `TokenClassificationData`. A fine-tuned model keeps the order of classes in its config."""
+class TokenClassification(Objective):
+    """A tag for each word of a sentence. A fine-tuned model keeps the order of tags in its config."""
 
     data: TokenClassificationData
+    kind: ClassVar[str] = "token-classification"
+    outputs: ClassVar[tuple[DistilledOutput, ...]] = (TokenLogits(),)
 
     @property
-    def auto_class(self) -> Any:
-        return AutoModelForTokenClassification
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return ("logits",)
+    def classes(self) -> tuple[str, ...]:
+        return self.data.labels
 
     def configure(self, config: Any) -> bool:
         return describe_classes(config, self.data.labels)
@@ -57,7 +59,20 @@ class TokenClassification:
         return _pieces(self.data.validation.words, tokenizer, max_length)
 
     def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> list[list[str]]:
-        return self.tags(model, examples, device)
+        """The most likely tag of each word of the validation sentences."""
+        names = self.data.labels
+        classes = torch.from_numpy(model_classes(model.config, names))
+        # A word that the tokenizer drops is outside of all entities.
+        nothing = next((number for number, name in enumerate(names) if name.upper() == OUTSIDE), 0)
+        predictions = [np.full(len(words), nothing) for words in self.data.validation.words]
+        for indices, output in forward_passes(model, examples, device):
+            # Column i of these logits is the tag that the data numbers i.
+            best = output.logits.float().cpu()[..., classes].argmax(dim=-1).numpy()
+            for row, index in enumerate(indices):
+                words = examples.notes["word"][index]
+                first = np.flatnonzero(words >= 0)
+                predictions[examples.notes["sentence"][index][0]][words[first]] = best[row, first]
+        return [[names[tag] for tag in sentence] for sentence in predictions]
 
     def measure(self, predictions: list[list[str]]) -> dict[str, float]:
         names = self.data.labels
@@ -69,21 +84,35 @@ class TokenClassification:
         predicted = np.array([numbers[tag] for sentence in predictions for tag in sentence])
         return class_doubt(predicted, np.concatenate(self.data.validation.tags), self.data.labels)
 
-    def tags(self, model: nn.Module, examples: Examples, device: torch.device) -> list[list[str]]:
-        """The most likely tag of each word of the sentences to evaluate on; `examples` of `validation_examples`."""
-        names = self.data.labels
-        classes = torch.from_numpy(model_classes(model.config, names))
-        # A word of which the tokenizer leaves nothing is outside of everything.
-        nothing = next((number for number, name in enumerate(names) if name.upper() == OUTSIDE), 0)
-        predictions = [np.full(len(words), nothing) for words in self.data.validation.words]
-        for indices, output in forward_passes(model, examples, device):
-            # Column i of these logits is the tag that the data numbers i.
-            best = output.logits.float().cpu()[..., classes].argmax(dim=-1).numpy()
-            for row, index in enumerate(indices):
-                words = examples.notes["word"][index]
-                first = np.flatnonzero(words >= 0)
-                predictions[examples.notes["sentence"][index][0]][words[first]] = best[row, first]
-        return [[names[tag] for tag in sentence] for sentence in predictions]
+    def teacher_doubt(
+        self, logits: Mapping[str, Tensor], examples: Examples, which: Indices, names: Sequence[str]
+    ) -> Doubt | None:
+        true = np.concatenate([examples.inputs["labels"][int(index)] for index in which])
+        labelled = true != IGNORED
+        return class_doubt(logits["logits"].numpy().argmax(axis=1)[labelled], true[labelled], names)
+
+    @classmethod
+    def fields(cls, task: Task) -> tuple[Field, ...]:
+        return (Field("text"),)
+
+    @classmethod
+    def of_inputs(cls, task: Task, labels: tuple[str, ...], inputs: Sequence[Input]) -> Self:
+        split = TaggedSplit([_WORD.findall(given["text"]) for given in inputs], [])
+        return cls(TokenClassificationData(task, labels, TaggedSplit([], []), split))
+
+    def answers(
+        self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
+    ) -> list[dict[str, Any]]:
+        tags = self.predict(model, examples, device)
+        return [
+            {
+                "words": [
+                    {"word": word[0], "tag": tag, "start": word.start(), "end": word.end()}
+                    for word, tag in zip(_WORD.finditer(given["text"]), its_tags, strict=True)
+                ]
+            }
+            for given, its_tags in zip(inputs, tags, strict=True)
+        ]
 
 
 def _pieces(sentences: Sequence[Sequence[str]], tokenizer: Any, max_length: int) -> Examples:

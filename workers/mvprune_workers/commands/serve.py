@@ -180,7 +180,7 @@ def _description(predictor: Predictor, runs: Used, threads: int, limits: Limits)
         "model": name.rpartition("/")[2] if name.startswith(("/", "~", ".")) else name,  # paths are nobody's business
         "artifact": manifest.digest,
         "task": opened.task.name,
-        "kind": opened.task.kind.value,
+        "kind": opened.task.kind.name,
         "density": manifest.accounting.density,
         "metrics": dict(manifest.metrics),
         "runtime": runs.runtime,

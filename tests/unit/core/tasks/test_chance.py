@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from transformers import BertForSequenceClassification
 
-from mvprune.data.loading import ClassificationData
+from mvprune.data.loading import (
+    ClassificationData,
+    Question,
+    QuestionAnsweringData,
+    TaggedSplit,
+    TokenClassificationData,
+)
+from mvprune.data.tasks import get_task
 from mvprune_core import Callback, Training, compress
+from mvprune_core.batching import IGNORED, Examples
+from mvprune_core.distillation import Teacher
+from mvprune_core.tasks import objective_for
 from mvprune_core.tasks.chance import class_doubt, note_on, value_doubt
 
 SETTINGS = Training(max_steps=120, batch_size=32, learning_rate=5e-3)
@@ -80,3 +94,75 @@ def test_a_fine_tuned_model_with_swapped_labels_is_in_the_notes(
     assert found
     assert f"'{first}' seems to be '{second}'" in found[0]
     assert result.save(tmp_path / "artifact").notes == result.notes
+
+
+TAGS = TaggedSplit([["a", "b", "c"], ["d", "e"]], [[0, 1, 0], [0, 1]])
+TAGGED = TokenClassificationData(get_task("ner"), ("O", "B-X"), TAGS, TAGS)
+ASKED = (Question("a", "who?", "the cat", (("cat", 4),)), Question("b", "who?", "a house", ()))
+
+
+def test_tags_that_are_all_the_same_and_tags_that_are_swapped() -> None:
+    objective = objective_for(TAGGED)
+    constant = objective.doubt([["O", "O", "O"], ["O", "O"]])
+    assert constant is not None
+    assert constant.by_chance
+    assert constant.finding == "has the accuracy 0.6000, no better than 0.6000 of always answering 'O'"
+    swapped = objective.doubt([["B-X", "O", "B-X"], ["B-X", "O"]])
+    assert swapped is not None
+    assert "its 'B-X' seems to be 'O'" in swapped.fit
+    assert objective.doubt([["O", "B-X", "O"], ["O", "B-X"]]) is None
+
+
+def test_questions_that_are_answered_no_better_than_with_nothing() -> None:
+    objective = objective_for(QuestionAnsweringData(get_task("squad_v2"), (), ASKED))
+    wrong = objective.doubt(["the", ""])
+    assert wrong is not None
+    assert wrong.by_chance
+    assert wrong.finding == "has the f1 0.5000, no better than 0.5000 of answering nothing"
+    assert objective.doubt(["cat", ""]) is None
+
+
+def test_the_logits_of_a_named_teacher(data: ClassificationData) -> None:
+    which, ids = np.array([0, 2]), [np.array([2, 3], dtype=np.int32)] * 3
+    classes = Examples({"input_ids": ids}, {"labels": torch.tensor([0, 1, 1])}, pad_token=0)
+    names, right = ["negative", "positive"], torch.tensor([[1.0, 0.0], [0.0, 1.0]]).half()
+    objective = objective_for(data)
+    assert objective.teacher_doubt({"logits": right}, classes, which, names) is None
+    swapped = objective.teacher_doubt({"logits": right.flip(1)}, classes, which, names)
+    assert swapped is not None
+    assert "its 'negative' seems to be 'positive'" in swapped.fit
+
+    labels = [np.array([IGNORED, label], dtype=np.int32) for label in (0, 0, 1)]
+    tokens = Examples({"input_ids": ids, "labels": labels}, {}, pad_token=0)
+    constant = torch.tensor([[0.0, 9.0], [1.0, 0.0], [0.0, 9.0], [1.0, 0.0]]).half()  # ignored tokens count nothing
+    doubt = objective_for(TAGGED).teacher_doubt({"logits": constant}, tokens, which, ["O", "B-X"])
+    assert doubt is not None
+    assert "has the accuracy 0.5000, no better than 0.5000" in doubt.finding
+
+    values = Examples({"input_ids": ids}, {"labels": torch.tensor([1.0, 5.0, 2.0])}, pad_token=0)
+    similar = objective_for(ClassificationData(get_task("stsb"), (), data.train, data.validation))
+    assert similar.teacher_doubt({"logits": torch.tensor([[0.1], [0.2]])}, values, which, ["x"]) is None
+    assert similar.teacher_doubt({"logits": torch.tensor([[0.2], [0.1]])}, values, which, ["x"]) is not None
+
+    questions = objective_for(QuestionAnsweringData(get_task("squad"), ASKED, ASKED))
+    assert questions.teacher_doubt({"start_logits": torch.zeros(4)}, classes, which, []) is None
+
+
+def test_a_named_teacher_that_always_answers_the_same_is_in_the_notes(
+    model_folder: Path, save: Callable[..., Path], bert_config: Callable[..., Any], data: ClassificationData
+) -> None:
+    teacher = BertForSequenceClassification(bert_config())
+    with torch.no_grad():
+        teacher.classifier.weight.zero_()
+        teacher.classifier.bias.copy_(torch.tensor([1.0, 0.0]))
+    teacher.config.id2label = {0: "negative", 1: "positive"}
+    result = compress(
+        model_folder,
+        data,
+        density=0.5,
+        training=Training(max_steps=12, batch_size=32),
+        teacher=Teacher(save(teacher, "teacher")),
+        dense_baseline=False,
+    )
+    (note,) = [note for note in result.notes if note.startswith("the teacher ")]
+    assert "no better than" in note

@@ -54,7 +54,7 @@ def blocks(examples: Examples) -> list[list[int]]:
 
 
 def test_an_input_has_room_for_more_than_special_tokens(masked: PreTrainedTokenizerFast) -> None:
-    with pytest.raises(ValueError, match=r"^training\.max_length: 2 given; masked-lm needs 3 or more"):
+    with pytest.raises(ValueError, match=r"^training\.max_length must be at least 3 for masked-lm, got 2"):
         of("good bad").training_examples(masked, None, 2)
 
 

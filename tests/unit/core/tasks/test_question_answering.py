@@ -17,10 +17,10 @@ from transformers import BertForQuestionAnswering, BertModel
 from mvprune.data.loading import Question, QuestionAnsweringData
 from mvprune.data.tasks import get_task
 from mvprune_core import CompressionError, Reason, Teacher, Training, compress, load_task
-from mvprune_core.answers import ANSWER_TOKENS, Span, best_of_windows, best_spans
 from mvprune_core.metrics import answer_metrics, exact_match, token_f1
 from mvprune_core.models import find_model, load_model
 from mvprune_core.tasks import objective_for
+from mvprune_core.tasks.spans import ANSWER_TOKENS, Span, best_of_windows, best_spans
 
 
 def questions(count: int, seed: int, length: int = 6) -> tuple[Question, ...]:
@@ -81,10 +81,10 @@ def test_a_model_with_too_few_positions_is_invalid(
     save: Callable[..., Path], bert_config: Callable[..., Any], squad: QuestionAnsweringData
 ) -> None:
     folder = save(BertModel(bert_config(max_position_embeddings=23)))
-    with pytest.raises(CompressionError, match="must take 24 tokens or more for question answering, got 23") as e:
+    with pytest.raises(CompressionError, match="at least 24 tokens for question-answering, got 23") as e:
         compress(folder, squad, density=0.5, dense_baseline=False)
     assert e.value.reason is Reason.INVALID_MODEL
-    with pytest.raises(ValueError, match=r"training\.max_length: 20 given"):
+    with pytest.raises(ValueError, match=r"training\.max_length must be at least 24 for question-answering, got 20"):
         compress(folder, squad, density=0.5, training=Training(max_length=20), dense_baseline=False)
 
 
@@ -212,7 +212,7 @@ def test_unanswerable_questions_are_measured_as_officially(tokenizer: Any) -> No
     assert metrics == {"exact_match": 0.5, "f1": 0.5, "has_ans_f1": 0.5, "no_ans_f1": 0.5}
     assert set(metrics) == set(task.metrics)
     assert not model.training
-    best = objective.answers(model, examples, torch.device("cpu"), count=3)
+    best = objective.spans(model, examples, torch.device("cpu"), count=3)
     assert best[0][0] == Span(4.0, 0, 4)
     assert best[3][0] == Span(4.0, 0, 0)
     assert [len(spans) for spans in best] == [3, 3, 3, 3]

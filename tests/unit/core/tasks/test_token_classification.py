@@ -25,6 +25,7 @@ from mvprune_core.distillation import DistillationLoss
 from mvprune_core.metrics import entities, entity_metrics
 from mvprune_core.models import find_model, load_model
 from mvprune_core.tasks import objective_for
+from mvprune_core.tasks.outputs import TokenLogits
 
 CPU = torch.device("cpu")
 LABELS = ("O", "B-GOOD", "I-GOOD")
@@ -256,7 +257,8 @@ def test_accumulated_gradients_count_every_tag_alike(
     objective = objective_for(TokenClassificationData(data.task, LABELS, uneven, uneven))
     # A teacher has logits for every token, even [CLS] and [SEP], which have no tags.
     said = torch.randn(22 + 3 + 3, 3, generator=torch.Generator().manual_seed(0))
-    loss = DistillationLoss({"logits": said}, {"logits": torch.tensor([0, 22, 25, 28])}, temperature=2.0, alpha=0.9)
+    starts = torch.tensor([0, 22, 25, 28])
+    loss = DistillationLoss({"logits": said}, {"logits": starts}, (TokenLogits(),), temperature=2.0, alpha=0.9)
     weights = []
     for parts in (1, 2):
         loaded = load_model(find_model(model_folder, None), objective, seed=0)

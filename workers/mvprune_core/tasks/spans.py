@@ -1,4 +1,4 @@
-"""The best answers to a question, from the logits of all windows of its passage."""
+"""Span decoding: the best answers to a question, from the logits of all windows of its passage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Characters = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Span:
-    """The characters [begin, end) of a passage as an answer; none at all (0, 0) where there is no answer.
+    """The characters [begin, end) of a passage as an answer; (0, 0) where there is no answer.
 
     Attributes:
         score: the sum of the logits of its first and last token.
@@ -62,8 +62,8 @@ def best_of_windows(windows: Iterable[tuple[float, list[Span]]], count: int, *, 
     Args:
         windows: of each, the score of the null span (its first token) and its best spans.
         count: of answers at most.
-        allows_no_answer: whether the null span is an answer too. Its score is the least over the windows: one that
-            holds an answer suffices. It is the answer where its score is larger than that of the best other span.
+        allows_no_answer: whether the null span is an answer too. Its score is the minimum over the windows, since one
+            window with an answer suffices. It is the best answer where its score is above that of every other span.
     """
     best: dict[tuple[int, int], float] = {}
     null = np.inf

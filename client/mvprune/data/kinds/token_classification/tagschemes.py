@@ -29,11 +29,11 @@ def looks_like_a_tag(text: str) -> bool:
 
 
 def split_tags(names: Collection[str]) -> Split:
-    """What splits the tags of a set into positions and types.
+    """A function that splits the tags of a set into positions and types.
 
-    One spelling must fit every tag of the set but O, and one of B and I must be among the positions. Else a tag is read
-    as B-PER where it looks so, and is a type otherwise. In a set of nothing but positions one stands for entities of
-    one kind; in others a tag of one letter is a type, as L for a place may be.
+    One spelling must fit every tag of the set except O, and B or I must be among the positions. Otherwise, a tag that
+    looks like B-PER is split, and any other tag is a type. In a set of only positions, each stands for entities of one
+    type; in other sets a tag of one letter is a type, such as L for a place.
     """
     for pattern in (_PREFIXED, _SUFFIXED):
         matched = _matched(names, pattern)

@@ -17,11 +17,10 @@ from pathlib import Path
 
 from mvprune.common.excerpts import shown
 from mvprune.data.columns import Columns
-from mvprune.data.labels import composed
-from mvprune.data.reading import name_of
+from mvprune.data.kinds.token_classification.sentences import Sentences, sentences_in_table
+from mvprune.data.kinds.token_classification.tagschemes import looks_like_a_tag
+from mvprune.data.reading import composed, name_of
 from mvprune.data.tables import read_table
-from mvprune.data.tagging import Sentences, sentences_in_table
-from mvprune.data.tagschemes import looks_like_a_tag
 from mvprune.data.textfiles import DataError, read_lines, suffix_of
 
 _OF_LISTS = (".jsonl", ".ndjson", ".json", ".parquet")

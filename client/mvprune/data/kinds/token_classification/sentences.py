@@ -1,4 +1,4 @@
-"""Sentences whose words have tags, from CoNLL files (`mvprune.data.conll`), tables of lists and rows.
+"""Sentences whose words have tags, from CoNLL files (module `conll`), tables of lists and rows.
 
 JSON lines and parquet files have a column of lists of words and one of lists of tags.
 """
@@ -15,11 +15,10 @@ from pathlib import Path
 
 from mvprune.common.excerpts import listed, shown
 from mvprune.data.columns import Columns, Found, check_late, find_column
-from mvprune.data.labels import composed
-from mvprune.data.reading import Reading, alike, columns_read, name_of, shared
+from mvprune.data.kinds.base import Task
+from mvprune.data.kinds.token_classification.tagschemes import OUTSIDE, scheme_notes
+from mvprune.data.reading import Reading, alike, columns_read, composed, name_of, shared
 from mvprune.data.tables import Table, is_writable
-from mvprune.data.tagschemes import OUTSIDE, scheme_notes
-from mvprune.data.tasks import Task
 from mvprune.data.textfiles import DataError
 
 MAX_TAGS = 1000
@@ -81,8 +80,8 @@ class Sentences:
         words: its words.
         tags: a name for each word, or a number.
         read: the columns, in words.
-        names: what the numbers stand for, where the data set knows it; then `tags` has no numbers.
-        notes: what should be known of how they were read.
+        names: the names of the numbers, where the data set has them; `tags` then has no numbers.
+        notes: on how they were read.
     """
 
     path: Path | str
@@ -114,7 +113,7 @@ def read_tagged(task: Task, train: Sentences, validation: Sentences) -> TokenCla
         numbers |= {number: number for number in range(len(names))}
     train_split, validation_split = (_number(split, numbers, names) for split in (train, validation))
     if len(set(chain.from_iterable(train_split.tags))) < 2:
-        raise DataError(train.path, "all words have the same tag; at least two different ones are needed")
+        raise DataError(train.path, "the words must have at least two different tags, got one")
     notes = [*train.notes, *validation.notes, *scheme_notes(names), *alike(names)]
     if absent := set(chain.from_iterable(validation_split.tags)) - set(chain.from_iterable(train_split.tags)):
         unlearned = listed(names[number] for number in sorted(absent))
@@ -158,11 +157,14 @@ def sentences_in_table(table: Table, columns: Columns) -> Sentences:
             raise DataError(table.path, cells, line=line, unit=table.unit)
         words, tags = (_list(table, line, name, cell) for name, cell in zip(chosen, cells, strict=True))
         if len(words) != len(tags):
-            message = f"there are {len(words)} words and {len(tags)} tags; one tag for each word is allowed"
+            message = f"each word must have one tag, got {len(words)} words and {len(tags)} tags"
             raise DataError(table.path, message, line=line, unit=table.unit)
         if not all(isinstance(word, str) and word and is_writable(word) for word in words):
             raise DataError(
-                table.path, f"{shown(chosen[0])} has a word that is empty or not text", line=line, unit=table.unit
+                table.path,
+                f"{shown(chosen[0])} must be words that are not empty, got {listed(map(shown, words))}",
+                line=line,
+                unit=table.unit,
             )
         if words:
             found.lines.append(line)
@@ -175,7 +177,7 @@ def sentences_in_table(table: Table, columns: Columns) -> Sentences:
 
 
 def _tag(tag: object, names: Sequence[str]) -> object:
-    """A tag by its name, where the table has one for its number."""
+    """The name of a tag, where the table has one for its number; else the tag as it is."""
     if isinstance(tag, str):
         return composed(tag)
     if isinstance(tag, int) and not isinstance(tag, bool) and 0 <= tag < len(names):
@@ -185,7 +187,7 @@ def _tag(tag: object, names: Sequence[str]) -> object:
 
 def _list(table: Table, line: int, name: str, cell: object) -> list[object]:
     if not isinstance(cell, list):
-        message = f"{shown(name)} is {shown(cell)}; a list with an entry for each word is allowed"
+        message = f"{shown(name)} must be a list with an entry for each word, got {shown(cell)}"
         raise DataError(table.path, message, line=line, unit=table.unit)
     return cell
 
@@ -196,11 +198,11 @@ def _discover(train: Sentences, validation: Sentences) -> tuple[str, ...]:
         for index, tags in enumerate(split.tags):
             for tag in tags:
                 if not (isinstance(tag, str) and tag.strip() and is_writable(tag)):
-                    message = f"the tag is {shown(tag)}; names are allowed, such as B-PER, I-PER and O"
+                    message = f"the tag must be a name, such as B-PER, I-PER and O, got {shown(tag)}"
                     raise split.error(index, message)
                 names.setdefault(tag, index)
                 if len(names) > MAX_TAGS:
-                    raise split.error(index, f"there are more than {MAX_TAGS:,} different tags up to here")
+                    raise split.error(index, f"there must be at most {MAX_TAGS:,} different tags, got more up to here")
     return tuple(sorted(names, key=lambda name: (name != OUTSIDE, name)))
 
 
@@ -209,6 +211,6 @@ def _number(split: Sentences, numbers: dict[object, int], names: Sequence[str]) 
     for index, sentence in enumerate(split.tags):
         for tag in sentence:
             if not isinstance(tag, str | int) or tag not in numbers:
-                raise split.error(index, f"the tag {shown(tag)} is not known; allowed: {listed(names)}")
+                raise split.error(index, f"the tag must be one of {listed(names)}, got {shown(tag)}")
         tags.append([numbers[tag] for tag in sentence])
     return TaggedSplit(split.words, tags)

@@ -1,4 +1,4 @@
-"""Questions over passages: the data of SQuAD 1.1 and 2.0.
+"""Extractive question answering: questions over passages, the data of SQuAD 1.1 and 2.0.
 
 Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250; Rajpurkar, Jia and Liang 2018, https://arxiv.org/abs/1806.03822.
 """
@@ -8,16 +8,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mvprune.common.excerpts import listed, shown
+from mvprune.data.columns import Columns
+from mvprune.data.kinds.base import Kind, Rows, Task
 from mvprune.data.reading import Reading, shared
 from mvprune.data.tables import Table, flaw_of_text, read_table
-from mvprune.data.tasks import Task
 from mvprune.data.textfiles import DataError, check_file, read_bytes, suffix_of
 
 _OF_ROWS = (".jsonl", ".ndjson", ".parquet")
@@ -67,11 +68,53 @@ class QuestionAnsweringData(Reading):
         return digest.hexdigest()
 
 
-def questions_in_file(path: Path) -> Iterator[Question]:
+@dataclass(frozen=True)
+class Questions:
+    """Questions as they are read, once, from a file or from the data set called `path`."""
+
+    path: Path | str
+    questions: Iterator[Question]
+
+
+class QuestionAnswering(Kind[Questions]):
+    """The span of a passage that answers a question.
+
+    Files are in SQuAD's JSON or tables of rows as on the hub, with id, question, context and answers (text,
+    answer_start).
+    """
+
+    name: ClassVar[str] = "question-answering"
+    head: ClassVar[str] = "QuestionAnswering"
+    pipeline: ClassVar[str] = "question-answering"
+    columns: ClassVar[tuple[str, ...]] = ()
+    min_tokens: ClassVar[int] = 24  # the end of a question and some of its context
+
+    def read_file(self, task: Task, path: Path, columns: Columns) -> Questions:
+        return Questions(path, _in_file(path))
+
+    def read_rows(
+        self, task: Task, name: str, rows: Rows, columns: Columns, classes: Mapping[str, Sequence[str]]
+    ) -> Questions:
+        return Questions(name, _in_rows(name, rows))
+
+    def data(
+        self, task: Task, train: Questions, validation: Questions, columns: Columns, more: Mapping[str, Questions]
+    ) -> QuestionAnsweringData:
+        splits = _checked(task, train), _checked(task, validation)
+        notes = shared(*([(question.question, question.context) for question in split] for split in splits))
+        return QuestionAnsweringData(task, *splits, notes=tuple(notes))
+
+    def validation_data(
+        self, task: Task, validation: Questions, columns: Columns, labels: Sequence[str]
+    ) -> QuestionAnsweringData:
+        return QuestionAnsweringData(task, (), _checked(task, validation))
+
+
+def _in_file(path: Path) -> Iterator[Question]:
     """The questions of a file in SQuAD's own format, or of a table of rows as on the hub, by its suffix. Raises
     DataError."""
     if suffix_of(path) in _OF_ROWS:
-        yield from _questions_in_table(read_table(path))
+        yield from _in_table(read_table(path))
         return
     check_file(path)
     try:
@@ -79,10 +122,10 @@ def questions_in_file(path: Path) -> Iterator[Question]:
     except DataError:
         raise
     except json.JSONDecodeError as error:
-        message = f"broken JSON ({error.msg} at column {error.colno}); questions come in SQuAD's own format"
+        message = f"the file must be JSON in SQuAD's format, got {error.msg} at column {error.colno}"
         raise DataError(path, message, line=error.lineno) from error
     except (ValueError, RecursionError) as error:
-        raise DataError(path, "this is not a JSON file in UTF-8; questions come in SQuAD's own format") from error
+        raise DataError(path, "the file must be JSON in SQuAD's format and in UTF-8, got something else") from error
     after = ""
     try:
         for article in content["data"]:
@@ -93,20 +136,20 @@ def questions_in_file(path: Path) -> Iterator[Question]:
                     answers = tuple((answer["text"], answer["answer_start"]) for answer in given)
                     yield Question(entry["id"], entry["question"], paragraph["context"], answers)
     except (KeyError, TypeError, AttributeError) as error:
-        found = f"{error} is missing" if isinstance(error, KeyError) else "an object or a list is something else"
-        message = f"this is not SQuAD's format (data, paragraphs, qas, answers){after}: {found}"
+        found = f"no {error}" if isinstance(error, KeyError) else "something else in place of an object or a list"
+        message = f"the file must be in SQuAD's format (data, paragraphs, qas, answers), got {found}{after}"
         raise DataError(path, message) from error
 
 
-def questions_in_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Question]:
+def _in_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Question]:
     """The questions of rows with id, question, context and answers (text, answer_start), as on the hub."""
     for number, row in enumerate(rows, 1):
         yield _question(row, name, number, "row")
 
 
-def _questions_in_table(table: Table) -> Iterator[Question]:
+def _in_table(table: Table) -> Iterator[Question]:
     if missing := [name for name in _COLUMNS if name not in table.columns]:
-        raise DataError(table.path, f"there is no column {listed(missing)}; the columns {_NEEDED} are needed")
+        raise DataError(table.path, f"the columns must be {_NEEDED}, got none called {listed(missing)}")
     for line, cells in table.rows(_COLUMNS):
         if isinstance(cells, str):
             raise DataError(table.path, cells, line=line, unit=table.unit)
@@ -118,34 +161,12 @@ def _question(row: Mapping[str, Any], path: Path | str, line: int, unit: str) ->
         answers = tuple(zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True))
         return Question(row["id"], row["question"], row["context"], answers)
     except (KeyError, TypeError, ValueError) as error:
-        message = f"the columns {_NEEDED} are needed, answers with the lists text and answer_start, equally long"
+        message = f"the row must have {_NEEDED}, answers with the lists text and answer_start, equally long"
         raise DataError(path, message, line=line, unit=unit) from error
 
 
-def read_questions(
-    task: Task,
-    train_name: Path | str,
-    train: Iterator[Question],
-    validation_name: Path | str,
-    validation: Iterator[Question],
-) -> QuestionAnsweringData:
-    """The data of a task, checked.
-
-    Raises:
-        DataError: what is wrong, in which split and at which question.
-    """
-    splits = _checked(task, train_name, train), _checked(task, validation_name, validation)
-    notes = shared(*([(question.question, question.context) for question in split] for split in splits))
-    return QuestionAnsweringData(task, *splits, notes=tuple(notes))
-
-
-def read_validation_questions(task: Task, name: Path | str, questions: Iterator[Question]) -> QuestionAnsweringData:
-    """Questions to evaluate a model on, checked; there is nothing to train on. Raises DataError."""
-    return QuestionAnsweringData(task, (), _checked(task, name, questions))
-
-
-def _checked(task: Task, path: Path | str, questions: Iterator[Question]) -> tuple[Question, ...]:
-    kept = tuple(questions)
+def _checked(task: Task, found: Questions) -> tuple[Question, ...]:
+    path, kept = found.path, tuple(found.questions)
     for question in kept:
         which = f"question {shown(question.id)}"
         texts = [("the id", question.id), ("the question", question.question), ("the context", question.context)]
@@ -153,8 +174,8 @@ def _checked(task: Task, path: Path | str, questions: Iterator[Question]) -> tup
             if flaw := flaw_of_text(text):
                 raise DataError(path, f"{name} of {which} {flaw}")
         if not question.answers and not task.allows_no_answer:
-            advice = "the task squad_v2 takes questions without"
-            raise DataError(path, f"{which} has no answer; the task {task.name} needs one, {advice}")
+            remedy = "the task squad_v2 takes questions without"
+            raise DataError(path, f"{which} must have an answer for the task {task.name}, got none; {remedy}")
         for text, start in question.answers:
             if not _stands_at(question.context, text, start):
                 raise DataError(path, _misplaced(kept, question, text, start))
@@ -188,3 +209,42 @@ def _stands_in(encoding: str, size: int, context: str, text: str, start: object)
         return context.encode(encoding).startswith(text.encode(encoding), start * size)
     except UnicodeEncodeError:
         return False
+
+
+QUESTION_ANSWERING = QuestionAnswering()
+
+TASKS = (
+    Task(
+        name="squad",
+        kind=QUESTION_ANSWERING,
+        description="the span of a passage that answers a question (SQuAD 1.1)",
+        text_columns=("question", "context"),
+        label_column="answers",
+        labels=(),
+        metrics=("exact_match", "f1"),
+        primary_metric="f1",
+        hub_id="rajpurkar/squad",
+        folder="SQuAD",
+        train_file="train-v1.1*.json",
+        validation_file="dev-v1.1*.json",
+        max_length=384,
+        batch_size=16,
+    ),
+    Task(
+        name="squad_v2",
+        kind=QUESTION_ANSWERING,
+        description="the same, or that the passage does not answer it (SQuAD 2.0)",
+        text_columns=("question", "context"),
+        label_column="answers",
+        labels=(),
+        metrics=("exact_match", "f1", "has_ans_f1", "no_ans_f1"),
+        primary_metric="f1",
+        hub_id="rajpurkar/squad_v2",
+        folder="SQuAD",
+        train_file="train-v2.0*.json",
+        validation_file="dev-v2.0*.json",
+        allows_no_answer=True,
+        max_length=384,
+        batch_size=16,
+    ),
+)

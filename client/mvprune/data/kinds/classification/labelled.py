@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 from unicodedata import is_normalized
 
 from mvprune.common.excerpts import listed, shown
 from mvprune.data.columns import Columns, Found, check_late, find_columns
-from mvprune.data.labels import BadLabel, Classes, Label, composed, discovered, read_label
-from mvprune.data.reading import Reading, alike, columns_read, name_of, shared
+from mvprune.data.kinds.base import Task
+from mvprune.data.kinds.classification.labels import BadLabel, Classes, Label, discovered, read_label
+from mvprune.data.reading import Reading, alike, columns_read, composed, name_of, shared
 from mvprune.data.tables import Table, checked_text
-from mvprune.data.tasks import Task, TaskKind
 from mvprune.data.textfiles import DataError
 
 LARGEST_VALUE = 1e15  # of a regression's labels: the squares of greater ones are soon too large for float32
@@ -87,7 +87,7 @@ class _Rows:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """What the table says that integers stand for; () where it does not."""
+        """The table's names for integers; () where it has none."""
         return tuple(self.table.classes.get(self.columns.label, ()))
 
     def error(self, index: int, message: str) -> DataError:
@@ -101,50 +101,48 @@ def read_labelled(
     columns: Columns,
     more_validation: Mapping[str, Table] = MappingProxyType({}),
 ) -> ClassificationData:
-    """Texts with labels (classification) or values (regression).
+    """Texts with labels (classification).
 
     Labels may be integers from 0 or the task's label names. Where the task has none (text-classification), they are
     those that the training table knows, or else discovered in its rows: names, numbered in alphabetical order, or
-    integers without a gap from 0 or 1. Regression takes finite numbers. Columns that are not named are those of the
-    training table, where the others have them too.
+    integers without a gap from 0 or 1. Columns that are not named are those of the training table, where the others
+    have them too.
 
     Raises:
         DataError: what is wrong, in which table and line, and what is allowed.
     """
-    rows = _collect(task, train, columns, minimum=2)
-    splits = {"": validation, **more_validation}
-    others = {name: _validation(task, rows, table, columns) for name, table in splits.items()}
+    rows, others = _splits(task, train, {"": validation, **more_validation}, columns, named=not task.labels)
     every = (rows, *others.values())
-    notes: list[str] = []
-    if task.kind is TaskKind.REGRESSION:
-        names: tuple[str, ...] = ()
-        encode: Callable[[_Rows], Split] = _values
-    else:
-        classes = _classes(task, rows)
-        names, encode = classes.names, partial(_numbered, classes=classes)
-        notes += [note for one in every for note in _notes(one, classes)] + alike(names)
-    train_split = encode(rows)
-    evaluated = {name: encode(other) for name, other in others.items()}
+    classes = _classes(task, rows)
+    notes = [note for one in every for note in _notes(one, classes)] + alike(classes.names)
+    train_split = _numbered(rows, classes)
+    evaluated = {ending: _numbered(other, classes) for ending, other in others.items()}
     _check_variety(train, train_split)
-    if task.kind is TaskKind.REGRESSION:
-        for name, split in evaluated.items():
-            _check_variety(splits[name], split)  # a correlation with a constant is undefined
-    elif absent := [name for number, name in enumerate(names) if number not in set(train_split.labels)]:
+    if absent := [name for number, name in enumerate(classes.names) if number not in set(train_split.labels)]:
         notes.append(f"no row of {name_of(train.path)} has the label {listed(absent)}: the model cannot learn it")
-    notes += shared(*(zip(one.texts, one.pairs or one.texts, strict=True) for one in (rows, others[""])))
-    return ClassificationData(
-        task,
-        names,
-        train_split,
-        evaluated.pop(""),
-        evaluated,
-        columns=columns_read({one.table.path: one.columns for one in every}),
-        notes=tuple(dict.fromkeys(notes)),
-    )
+    return _data(task, classes.names, every, train_split, evaluated, notes)
+
+
+def read_values(
+    task: Task,
+    train: Table,
+    validation: Table,
+    columns: Columns,
+    more_validation: Mapping[str, Table] = MappingProxyType({}),
+) -> ClassificationData:
+    """Texts with values (regression), which are finite numbers; see `read_labelled`."""
+    tables = {"": validation, **more_validation}
+    rows, others = _splits(task, train, tables, columns, named=False)
+    train_split = _values(rows)
+    evaluated = {ending: _values(other) for ending, other in others.items()}
+    _check_variety(train, train_split)
+    for ending, split in evaluated.items():
+        _check_variety(tables[ending], split)  # a correlation with a constant is undefined
+    return _data(task, (), (rows, *others.values()), train_split, evaluated, [])
 
 
 def read_labelled_validation(task: Task, table: Table, columns: Columns, labels: Sequence[str]) -> ClassificationData:
-    """Texts with labels or values to evaluate a model on; there is nothing to train on.
+    """Texts with labels to evaluate a model on; there is nothing to train on.
 
     Args:
         task: the task.
@@ -157,21 +155,65 @@ def read_labelled_validation(task: Task, table: Table, columns: Columns, labels:
     Raises:
         DataError: what is wrong, in which line, and what is allowed.
     """
-    rows = _collect(task, table, columns, minimum=1)
-    read = columns_read({table.path: rows.columns})
-    nothing = Split([], None, [])
-    if task.kind is TaskKind.REGRESSION:
-        return ClassificationData(task, (), nothing, _values(rows), columns=read)
+    rows = _collect(task, table, columns, minimum=1, named=not task.labels)
     classes = _classes(task, rows) if task.labels else _classes_of_model(tuple(labels))
-    notes = tuple(_notes(rows, classes))
-    return ClassificationData(task, classes.names, nothing, _numbered(rows, classes), columns=read, notes=notes)
+    return _validation_data(task, classes.names, rows, _numbered(rows, classes), tuple(_notes(rows, classes)))
+
+
+def read_values_validation(task: Task, table: Table, columns: Columns) -> ClassificationData:
+    """Texts with values to evaluate a model on; there is nothing to train on. Raises DataError."""
+    rows = _collect(task, table, columns, minimum=1, named=False)
+    return _validation_data(task, (), rows, _values(rows))
+
+
+def _splits(
+    task: Task, train: Table, validation: Mapping[str, Table], columns: Columns, *, named: bool
+) -> tuple[_Rows, dict[str, _Rows]]:
+    """The rows to train on, and those to evaluate on by the ending of their metrics' names."""
+    rows = _collect(task, train, columns, minimum=2, named=named)
+    others = {}
+    for ending, table in validation.items():
+        others[ending] = other = _collect(task, table, columns, minimum=1, named=named, like=rows.columns)
+        if (rows.pairs is None) != (other.pairs is None):
+            one, two = (train, table) if rows.pairs is None else (table, train)
+            raise DataError(
+                one.path, f"the columns of text must be as many in each file, got one, and two in {two.path}; name them"
+            )
+    return rows, others
+
+
+def _data(
+    task: Task,
+    names: tuple[str, ...],
+    rows: Sequence[_Rows],
+    train: Split,
+    evaluated: dict[str, Split],
+    notes: Sequence[str],
+) -> ClassificationData:
+    also = shared(*(zip(one.texts, one.pairs or one.texts, strict=True) for one in rows[:2]))
+    return ClassificationData(
+        task,
+        names,
+        train,
+        evaluated.pop(""),
+        evaluated,
+        columns=columns_read({one.table.path: one.columns for one in rows}),
+        notes=tuple(dict.fromkeys([*notes, *also])),
+    )
+
+
+def _validation_data(
+    task: Task, names: tuple[str, ...], rows: _Rows, split: Split, notes: tuple[str, ...] = ()
+) -> ClassificationData:
+    read = columns_read({rows.table.path: rows.columns})
+    return ClassificationData(task, names, Split([], None, []), split, columns=read, notes=notes)
 
 
 def _classes(task: Task, train: _Rows) -> Classes:
     """The task's classes, or those that the training table has."""
     if names := task.labels or train.classes:
         numbers = {number: number for number in range(len(names))}
-        return Classes(names, numbers, f"0 to {len(names) - 1}, or {listed(names)}", bool(task.labels))
+        return Classes(names, numbers, f"{listed(names)}, or 0 to {len(names) - 1}", bool(task.labels))
     first: dict[Label, int] = {}
     for label, line in zip(train.labels, train.lines, strict=True):
         first.setdefault(label, line)
@@ -207,15 +249,10 @@ def _notes(rows: _Rows, classes: Classes) -> list[str]:
     return notes
 
 
-def _validation(task: Task, train: _Rows, table: Table, columns: Columns) -> _Rows:
-    rows = _collect(task, table, columns, minimum=1, like=train.columns)
-    if (train.pairs is None) != (rows.pairs is None):
-        one, two = (train.table, table) if train.pairs is None else (table, train.table)
-        raise DataError(one.path, f"one column of text was found, but two in {two.path}; name the columns")
-    return rows
-
-
-def _collect(task: Task, table: Table, wanted: Columns, *, minimum: int, like: Found | None = None) -> _Rows:
+def _collect(
+    task: Task, table: Table, wanted: Columns, *, minimum: int, named: bool, like: Found | None = None
+) -> _Rows:
+    """The rows of a table, at least `minimum`; `named`: see `read_label`."""
     columns = find_columns(task, table, wanted, like)
     read: list[tuple[int, Label, list[str]]] = []
     decomposed = False
@@ -224,7 +261,7 @@ def _collect(task: Task, table: Table, wanted: Columns, *, minimum: int, like: F
         try:
             if isinstance(cells, str):
                 raise DataError(table.path, cells, line=line, unit=table.unit)
-            label = read_label(task, table, line, columns.label, cells[0])
+            label = read_label(table, line, columns.label, cells[0], named=named)
             texts = [checked_text(table, line, name, cell) for name, cell in zip(columns.texts, cells[1:], strict=True)]
         except DataError as error:
             if not task.has_broken_rows:
@@ -237,8 +274,7 @@ def _collect(task: Task, table: Table, wanted: Columns, *, minimum: int, like: F
     if len(broken) > len(read) // 1000:
         raise broken[0]
     if len(read) < minimum:
-        found = "only one row" if read else "no row"
-        raise DataError(table.path, f"there is {found}; at least {minimum} must be there")
+        raise DataError(table.path, f"the rows must be at least {minimum}, got {len(read)}")
     lines, labels, texts_read = (list(column) for column in zip(*read, strict=True))
     texts, *pairs = (list(column) for column in zip(*texts_read, strict=True))
     return _Rows(table, columns, texts, pairs[0] if pairs else None, labels, lines, decomposed)
@@ -252,8 +288,8 @@ def _numbered(rows: _Rows, classes: Classes) -> Split:
     for index, label in enumerate(rows.labels):
         number = numbers[label]
         if number is None:
-            found = "out of range" if isinstance(label, int) else "not known"
-            raise rows.error(index, f"the label {shown(label)} is {found}; allowed: {classes.allowed}")
+            name = f" ({names[label]})" if isinstance(label, int) and 0 <= label < len(names) else ""
+            raise rows.error(index, f"the label must be one of {classes.allowed}, got {shown(label)}{name}")
         labels.append(number)
     return Split(rows.texts, rows.pairs, labels)
 
@@ -268,7 +304,7 @@ def _values(rows: _Rows) -> Split:
             value = math.nan
         if not abs(value) <= LARGEST_VALUE:
             raise rows.error(
-                index, f"the label is {shown(label)}; a number from {-LARGEST_VALUE:g} to {LARGEST_VALUE:g} is allowed"
+                index, f"the label must be a number from {-LARGEST_VALUE:g} to {LARGEST_VALUE:g}, got {shown(label)}"
             )
         labels.append(value)
     return Split(rows.texts, rows.pairs, labels)
@@ -276,5 +312,5 @@ def _values(rows: _Rows) -> Split:
 
 def _check_variety(table: Table, split: Split) -> None:
     if len(set(split.labels)) < 2:
-        message = f"all {len(split):,} rows have the same label; at least two different ones are needed"
+        message = f"the rows must have at least two different labels, got one in all {len(split):,}"
         raise DataError(table.path, message)

@@ -1,22 +1,21 @@
-"""Labels of classification: as they are read, and which class each of them is."""
+"""Labels of classification: how they are read, and which class each of them is."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mvprune.common.excerpts import shown
+from mvprune.data.reading import composed, plain_label
 from mvprune.data.tables import Table, checked_text
-from mvprune.data.tasks import Task, TaskKind, plain_label
 from mvprune.data.textfiles import DataError
 
 MAX_CLASSES = 1000
 
 Label = int | float | str
-"""As it was read: a number where it is one, else stripped text in Unicode's composed form (NFC)."""
+"""A label as it was read: a number, or else stripped text in Unicode's composed form (NFC)."""
 
 # 18 digits fit 64 bits; "1.0" is how a column of integers with holes is written by pandas.
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0+)?", re.ASCII)
@@ -25,19 +24,17 @@ _DECIMAL = re.compile(r"-?[0-9]{0,17}\.[0-9]+", re.ASCII)
 _TRUTH = ("false", "true")  # as JSON spells it; others spell it in another case
 
 
-def composed(text: str) -> str:
-    """Text in NFC: é of one character and é of two are the same label."""
-    return unicodedata.normalize("NFC", text)
+def read_label(table: Table, line: int, column: str, value: object, *, named: bool) -> Label:
+    """A cell as a label; true and false are names of classes where classes are `named` by the data, else 1 and 0.
 
-
-def read_label(task: Task, table: Table, line: int, column: str, value: object) -> Label:
-    """A cell as a label. Raises DataError."""
+    Raises:
+        DataError: the cell is no label.
+    """
     if isinstance(value, list | tuple | dict):
         message = f"{shown(column)} must be one label, got {shown(value)}; several labels a text are not supported"
         raise DataError(table.path, message, line=line, unit=table.unit)
     if isinstance(value, bool):
-        is_name = task.kind is TaskKind.CLASSIFICATION and not task.labels
-        return _TRUTH[value] if is_name else int(value)
+        return _TRUTH[value] if named else int(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, int | float):
@@ -56,9 +53,8 @@ class Classes:
         names: in the order of their numbers.
         integers: the number of the class that each integer label is; empty where integers are none.
         allowed: in words, for errors.
-        by_number: whether integers are the classes' numbers although the data has names for them that are none of
-            the classes'.
-        folded: whether a name in other case, or with '-' for '_', is that class too, unless it could be another.
+        by_number: whether integers are the classes' numbers even where the data has other names for them.
+        folded: whether a name in another case, or with '-' for '_', is that class too, unless it could be another.
     """
 
     names: tuple[str, ...]
@@ -113,19 +109,19 @@ def discovered(labels: Mapping[Label, int]) -> Sequence[tuple[str, int | None]]:
     names = sorted(label for label in labels if isinstance(label, str))
     integers = sorted(label for label in labels if isinstance(label, int))
     if len(labels) > MAX_CLASSES:
-        message = f"there are {len(labels):,} different labels; at most {MAX_CLASSES:,} are allowed"
+        message = f"there must be at most {MAX_CLASSES:,} different labels, got {len(labels):,}"
         raise BadLabel([*labels][MAX_CLASSES], message)
     for label in labels:
         if isinstance(label, float):
-            rule = "integers or names are allowed, and numbers by the task text-regression"
-            raise BadLabel(label, f"the label is {label}; {rule}")
+            remedy = "the task text-regression takes numbers"
+            raise BadLabel(label, f"the label must be an integer or a name, got {label}; {remedy}")
         if names and integers and type(label) is not type(first):
-            message = f"the label is {shown(label)}, but {shown(first)} in line {labels[first]}"
-            raise BadLabel(label, f"{message}; all integers or all names are allowed")
+            found = f"{shown(label)}, and {shown(first)} in line {labels[first]}"
+            raise BadLabel(label, f"the labels must be all integers or all names, got {found}")
     start = 1 if integers and integers[0] > 0 else 0
     for expected, number in enumerate(integers, start):
         if number != expected:
-            message = f"the label {shown(number)} is out of range; integers must run from 0 or 1 without a gap"
+            message = f"labels that are integers must run from 0 or 1 without a gap, got {shown(number)}"
             raise BadLabel(number, message)
     if {name.casefold() for name in names} <= set(_TRUTH):  # True and true are one class
         names = sorted({name.casefold(): name for name in names}.values(), key=str.casefold)

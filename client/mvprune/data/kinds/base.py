@@ -1,0 +1,190 @@
+"""What a task and a kind of task are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from mvprune.common.excerpts import shown
+from mvprune.data.columns import Columns
+from mvprune.data.textfiles import DataError
+
+GLUE = "nyu-mll/glue"
+
+Source = TypeVar("Source")
+Rows = Iterable[Mapping[str, object]]
+
+
+class TaskData(Protocol):
+    """The data of a task, checked. Each kind has a class of its own."""
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+
+    @property
+    def train(self) -> Sized:
+        """Examples to train on."""
+
+    @property
+    def validation(self) -> Sized:
+        """Examples to evaluate on."""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the content, whatever file format it came in."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See `Reading`."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See `Reading`."""
+
+
+class Kind(ABC, Generic[Source]):
+    """A kind of task: what its models predict, and how its data is read.
+
+    The part that needs torch, such as examples and metrics, is `mvprune_core.tasks.Objective`.
+
+    Attributes:
+        name: in lists of tasks, in `mvpctl serve` and in error messages.
+        head: the ending of the classes of transformers that solve it, as SequenceClassification.
+        pipeline: its pipeline tag on the hub.
+        columns: the names of columns that a user may give, as fields of `Columns`; () where they are fixed.
+        min_tokens: the length of input that a model of this kind must at least take.
+        not_distilled: why a student cannot learn from a teacher, as the rest of a sentence; "" where it can.
+        losses: those of its metrics that have a unit of their own, and of which less is better.
+        tasks: the named tasks.
+    """
+
+    name: ClassVar[str]
+    head: ClassVar[str]
+    pipeline: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]]
+    min_tokens: ClassVar[int] = 0
+    not_distilled: ClassVar[str] = ""
+    losses: ClassVar[frozenset[str]] = frozenset()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def check_columns(self, task: Task, columns: Columns, path: Path | str) -> None:
+        """Raises DataError where columns are named that the kind does not have."""
+        for field in fields(columns):
+            if (given := getattr(columns, field.name)) is not None and field.name not in self.columns:
+                takes = " and ".join(f"{name}_column" for name in self.columns) or "columns with fixed names"
+                rule = f"must not be given for the task {task.name}, which has {takes}"
+                raise DataError(path, f"{field.name}_column {rule}, got {shown(given)}")
+
+    @abstractmethod
+    def read_file(self, task: Task, path: Path, columns: Columns) -> Source:
+        """The examples in a file, not yet checked against the task. Raises DataError."""
+
+    @abstractmethod
+    def read_rows(
+        self, task: Task, name: str, rows: Rows, columns: Columns, classes: Mapping[str, Sequence[str]]
+    ) -> Source:
+        """The examples in rows, as of a data set of the hub. Raises DataError.
+
+        Args:
+            task: the task.
+            name: of the rows, for errors.
+            rows: mappings with the same keys.
+            columns: names of columns; None: found by name.
+            classes: by column, the names that its numbers stand for, where they are known.
+        """
+
+    @abstractmethod
+    def data(
+        self, task: Task, train: Source, validation: Source, columns: Columns, more: Mapping[str, Source]
+    ) -> TaskData:
+        """The data of a task, checked; `more` are further examples to evaluate on, by the ending of their metrics'
+        names. Raises DataError."""
+
+    @abstractmethod
+    def validation_data(self, task: Task, validation: Source, columns: Columns, labels: Sequence[str]) -> TaskData:
+        """Data to evaluate a model on, without data to train on; `labels` are the model's classes in the order of their
+        numbers. Raises DataError."""
+
+
+@dataclass(frozen=True)
+class FurtherValidation:
+    """A second split to evaluate on.
+
+    Attributes:
+        name: the ending of its metrics' names, after an underscore.
+        hub_split: its name on the hub.
+        file: its file in the task's folder.
+    """
+
+    name: str
+    hub_split: str
+    file: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """One named task.
+
+    Attributes:
+        name: what a user types.
+        kind: what is predicted.
+        description: one line for people.
+        text_columns: one or two columns of text, by the hub's names.
+        label_column: the column to predict, by the hub's name; "" where the text itself is predicted (masked-lm).
+        labels: label names in the order of their numbers; empty where they are discovered in the data
+            (text-classification, ner), and where there are none.
+        metrics: what is reported: fractions (accuracy, f1, exact_match), correlations, or a perplexity. Those of a
+            split that the data does not have are left out (accuracy_mismatched, no_ans_f1).
+        primary_metric: the one of `metrics` that results are compared by.
+        hub_id, hub_config: the task's data set on the hub; None where the user brings the data.
+        hub_validation: the hub split to evaluate on (the test splits of GLUE have no labels).
+        folder: the folder with its files; None where there is none.
+        train_file, validation_file: the files in `folder`, as patterns of `Path.glob`.
+        more_validation: further splits to evaluate on.
+        allows_no_answer: question answering: the passage may not hold the answer.
+        implied_header: the columns of the official tsv files where these have no header line (CoLA).
+        has_broken_rows: the official files have a few damaged rows, which are left out, as by the hub's loader.
+        max_length: tokens of an input; longer inputs are cut (question answering: the length of a window).
+        epochs, batch_size, learning_rate, weight_decay: defaults of fine-tuning, more epochs over few examples.
+    """
+
+    name: str
+    kind: Kind[Any]
+    description: str
+    text_columns: tuple[str, ...]
+    label_column: str
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...]
+    primary_metric: str
+    hub_id: str | None = GLUE
+    hub_config: str | None = None
+    hub_validation: str = "validation"
+    folder: str | None = None
+    train_file: str = "train.tsv"
+    validation_file: str = "dev.tsv"
+    more_validation: tuple[FurtherValidation, ...] = ()
+    allows_no_answer: bool = False
+    implied_header: tuple[str, ...] = ()
+    has_broken_rows: bool = False
+    max_length: int = 128
+    epochs: float = 3.0
+    batch_size: int = 32
+    learning_rate: float = 3e-5
+    weight_decay: float = 0.0
+
+    @property
+    def split_metrics(self) -> tuple[str, ...]:
+        """The metrics of one split; those of further splits have the same names with an ending."""
+        endings = tuple(f"_{split.name}" for split in self.more_validation)
+        return tuple(name for name in self.metrics if not name.endswith(endings))
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether of two results the one with the larger primary metric is the better."""
+        return self.primary_metric not in self.kind.losses

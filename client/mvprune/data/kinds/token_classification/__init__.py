@@ -1,0 +1,67 @@
+"""Token classification: a tag for each word of a sentence, as for named entities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from mvprune.data.columns import Columns
+from mvprune.data.kinds.base import Kind, Rows, Task
+from mvprune.data.kinds.token_classification.conll import sentences_in_file
+from mvprune.data.kinds.token_classification.sentences import (
+    Sentences,
+    TokenClassificationData,
+    read_tagged,
+    read_validation_tagged,
+    sentences_in_table,
+)
+from mvprune.data.tables import table_of_rows
+
+
+class TokenClassification(Kind[Sentences]):
+    """A tag for each word. Files are CoNLL's or tables with a column of words and one of tags."""
+
+    name: ClassVar[str] = "token-classification"
+    head: ClassVar[str] = "TokenClassification"
+    pipeline: ClassVar[str] = "token-classification"
+    columns: ClassVar[tuple[str, ...]] = ("text", "label")
+
+    def read_file(self, task: Task, path: Path, columns: Columns) -> Sentences:
+        return sentences_in_file(path, columns)
+
+    def read_rows(
+        self, task: Task, name: str, rows: Rows, columns: Columns, classes: Mapping[str, Sequence[str]]
+    ) -> Sentences:
+        return sentences_in_table(table_of_rows(name, rows, classes), columns)
+
+    def data(
+        self, task: Task, train: Sentences, validation: Sentences, columns: Columns, more: Mapping[str, Sentences]
+    ) -> TokenClassificationData:
+        return read_tagged(task, train, validation)
+
+    def validation_data(
+        self, task: Task, validation: Sentences, columns: Columns, labels: Sequence[str]
+    ) -> TokenClassificationData:
+        return read_validation_tagged(task, validation, labels)
+
+
+TOKEN_CLASSIFICATION = TokenClassification()
+
+TASKS = (
+    Task(
+        name="ner",
+        kind=TOKEN_CLASSIFICATION,
+        description="named entities in sentences (CoNLL 2003, or your own tags)",
+        text_columns=("tokens",),
+        label_column="ner_tags",
+        labels=(),
+        metrics=("f1", "precision", "recall", "accuracy"),
+        primary_metric="f1",
+        hub_id="lhoestq/conll2003",
+        folder="CoNLL-2003",
+        train_file="train.txt",
+        validation_file="valid.txt",
+        max_length=256,
+    ),
+)

@@ -1,0 +1,122 @@
+"""The two files of contributing/task.md, added to a copy of the packages, are a kind of task like the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.core.conftest import BAD, GOOD, NEUTRAL
+
+from mvprune.data.tasks import TASKS
+from mvprune_core.tasks import OBJECTIVES
+
+ROOT = Path(__file__).parents[4]
+PAGE = ROOT / "contributing" / "task.md"
+PACKAGES = ("client/mvprune", "workers/mvprune_core", "service/mvprune_service")
+FILES = ("client/mvprune/data/kinds/multi_label.py", "workers/mvprune_core/tasks/multi_label.py")
+
+RUN = """
+import json, sys, warnings
+from pathlib import Path
+warnings.simplefilter("ignore")
+import torch
+torch.set_num_threads(1)
+import mvprune
+from mvprune.client.catalog import own_tasks
+from mvprune.sources.references import Roots
+from mvprune.v1 import job_pb2
+from mvprune_core import Training, compress, load_task
+from mvprune_core.evaluation import evaluate
+from mvprune_core.prediction import Predictor
+from mvprune_service.api.specs import Checker
+
+model, train, dev, out = map(Path, sys.argv[1:])
+data = load_task("multi-label", train=train, validation=dev)
+training = Training(max_steps=150, batch_size=32, learning_rate=5e-3, accumulation_steps=2)
+result = compress(model, data, density=0.5, training=training)
+manifest = result.save(out)
+found = evaluate(out, dev)
+spec = {"model": str(model), "task": "multi-label", "target_density": 0.5, "movement": {}}
+spec["dataset"] = {"train": str(train), "validation": str(dev)}
+checker = Checker(job_pb2.Job(spec=job_pb2.CompressionSpec(**spec)), "", Roots())
+checker.check()
+print(json.dumps({
+    "package": mvprune.__file__,
+    "kinds": {task.name: task.kind for task in own_tasks()},
+    "metrics": dict(result.metrics),
+    "teacher": result.info.spec["teacher"],
+    "evaluated": dict(found.metrics),
+    "same": dict(found.recorded),
+    "loaded": type(mvprune.load(out)).__name__,
+    "answers": Predictor.open(out).predict([{"text": "word1 good word2"}, {"text": "bad word3 great"}]),
+    "card": (out / "README.md").read_text(),
+    "violations": [violation.field for violation in checker.violations],
+}))
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """A copy of the packages with the page's two files."""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, content in zip(FILES, re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL), strict=True):
+        assert file in PAGE.read_text()
+        (tmp_path / file).write_text(content)
+    return tmp_path
+
+
+def write(path: Path, count: int, seed: int) -> Path:
+    """Texts with words of praise, of blame, of both or of neither: each has a label of its own."""
+    source, lines = random.Random(seed), ["text\tlabels"]
+    for _ in range(count):
+        labels = [label for label in ("blame", "praise") if source.random() < 0.5]
+        words = [*source.choices(NEUTRAL, k=5), *(source.choice({"blame": BAD, "praise": GOOD}[one]) for one in labels)]
+        source.shuffle(words)
+        lines.append(f"{' '.join(words)}\t{' '.join(labels)}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.timeout(900)
+def test_two_files_are_a_kind_of_task(packages: Path, model_folder: Path, tmp_path: Path) -> None:
+    train, dev, out = write(tmp_path / "train.tsv", 300, 1), write(tmp_path / "dev.tsv", 60, 2), tmp_path / "artifact"
+    folders = [str(packages / package.partition("/")[0]) for package in PACKAGES]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, model_folder, train, dev, out],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["package"].startswith(str(packages))
+    assert found["kinds"]["multi-label"] == "multi-label"
+    assert found["metrics"]["eval/f1"] > 0.7, "each label always: 0.67"
+    assert found["teacher"]["model"] == "", "it is distilled from the dense baseline"
+    assert (
+        found["evaluated"] == found["same"] == {name: found["metrics"][f"eval/{name}"] for name in ("f1", "accuracy")}
+    )
+    assert found["loaded"] == "BertForSequenceClassification"
+    assert [sorted(answer["scores"]) for answer in found["answers"]] == [["blame", "praise"]] * 2
+    praise, both = (answer["scores"] for answer in found["answers"])
+    assert praise["blame"] < both["blame"]
+    assert 'pipeline_tag: "text-classification"' in found["card"]
+    assert "job.spec.task" not in found["violations"]
+    assert "job.spec.teacher" not in found["violations"]
+
+
+def test_every_kind_has_both_halves() -> None:
+    kinds = {task.kind.name: task.kind for task in TASKS.values()}
+    assert set(kinds) == set(OBJECTIVES)
+    for name, kind in kinds.items():
+        assert bool(OBJECTIVES[name].outputs) == (kind.not_distilled == ""), name
