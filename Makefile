@@ -87,8 +87,9 @@ format: setup ## rewrite the code in the house style
 	$(BIN)/ruff format .
 
 .PHONY: proto
-proto: setup ## regenerate client/mvprune/v1 from proto/
+proto: setup ## regenerate what follows from proto/: client/mvprune/v1, client/mvprune/spec, tables of options in docs/
 	scripts/gen_proto.sh
+	$(BIN)/python scripts/spec_code.py
 
 .PHONY: docs
 docs: setup ## rewrite docs/api.md from the docstrings
@@ -97,6 +98,7 @@ docs: setup ## rewrite docs/api.md from the docstrings
 .PHONY: proto-check
 proto-check: setup ## the committed generated code is what proto/ gives
 	@rm -rf .gen-check && scripts/gen_proto.sh .gen-check && diff -r -x '__init__.py' -x '__pycache__' .gen-check/mvprune/v1 client/mvprune/v1 && rm -rf .gen-check
+	@$(BIN)/python scripts/spec_code.py --check
 
 .PHONY: clean
 clean: ## remove the environments and the demo's folder

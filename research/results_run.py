@@ -131,7 +131,7 @@ def _compress(run: Run, data: TaskData, place: Workplace, callback: Callback, **
             max_length=run.max_length,
             precision=run.precision,
             dropout=run.dropout,
-            learning_rate_growth=run.learning_rate_growth,
+            lr_density_exponent=run.learning_rate_growth,
         ),
         seed=run.seed,
         callback=callback,

@@ -46,6 +46,8 @@ SECTIONS = (
     Section("Jobs", "client.job", ("Job", "AsyncJob"), opening="What `submit` and `get` return."),
     Section("Models", "client.models", opening=_MODELS),
     Section("Specs and policies", "spec.models"),
+    Section("Gates", "spec.gate"),
+    Section("Sizes of models", "sources.known_models", ("ModelSize",), opening="What `Job.model_size` is."),
     Section("Catalog", "client.catalog", opening="What `Client.models`, `Client.tasks` and `Client.methods` give."),
     Section("Exceptions", "common.exceptions"),
     Section("Exceptions of jobs", "client.exceptions"),

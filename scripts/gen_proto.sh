@@ -10,8 +10,7 @@ if [ ! -x .gen/bin/python ] || ! .gen/bin/python -c 'import grpc_tools' 2>/dev/n
   .venv/bin/uv pip install -q --python .gen/bin/python 'grpcio-tools==1.62.3' 'setuptools<81'
 fi
 mkdir -p "$out"
-# google/rpc/*.proto are not imported by the contract: only well-known types, which protoc carries.
+# The contract imports only well-known types, which protoc carries.
 .gen/bin/python -m grpc_tools.protoc -Iproto \
   --python_out="$out" --pyi_out="$out" --grpc_python_out="$out" proto/mvprune/v1/*.proto
-.gen/bin/python -m grpc_tools.protoc -Iproto --include_source_info --descriptor_set_out=/dev/stdout \
-  proto/mvprune/v1/job.proto | .venv/bin/python scripts/proto_comments.py > "$out/mvprune/v1/comments.json"
+rm "$out/mvprune/v1/parameter_pb2_grpc.py" # it has no service

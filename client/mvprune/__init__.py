@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         JobState,
         JobUpdate,
         MetricPoint,
-        ModelSize,
         Progress,
     )
     from mvprune.common.exceptions import (
@@ -57,7 +56,9 @@ if TYPE_CHECKING:
         UnsafeArtifact,
     )
     from mvprune.runtime import load
-    from mvprune.spec.models import Dataset, Gate, GateResult, Policy, Spec, Teacher, Training
+    from mvprune.sources.known_models import ModelSize
+    from mvprune.spec.gate import Gate, GateResult
+    from mvprune.spec.models import Dataset, Policy, Spec, Teacher, Training
     from mvprune.spec.options import SubmitOptions
 
     __version__: str
@@ -123,11 +124,14 @@ _HOMES = {
     "AsyncClient": "client.async_client",
     "AsyncJob": "client.job",
     "Client": "client.client",
+    "Gate": "spec.gate",
+    "GateResult": "spec.gate",
     "Job": "client.job",
     "SubmitOptions": "spec.options",
     "MethodEntry": "client.catalog",
     "MethodOption": "client.catalog",
     "ModelEntry": "client.catalog",
+    "ModelSize": "sources.known_models",
     "TaskEntry": "client.catalog",
     "load": "runtime",
 }

@@ -31,6 +31,7 @@ from mvprune_core.storage import Cache, Checkpoints
 from mvprune_core.tasks import TaskData, objective_for
 
 _CHECKPOINT_SECONDS = 300.0
+_KEYS = {"lr_density_exponent": "learning_rate_growth"}  # of options whose key in manifests is another
 _MAX_SEED = 2**32 - 1
 
 
@@ -45,8 +46,8 @@ def compress(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     allow_density_miss: bool = False,
-    values: str = "fp16",
-    embeddings: str = "fp16",
+    weight_dtype: str = "fp16",
+    embedding_dtype: str = "fp16",
     trim_vocabulary: bool = False,
     delta: bool = False,
     seed: int = 0,
@@ -75,8 +76,8 @@ def compress(
         include: patterns of layer names to prune, such as `*.attention.*`; by default every matrix of the blocks.
         exclude: patterns of layer names to leave dense.
         allow_density_miss: accept a result whose density is off by more than 10 % (relative).
-        values: how the artifact stores the kept weights: fp32, fp16, bf16 or int8 (with per-row scales).
-        embeddings: how it stores all other matrices, mainly the embeddings; the same choices.
+        weight_dtype: how the artifact stores the kept weights: fp32, fp16, bf16 or int8 (with per-row scales).
+        embedding_dtype: how it stores all other matrices, mainly the embeddings; the same choices.
         trim_vocabulary: store only the embeddings of tokens that the data uses.
         delta: the artifact refers to the model for tensors that training did not change, and needs the model to load.
         seed: seed of new heads, batches, dropout, gates and ties. The same seed and number of threads give the same
@@ -122,7 +123,7 @@ def compress(
         include=tuple(include),
         exclude=tuple(exclude),
         device=torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
-        coding=Coding(_values("values", values), _values("embeddings", embeddings)),
+        coding=Coding(_values("weight_dtype", weight_dtype), _values("embedding_dtype", embedding_dtype)),
         trim_vocabulary=trim_vocabulary,
         delta=delta,
         allow_density_miss=allow_density_miss,
@@ -204,7 +205,7 @@ def _spec(run: ResolvedRun) -> Mapping[str, Any]:
         "task": run.data.task.name,
         "method": {run.method.name: asdict(run.method)},  # type: ignore[call-overload]
         "target_density": run.density,
-        "training": {name: value for name, value in asdict(run.settings).items() if value is not None},
+        "training": {_KEYS.get(name, name): value for name, value in asdict(run.settings).items() if value is not None},
         "seed": run.seed,
     }
     if run.teacher is not None:

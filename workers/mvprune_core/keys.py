@@ -39,7 +39,7 @@ def run_keys(run: ResolvedRun) -> RunKeys:
         data,
         [run.seed, str(run.device), torch.get_num_threads(), versions(), run.train.padding_side],
     ]
-    exponent = settings.pop("learning_rate_growth")  # the dense model does not depend on it
+    exponent = settings.pop("lr_density_exponent")  # the dense model does not depend on it
     dense = identity(base, settings)
     source = run.named_teacher
     named = source and [model_source(source).sha256, description_digest(source)]

@@ -83,7 +83,7 @@ def build_optimizer(model: nn.Module, settings: Settings, masks: Masks | None = 
     groups: list[dict[str, Any]] = [
         {"params": params, "lr": settings.learning_rate, "weight_decay": weight_decay, "density_exponent": exponent}
         for params, weight_decay, exponent in (
-            ([weight for weight in weights if weight in pruned], decay, settings.learning_rate_growth),
+            ([weight for weight in weights if weight in pruned], decay, settings.lr_density_exponent),
             ([weight for weight in others if weight.dim() > 1], decay, 0.0),
             ([weight for weight in others if weight.dim() <= 1], 0.0, 0.0),
         )

@@ -21,7 +21,7 @@ _USUAL_STEPS, _MOST_USUAL_EPOCHS = 3000, 30
 # BERT-tiny pruned to 10 % on 100 sentences of SST-2: after 12 or 40 steps it always predicts the same class; after 200
 # its accuracy is about 61 %, after 600 no higher.
 _FEWEST_STEPS = 200
-_MAY_BE_ZERO = ("weight_decay", "learning_rate_growth")
+_MAY_BE_ZERO = ("weight_decay", "lr_density_exponent")
 _WORDS = ("precision", "best_metric")
 _WHOLE = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every", "patience")
 
@@ -52,7 +52,7 @@ class Training:
         patience: stop after this many evaluations at the final density without improvement.
         keep_best: the result is the best model that was evaluated at the final density, not the last one.
         best_metric: the metric for patience and keep_best; one of the task's metrics, by default its primary one.
-        learning_rate_growth: x, at least 0: at density v the learning rate of pruned matrices is
+        lr_density_exponent: x, at least 0: at density v the learning rate of pruned matrices is
             learning_rate · v^(-x). With 1, the default, a step changes the output of a matrix as much as in the dense
             model, although fewer weights contribute (Dey, Bergsma and Hestness 2024,
             https://arxiv.org/abs/2405.15743, table 1). With 0 the rate does not depend on the density, as in published
@@ -79,7 +79,7 @@ class Training:
     patience: int | None = None
     keep_best: bool = False
     best_metric: str | None = None
-    learning_rate_growth: float = 1.0
+    lr_density_exponent: float = 1.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -154,7 +154,7 @@ class Settings:
     patience: int | None
     keep_best: bool
     best_metric: str | None
-    learning_rate_growth: float
+    lr_density_exponent: float
 
     def total_steps(self, examples: int) -> int:
         """Optimizer steps, with this many examples per epoch."""

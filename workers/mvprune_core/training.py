@@ -285,7 +285,7 @@ class Trainer:
                 Reason.NAN_LOSS,
                 f"the loss or its gradient is no longer finite at step {self.step} of {self.total_steps} "
                 f"({self.curve.phase}); lower the learning rate (now {self.settings.learning_rate:g}), its growth "
-                f"({self.settings.learning_rate_growth:g}) or that of the scores",
+                f"({self.settings.lr_density_exponent:g}) or that of the scores",
             )
 
 

@@ -32,6 +32,7 @@ from mvprune.sources.references import (
     resolve_model,
     resolve_path,
 )
+from mvprune.spec.annotations import manifest_key
 from mvprune.v1 import job_pb2
 from mvprune_core import (
     METHODS,
@@ -60,7 +61,8 @@ log = logging.getLogger(__name__)
 _PROGRESS_SECONDS = 0.25
 _METRIC_POINTS = 500  # of a phase, at most
 _LOG_LINES = 40  # of a phase, at most
-_CODING = ("values", "embeddings")  # how the artifact stores floats
+_DTYPES = ("weight_dtype", "embedding_dtype")
+_SPEC = job_pb2.CompressionSpec.DESCRIPTOR.fields_by_name
 _TEACHER = ("temperature", "alpha", "hidden_states")
 
 
@@ -112,7 +114,7 @@ def run_job(
             include=tuple(spec.include),
             exclude=tuple(spec.exclude),
             allow_density_miss=spec.allow_density_miss,
-            **{option: given for option, given in _given(spec).items() if option in _CODING},
+            **{option: given for option, given in _given(spec).items() if option in _DTYPES},
             trim_vocabulary=spec.trim_vocabulary,
             delta=spec.delta,
             seed=spec.seed,
@@ -136,23 +138,25 @@ def run_job(
 
 
 def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dict[str, Any]:
-    """`spec` as JSON with the contract's field names, options that were left open filled in from what was `used`
-    (the spec of a core result)."""
+    """`spec` as JSON with the keys of manifests, and with every option that was used.
+
+    Args:
+        used: the spec of the core's result, with the keys of manifests.
+    """
     complete = job_pb2.CompressionSpec()
     complete.CopyFrom(spec)
     training = dict(used["training"])
     if spec.training.HasField("max_steps"):  # one of the two decides
         training.pop("epochs", None)
     _fill(complete.training, training)
-    _fill(complete, {option: used[option] for option in _CODING})
+    _fill(complete, {key: used[key] for key in (manifest_key(_SPEC[name]) for name in _DTYPES)})
     name = str(spec.WhichOneof("method"))
     _fill(getattr(complete, name), used["method"][name])
     if "teacher" in used:
         _fill(complete.teacher, {option: used["teacher"][option] for option in _TEACHER})
     else:
         complete.teacher.none = True
-    result: dict[str, Any] = MessageToDict(complete, preserving_proto_field_name=True)
-    return result
+    return _with_manifest_keys(_SPEC, MessageToDict(complete, preserving_proto_field_name=True))
 
 
 class Reports(Callback):
@@ -314,13 +318,25 @@ def _given(message: Any) -> dict[str, Any]:
 
 
 def _fill(message: Any, options: Mapping[str, Any]) -> None:
-    """Sets the fields of these names; None leaves them unset."""
-    for name, value in options.items():
-        field = message.DESCRIPTOR.fields_by_name[name]
+    """Sets the fields with these keys of manifests; None leaves them unset."""
+    fields = {manifest_key(field): field for field in message.DESCRIPTOR.fields}
+    for key, value in options.items():
+        field = fields[key]
         if isinstance(value, Mapping):
-            _fill(getattr(message, name), value)
+            _fill(getattr(message, field.name), value)
         elif value is not None:
-            setattr(message, name, field.enum_type.values_by_name[value.upper()].number if field.enum_type else value)
+            words = field.enum_type and field.enum_type.values_by_name
+            setattr(message, field.name, words[value.upper()].number if words else value)
+
+
+def _with_manifest_keys(fields: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as JSON; `fields`: those of the message by name."""
+    found = {}
+    for name, value in values.items():
+        field, is_message = fields[name], isinstance(value, Mapping)
+        inner = _with_manifest_keys(field.message_type.fields_by_name, value) if is_message else value
+        found[manifest_key(field)] = inner
+    return found
 
 
 def _is_due(step: int, total: int, times: int) -> bool:

@@ -52,6 +52,11 @@ def words(prog: str, known: Mapping[str, Any]) -> None:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Prints how the command line of a command could go on, and ends the program."""
+    words: dict[str, tuple[str, ...]] = {}
+    if any(action.dest == "density" for action in parser._actions):
+        from mvprune.spec.parameters import PARAMETERS  # only submit has them
+
+        words = {one.name: one.words for one in PARAMETERS.values() if one.words}
     for action in parser._actions:
         completer: Any = None
         if isinstance(action.type, one_of):
@@ -60,6 +65,8 @@ def options(parser: argparse.ArgumentParser) -> None:
             completer = FilesCompleter()
         elif action.dest in _VALUES:
             completer = _completer(_VALUES[action.dest])
+        elif action.dest in words:
+            completer = ChoicesCompleter(words[action.dest])  # type: ignore[arg-type]
         action.completer = completer  # type: ignore[attr-defined]
     _finish(parser)
 
@@ -110,18 +117,6 @@ def _tasks(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
     return {task.name: task.description for task in TASKS.values()}
 
 
-def _words(key: str) -> Values:
-    """The words that the contract has for an option of `submit`."""
-
-    def values(prefix: str, args: argparse.Namespace) -> Iterable[str]:
-        from mvprune.cli._jobschema import schema
-
-        found: Iterable[str] = schema()["properties"][key]["enum"]
-        return found
-
-    return values
-
-
 _VALUES: dict[str, Values] = {
     "job": _jobs,
     "model": _models,
@@ -129,6 +124,4 @@ _VALUES: dict[str, Values] = {
     "task": _tasks,
     **dict.fromkeys(("artifact", "artifacts", "source"), _artifacts),
     "context": lambda prefix, args: contexts.read().contexts,
-    **{key: _words(key) for key in ("method", "shape", "selection", "initial_scores", "when", "precision")},
-    **{key: _words(key) for key in ("values", "embeddings")},
 }

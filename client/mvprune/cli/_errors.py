@@ -42,85 +42,13 @@ _CODES: dict[type[MvpruneError], ExitCode] = {
     NotAuthorised: ExitCode.NOT_FOUND,
     LocalRefusal: ExitCode.REFUSED,
 }
-# Fields by the end of their path, the longest that is known.
-_OPTION_OF = {
-    "dataset": "--train, --validation or --dataset",
-    "display_name": "--name",
-    "hub_config": "--dataset-config",
-    "hub_id": "--dataset",
-    "labels": "--label",
-    "memory_bytes": "--memory",
-    "model_revision": "--revision",
+# Fields that are no parameters of a job.
+_FLAGS = {
+    "filter": "--filter",
+    "insecure": "--insecure",
+    "order_by": "--order-by",
     "parent": "--project",
-    "schedule": "--warmup, --cooldown",
-    "target_density": "--density",
-    "teacher.job": "--teacher",
-    "teacher.model": "--teacher",
-    "teacher.none": "--teacher",
-    "teacher.revision": "--teacher-revision",
-    "teacher.train": "--teacher",
-}
-_SAME_NAME = {
-    "accumulation_steps",
-    "allow_density_miss",
-    "allow_smaller_batch",
-    "alpha",
-    "batch_size",
-    "best_metric",
-    "checkpoint_interval",
-    "compile",
-    "cooldown",
-    "cpus",
-    "delta",
-    "deterministic",
-    "dropout",
-    "embeddings",
-    "epochs",
-    "evaluate_every",
-    "exclude",
-    "filter",
-    "gpus",
-    "gradient_checkpointing",
-    "hidden_states",
-    "include",
-    "initial_scores",
-    "insecure",
-    "keep_best",
-    "label_column",
-    "learning_rate",
-    "learning_rate_growth",
-    "max_attempts",
-    "max_length",
-    "max_queue_time",
-    "max_runtime",
-    "max_steps",
-    "method",
-    "model",
-    "order_by",
-    "patience",
-    "penalty",
-    "precision",
-    "priority",
-    "request_id",
-    "retention",
-    "score_learning_rate",
-    "seed",
-    "selection",
-    "shape",
-    "start_timeout",
-    "task",
-    "teacher",
-    "temperature",
-    "text_column",
-    "text_pair_column",
-    "train",
-    "train_embeddings",
-    "trim_vocabulary",
-    "validation",
-    "values",
-    "warmup",
-    "weight_decay",
-    "when",
+    "request_id": "--request-id",
 }
 
 
@@ -161,8 +89,8 @@ def report_usage(error: UsageError) -> ExitCode:
 
 
 def report_no_text(error: UnicodeEncodeError) -> ExitCode:
-    """Prints that something given is no text, a file's name for example, and returns the exit code for it."""
-    _line(f"error: got {error.object!r:.200}, which is not UTF-8; allowed: text")
+    """Prints that something given is not text, a file's name for example, and returns the exit code for it."""
+    _line(f"error: text must be UTF-8, got {error.object!r:.200}")
     return ExitCode.REFUSED
 
 
@@ -177,12 +105,7 @@ def _line(text: str) -> None:
 
 
 def _option(field: str) -> str:
-    """The option that sets a field of the request, "" if there is none."""
-    parts = field.split(".")
-    if parts[:2] == ["job", "labels"]:
-        return _OPTION_OF["labels"]
-    if field.startswith("job.policy.gates"):
-        return "--gate"
-    last = parts[-1]
-    known = _OPTION_OF.get(".".join(parts[-2:])) or _OPTION_OF.get(last)
-    return known or (f"--{last.replace('_', '-')}" if last in _SAME_NAME else "")
+    """The options that set a field of a request, "" if there are none."""
+    from mvprune.spec.lookup import flags_of  # only errors need it
+
+    return _FLAGS.get(field) or flags_of(field)

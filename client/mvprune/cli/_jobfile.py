@@ -1,6 +1,6 @@
 """Job files: what `mvpctl submit -f` reads, with errors that name file, line and column.
 
-A document is a table of the parameters of `Client.submit`; `mvprune.cli._jobschema` knows them.
+A document is a table of the parameters of `Client.submit`: see `mvprune.spec.parameters`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mvprune.cli._jobschema import SIZE_PATTERN, TIME_PATTERN, Key, Kind, keys
 from mvprune.cli._types import duration
 from mvprune.cli._yaml import MAX_BYTES, BadYaml, Items, Node, Place, Scalar, Table, documents
 from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field
 from mvprune.common.suggestions import did_you_mean
 from mvprune.common.units import parse_size
+from mvprune.spec.lookup import parameter_of
+from mvprune.spec.parameter import Kind, Parameter
+from mvprune.spec.parameters import PARAMETERS
+from mvprune.spec.schema import SIZE_PATTERN, TIME_PATTERN
 
 STDIN = "-"
-_FILES = ("train", "validation")
-_MODELS = ("model", "teacher")
 _PREFIXES = ("job:", "s3://")  # of what is no path
 
 
@@ -54,13 +55,13 @@ class JobDocument:
         return InvalidArgument(str(refusal), code=refusal.code, reason=refusal.reason, violations=violations)
 
     def _located(self, field: str) -> str:
-        name, *rest = _parameter(field, self.values)
-        if not name:
+        known = parameter_of(field, self.values)
+        if known is None:
             return f"{_at(self.file, self.places[()])}: {field}"
-        place = self.places.get((name, *rest))
-        if name not in self.values or place is None:  # an option's
+        place = self.places.get((known.name, *_part(field)))
+        if known.name not in self.values or place is None:  # an option's
             return field
-        return f"{_at(self.file, place)}: {name}"
+        return f"{_at(self.file, place)}: {known.name}"
 
 
 def read(file: str) -> list[JobDocument]:
@@ -85,7 +86,7 @@ def _jobs(name: str, folder: Path, text: str) -> tuple[list[JobDocument], list[P
     jobs, problems = [], []
     for document in documents(text):
         if not isinstance(document, Table):
-            problems.append(Problem(document.place, "is no job; allowed: keys with their values, such as model: ./m"))
+            problems.append(Problem(document.place, "must be keys with their values, such as model: ./m"))
             continue
         places: dict[tuple[str | int, ...], Place] = {(): document.place}
         values: dict[str, Any] = {}
@@ -118,10 +119,10 @@ def _read_key(
 ) -> Iterator[Problem]:
     """Puts one key's value into `values`, or yields what is wrong with it."""
     name = str(key.value)
-    known = keys().get(name)
+    known = PARAMETERS.get(name)
     if known is None:
-        hint = did_you_mean(name, keys()) or "; `mvpctl submit --print-schema` lists what there is"
-        yield Problem(key.place, f"{name}: is not known{hint}")
+        hint = did_you_mean(name, PARAMETERS) or "; `mvpctl submit --print-schema` lists the keys"
+        yield Problem(key.place, f"must be a key of job files, got {name!r:.100}{hint}")
         return
     places[(name,)] = node.place
     if known.kind is Kind.TEXTS and isinstance(node, Items):
@@ -135,10 +136,10 @@ def _read_key(
     elif isinstance(node, Scalar) and (value := _value(known, node)) is not None:
         values[name] = value
     else:
-        yield _wrong(name, node, known.takes)
+        yield _wrong(name, node, f"one of {known.takes}" if known.words else known.takes)
 
 
-def _value(key: Key, node: Scalar) -> Any:
+def _value(key: Parameter, node: Scalar) -> Any:
     """The value of a scalar as `Client.submit` takes it; None: it is of the wrong kind."""
     match key.kind, node.value:
         case Kind.FLAG, bool(flag):
@@ -164,7 +165,8 @@ def _is_text(node: Node) -> bool:
     return isinstance(node, Scalar) and isinstance(node.value, str)
 
 
-def _wrong(name: str, node: Node, allowed: str) -> Problem:
+def _wrong(name: str, node: Node, rule: str) -> Problem:
+    remedy = ""
     match node:
         case Items():
             given = "a list"
@@ -174,38 +176,31 @@ def _wrong(name: str, node: Node, allowed: str) -> Problem:
             given = repr(node.written[:100])
         case Scalar():
             given = f"the {'bool' if isinstance(node.value, bool) else 'number'} {node.written[:100]}"
-            given = "nothing" if node.value is None else given
-            allowed += f', so in quotes: "{node.written[:100]}"' if allowed == "text" and node.value is not None else ""
-    return Problem(node.place, f"{name}: got {given}; allowed: {allowed}")
+            if node.value is None:
+                given = "nothing"
+            elif rule == "text":
+                remedy = f'; write it in quotes: "{node.written[:100]}"'
+    return Problem(node.place, f"{name}: must be {rule}, got {given}{remedy}")
 
 
 def _beside(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
     """Relative paths begin at the file's folder."""
-    for name in (*_FILES, *_MODELS):
-        text = values.get(name, "")
+    for name, known in PARAMETERS.items():
+        text = values.get(name, "") if known.unit in ("file", "model") else ""
         if not text or text.startswith(("/", "~", *_PREFIXES)):
             continue
-        looks_like_path = name in _FILES or text.startswith(("./", "../")) or text in (".", "..")
+        looks_like_path = known.unit == "file" or text.startswith(("./", "../")) or text in (".", "..")
         if looks_like_path or (folder / text).exists():
             values[name] = str((folder / text).absolute())
     return values
 
 
-def _parameter(field: str, values: Mapping[str, Any]) -> tuple[str | int, ...]:
-    """The parameter of submit that a field of a request belongs to, with the index or the key in it; ("",): none.
-
-    One that the method does not have belongs to no field: then its name in `values` counts.
-    """
-    path, _, index = field.removeprefix("job.").partition("[")
-    if path.startswith("labels."):
-        return ("labels", path.removeprefix("labels."))
-    while path:
-        last = path.rpartition(".")[2]
-        for name, key in keys().items():
-            if path in key.fields or (name == last and name in values):
-                return (name, int(index.partition("]")[0])) if index else (name,)
-        path = path.rpartition(".")[0]
-    return ("",)
+def _part(field: str) -> tuple[str | int, ...]:
+    """The index of a list, or the key of a label, that a field of a request ends in."""
+    if field.startswith("job.labels."):
+        return (field.removeprefix("job.labels."),)
+    found = re.search(r"\[(\d+)\]", field)
+    return (int(found[1]),) if found else ()
 
 
 def _refused(file: str, problems: list[Problem]) -> InvalidArgument:

@@ -1,4 +1,4 @@
-"""From the command line, and the job file that it may name, to the jobs that are submitted."""
+"""The jobs that a command line submits, with the job file that it may name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mvprune.client.job import Job
 
 COMMAND_ONLY = ("file", "print_schema", "wait", "timeout", "download", "summary", "junit", "form")
-"""Options of the command that are none of a job."""
+"""Options of the command that no job has."""
 _PROG = "mvpctl submit"
 _REPLACES = {"sparsity": "density", "max_steps": "epochs", "epochs": "max_steps"}  # in the file, by the option given
 
@@ -31,7 +31,7 @@ class Submission(NamedTuple):
 
     Attributes:
         options: parameters of `Client.submit`.
-        document: of the job file, that some of them are from.
+        document: the document of the job file that some of them come from.
     """
 
     options: dict[str, Any]
@@ -46,12 +46,20 @@ class Submission(NamedTuple):
 
 
 def submissions(argv: Sequence[str], args: argparse.Namespace) -> list[Submission]:
-    """The jobs of a command line: those of its file, where options outweigh what is there, or the one of its options.
+    """The jobs of a command line: those of its file, where options take precedence, or the one of its options.
 
     Raises:
         InvalidArgument: the file is not right.
         UsageError: the options are not.
     """
+    found = _submissions(argv, args)
+    if args.sparsity is not None:
+        kept = f"--sparsity {args.sparsity:g} keeps {percent(args.sparsity)} of the prunable weights"
+        print(f"note: {kept}, as in the paper; --density is the plain name", file=sys.stderr)
+    return found
+
+
+def _submissions(argv: Sequence[str], args: argparse.Namespace) -> list[Submission]:
     if args.file is None:
         return [Submission(_options(args), None)]
     from mvprune.cli._jobfile import read  # few have one
@@ -70,7 +78,7 @@ def submissions(argv: Sequence[str], args: argparse.Namespace) -> list[Submissio
 
 
 def _that_count(values: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Of a file's values those that no option outweighs; lists and tables are added to."""
+    """The values of a file that no option replaces; options add to lists and tables."""
     return {name: value for name, value in values.items() if isinstance(value, list | dict) or options[name] == value}
 
 
@@ -90,14 +98,7 @@ def _kept(density: float | None, sparsity: float | None) -> float:
         return density
     if sparsity is None or density is not None:
         given = "neither" if sparsity is None else "both"
-        raise UsageError(f"--density, --sparsity: got {given}; allowed: one, they are the same number", _PROG)
-    if 0.5 < sparsity < 1:
-        rest = f"{1 - sparsity:.4g}"
-        print(
-            f"warning: --sparsity {sparsity:g} KEEPS {percent(sparsity)} of the weights, as the literature names it; "
-            f"to keep {percent(1 - sparsity)}, say --sparsity {rest} or --density {rest}",
-            file=sys.stderr,
-        )
+        raise UsageError(f"--density, --sparsity must be one of the two, got {given}; they are the same number", _PROG)
     return sparsity
 
 

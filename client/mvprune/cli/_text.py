@@ -74,17 +74,18 @@ def age(then: datetime | None) -> str:
 
 
 def keeps(job: JobRecord) -> str:
-    """What the job keeps, in words and, where the server can count the model, in counts."""
+    """What the job keeps, in words and, where the server can count the model, in numbers of weights."""
     density = job.spec.target_density
     if job.model_size is None:
-        return f"keeps {percent(density)} of the encoder's weights"
-    weights = job.model_size.encoder_parameters
-    return f"keeps {percent(density)} of {count(weights)} encoder weights ({count(density * weights)} non-zero)"
+        return f"keeps {percent(density)} of the prunable weights"
+    weights = job.model_size.prunable_weights
+    return f"keeps {percent(density)} of {count(weights)} prunable weights ({count(density * weights)})"
 
 
 def stored(spec: Spec) -> str:
-    """int8 values, int8 embeddings, trimmed vocabulary, delta; "" where all of it is the default."""
-    words = [f"{given} {what}" for what, given in (("values", spec.values), ("embeddings", spec.embeddings)) if given]
+    """int8 weights, int8 embeddings, trimmed vocabulary, delta; "" where all of it is the default."""
+    dtypes = (("weights", spec.weight_dtype), ("embeddings", spec.embedding_dtype))
+    words = [f"{dtype} {what}" for what, dtype in dtypes if dtype]
     return ", ".join([*words, *["trimmed vocabulary"] * spec.trim_vocabulary, *["delta"] * spec.delta])
 
 

@@ -26,9 +26,10 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
     parser = submit_parser()
     args = parser.parse_args(argv)
     if args.print_schema:
-        from mvprune.cli._jobschema import schema  # few ask for it
+        from mvprune.spec.parameters import PARAMETERS
+        from mvprune.spec.schema import schema  # few ask for it
 
-        print_data(schema(), "json")
+        print_data(schema(PARAMETERS), "json")
         return ExitCode.OK
     waiting = Waiting(**{name: getattr(args, name) for name in Waiting._fields})
     waits = args.wait or waiting.download is not None

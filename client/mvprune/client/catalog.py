@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from mvprune.client.models import ModelSize
 from mvprune.client.pages import pages
 from mvprune.client.transport import Transport
-from mvprune.spec.vocabulary import METHODS, method_entry, task_entry
+from mvprune.sources.known_models import ModelSize
+from mvprune.spec.annotations import METHODS
+from mvprune.spec.vocabulary import method_entry, task_entry
 from mvprune.v1 import catalog_pb2
 
 
@@ -116,7 +117,7 @@ def own_tasks() -> list[TaskEntry]:
 
 def own_methods() -> list[MethodEntry]:
     """The methods that this version knows, without a server."""
-    return [_method(method_entry(field)) for field in METHODS]
+    return [_method(method_entry(field)) for field in METHODS.values()]
 
 
 def _model(message: catalog_pb2.ModelEntry) -> ModelEntry:

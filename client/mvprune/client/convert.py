@@ -10,8 +10,11 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from mvprune.client import models
-from mvprune.spec.messages import METHODS, option
-from mvprune.spec.models import Dataset, Gate, GateResult, Policy, Spec, Teacher, Training
+from mvprune.sources.known_models import ModelSize
+from mvprune.spec import models as spec_models
+from mvprune.spec.annotations import is_duration
+from mvprune.spec.gate import Gate, GateResult
+from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,7 +35,7 @@ def job_fields(message: job_pb2.Job) -> dict[str, Any]:
         "state_reason": message.state_reason,
         "progress": _progress(message.progress) if message.HasField("progress") else None,
         "attempt": message.attempt,
-        "model_size": _same_fields(models.ModelSize, message.model_size) if message.HasField("model_size") else None,
+        "model_size": _same_fields(ModelSize, message.model_size) if message.HasField("model_size") else None,
         "artifact": message.artifact,
         "failure": _failure(message),
         "metrics": dict(message.metrics),
@@ -113,69 +116,37 @@ def artifact(message: artifact_pb2.Artifact) -> models.Artifact:
     )
 
 
-def _spec(message: job_pb2.CompressionSpec) -> Spec:
+def _spec(message: job_pb2.CompressionSpec) -> spec_models.Spec:
     method = message.WhichOneof("method") or ""
-    return Spec(
-        model=message.model,
-        model_revision=message.model_revision,
-        task=message.task,
-        dataset=_same_fields(Dataset, message.dataset) if message.HasField("dataset") else None,
+    return spec_models.Spec(
+        **_values(message),
         method=method,
-        method_options=_method_options(getattr(message, method), METHODS[method]) if method else {},
-        target_density=message.target_density,
-        include=tuple(message.include),
-        exclude=tuple(message.exclude),
-        allow_density_miss=message.allow_density_miss,
-        teacher=_teacher(message.teacher) if message.HasField("teacher") else None,
-        seed=message.seed,
-        training=_same_fields(Training, message.training),
-        **{name: option(message, message.DESCRIPTOR.fields_by_name[name]) for name in ("values", "embeddings")},
-        trim_vocabulary=message.trim_vocabulary,
-        delta=message.delta,
+        method_options=_method_options(getattr(message, method), method) if method else {},
+        dataset=_same_fields(spec_models.Dataset, message.dataset) if message.HasField("dataset") else None,
+        teacher=_same_fields(spec_models.Teacher, message.teacher) if message.HasField("teacher") else None,
+        training=_same_fields(spec_models.Training, message.training),
     )
 
 
-def _teacher(message: job_pb2.Teacher) -> Teacher:
-    return Teacher(
-        model=message.model,
-        job=message.job,
-        train=message.train,
-        none=message.none,
-        revision=message.revision,
-        temperature=message.temperature if message.HasField("temperature") else None,
-        alpha=message.alpha if message.HasField("alpha") else None,
-        hidden_states=message.hidden_states if message.HasField("hidden_states") else None,
-    )
-
-
-def _method_options(message: Any, paths: dict[str, tuple[str, ...]]) -> dict[str, float | str]:
+def _method_options(message: Any, method: str) -> dict[str, float | str]:
     options = {}
-    for name, path in paths.items():
+    for one in PARAMETERS.values():
+        path = next((field for field in one.fields if field.startswith(f"spec.{method}.")), "")
+        if not path:
+            continue
         holder = message
-        for part in path[:-1]:
-            holder = getattr(holder, part)
-        value = option(holder, holder.DESCRIPTOR.fields_by_name[path[-1]])
+        *parents, name = path.split(".")[2:]
+        for parent in parents:
+            holder = getattr(holder, parent)
+        value = option(holder, holder.DESCRIPTOR.fields_by_name[name])
         if value is not None:
-            options[name] = value
+            options[one.name] = value
     return options
 
 
-def _policy(message: job_pb2.ExecutionPolicy) -> Policy:
-    resources = message.resources
-    return Policy(
-        gpus=resources.gpus if resources.HasField("gpus") else None,
-        cpus=resources.cpus if resources.HasField("cpus") else None,
-        memory_bytes=resources.memory_bytes if resources.HasField("memory_bytes") else None,
-        max_attempts=message.max_attempts,
-        start_timeout=seconds_of(message, "start_timeout"),
-        priority=message.priority,
-        max_runtime=seconds_of(message, "max_runtime"),
-        max_queue_time=seconds_of(message, "max_queue_time"),
-        allow_smaller_batch=message.allow_smaller_batch,
-        retention=seconds_of(message, "retention"),
-        checkpoint_interval=seconds_of(message, "checkpoint_interval"),
-        gates=tuple(map(_gate, message.gates)),
-    )
+def _policy(message: job_pb2.ExecutionPolicy) -> spec_models.Policy:
+    gates = tuple(map(_gate, message.gates))
+    return spec_models.Policy(**_values(message.resources), **_values(message), gates=gates)
 
 
 def _gate(message: job_pb2.Gate) -> Gate:
@@ -225,12 +196,39 @@ def _state(kind: type[_State], enum: Any, number: int) -> _State:
 
 
 def _same_fields(kind: type[_T], message: Message) -> _T:
-    """A dataclass from a message of scalars with the same field names; None where an option is unset."""
-    values = {}
-    for field in message.DESCRIPTOR.fields:
-        optional = field.has_presence or field.enum_type is not None
-        values[field.name] = option(message, field) if optional else getattr(message, field.name)
-    return kind(**values)
+    """A dataclass from a message of scalars with the same field names."""
+    return kind(**_values(message))
+
+
+def _values(message: Message) -> dict[str, Any]:
+    """The fields of a message by name, without those that are messages, except durations; None: an unset option."""
+    return {
+        field.name: _value(message, field)
+        for field in message.DESCRIPTOR.fields
+        if field.message_type is None or is_duration(field)
+    }
+
+
+def _value(message: Message, field: Any) -> Any:
+    if is_duration(field):
+        return seconds_of(message, field.name)
+    if isinstance(field.default_value, list):
+        return tuple(getattr(message, field.name))
+    is_choice = field.containing_oneof is not None and len(field.containing_oneof.fields) > 1
+    if field.enum_type is not None or (field.has_presence and not is_choice):
+        return option(message, field)
+    return getattr(message, field.name)
+
+
+def option(message: Any, field: Any) -> Any:
+    """The value of a scalar option as users have it: a number, an enum's word in lower case; None if it is unset."""
+    if not any(found.name == field.name for found, _ in message.ListFields()):
+        return None
+    value = getattr(message, field.name)
+    if field.enum_type is None:
+        return value
+    known = field.enum_type.values_by_number.get(value)
+    return known.name.lower() if known else str(value)
 
 
 def time_of(message: Message, field: str) -> datetime | None:

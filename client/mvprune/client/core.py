@@ -18,7 +18,6 @@ from mvprune.client.pages import PAGE, pages
 from mvprune.client.transport import DeadlinePassed, Transport, check_seconds
 from mvprune.common.exceptions import FailedPrecondition, bad_field
 from mvprune.spec import messages
-from mvprune.spec.options import SubmitOptions
 from mvprune.v1 import artifact_pb2, job_pb2
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from mvprune.client.admin import AsyncAdmin
     from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
+    from mvprune.spec.options import SubmitOptions
 
 
 class Core(Generic[AnyJob]):

@@ -11,7 +11,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from mvprune.spec.models import GateResult, Policy, Spec
+from mvprune.sources.known_models import ModelSize
+from mvprune.spec.gate import GateResult
+from mvprune.spec.models import Policy, Spec
 
 
 class JobState(StrEnum):
@@ -51,7 +53,7 @@ class Progress:
     """Where a job is.
 
     Attributes:
-        phase: loading, dense, pruning, evaluating or uploading.
+        phase: loading, dense, evaluating, teaching, pruning or uploading.
         step: of the phase, out of `total_steps` (0: not known).
         density: fraction of the prunable weights kept now.
         eta: seconds left in the phase.
@@ -63,21 +65,6 @@ class Progress:
     density: float
     loss: float | None
     eta: float | None
-
-
-@dataclass(frozen=True)
-class ModelSize:
-    """Parameters of the model to compress, without what depends on the task.
-
-    Attributes:
-        base_parameters: embeddings, blocks and norms: the model without pooler and task head.
-        encoder_parameters: in the numbered blocks: weights, biases and norms.
-        prunable_weights: the encoder's matrices.
-    """
-
-    base_parameters: int
-    encoder_parameters: int
-    prunable_weights: int
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from decimal import Decimal, InvalidOperation
 
 from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field
 from mvprune.common.units import exact_size, parse_size
-from mvprune.spec.models import Gate, GateResult
+from mvprune.spec.gate import Gate, GateResult
 
 _FORM = "METRIC>=NUMBER or METRIC<=NUMBER, such as f1>=80, delta_f1>=-2 or bytes<=10MB"
 _GATE = re.compile(r"\s*([A-Za-z]\w*)\s*(>=|<=)\s*(\S+(?:\s+\S+)*)\s*", re.ASCII)

@@ -1,5 +1,6 @@
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from mvprune.v1 import parameter_pb2 as _parameter_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -102,7 +103,7 @@ class Job(_message.Message):
     def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., creator: _Optional[str] = ..., gate_results: _Optional[_Iterable[_Union[GateResult, _Mapping]]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CompressionSpec(_message.Message):
-    __slots__ = ("model", "model_revision", "task", "dataset", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "target_density", "teacher", "seed", "training", "include", "exclude", "allow_density_miss", "values", "embeddings", "trim_vocabulary", "delta")
+    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "include", "exclude", "allow_density_miss", "weight_dtype", "embedding_dtype", "trim_vocabulary", "delta", "teacher", "training", "seed")
     class Values(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VALUES_UNSPECIFIED: _ClassVar[CompressionSpec.Values]
@@ -119,63 +120,63 @@ class CompressionSpec(_message.Message):
     MODEL_REVISION_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
+    TARGET_DENSITY_FIELD_NUMBER: _ClassVar[int]
     MOVEMENT_FIELD_NUMBER: _ClassVar[int]
     SOFT_MOVEMENT_FIELD_NUMBER: _ClassVar[int]
     L0_FIELD_NUMBER: _ClassVar[int]
     MAGNITUDE_FIELD_NUMBER: _ClassVar[int]
     ONE_SHOT_MAGNITUDE_FIELD_NUMBER: _ClassVar[int]
     RANDOM_FIELD_NUMBER: _ClassVar[int]
-    TARGET_DENSITY_FIELD_NUMBER: _ClassVar[int]
-    TEACHER_FIELD_NUMBER: _ClassVar[int]
-    SEED_FIELD_NUMBER: _ClassVar[int]
-    TRAINING_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_FIELD_NUMBER: _ClassVar[int]
     EXCLUDE_FIELD_NUMBER: _ClassVar[int]
     ALLOW_DENSITY_MISS_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDING_DTYPE_FIELD_NUMBER: _ClassVar[int]
     TRIM_VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
+    TEACHER_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_revision: str
     task: str
     dataset: Dataset
+    target_density: float
     movement: MovementPruning
     soft_movement: SoftMovementPruning
     l0: L0Pruning
     magnitude: MagnitudePruning
     one_shot_magnitude: OneShotMagnitudePruning
     random: RandomPruning
-    target_density: float
-    teacher: Teacher
-    seed: int
-    training: Training
     include: _containers.RepeatedScalarFieldContainer[str]
     exclude: _containers.RepeatedScalarFieldContainer[str]
     allow_density_miss: bool
-    values: CompressionSpec.Values
-    embeddings: CompressionSpec.Values
+    weight_dtype: CompressionSpec.Values
+    embedding_dtype: CompressionSpec.Values
     trim_vocabulary: bool
     delta: bool
-    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., target_density: _Optional[float] = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., seed: _Optional[int] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., allow_density_miss: bool = ..., values: _Optional[_Union[CompressionSpec.Values, str]] = ..., embeddings: _Optional[_Union[CompressionSpec.Values, str]] = ..., trim_vocabulary: bool = ..., delta: bool = ...) -> None: ...
+    teacher: Teacher
+    training: Training
+    seed: int
+    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., trim_vocabulary: bool = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("hub_id", "hub_config", "train", "validation", "text_column", "text_pair_column", "label_column")
-    HUB_ID_FIELD_NUMBER: _ClassVar[int]
-    HUB_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("train", "validation", "hub_id", "hub_config", "text_column", "text_pair_column", "label_column")
     TRAIN_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_FIELD_NUMBER: _ClassVar[int]
+    HUB_ID_FIELD_NUMBER: _ClassVar[int]
+    HUB_CONFIG_FIELD_NUMBER: _ClassVar[int]
     TEXT_COLUMN_FIELD_NUMBER: _ClassVar[int]
     TEXT_PAIR_COLUMN_FIELD_NUMBER: _ClassVar[int]
     LABEL_COLUMN_FIELD_NUMBER: _ClassVar[int]
-    hub_id: str
-    hub_config: str
     train: str
     validation: str
+    hub_id: str
+    hub_config: str
     text_column: str
     text_pair_column: str
     label_column: str
-    def __init__(self, hub_id: _Optional[str] = ..., hub_config: _Optional[str] = ..., train: _Optional[str] = ..., validation: _Optional[str] = ..., text_column: _Optional[str] = ..., text_pair_column: _Optional[str] = ..., label_column: _Optional[str] = ...) -> None: ...
+    def __init__(self, train: _Optional[str] = ..., validation: _Optional[str] = ..., hub_id: _Optional[str] = ..., hub_config: _Optional[str] = ..., text_column: _Optional[str] = ..., text_pair_column: _Optional[str] = ..., label_column: _Optional[str] = ...) -> None: ...
 
 class Schedule(_message.Message):
     __slots__ = ("warmup", "cooldown", "shape")
@@ -272,7 +273,7 @@ class RandomPruning(_message.Message):
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ...) -> None: ...
 
 class Training(_message.Message):
-    __slots__ = ("max_steps", "epochs", "batch_size", "learning_rate", "weight_decay", "max_length", "accumulation_steps", "precision", "train_embeddings", "compile", "gradient_checkpointing", "deterministic", "evaluate_every", "patience", "keep_best", "dropout", "learning_rate_growth", "best_metric")
+    __slots__ = ("max_steps", "epochs", "batch_size", "learning_rate", "lr_density_exponent", "weight_decay", "max_length", "accumulation_steps", "precision", "train_embeddings", "dropout", "compile", "gradient_checkpointing", "deterministic", "evaluate_every", "patience", "keep_best", "best_metric")
     class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PRECISION_UNSPECIFIED: _ClassVar[Training.Precision]
@@ -285,39 +286,39 @@ class Training(_message.Message):
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    LR_DENSITY_EXPONENT_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
     MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
     ACCUMULATION_STEPS_FIELD_NUMBER: _ClassVar[int]
     PRECISION_FIELD_NUMBER: _ClassVar[int]
     TRAIN_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    DROPOUT_FIELD_NUMBER: _ClassVar[int]
     COMPILE_FIELD_NUMBER: _ClassVar[int]
     GRADIENT_CHECKPOINTING_FIELD_NUMBER: _ClassVar[int]
     DETERMINISTIC_FIELD_NUMBER: _ClassVar[int]
     EVALUATE_EVERY_FIELD_NUMBER: _ClassVar[int]
     PATIENCE_FIELD_NUMBER: _ClassVar[int]
     KEEP_BEST_FIELD_NUMBER: _ClassVar[int]
-    DROPOUT_FIELD_NUMBER: _ClassVar[int]
-    LEARNING_RATE_GROWTH_FIELD_NUMBER: _ClassVar[int]
     BEST_METRIC_FIELD_NUMBER: _ClassVar[int]
     max_steps: int
     epochs: float
     batch_size: int
     learning_rate: float
+    lr_density_exponent: float
     weight_decay: float
     max_length: int
     accumulation_steps: int
     precision: Training.Precision
     train_embeddings: bool
+    dropout: bool
     compile: bool
     gradient_checkpointing: bool
     deterministic: bool
     evaluate_every: int
     patience: int
     keep_best: bool
-    dropout: bool
-    learning_rate_growth: float
     best_metric: str
-    def __init__(self, max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., dropout: bool = ..., learning_rate_growth: _Optional[float] = ..., best_metric: _Optional[str] = ...) -> None: ...
+    def __init__(self, max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., lr_density_exponent: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., dropout: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., best_metric: _Optional[str] = ...) -> None: ...
 
 class Teacher(_message.Message):
     __slots__ = ("model", "job", "train", "none", "revision", "temperature", "alpha", "hidden_states")
@@ -340,28 +341,28 @@ class Teacher(_message.Message):
     def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., train: bool = ..., none: bool = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ..., hidden_states: _Optional[float] = ...) -> None: ...
 
 class ExecutionPolicy(_message.Message):
-    __slots__ = ("resources", "max_attempts", "start_timeout", "priority", "max_runtime", "max_queue_time", "allow_smaller_batch", "retention", "checkpoint_interval", "gates")
+    __slots__ = ("resources", "priority", "max_attempts", "max_runtime", "max_queue_time", "start_timeout", "checkpoint_interval", "retention", "allow_smaller_batch", "gates")
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
-    START_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     MAX_RUNTIME_FIELD_NUMBER: _ClassVar[int]
     MAX_QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
-    ALLOW_SMALLER_BATCH_FIELD_NUMBER: _ClassVar[int]
-    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    START_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_SMALLER_BATCH_FIELD_NUMBER: _ClassVar[int]
     GATES_FIELD_NUMBER: _ClassVar[int]
     resources: Resources
-    max_attempts: int
-    start_timeout: _duration_pb2.Duration
     priority: int
+    max_attempts: int
     max_runtime: _duration_pb2.Duration
     max_queue_time: _duration_pb2.Duration
-    allow_smaller_batch: bool
-    retention: _duration_pb2.Duration
+    start_timeout: _duration_pb2.Duration
     checkpoint_interval: _duration_pb2.Duration
+    retention: _duration_pb2.Duration
+    allow_smaller_batch: bool
     gates: _containers.RepeatedCompositeFieldContainer[Gate]
-    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., max_attempts: _Optional[int] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[int] = ..., max_runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., allow_smaller_batch: bool = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., gates: _Optional[_Iterable[_Union[Gate, _Mapping]]] = ...) -> None: ...
+    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., allow_smaller_batch: bool = ..., gates: _Optional[_Iterable[_Union[Gate, _Mapping]]] = ...) -> None: ...
 
 class Gate(_message.Message):
     __slots__ = ("metric", "min", "max", "fail_job")

@@ -16,7 +16,8 @@ from mvprune.data.tasks import TASKS, Task
 from mvprune.sources.known_models import KNOWN_SIZES
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model
-from mvprune.spec.vocabulary import METHODS, method_entry, task_entry
+from mvprune.spec.annotations import METHODS
+from mvprune.spec.vocabulary import method_entry, task_entry
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc
 from mvprune_service.api import mapping
 from mvprune_service.api.pagination import make_page, page_size, read_token
@@ -50,7 +51,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def ListMethods(
         self, request: catalog_pb2.ListMethodsRequest, context: grpc.aio.ServicerContext
     ) -> catalog_pb2.ListMethodsResponse:
-        methods, token = _page(request, METHODS, method_entry)
+        methods, token = _page(request, tuple(METHODS.values()), method_entry)
         return catalog_pb2.ListMethodsResponse(methods=methods, next_page_token=token)
 
     def _list_models(self, request: catalog_pb2.ListModelsRequest) -> catalog_pb2.ListModelsResponse:

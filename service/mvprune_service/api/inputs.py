@@ -1,11 +1,12 @@
-"""What a message may hold, whatever its type: checked on every request, by walking its descriptors.
+"""Checks of every request, whatever its type, by walking its descriptors.
 
-What a single field means is checked where it is used. Here: strings of bounded length without characters that hide or
-reorder text, bounded lists, finite numbers, enum values that exist, times that are times.
+Strings have a bounded length and no characters that hide or reorder text; lists are bounded; numbers are finite; enum
+values and times are valid. What a single field means is checked where it is used.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -16,31 +17,29 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from mvprune.spec.annotations import annotation
 from mvprune_service.api.errors import Violation, invalid
 
-# From a field to the message: written out only where there is something to tell.
+# From a field to the message: written out only in violations.
 Path: TypeAlias = tuple["Path", str | int] | None
 
 
 class Limit(NamedTuple):
-    """Of a field: characters of each string, how many entries, and what they may look like."""
+    """The limits of a field: characters of each string, entries of a list or map, and their form."""
 
     characters: int = 1000
     entries: int = 1000
-    name: bool = False  # shown to people as what something is called: only in Unicode's composed form (NFC)
+    name: bool = False  # a name for people: only in Unicode's composed form (NFC)
     free: bool = False  # any text: it is cleaned where it is stored
-    number: bool = False  # any number, NaN and infinity too: it is measured, not chosen
+    number: bool = False  # any number, also NaN and infinity: it is measured, not chosen
 
 
-_DEFAULT = Limit()
-_LIMITS = {
+_LIMITS = {  # where they differ from the defaults and the contract
     "mvprune.v1.Job.display_name": Limit(name=True),
     "mvprune.v1.Job.labels": Limit(name=True, entries=100),
     "mvprune.v1.Token.display_name": Limit(characters=200, name=True),
     "mvprune.v1.ListJobsRequest.page_token": Limit(characters=10_000),  # these may hold the path of a model
     "mvprune.v1.ListModelsRequest.page_token": Limit(characters=10_000),
-    "mvprune.v1.CompressionSpec.include": Limit(characters=256, entries=64),
-    "mvprune.v1.CompressionSpec.exclude": Limit(characters=256, entries=64),
     "mvprune.v1.Failure.message": Limit(characters=100_000, free=True),
     "mvprune.v1.MetricPoint.value": Limit(number=True),
     "mvprune.v1.Progress.loss": Limit(number=True),
@@ -48,7 +47,7 @@ _LIMITS = {
 }
 _SECONDS = 315_576_000_000  # 10,000 years: what protobuf's Duration may hold
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # years 1 to 9999: what its Timestamp may hold
-_SHOWN = 12  # violations that are told at once
+_SHOWN = 12  # violations that are reported at once
 
 
 def check_request(message: Message) -> None:
@@ -56,7 +55,7 @@ def check_request(message: Message) -> None:
     size = message.ByteSize()
     message.DiscardUnknownFields()
     if message.ByteSize() != size:
-        text = "holds fields that this server does not know: is the client newer than the server?"
+        text = "must have only fields that this server knows, got others; update the server to the client's version"
         raise invalid(Violation("request", text))
     found: list[Violation] = []
     _walk(message, None, found)
@@ -79,16 +78,16 @@ def _walk(message: Any, path: Path, found: list[Violation]) -> None:
 
 
 def _check(field: FieldDescriptor, value: Any, path: Path, found: list[Violation]) -> None:
-    limit = _LIMITS.get(field.full_name, _DEFAULT)
+    limit = _limit(field)
     if isinstance(value, str):
         _check_text(value, limit, path, found)
     elif isinstance(value, float):
         if not (math.isfinite(value) or limit.number):
-            found.append(Violation(_text(path), f"got {value}; allowed: finite numbers"))
+            found.append(Violation(_text(path), f"must be a finite number, got {value}"))
     elif isinstance(value, int):
         if field.enum_type is not None and value not in field.enum_type.values_by_number:
             names = ", ".join(one.name for one in field.enum_type.values if one.number)
-            found.append(Violation(_text(path), f"got {value}; allowed: {names}"))
+            found.append(Violation(_text(path), f"must be one of {names}, got {value}"))
     elif isinstance(value, Message):
         _walk(value, path, found)
     elif isinstance(value, Mapping):
@@ -105,22 +104,31 @@ def _check(field: FieldDescriptor, value: Any, path: Path, found: list[Violation
             _check(field, one, (path, index), found)
 
 
+@functools.cache
+def _limit(field: FieldDescriptor) -> Limit:
+    known = _LIMITS.get(field.full_name)
+    if known is not None:
+        return known
+    note, default = annotation(field), Limit()
+    return Limit(note.max_length or default.characters, note.max_items or default.entries)
+
+
 def _is_short(values: Any, limit: Limit, path: Path, found: list[Violation]) -> bool:
     if len(values) <= limit.entries:
         return True
-    found.append(Violation(_text(path), f"got {len(values)} entries; allowed: at most {limit.entries}"))
+    found.append(Violation(_text(path), f"must be at most {limit.entries} entries, got {len(values)}"))
     return False
 
 
 def _check_text(text: str, limit: Limit, path: Path, found: list[Violation]) -> None:
     if len(text) > limit.characters:
-        description = f"got {len(text)} characters; allowed: at most {limit.characters}"
+        description = f"must be at most {limit.characters} characters, got {len(text)}"
     elif not limit.free and not text.isprintable():
         hidden = next(one for one in text if not one.isprintable())
         name = unicodedata.name(hidden, "a control character")
-        description = f"holds U+{ord(hidden):04X} ({name}); allowed: printable characters and the plain space"
+        description = f"must be printable characters and plain spaces, got U+{ord(hidden):04X} ({name})"
     elif limit.name and not unicodedata.is_normalized("NFC", text):
-        description = "is not in Unicode's composed form; allowed: text in NFC"
+        description = f"must be in Unicode's composed form (NFC), got {text[:50]!a}"
     else:
         return
     found.append(Violation(_text(path), description))
@@ -130,10 +138,10 @@ def _check_time(value: Any, path: Path, found: list[Violation]) -> None:
     seconds, nanos = value.seconds, value.nanos
     if isinstance(value, Duration):
         if abs(seconds) > _SECONDS or abs(nanos) >= 10**9 or seconds * nanos < 0:
-            text = f"got {seconds} s and {nanos} ns; allowed: at most 10,000 years, of one sign"
+            text = f"must be at most 10,000 years, of one sign, got {seconds} s and {nanos} ns"
             found.append(Violation(_text(path), text))
     elif not _FIRST <= seconds <= _LAST or not 0 <= nanos < 10**9:
-        text = f"got {seconds} s and {nanos} ns since 1970; allowed: the years 1 to 9999"
+        text = f"must be in the years 1 to 9999, got {seconds} s and {nanos} ns since 1970"
         found.append(Violation(_text(path), text))
 
 

@@ -2,58 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mvprune.common.suggestions import did_you_mean
+from mvprune.common.suggestions import must_be_one_of
 from mvprune.data.tasks import Task
-from mvprune.spec.vocabulary import METHOD_BOUNDS, METHODS, SCHEDULE_BOUNDS, Bound
+from mvprune.spec.annotations import METHODS, bound_of, default_of, is_duration
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation
 
-_WARMUP, _COOLDOWN = 0.1, 0.4  # the contract's defaults
-_METHODS = tuple(field.name for field in METHODS)
-_SCHEDULED = {field.name for field in METHODS if "schedule" in field.message_type.fields_by_name}
 _CHOICES = ("train", "none")  # sources of a teacher that name nothing
-_MAX_PATTERNS, _MAX_PATTERN = 64, 256
+_SCHEDULE = job_pb2.Schedule.DESCRIPTOR.fields_by_name
+_WARMUP, _COOLDOWN = default_of(_SCHEDULE["warmup"]), default_of(_SCHEDULE["cooldown"])
+_STEPS = bound_of(job_pb2.Training.DESCRIPTOR.fields_by_name["max_steps"])
 
 
-_TRAINING = {
-    "max_steps": Bound(1, 10_000_000),
-    "epochs": Bound(0, 1000, open_low=True),
-    "batch_size": Bound(1, 4096),
-    "learning_rate": Bound(0, 1, open_low=True),
-    "weight_decay": Bound(0, 1),
-    "max_length": Bound(8, 8192),
-    "accumulation_steps": Bound(1, 4096),
-    "evaluate_every": Bound(1, 10_000_000),
-    "patience": Bound(1, 1_000_000),
-    "learning_rate_growth": Bound(0, 2),
-}
-_TEACHER = {"temperature": Bound(0, 100, open_low=True), "alpha": Bound(0, 1), "hidden_states": Bound(0, 100)}
+def bad(field: str, given: object, rule: str) -> Violation:
+    """A violation: the field must be `rule`, which may end in a remedy after a semicolon."""
+    rule, _, remedy = rule.partition("; ")
+    value = str(given) if isinstance(given, int | float) else repr(str(given)[:200])
+    return Violation(field, f"must be {rule}, got {value}" + (f"; {remedy}" if remedy else ""))
 
 
-def bad(field: str, given: object, allowed: str) -> Violation:
-    """A violation in the usual words."""
-    return Violation(field, f"got {str(given)[:200]!r}; allowed: {allowed}")
-
-
-def check_numbers(field: str, message: Any, bounds: Mapping[str, Bound]) -> Iterator[Violation]:
-    """Numbers of a message that are set and out of their bounds."""
+def check_numbers(field: str, message: Any) -> Iterator[Violation]:
+    """Numbers and durations of a message that are set, and outside the bounds of the contract."""
     for found, value in message.ListFields():
-        if found.name in bounds and value not in bounds[found.name]:
-            yield bad(f"{field}.{found.name}", value, str(bounds[found.name]))
+        bound = bound_of(found)
+        if bound is None:
+            continue
+        number = value.seconds + value.nanos / 1e9 if is_duration(found) else value
+        if number not in bound:
+            yield bad(f"{field}.{found.name}", f"{number:g} s" if is_duration(found) else value, str(bound))
 
 
 def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
     """The method, its options, and which modules it is for."""
     method = spec.WhichOneof("method")
     if method is None:
-        yield bad("job.spec.method", "", ", ".join(_METHODS))
+        yield bad("job.spec.method", "", f"one of {', '.join(METHODS)}")
     else:
         options = getattr(spec, method)
-        yield from check_numbers(f"job.spec.{method}", options, METHOD_BOUNDS)
-        if method in _SCHEDULED:
+        yield from check_numbers(f"job.spec.{method}", options)
+        if "schedule" in METHODS[method].message_type.fields_by_name:
             yield from _check_schedule(f"job.spec.{method}.schedule", options.schedule, spec.training)
     yield from _check_patterns("job.spec.include", spec.include)
     yield from _check_patterns("job.spec.exclude", spec.exclude)
@@ -62,65 +52,62 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
 def check_training(training: job_pb2.Training, task: Task | None) -> Iterator[Violation]:
     """The fine-tuning settings; `task`: None where it is not known."""
     field = "job.spec.training"
-    yield from check_numbers(field, training, _TRAINING)
+    yield from check_numbers(field, training)
     if training.HasField("max_steps") and training.HasField("epochs"):
-        yield Violation(field, "max_steps and epochs both given; allowed: one, which decides the length")
+        yield bad(f"{field}.epochs", f"{training.epochs:g}", "unset beside max_steps; give one of the two")
     if training.HasField("batch_size") and training.accumulation_steps > training.batch_size > 0:
         yield bad(
-            f"{field}.accumulation_steps", training.accumulation_steps, f"up to batch_size, {training.batch_size}"
+            f"{field}.accumulation_steps", training.accumulation_steps, f"at most batch_size, {training.batch_size}"
         )
     if not training.HasField("evaluate_every"):
-        needs = "evaluate_every together with it: a model is compared with those that were evaluated before"
+        needs = "unset without evaluate_every; give evaluate_every, the steps between evaluations"
         if training.HasField("patience"):
             yield bad(f"{field}.patience", training.patience, needs)
         if training.keep_best:
             yield bad(f"{field}.keep_best", "true", needs)
     if training.best_metric:
         if task is not None and training.best_metric not in task.metrics:
-            allowed = f"the metrics of {task.name}: {', '.join(task.metrics)}"
-            hint = did_you_mean(training.best_metric, task.metrics)
-            yield bad(f"{field}.best_metric", training.best_metric, allowed + hint)
+            yield Violation(f"{field}.best_metric", must_be_one_of(task.metrics, training.best_metric))
         if not (training.HasField("patience") or training.keep_best):
-            yield bad(f"{field}.best_metric", training.best_metric, "patience or keep_best together with it")
+            yield bad(f"{field}.best_metric", training.best_metric, "unset without patience or keep_best")
 
 
 def check_teacher(teacher: job_pb2.Teacher) -> Iterator[Violation]:
-    """The distillation's own settings. The model and the job that it names are for others to look at."""
+    """The distillation's own settings. The model or the job that it names is checked elsewhere."""
     field = "job.spec.teacher"
-    yield from check_numbers(field, teacher, _TEACHER)
+    yield from check_numbers(field, teacher)
     source = teacher.WhichOneof("source")
     if source in _CHOICES and not getattr(teacher, source):
-        yield bad(f"{field}.{source}", "false", "true, or left out")
+        yield bad(f"{field}.{source}", "false", "true or unset")
     if teacher.none:
-        for name in _TEACHER:
-            if teacher.HasField(name):
-                yield bad(f"{field}.{name}", getattr(teacher, name), "left out where there is no teacher")
+        for found, value in teacher.ListFields():
+            if bound_of(found) is not None:
+                yield bad(f"{field}.{found.name}", value, "unset without a teacher")
     if teacher.revision and source != "model":
-        yield bad(f"{field}.revision", teacher.revision, "only beside a model of the hub")
+        yield bad(f"{field}.revision", teacher.revision, "unset without a model of the hub")
 
 
 def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Training) -> Iterator[Violation]:
-    yield from check_numbers(field, schedule, SCHEDULE_BOUNDS)
+    yield from check_numbers(field, schedule)
     if schedule.shape == job_pb2.Schedule.ONE_SHOT:
         if schedule.HasField("cooldown"):
-            yield bad(f"{field}.cooldown", schedule.cooldown, "none: one_shot prunes when the warm-up ends")
+            yield bad(f"{field}.cooldown", schedule.cooldown, "unset for one_shot, which prunes when the warm-up ends")
         return
     warmup = schedule.warmup if schedule.HasField("warmup") else _WARMUP
     cooldown = schedule.cooldown if schedule.HasField("cooldown") else _COOLDOWN
     steps = training.max_steps
     if warmup + cooldown >= 1:
-        yield bad(field, warmup + cooldown, "warmup + cooldown below 1, so that steps are left to prune in")
-    elif steps in _TRAINING["max_steps"] and warmup >= 0 and cooldown > 0:
+        rule = "of warmup + cooldown below 1; otherwise no steps are left to prune in"
+        yield bad(field, f"{warmup:g} + {cooldown:g}", rule)
+    elif _STEPS is not None and steps in _STEPS and warmup >= 0 and cooldown > 0:
         cool = round(cooldown * steps)
         if cool < 1 or round(warmup * steps) + cool >= steps:
-            allowed = "a step to prune in and one at the target density; more steps, or other boundaries"
-            yield bad(field, f"warmup {warmup:g} and cooldown {cooldown:g} of {steps} steps", allowed)
+            rule = "of at least a step to prune in and one at the target density; give more steps or other boundaries"
+            yield bad(field, f"warmup {warmup:g} and cooldown {cooldown:g} of {steps} steps", rule)
 
 
 def _check_patterns(field: str, patterns: Sequence[str]) -> Iterator[Violation]:
-    if len(patterns) > _MAX_PATTERNS:
-        yield bad(field, f"{len(patterns)} patterns", f"at most {_MAX_PATTERNS}")
+    """Their number and lengths are checked with every other list of texts: see inputs.py."""
     for pattern in patterns:
-        if not 1 <= len(pattern) <= _MAX_PATTERN or not pattern.isprintable() or " " in pattern:
-            allowed = f"1 to {_MAX_PATTERN} printable characters without blanks, such as *.attention.*"
-            yield bad(field, pattern, allowed)
+        if not pattern or not pattern.isprintable() or " " in pattern:
+            yield bad(field, pattern, "printable characters without blanks, such as *.attention.*")

@@ -24,16 +24,18 @@ from mvprune.sources.references import (
     resolve_model,
     resolve_path,
 )
-from mvprune.spec.vocabulary import Bound
+from mvprune.spec.annotations import annotation, bound_of
 from mvprune.v1 import job_pb2
 from mvprune_service.api import mapping
 from mvprune_service.api.errors import Violation
-from mvprune_service.api.options import bad, check_method, check_teacher, check_training
+from mvprune_service.api.options import bad, check_method, check_numbers, check_teacher, check_training
 from mvprune_service.api.policies import check_gates, check_policy
 from mvprune_service.executors.base import Capacity
 
 MAX_CHECKED_BYTES = 256 << 20  # of a job's files together: the worker checks larger ones, a client waits for 30 s
-_DENSITY = Bound(0, 1, open_low=True)
+_LABELS = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["labels"])
+_NAME = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["display_name"])
+_DENSITY = bound_of(job_pb2.CompressionSpec.DESCRIPTOR.fields_by_name["target_density"])
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 
 
@@ -76,12 +78,12 @@ class Checker:
         if self._job_id and not ID_PATTERN.fullmatch(self._job_id):
             self._bad("job_id", self._job_id, ID_RULE)
         self._check_labels()
-        self._check_density(spec.target_density)
+        self.violations += check_numbers("job.spec", spec)
+        if not spec.target_density:
+            self._bad("job.spec.target_density", 0, f"{_DENSITY}; 0.03 keeps 3 % of the prunable weights")
         self.violations += check_method(spec)
         task = self._check_task(spec)
         self.violations += check_training(spec.training, task)
-        if not 0 <= spec.seed < 1 << 32:
-            self._bad("job.spec.seed", spec.seed, "from 0 to 4294967295")
         self.violations += check_policy(policy)
         self.size = self._check_model("job.spec.model", spec.model)
         self._check_revision("job.spec.model_revision", spec.model_revision)
@@ -105,7 +107,7 @@ class Checker:
         for name in too_large:
             self._bad(f"{field}.{name}", getattr(asked, name), f"at most {most[name]:,.15g}, the largest node's")
         if not too_large:
-            self._add(field, "no one node has all of it, and a job runs on one node")
+            self._add(field, "must be what one node has, got more; a job runs on one node")
 
     def check_teachers_base(self, field: str, teacher: job_pb2.CompressionSpec) -> None:
         """Refuses a teacher's job whose artifact needs a base model that may not be read any more."""
@@ -113,32 +115,25 @@ class Checker:
             if teacher.delta and not bucket_path(teacher.model, self._roots):
                 resolve_model(teacher.model, self._roots)
         except InvalidReference as error:
-            self._add(field, f"its artifact is a delta, which needs the model that it was made from: {error}")
+            self._add(field, f"must be a job whose base model can be read, got one whose artifact is a delta: {error}")
 
     def _add(self, field: str, description: str) -> None:
         self.violations.append(Violation(field, self._roots.describe(description)))
 
-    def _bad(self, field: str, given: object, allowed: str) -> None:
-        self.violations.append(bad(field, given, allowed))
+    def _bad(self, field: str, given: object, rule: str) -> None:
+        self.violations.append(bad(field, given, rule))
 
     def _check_labels(self) -> None:
-        if len(self._job.display_name) > 200:
-            self._bad("job.display_name", f"{len(self._job.display_name)} characters", "at most 200")
-        if len(self._job.labels) > 32:
-            self._bad("job.labels", f"{len(self._job.labels)} labels", "at most 32")
-        for key, value in self._job.labels.items():
+        job = self._job
+        if len(job.display_name) > _NAME.max_length:
+            self._bad("job.display_name", len(job.display_name), f"at most {_NAME.max_length} characters")
+        if len(job.labels) > _LABELS.max_items:
+            self._bad("job.labels", len(job.labels), f"at most {_LABELS.max_items} labels")
+        for key, value in job.labels.items():
             if not _LABEL.fullmatch(key):
                 self._bad("job.labels", key, "keys of 1 to 63 letters, digits and . _ / -")
-            if len(value) > 256:
-                self._bad(f"job.labels.{key[:63]}", f"{len(value)} characters", "at most 256")
-
-    def _check_density(self, density: float) -> None:
-        if density not in _DENSITY:
-            self._bad(
-                "job.spec.target_density",
-                density,
-                "more than 0, up to 1: the fraction of weights that is kept (0.03 keeps 3 %)",
-            )
+            if len(value) > _LABELS.max_length:
+                self._bad(f"job.labels.{key[:63]}", len(value), f"at most {_LABELS.max_length} characters")
 
     def _check_model(self, field: str, reference: str) -> job_pb2.ModelSize | None:
         try:
@@ -165,7 +160,8 @@ class Checker:
             self._check_model("job.spec.teacher.model", teacher.model)
         self._check_revision("job.spec.teacher.revision", teacher.revision)
         if task is not None and task.kind.not_distilled and not teacher.none:
-            self._add("job.spec.teacher", f"must be none for the task {task.name}, as {task.kind.not_distilled}")
+            given = teacher.WhichOneof("source") or "the dense baseline"
+            self._bad("job.spec.teacher", given, f"none for {task.name}, as {task.kind.not_distilled}")
 
     def _check_task(self, spec: job_pb2.CompressionSpec) -> Task | None:
         try:
@@ -176,8 +172,8 @@ class Checker:
 
     def _check_max_length(self, task: Task | None, training: job_pb2.Training) -> None:
         if task is not None and training.HasField("max_length") and training.max_length < task.kind.min_tokens:
-            allowed = f"{task.kind.min_tokens} or more for {task.kind.name}"
-            self._bad("job.spec.training.max_length", training.max_length, allowed)
+            rule = f"at least {task.kind.min_tokens} for {task.kind.name}"
+            self._bad("job.spec.training.max_length", training.max_length, rule)
 
     def _check_data(self, task: Task | None, spec: job_pb2.CompressionSpec) -> None:
         dataset, field = spec.dataset, "job.spec.dataset"
@@ -188,7 +184,7 @@ class Checker:
         )
         if dataset.hub_id:
             if dataset.train or dataset.validation:
-                self._add(f"{field}.hub_id", "cannot be given together with train and validation files")
+                self._bad(f"{field}.hub_id", dataset.hub_id, "unset beside train and validation files")
             try:
                 check_hub_id(dataset.hub_id)
             except InvalidReference as error:
@@ -201,7 +197,7 @@ class Checker:
         elif task is None:
             return
         elif task.hub_id is None:
-            self._add(field, f"the task {task.name} needs data: train and validation files, or a data set on the hub")
+            self._bad(field, "", f"train and validation files or a data set on the hub for the task {task.name}")
         elif self._roots.data is not None:
             found = find_task_files(task, self._roots.data)
             if found and self._are_inside(field, found):
@@ -219,7 +215,7 @@ class Checker:
     def _data_path(self, field: str, given: str) -> Path | None:
         """Where a file is that can be read here; None for one in a bucket too."""
         if not given:
-            self._add(field, "is missing: train and validation go together")
+            self._bad(field, given, "a file; train and validation go together")
             return None
         try:
             return None if bucket_path(given, self._roots) else resolve_path(given, self._roots)

@@ -111,7 +111,7 @@ def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
         spec.dataset.CopyFrom(student.dataset)
     training = job_pb2.Training()
     training.CopyFrom(student.training)
-    training.ClearField("learning_rate_growth")  # of pruned matrices
+    training.ClearField("lr_density_exponent")  # of pruned matrices
     if training.ListFields():
         spec.training.CopyFrom(training)
     return spec

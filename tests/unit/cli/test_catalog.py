@@ -9,13 +9,14 @@ from tests.unit.client.scripted_server import Fake, Mvpctl, always, refuse
 from mvprune import Client
 from mvprune.client.catalog import own_methods, own_tasks
 from mvprune.data.tasks import TASKS
-from mvprune.spec.vocabulary import METHODS, method_entry, task_entry
+from mvprune.spec.annotations import METHODS
+from mvprune.spec.vocabulary import method_entry, task_entry
 from mvprune.v1 import catalog_pb2
 
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [("tasks", list(TASKS)), ("methods", [field.name for field in METHODS])],
+    [("tasks", list(TASKS)), ("methods", list(METHODS))],
 )
 @pytest.mark.parametrize("form", ["json", "text", "quiet"])
 def test_without_a_server_the_packages_own_are_listed(
@@ -36,7 +37,7 @@ def test_without_a_server_the_packages_own_are_listed(
 
 def test_they_are_those_that_a_server_of_this_version_lists(fake: Fake, client: Client) -> None:
     fake.answers["ListTasks"] = always(catalog_pb2.ListTasksResponse(tasks=map(task_entry, TASKS.values())))
-    fake.answers["ListMethods"] = always(catalog_pb2.ListMethodsResponse(methods=map(method_entry, METHODS)))
+    fake.answers["ListMethods"] = always(catalog_pb2.ListMethodsResponse(methods=map(method_entry, METHODS.values())))
     assert list(client.tasks()) == own_tasks()
     assert list(client.methods()) == own_methods()
 

@@ -153,7 +153,7 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
     text = mvpctl("get", "j1").out
     assert "state     RUNNING\n" in text
     assert "progress  dense 1/2\n" in text
-    assert "density   keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)\n" in text
+    assert "density   keeps 3.0 % of 84.9 M prunable weights (2.5 M)\n" in text
     assert "teacher" not in text
     taught = job("QUEUED", state_reason="WAITING_FOR_TEACHER")
     taught.spec.teacher.job = "projects/default/jobs/sst2-teacher-k3"
@@ -167,10 +167,10 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
     assert "teacher  none\n" in mvpctl("get", "j1").out
     fake.answers["GetJob"] = always(job("SUCCEEDED", artifact=succeeds))
     stored = job("SUCCEEDED", artifact=succeeds)
-    stored.spec.values, stored.spec.delta = job_pb2.CompressionSpec.INT8, True
+    stored.spec.weight_dtype, stored.spec.delta = job_pb2.CompressionSpec.INT8, True
     fake.answers["GetJob"] = always(stored)
     text = mvpctl("get", "j1").out
-    assert "stored    int8 values, delta\n" in text
+    assert "stored    int8 weights, delta\n" in text
     table = [line.split() for line in text.splitlines()]
     assert ["bytes", "438.0", "MB", "54.8", "MB", "8.0x", "smaller"] in table
     assert ["of", "the", "encoder", "340.2", "MB", "7.0", "MB", "48.6x", "smaller"] in table

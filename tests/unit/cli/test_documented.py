@@ -55,10 +55,10 @@ JOB = {
             },
             **{"accumulationSteps": 1, "precision": "BF16", "trainEmbeddings": False, "compile": False},
             **{"gradientCheckpointing": False, "deterministic": False, "evaluateEvery": 500, "patience": 3},
-            **{"keepBest": True, "dropout": False, "learningRateGrowth": 1.0},
+            **{"keepBest": True, "dropout": False, "lrDensityExponent": 1.0},
         },
-        "values": "FP16",
-        "embeddings": "INT8",
+        "weightDtype": "FP16",
+        "embeddingDtype": "INT8",
     },
     "policy": {
         "resources": {"gpus": 1, "cpus": 4, "memoryBytes": 8589934592},

@@ -18,7 +18,9 @@ from mvprune.v1 import job_pb2
 def test_submit_answers_in_words_and_counts(fake: Fake, mvpctl: Mvpctl, option: str) -> None:
     fake.answers["CreateJob"] = always(job("QUEUED", model_size=SIZE))
     outcome = mvpctl(*SUBMIT, option, "0.03")
-    assert outcome == Outcome(0, "job j1 submitted: keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)\n", "")
+    note = "note: --sparsity 0.03 keeps 3.0 % of the prunable weights, as in the paper; --density is the plain name\n"
+    text = "job j1 submitted: keeps 3.0 % of 84.9 M prunable weights (2.5 M)\n"
+    assert outcome == Outcome(0, text, note if option == "--sparsity" else "")
     request = fake.asked("CreateJob")
     assert request.job.spec.target_density == 0.03
     assert request.job.spec.WhichOneof("method") == "soft_movement"
@@ -26,7 +28,7 @@ def test_submit_answers_in_words_and_counts(fake: Fake, mvpctl: Mvpctl, option: 
 
 def test_submit_where_the_model_cannot_be_counted(fake: Fake, mvpctl: Mvpctl) -> None:
     fake.answers["CreateJob"] = always(job("QUEUED"))
-    assert mvpctl(*SUBMIT, "--density", "0.03").out == "job j1 submitted: keeps 3.0 % of the encoder's weights\n"
+    assert mvpctl(*SUBMIT, "--density", "0.03").out == "job j1 submitted: keeps 3.0 % of the prunable weights\n"
 
 
 def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,17 +40,17 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --method movement --warmup 0.05 --cooldown 0.3 --score-learning-rate 0.02
         --shape linear --selection global --initial-scores magnitude
         --include *.attention.* --include *.dense --exclude *.0.* --allow-density-miss
-        --values int8 --embeddings bf16 --trim-vocabulary --delta
+        --weight-dtype int8 --embedding-dtype bf16 --trim-vocabulary --delta
         --teacher org/t --teacher-revision v1 --temperature 3 --alpha 0.5 --hidden-states 2
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
         --accumulation-steps 2 --precision bf16 --train-embeddings --compile --gradient-checkpointing --deterministic
-        --dropout --learning-rate-growth 0.5 --evaluate-every 3 --patience 2 --keep-best --best-metric f1
+        --dropout --lr-density-exponent 0.5 --evaluate-every 3 --patience 2 --keep-best --best-metric f1
         --gpus 0 --cpus 2 --memory 8GiB --max-attempts 1
         --priority -5 --max-runtime 2h --max-queue-time 7d --start-timeout 90s --checkpoint-interval 1.5m
         --retention 30d --allow-smaller-batch --gate f1>=80 --gate bytes<=10MB --strict-gates
         --label team=search --label a=b=c --name mine --request-id once --validate-only
     """
-    assert mvpctl(*line.split()).out == "valid: keeps 3.0 % of the encoder's weights\n"
+    assert mvpctl(*line.split()).out == "valid: keeps 3.0 % of the prunable weights\n"
     request = fake.asked("CreateJob")
     assert (request.request_id, request.validate_only) == ("once", True)
     assert mvpctl(*line.split(), "--quiet").out == "", "there is no job to name"
@@ -74,8 +76,8 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         include=["*.attention.*", "*.dense"],
         exclude=["*.0.*"],
         allow_density_miss=True,
-        values="INT8",
-        embeddings="BF16",
+        weight_dtype="INT8",
+        embedding_dtype="BF16",
         trim_vocabulary=True,
         delta=True,
         target_density=0.1,
@@ -99,7 +101,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
             patience=2,
             best_metric="f1",
             keep_best=True,
-            learning_rate_growth=0.5,
+            lr_density_exponent=0.5,
         ),
     )
     assert request.job.policy == job_pb2.ExecutionPolicy(
@@ -182,23 +184,24 @@ def test_help_names_every_method_option_and_word_of_the_contract(mvpctl: Mvpctl)
                     assert word.number == 0 or word.name.lower() in text
 
 
-def test_sparsity_warns_above_one_half(fake: Fake, mvpctl: Mvpctl) -> None:
+def test_each_use_of_sparsity_says_what_is_kept(fake: Fake, mvpctl: Mvpctl, tmp_path: Path) -> None:
     fake.answers["CreateJob"] = always(job("QUEUED"))
-    outcome = mvpctl(*SUBMIT, "--sparsity", "0.97")
-    assert outcome.code == 0
-    assert outcome.err == (
-        "warning: --sparsity 0.97 KEEPS 97.0 % of the weights, as the literature names it; "
-        "to keep 3.0 %, say --sparsity 0.03 or --density 0.03\n"
-    )
-    assert mvpctl(*SUBMIT, "--sparsity", "0.5").err == ""
+    told = "note: --sparsity 0.97 keeps 97.0 % of the prunable weights, as in the paper; --density is the plain name\n"
+    outcome = mvpctl(*SUBMIT, "--sparsity", "0.97", "-o", "json")
+    assert (outcome.code, outcome.err) == (0, told)
+    assert json.loads(outcome.out)["spec"]["target_density"] == 0.03, "stdout has only the answer"
+    assert mvpctl(*SUBMIT, "--sparsity", "0.97", "--quiet").err == told
+    file = tmp_path / "jobs.yaml"
+    file.write_text("seed: 1\n---\nseed: 2\n")
+    assert mvpctl(*SUBMIT, "-f", str(file), "--sparsity", "0.97").err == told, "once for all jobs of a file"
     assert mvpctl(*SUBMIT, "--density", "0.97").err == ""
 
 
 @pytest.mark.parametrize(
     ("argv", "error"),
     [
-        (["--density", "0.1", "--sparsity", "0.1"], "--density, --sparsity: got both; allowed: one"),
-        ([], "--density, --sparsity: got neither; allowed: one"),
+        (["--density", "0.1", "--sparsity", "0.1"], "--density, --sparsity must be one of the two, got both"),
+        ([], "--density, --sparsity must be one of the two, got neither"),
         (["--density", "three"], "--density must be a number, got 'three'"),
         (["--density", "0.1", "--max-steps", "1.5"], "--max-steps must be a whole number, got '1.5'"),
         (["--density", "0.1", "--memory", "8 apples"], "--memory must be a number with a unit"),
@@ -215,7 +218,7 @@ def test_sparsity_warns_above_one_half(fake: Fake, mvpctl: Mvpctl) -> None:
         ),
         (
             ["--density", "0.1", "--method", "magnitude", "--score-learning-rate", "1"],
-            "job.spec.magnitude.score_learning_rate (--score-learning-rate): got '1.0'; allowed: warmup, cooldown",
+            "job.spec.magnitude.score_learning_rate (--score-learning-rate): must be unset for magnitude, which has ",
         ),
     ],
 )
@@ -307,7 +310,7 @@ def test_submit_wait_shows_progress_and_the_result(fake: Fake, mvpctl: Mvpctl, s
     outcome = mvpctl(*SUBMIT, "--density", "0.03", "--wait")
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out == (
-        "job j1 submitted: keeps 3.0 % of 85.1 M encoder weights (2.6 M non-zero)\n"
+        "job j1 submitted: keeps 3.0 % of 84.9 M prunable weights (2.5 M)\n"
         "QUEUED\n"
         "RUNNING  pruning 120/400  loss 0.4313  density 41.2 %  eta 1m20s\n"
         "SUCCEEDED\n"

@@ -340,10 +340,11 @@ def test_exported_members() -> None:
     from mvprune.client import catalog, job, models
     from mvprune.client import exceptions as job_exceptions
     from mvprune.common import exceptions
+    from mvprune.spec import gate
     from mvprune.spec import models as spec_models
 
-    public = {"AsyncClient", "Client", "SubmitOptions", "load", "__version__"}
-    for module in (models, spec_models, job, catalog, exceptions, job_exceptions):
+    public = {"AsyncClient", "Client", "ModelSize", "SubmitOptions", "load", "__version__"}
+    for module in (models, spec_models, gate, job, catalog, exceptions, job_exceptions):
         classes = {name: each for name, each in vars(module).items() if isinstance(each, type)}
         public |= {name for name, each in classes.items() if each.__module__ == module.__name__}
     assert set(mvprune.__all__) == public

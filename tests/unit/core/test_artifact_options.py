@@ -41,7 +41,7 @@ def measured(model: Any, result: Any, data: ClassificationData) -> dict[str, flo
 def test_the_metric_is_of_what_is_stored(
     make: Callable[..., tuple[Any, Path]], data: ClassificationData, values: str, embeddings: str
 ) -> None:
-    result, folder = make(values=values, embeddings=embeddings)
+    result, folder = make(weight_dtype=values, embedding_dtype=embeddings)
     loaded, expected = load(folder).state_dict(), result.model.state_dict()
     assert all(torch.equal(loaded[name], expected[name]) for name in expected)
     assert measured(load(folder), result, data) == result.metrics
@@ -75,7 +75,7 @@ def test_a_delta_artifact(make: Callable[..., tuple[Any, Path]], data: Classific
     assert result.info.spec["delta"] is True
 
 
-@pytest.mark.parametrize("option", ["values", "embeddings"])
+@pytest.mark.parametrize("option", ["weight_dtype", "embedding_dtype"])
 def test_an_unknown_coding(model_folder: Path, data: ClassificationData, option: str) -> None:
     with pytest.raises(ValueError, match=f"{option} must be one of fp32, fp16, bf16, int8, got 'int4'"):
         compress(model_folder, data, density=0.2, **{option: "int4"})

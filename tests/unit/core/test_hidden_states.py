@@ -121,7 +121,7 @@ def test_hidden_states_come_closer(
     model_folder: Path, data: ClassificationData, objective: Objective, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"training": QUICK, "cache": tmp_path / "cache", "dense_baseline": False}
-    exact = {"values": "fp32", "embeddings": "fp32"}
+    exact = {"weight_dtype": "fp32", "embedding_dtype": "fp32"}
     dense = compress(model_folder, data, density=1.0, method="magnitude", **exact, **options)
     teacher = tmp_path / "teacher"
     dense.model.save_pretrained(teacher)

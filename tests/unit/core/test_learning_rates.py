@@ -39,7 +39,7 @@ def test_pruned_matrices_learn_faster_as_the_density_falls(
     model_folder: Path, data: ClassificationData, method: Method, growth: float | None, factor: float
 ) -> None:
     # Adam's first step is the learning rate, whatever the gradient.
-    options: dict[str, Any] = {} if growth is None else {"learning_rate_growth": growth}
+    options: dict[str, Any] = {} if growth is None else {"lr_density_exponent": growth}
     training = Training(max_steps=1, batch_size=16, learning_rate=RATE, **options)
     before = load_model(find_model(model_folder, None), objective_for(data), seed=0).model.state_dict()
     result = compress(
@@ -49,8 +49,8 @@ def test_pruned_matrices_learn_faster_as_the_density_falls(
         density=0.25,
         training=training,
         dense_baseline=False,
-        values="fp32",
-        embeddings="fp32",
+        weight_dtype="fp32",
+        embedding_dtype="fp32",
     )
     after = result.model.state_dict()
     assert _moved(before, after, PRUNED) == pytest.approx(factor * RATE, rel=1e-2)
@@ -78,7 +78,7 @@ def test_the_rate_follows_the_schedule(model_folder: Path, data: ClassificationD
     # While the schedule keeps all weights, growth changes nothing.
     weights: list[dict[str, Tensor]] = []
     for growth in (0.0, 2.0):
-        training = Training(max_steps=10, batch_size=16, learning_rate=RATE, learning_rate_growth=growth)
+        training = Training(max_steps=10, batch_size=16, learning_rate=RATE, lr_density_exponent=growth)
         late = Magnitude(schedule=Schedule(shape="one_shot", warmup=1.0))
         result = compress(model_folder, data, method=late, density=0.25, training=training, dense_baseline=False)
         weights.append(result.model.state_dict())
@@ -91,7 +91,7 @@ def test_the_dense_model_is_the_same_at_every_growth(
 ) -> None:
     cached: list[set[Path]] = []
     for growth in (0.0, 1.0):
-        training = Training(max_steps=6, batch_size=16, learning_rate_growth=growth)
+        training = Training(max_steps=6, batch_size=16, lr_density_exponent=growth)
         compress(model_folder, data, density=0.25, training=training, teacher=Teacher(), cache=tmp_path)
         cached.append({path for kind in ("baselines", "logits") for path in (tmp_path / kind).iterdir()})
     first, second = cached

@@ -8,7 +8,7 @@ from mvprune.data.tasks import get_task
 from mvprune_core import Training
 
 COUNTS = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every")
-NUMBERS = (*COUNTS, "patience", "epochs", "learning_rate", "weight_decay", "learning_rate_growth")
+NUMBERS = (*COUNTS, "patience", "epochs", "learning_rate", "weight_decay", "lr_density_exponent")
 
 
 def test_tasks_fill_in_what_is_not_given() -> None:
@@ -58,8 +58,8 @@ def test_numbers_as_text_are_refused(field: str) -> None:
 
 
 def test_a_number_without_a_default_elsewhere_is_needed() -> None:
-    with pytest.raises(ValueError, match=r"^training\.learning_rate_growth must be a number of at least 0, got None"):
-        Training(learning_rate_growth=None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^training\.lr_density_exponent must be a number of at least 0, got None"):
+        Training(lr_density_exponent=None)  # type: ignore[arg-type]
 
 
 def test_words_and_numbers_are_no_switches_nor_switches_numbers() -> None:

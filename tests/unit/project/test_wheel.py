@@ -96,7 +96,8 @@ def test_job_files_yaml_and_completion_need_no_extra(bare: Path, tmp_path: Path)
     file = tmp_path / "job.yaml"
     file.write_text("model: m\ndensty: 0.1\n")
     done = _run(bare / "mvpctl", "submit", "-f", file)
-    assert (done.returncode, done.stderr) == (2, f"error: {file}:2:1: densty: is not known; did you mean density?\n")
+    error = f"error: {file}:2:1: must be a key of job files, got 'densty'; did you mean density?\n"
+    assert (done.returncode, done.stderr) == (2, error)
     assert "context: default" in _run(bare / "mvpctl", "config", "view", "-o", "yaml").stdout
     assert "complete " in _run(bare / "mvpctl", "completion", "bash").stdout
 

@@ -53,34 +53,48 @@ def test_what_is_fine(message: Message) -> None:
 @pytest.mark.parametrize(
     ("message", "field", "found"),
     [
-        (job_pb2.GetJobRequest(name="x" * 1001), "name", "got 1001 characters; allowed: at most 1000"),
-        (job_pb2.GetJobRequest(name="a\nb"), "name", "holds U+000A (a control character)"),
-        (job_pb2.GetJobRequest(name="a\x00"), "name", "holds U+0000"),
-        (create(display_name="a\u202egnp.exe"), "job.display_name", "holds U+202E (RIGHT-TO-LEFT OVERRIDE)"),
-        (create(display_name="a\u200bb"), "job.display_name", "holds U+200B (ZERO WIDTH SPACE)"),
-        (create(display_name="a\ufeff"), "job.display_name", "holds U+FEFF"),
-        (create(display_name="e\u0301"), "job.display_name", "is not in Unicode's composed form"),
-        (create(labels={"a\u2066": "v"}), "job.labels", "holds U+2066"),
-        (create(labels={"key": "e\u0301"}), "job.labels.key", "is not in Unicode's composed form"),
-        (create(labels={str(n): "" for n in range(101)}), "job.labels", "got 101 entries; allowed: at most 100"),
-        (create(spec={"include": ["*"] * 65}), "job.spec.include", "got 65 entries; allowed: at most 64"),
-        (create(spec={"exclude": ["a", "b" * 257]}), "job.spec.exclude[1]", "got 257 characters"),
-        (create(spec={"target_density": math.nan}), "job.spec.target_density", "got nan; allowed: finite numbers"),
+        (job_pb2.GetJobRequest(name="x" * 1001), "name", "must be at most 1000 characters, got 1001"),
+        (
+            job_pb2.GetJobRequest(name="a\nb"),
+            "name",
+            "must be printable characters and plain spaces, got U+000A (a",
+        ),
+        (job_pb2.GetJobRequest(name="a\x00"), "name", "got U+0000"),
+        (create(display_name="a\u202egnp.exe"), "job.display_name", "got U+202E (RIGHT-TO-LEFT OVERRIDE)"),
+        (create(display_name="a\u200bb"), "job.display_name", "got U+200B (ZERO WIDTH SPACE)"),
+        (create(display_name="a\ufeff"), "job.display_name", "got U+FEFF"),
+        (
+            create(display_name="e\u0301"),
+            "job.display_name",
+            "composed form (NFC), got 'e\\u0301'",
+        ),
+        (create(labels={"a\u2066": "v"}), "job.labels", "got U+2066"),
+        (
+            create(labels={"key": "e\u0301"}),
+            "job.labels.key",
+            "composed form (NFC), got 'e\\u0301'",
+        ),
+        (create(labels={str(n): "" for n in range(101)}), "job.labels", "must be at most 100 entries, got 101"),
+        (create(spec={"include": ["*"] * 65}), "job.spec.include", "must be at most 64 entries, got 65"),
+        (create(spec={"exclude": ["*"] * 65}), "job.spec.exclude", "must be at most 64 entries, got 65"),
+        (create(spec={"exclude": ["a", "b" * 257]}), "job.spec.exclude[1]", "at most 256 characters, got 257"),
+        (create(policy={"gates": [{}] * 33}), "job.policy.gates", "must be at most 32 entries, got 33"),
+        (create(spec={"target_density": math.nan}), "job.spec.target_density", "must be a finite number, got nan"),
         (create(policy={"resources": {"gpus": math.inf}}), "job.policy.resources.gpus", "got inf"),
         (create(metrics={"f1": -math.inf}), "job.metrics.f1", "got -inf"),
         (
             create(spec={"movement": {"schedule": {"shape": 9}}}),
             "job.spec.movement.schedule.shape",
-            "got 9; allowed: CUBIC, LINEAR, ONE_SHOT",
+            "must be one of CUBIC, LINEAR, ONE_SHOT, got 9",
         ),
         (
             admin_pb2.CreateTokenRequest(ttl={"seconds": 315_576_000_001}),
             "ttl",
-            "allowed: at most 10,000 years, of one sign",
+            "must be at most 10,000 years, of one sign",
         ),
         (admin_pb2.CreateTokenRequest(ttl={"seconds": 1, "nanos": -1}), "ttl", "of one sign"),
         (admin_pb2.CreateTokenRequest(ttl={"nanos": 10**9}), "ttl", "got 0 s and 1000000000 ns"),
-        (create(create_time={"seconds": 1 << 60}), "job.create_time", "allowed: the years 1 to 9999"),
+        (create(create_time={"seconds": 1 << 60}), "job.create_time", "must be in the years 1 to 9999"),
         (create(create_time={"nanos": -1}), "job.create_time", "the years 1 to 9999"),
         (admin_pb2.CreateTokenRequest(token={"display_name": "x" * 201}), "token.display_name", "at most 200"),
     ],
@@ -94,7 +108,7 @@ def test_what_is_refused(message: Message, field: str, found: str) -> None:
 def test_fields_that_the_server_does_not_know_are_refused_rather_than_dropped() -> None:
     newer = job_pb2.Job(display_name="x").SerializeToString() + b"\xba\x3e\x03abc"  # field 999
     message = job_pb2.CreateJobRequest(parent="projects/p", job=job_pb2.Job.FromString(newer))
-    assert "is the client newer than the server?" in violations(message)["request"]
+    assert "must have only fields that this server knows" in violations(message)["request"]
     assert violations(message) == {}, "the field is gone"
 
 

@@ -175,7 +175,7 @@ async def test_students_of_one_kind_share_a_teacher(school: School) -> None:
         school.submit("a"),
         school.submit("b", target_density=0.5, teacher={"train": True, "temperature": 4}),
         school.submit("c", movement=None, l0={}),
-        school.submit("g", training={"max_steps": 30, "learning_rate_growth": 0}),
+        school.submit("g", training={"max_steps": 30, "lr_density_exponent": 0}),
     )
     assert len({job.spec.teacher.job for job in submitted}) == 1
     assert len(await school.all()) == 5
@@ -364,4 +364,6 @@ async def test_a_delta_teaches_while_its_base_may_be_read(school: School) -> Non
     school.allow()
     await school.submit("b", teacher={"job": "whole"})
     said = await school.refused(job_id="c", teacher={"job": "delta"})
-    assert said.startswith("its artifact is a delta, which needs the model that it was made from: 's3://models/bert'")
+    assert said.startswith(
+        "must be a job whose base model can be read, got one whose artifact is a delta: 's3://models/"
+    )

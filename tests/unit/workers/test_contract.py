@@ -1,0 +1,142 @@
+"""The core's options and vocabularies are those of the contract: names, words, defaults, bounds."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import MISSING, fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from mvprune.artifact import Accounting, Values, card
+from mvprune.client import models
+from mvprune.sources.known_models import ModelSize
+from mvprune.spec.annotations import METHODS as CONTRACT_METHODS
+from mvprune.spec.annotations import annotation, bound_of, words_of
+from mvprune.spec.gate import Gate, GateResult
+from mvprune.spec.models import Dataset, Policy, Spec
+from mvprune.spec.parameters import PARAMETERS
+from mvprune.v1 import artifact_pb2, job_pb2
+from mvprune_core import METHODS, Reason, Schedule, Teacher, Training, compress
+from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.machine import AttemptState, JobState
+
+SPEC = job_pb2.CompressionSpec.DESCRIPTOR
+# Parts of messages that the core has as arguments or messages of their own.
+_ELSEWHERE = {"schedule", "job", "train", "none"}
+PAIRS: list[tuple[Any, Any]] = [
+    (job_pb2.Training.DESCRIPTOR, Training),
+    (job_pb2.Schedule.DESCRIPTOR, Schedule),
+    (job_pb2.Teacher.DESCRIPTOR, Teacher),
+    *((field.message_type, METHODS[name]) for name, field in CONTRACT_METHODS.items()),
+]
+OPTIONS = [
+    pytest.param(field, kind, id=f"{message.name}.{field.name}")
+    for message, kind in PAIRS
+    for field in message.fields
+    if field.name not in _ELSEWHERE
+]
+NUMBERS = [each for each in OPTIONS if bound_of(each.values[0]) is not None]
+# Settings that others need beside them.
+_BESIDE: dict[str, dict[str, Any]] = {"patience": {"evaluate_every": 1}}
+
+
+def _fields(kind: Any) -> set[str]:
+    return {field.name for field in fields(kind)}
+
+
+def _names(message: Any) -> set[str]:
+    return {field.name for field in message.DESCRIPTOR.fields}
+
+
+def _words(enum: Any) -> set[str]:
+    return {word.name for word in enum.DESCRIPTOR.values if word.number}
+
+
+@pytest.mark.parametrize(("message", "kind"), PAIRS, ids=lambda one: getattr(one, "name", ""))
+def test_the_core_has_the_contracts_options(message: Any, kind: Any) -> None:
+    assert {field.name for field in message.fields} - {"job", "train", "none"} == _fields(kind)
+
+
+def test_the_core_has_the_contracts_methods() -> None:
+    assert set(CONTRACT_METHODS) == set(METHODS) == card._METHODS
+
+
+@pytest.mark.parametrize(("field", "kind"), OPTIONS)
+def test_words_and_defaults_agree(field: Any, kind: Any) -> None:
+    hint = get_type_hints(kind)[field.name]
+    assert set(words_of(field)) == set(get_args(hint) if get_origin(hint) is Literal else ())
+    note = annotation(field)
+    core = next(each.default for each in fields(kind) if each.name == field.name)
+    assert core is not MISSING
+    if field.cpp_type == field.CPPTYPE_BOOL:
+        assert core is False
+        assert not note.default
+    elif note.default:
+        assert core == (note.default if field.enum_type is not None else float(note.default))
+    else:
+        assert core is None
+        assert note.unset or not note.help
+
+
+@pytest.mark.parametrize(("field", "kind"), NUMBERS)
+def test_the_core_takes_the_numbers_that_the_contract_allows(field: Any, kind: Any) -> None:
+    """The contract has upper bounds of its own; the core refuses what can have no meaning."""
+    bound = bound_of(field)
+    assert bound is not None
+    number = int if field.cpp_type != field.CPPTYPE_DOUBLE else float
+    smallest = bound.low + 1e-9 if bound.open_low else bound.low
+    # Both boundaries of a schedule at once leave no step to prune in.
+    largest = 0.5 if kind is Schedule else bound.high
+    for value in (smallest, largest):
+        kind(**_BESIDE.get(field.name, {}), **{field.name: number(value)})
+    for value in (-1, 0):
+        if value not in bound:
+            with pytest.raises(ValueError, match=field.name):
+                kind(**_BESIDE.get(field.name, {}), **{field.name: number(value)})
+
+
+def test_compress_takes_what_else_the_contract_has() -> None:
+    elsewhere = {"model", "data", "method", "density", "training", "teacher", "revision"}
+    of_the_run = {"device", "callback", "dense_baseline", "cache", "checkpoint", "checkpoint_seconds"}
+    messages = {"model", "model_revision", "task", "dataset", "teacher", "training", "target_density", *METHODS}
+    contract = {field.name: field for field in SPEC.fields if field.name not in messages}
+    core = {
+        name: parameter.default
+        for name, parameter in inspect.signature(compress).parameters.items()
+        if name not in elsewhere | of_the_run
+    }
+    assert set(contract) == set(core)
+    for name, field in contract.items():
+        assert core[name] == (annotation(field).default or {"include": (), "exclude": ()}.get(name, False)) or (
+            core[name] == float(annotation(field).default)
+        )
+    assert {word.lower() for word in _words(job_pb2.CompressionSpec.Values)} == set(Values)
+    method, density = (inspect.signature(compress).parameters[name].default for name in ("method", "density"))
+    assert method == PARAMETERS["method"].default
+    assert density is inspect.Parameter.empty
+
+
+def test_states_and_reasons_are_those_of_the_contract() -> None:
+    states = _words(job_pb2.Job.State)
+    assert {state.name for state in JobState} == states
+    assert {state.name for state in models.JobState} == states | {"UNSPECIFIED"}
+    attempts = _words(job_pb2.Attempt.State)
+    assert {state.name for state in AttemptState} == attempts
+    assert {state.name for state in models.AttemptState} == attempts | {"UNSPECIFIED"}
+    reasons = _words(job_pb2.Failure.Reason)
+    assert {reason.name for reason in FailureReason} == reasons
+    assert {reason.name for reason in Reason} <= reasons
+
+
+def test_counts_are_those_of_the_contract() -> None:
+    assert _fields(Accounting) == _fields(models.Accounting) == _names(artifact_pb2.Accounting)
+    assert _fields(ModelSize) == _names(job_pb2.ModelSize)
+
+
+def test_the_models_have_every_field_of_the_spec() -> None:
+    assert _fields(Dataset) == _names(job_pb2.Dataset)
+    assert _fields(Spec) == _names(job_pb2.CompressionSpec) - set(METHODS) | {"method", "method_options"}
+    assert _fields(Policy) == _names(job_pb2.ExecutionPolicy) - {"resources"} | _names(job_pb2.Resources)
+    assert _fields(Gate) == _names(job_pb2.Gate)
+    assert _fields(GateResult) == _names(job_pb2.GateResult)
