@@ -63,6 +63,8 @@ class MethodOptions(TypedDict, total=False):
         initial_scores: what the learned scores are added to; for movement, soft_movement; default: magnitude.
         penalty: strength of the penalty on the scores at the target density; from 0 to 1,000,000; for
             soft_movement, l0; default: what suits the model's size.
+        gate_temperature: temperature of the hard-concrete gates; lower values give gates nearer to 0 or 1; above 0,
+            at most 1; for l0; default: 2/3, the paper's.
         when: prune before or after the training; for one_shot_magnitude; default: after.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'; default:
             what suits the model's family.
@@ -78,6 +80,7 @@ class MethodOptions(TypedDict, total=False):
     selection: Literal["local", "global"] | None
     initial_scores: Literal["zero", "magnitude"] | None
     penalty: float | None
+    gate_temperature: float | None
     when: Literal["before", "after"] | None
     include: Sequence[str] | None
     exclude: Sequence[str] | None

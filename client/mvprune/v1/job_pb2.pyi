@@ -231,14 +231,16 @@ class SoftMovementPruning(_message.Message):
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., penalty: _Optional[float] = ..., initial_scores: _Optional[_Union[MovementPruning.InitialScores, str]] = ...) -> None: ...
 
 class L0Pruning(_message.Message):
-    __slots__ = ("schedule", "score_learning_rate", "penalty")
+    __slots__ = ("schedule", "score_learning_rate", "penalty", "gate_temperature")
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     SCORE_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     PENALTY_FIELD_NUMBER: _ClassVar[int]
+    GATE_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     schedule: Schedule
     score_learning_rate: float
     penalty: float
-    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., penalty: _Optional[float] = ...) -> None: ...
+    gate_temperature: float
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., penalty: _Optional[float] = ..., gate_temperature: _Optional[float] = ...) -> None: ...
 
 class MagnitudePruning(_message.Message):
     __slots__ = ("schedule", "selection")

@@ -19,7 +19,6 @@ from mvprune_core.selection import kept_count, select_top
 
 LOW, HIGH, TEMPERATURE = -0.1, 1.1, 2 / 3  # l, r and b of the paper
 INITIAL = 2.197
-SHIFT = TEMPERATURE * math.log(-LOW / HIGH)  # a gate is open with probability σ(S − SHIFT)
 CLOSED = math.log(-LOW / HIGH)  # at this S and below, the final gate is closed: σ(S) · (r − l) + l = 0
 _WIDTH = 0.3  # of the sigmoid that counts open gates, so that the controlled density is smooth
 _LEARNING_RATE = 1e-1
@@ -53,6 +52,9 @@ class L0(Gated):
         score_learning_rate: learning rate of S (AdamW, no weight decay); by default 0.1, and more if the density falls
             over less than 500 steps, in which S could not change from open to closed.
         penalty: scale of λ; by default 125 for BERT-base, and the same per weight in models of other sizes.
+        gate_temperature: b, above 0 and at most 1; by default 2/3, as in the paper. At lower values more gates are 0 or
+            1 and gradients are steeper; above 1 the density of s would have a maximum between 0 and 1 (Maddison, Mnih
+            and Teh 2017, https://arxiv.org/abs/1611.00712, proposition 1).
 
     Raises:
         ValueError: an option out of range.
@@ -64,15 +66,18 @@ class L0(Gated):
     schedule: Schedule = field(default_factory=Schedule)
     score_learning_rate: float | None = None
     penalty: float | None = None
+    gate_temperature: float | None = None
 
     def __post_init__(self) -> None:
         if self.score_learning_rate is not None:
             check_positive("score_learning_rate", self.score_learning_rate)
         check_not_negative("penalty", self.penalty)
+        if self.gate_temperature is not None and not 0 < self.gate_temperature <= 1:
+            raise ValueError(f"gate_temperature must be above 0, at most 1, got {self.gate_temperature}")
 
     def for_run(self, total_steps: int) -> Self:
         rate = max(_LEARNING_RATE, _DISTANCE / self._time(total_steps))
-        return replace(self, score_learning_rate=self.score_learning_rate or rate)
+        return replace(self, score_learning_rate=self.score_learning_rate or rate, gate_temperature=self._temperature)
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return torch.full_like(weight, INITIAL, dtype=torch.float32)
@@ -88,7 +93,7 @@ class L0(Gated):
             scores = _scores(matrix)
             generator = generator_of(step.seed, step.number, index, device=scores.device)
             noise = torch.rand(scores.shape, generator=generator, device=scores.device).clamp_(_NOISE, 1 - _NOISE)
-            gates = noise.logit_().add_(scores).sub_(control["shift"]).div_(TEMPERATURE).sigmoid_()
+            gates = noise.logit_().add_(scores).sub_(control["shift"]).div_(self._temperature).sigmoid_()
             torch.clamp(gates.mul_(HIGH - LOW).add_(LOW), 0, 1, out=matrix.mask)
 
         in_parallel(draw, matrices)
@@ -102,11 +107,16 @@ class L0(Gated):
 
     def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
         if "strength" in control:
-            add_sigmoid_gradient(matrices, control["strength"], SHIFT)
+            # A gate is open with probability σ(S − b · ln(−l / r)).
+            add_sigmoid_gradient(matrices, control["strength"], self._temperature * math.log(-LOW / HIGH))
 
     def mask_grad(self, mask: Tensor) -> Tensor:
         inside = (mask > 0) & (mask < 1)
-        return (mask - LOW) * (HIGH - mask) / ((HIGH - LOW) * TEMPERATURE) * inside
+        return (mask - LOW) * (HIGH - mask) / ((HIGH - LOW) * self._temperature) * inside
+
+    @property
+    def _temperature(self) -> float:
+        return TEMPERATURE if self.gate_temperature is None else self.gate_temperature
 
     def _time(self, total_steps: int) -> int:
         """Number of steps in which S can change from open to closed."""

@@ -53,9 +53,8 @@ def _identity(scores: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("step", [TOTAL // 2, TOTAL])
-@pytest.mark.parametrize("name", METHODS)
-def test_gradients_are_those_of_autograd_on_a_reference_by_hand(name: str, step: int) -> None:
-    method = METHODS[name]()
+@pytest.mark.parametrize("method", [*(method() for method in METHODS.values()), L0(gate_temperature=0.4)], ids=repr)
+def test_gradients_are_those_of_autograd_on_a_reference_by_hand(method: Method, step: int) -> None:
     model = blocks((6, 8), (4, 6))
     masks = masked(model, method, step=step)
     before = [matrix.kept for matrix in masks.matrices]
@@ -71,7 +70,9 @@ def test_gradients_are_those_of_autograd_on_a_reference_by_hand(name: str, step:
     for index, (weight, matrix) in enumerate(zip(weights, masks.matrices, strict=True)):
         mask = (matrix.mask if isinstance(method, Gated) else before[index]).float()
         if isinstance(method, L0):  # the noise, from the gate it made where that is neither open nor closed
-            mask = _hard_concrete(scores[index] - masks._control["shift"], mask)
+            mask = _hard_concrete(
+                scores[index] - masks._control["shift"], mask, method.gate_temperature or l0.TEMPERATURE
+            )
         elif scores:
             mask = mask + _identity(scores[index])
         used.append(mask * weight)
@@ -87,10 +88,10 @@ def test_gradients_are_those_of_autograd_on_a_reference_by_hand(name: str, step:
         torch.testing.assert_close(given_scores.grad, expected.grad)
 
 
-def _hard_concrete(scores: Tensor, gate: Tensor) -> Tensor:
+def _hard_concrete(scores: Tensor, gate: Tensor, temperature: float) -> Tensor:
     stretched = ((gate - l0.LOW) / (l0.HIGH - l0.LOW)).clamp(1e-6, 1 - 1e-6)
-    noise = stretched.logit() * l0.TEMPERATURE - scores.detach()
-    again = torch.sigmoid((noise + scores) / l0.TEMPERATURE) * (l0.HIGH - l0.LOW) + l0.LOW
+    noise = stretched.logit() * temperature - scores.detach()
+    again = torch.sigmoid((noise + scores) / temperature) * (l0.HIGH - l0.LOW) + l0.LOW
     inside = (gate > 0) & (gate < 1)
     return torch.where(inside, again, gate)
 
@@ -100,13 +101,15 @@ def _penalty(method: Method, masks: Masks, scores: list[Tensor]) -> Tensor | flo
         factor = strength(None, 400.0, masks.matrices) * ramp(method.schedule, masks._step)
         return factor * torch.stack([torch.sigmoid(score).mean() for score in scores]).mean()
     if isinstance(method, L0) and "strength" in masks._control:
-        return masks._control["strength"] * torch.stack([torch.sigmoid(s - l0.SHIFT).mean() for s in scores]).mean()
+        shift = (method.gate_temperature or l0.TEMPERATURE) * math.log(-l0.LOW / l0.HIGH)
+        return masks._control["strength"] * torch.stack([torch.sigmoid(s - shift).mean() for s in scores]).mean()
     return 0.0
 
 
-def test_the_penalty_of_l0_is_the_probability_of_an_open_gate() -> None:
+@pytest.mark.parametrize("temperature", [2 / 3, 0.2, 1.0])
+def test_the_penalty_of_l0_is_the_probability_of_an_open_gate(temperature: float) -> None:
     torch.manual_seed(0)
-    method = L0(schedule=Schedule(warmup=0.5, cooldown=0.3))
+    method = L0(schedule=Schedule(warmup=0.5, cooldown=0.3), gate_temperature=temperature)
     model = blocks((40, 50))
     masks = Masks(model, method.for_run(TOTAL), density=0.5, total_steps=TOTAL, seed=0)
     for value in (-3.0, -1.0, 0.0, 2.0):
@@ -116,9 +119,19 @@ def test_the_penalty_of_l0_is_the_probability_of_an_open_gate() -> None:
             masks._step = replace(masks._step, seed=seed)
             masks.update(1)
             opened.append((masks.matrices[0].mask > 0).float().mean())
-        closed_form = torch.sigmoid(torch.tensor(value) - l0.TEMPERATURE * math.log(-l0.LOW / l0.HIGH))
+        closed_form = torch.sigmoid(torch.tensor(value) - temperature * math.log(-l0.LOW / l0.HIGH))
         # the noise is cut at 1e-4, which costs as much
         assert float(torch.stack(opened).mean()) == pytest.approx(float(closed_form), abs=0.01)
+
+
+def test_gates_are_nearer_to_0_or_1_at_a_lower_temperature() -> None:
+    between = []
+    for temperature in (0.1, None, 1.0):
+        masks = masked(blocks((40, 50)), L0(gate_temperature=temperature), step=TOTAL // 2)
+        mask = masks.matrices[0].mask
+        between.append(float(((mask > 0) & (mask < 1)).float().mean()))
+    assert between == sorted(between)
+    assert L0().for_run(TOTAL).gate_temperature == l0.TEMPERATURE == 2 / 3
 
 
 def test_l0_evaluates_the_gates_of_its_closed_form_and_reaches_its_density() -> None:
