@@ -13,7 +13,6 @@ from mvprune.common.blocks import in_block
 from mvprune_core.masking import Masks
 from mvprune_core.settings import Settings
 
-LR_WARMUP = 0.1  # fraction of the steps
 CLIP_NORM = 1.0
 
 
@@ -38,7 +37,7 @@ class Optimizer:
 
         Args:
             loss: loss of the step, shape ().
-            multiplier: factor of the peak learning rates, see `lr_multiplier`.
+            multiplier: factor of the peak learning rates, see `Settings.lr_multiplier`.
             density: the density that the schedule gives now.
         """
         norms = [_clip(group) for group in self._clipped_together]
@@ -94,12 +93,6 @@ def build_optimizer(model: nn.Module, settings: Settings, masks: Masks | None = 
     for group in groups:
         group["peak_lr"] = group["lr"]
     return Optimizer(torch.optim.AdamW(groups, fused=True), weights, [] if masks is None else masks.scores)
-
-
-def lr_multiplier(step: int, total_steps: int) -> float:
-    """Factor of the learning rates in update `step` (from 0): linear warmup to 1, then linear decay towards 0."""
-    warmup = max(1, round(LR_WARMUP * total_steps))
-    return min((step + 1) / warmup, (total_steps - step) / (total_steps - warmup + 1))
 
 
 def _clip(parameters: Sequence[nn.Parameter]) -> Tensor:

@@ -22,6 +22,7 @@ _USUAL_STEPS, _MOST_USUAL_EPOCHS = 3000, 30
 # its accuracy is about 61 %, after 600 no higher.
 _FEWEST_STEPS = 200
 _MAY_BE_ZERO = ("weight_decay", "lr_density_exponent")
+_LR_WARMUP = 0.1  # fraction of the steps
 _WORDS = ("precision", "best_metric")
 _WHOLE = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every", "patience")
 
@@ -155,6 +156,11 @@ class Settings:
     keep_best: bool
     best_metric: str | None
     lr_density_exponent: float
+
+    def lr_multiplier(self, step: int, total_steps: int) -> float:
+        """Factor of the learning rates in update `step` (from 0): linear warmup to 1, then linear decay towards 0."""
+        warmup = max(1, round(_LR_WARMUP * total_steps))
+        return min((step + 1) / warmup, (total_steps - step) / (total_steps - warmup + 1))
 
     def total_steps(self, examples: int) -> int:
         """Optimizer steps, with this many examples per epoch."""

@@ -23,7 +23,7 @@ from mvprune_core.distillation import DistillationLoss
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.interruption import Stopped, stop_requested
 from mvprune_core.masking import Masks
-from mvprune_core.optimization import Optimizer, lr_multiplier
+from mvprune_core.optimization import Optimizer
 from mvprune_core.precision import autocast
 from mvprune_core.settings import Settings
 from mvprune_core.state import load_tensors, random_states, seeded, set_random_states, tensors_of
@@ -168,7 +168,7 @@ class Trainer:
         if self.masks is not None:
             self.masks.backward()
         density = 1.0 if self.masks is None else self.masks.scheduled_density
-        self.optimizer.update(loss, lr_multiplier(self.step, self.total_steps), density)
+        self.optimizer.update(loss, self.settings.lr_multiplier(self.step, self.total_steps), density)
         self.step += 1
         if self.masks is not None:
             self.masks.update(self.step)

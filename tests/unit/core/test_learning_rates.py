@@ -16,7 +16,6 @@ from mvprune_core import METHODS, Magnitude, Movement, Schedule, Teacher, Traini
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Method
 from mvprune_core.models import find_model, load_model
-from mvprune_core.optimization import lr_multiplier
 from mvprune_core.tasks import objective_for
 
 AT_ONCE = Schedule(shape="one_shot", warmup=0.0)
@@ -27,10 +26,11 @@ RATE = 1e-4
 
 
 def test_learning_rate_rises_and_falls_linearly() -> None:
-    factors = [lr_multiplier(step, 100) for step in range(100)]
+    settings = Training().settings(get_task("sst2"))
+    factors = [settings.lr_multiplier(step, 100) for step in range(100)]
     assert factors[:10] == pytest.approx([step / 10 for step in range(1, 11)])
     assert factors[9:] == pytest.approx([1 - step / 91 for step in range(91)])
-    assert lr_multiplier(0, 1) == 1.0
+    assert settings.lr_multiplier(0, 1) == 1.0
 
 
 @pytest.mark.parametrize("method", [Magnitude(schedule=AT_ONCE), Movement(schedule=AT_ONCE)])
