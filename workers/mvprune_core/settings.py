@@ -21,8 +21,7 @@ _USUAL_STEPS, _MOST_USUAL_EPOCHS = 3000, 30
 # BERT-tiny pruned to 10 % on 100 sentences of SST-2: after 12 or 40 steps it always predicts the same class; after 200
 # its accuracy is about 61 %, after 600 no higher.
 _FEWEST_STEPS = 200
-_MAY_BE_ZERO = ("weight_decay", "lr_density_exponent")
-_LR_WARMUP = 0.1  # fraction of the steps
+_MAY_BE_ZERO = ("weight_decay", "lr_warmup", "lr_density_exponent")
 _WORDS = ("precision", "best_metric")
 _WHOLE = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every", "patience")
 
@@ -36,9 +35,9 @@ class Training:
         epochs: passes over the training data, possibly a fraction; by default the task's, and more if these are less
             than 3,000 steps: enough for 3,000 steps, but at most 30 epochs, and at least 200 steps.
         batch_size: examples per step.
-        learning_rate: of the weights (AdamW), reached after a linear warm-up over 10 % of the steps, then falling
-            linearly to 0. The default is the task's rate, which suits BERT-base. For narrower models it is 1e-4, and
-            3e-4 below a width of 256: at 3e-5 they learn almost nothing in a few hundred steps.
+        learning_rate: peak learning rate of the weights (AdamW), see lr_warmup. The default is the task's rate, which
+            suits BERT-base. For narrower models it is 1e-4, and 3e-4 below a width of 256: at 3e-5 they learn almost
+            nothing in a few hundred steps.
         weight_decay: weight decay of matrices; biases, norms and scores have none.
         max_length: tokens per input; longer inputs are cut.
         accumulation_steps: forward passes per batch, for batches that do not fit into memory.
@@ -53,6 +52,8 @@ class Training:
         patience: stop after this many evaluations at the final density without improvement.
         keep_best: the result is the best model that was evaluated at the final density, not the last one.
         best_metric: the metric for patience and keep_best; one of the task's metrics, by default its primary one.
+        lr_warmup: fraction of the steps, 0 to 1, in which the learning rates rise linearly to their peak; after that
+            they fall linearly to 0.
         lr_density_exponent: x, at least 0: at density v the learning rate of pruned matrices is
             learning_rate · v^(-x). With 1, the default, a step changes the output of a matrix as much as in the dense
             model, although fewer weights contribute (Dey, Bergsma and Hestness 2024,
@@ -80,6 +81,7 @@ class Training:
     patience: int | None = None
     keep_best: bool = False
     best_metric: str | None = None
+    lr_warmup: float = 0.1
     lr_density_exponent: float = 1.0
 
     def __post_init__(self) -> None:
@@ -98,6 +100,8 @@ class Training:
                 raise ValueError(f"training.{field.name} must be {rule}, got {value!r}")
             if field.name in _WHOLE and not isinstance(value, int):
                 raise ValueError(f"training.{field.name} must be a whole number, got {value}")
+        if self.lr_warmup > 1:
+            raise ValueError(f"training.lr_warmup must be a fraction from 0 to 1, got {self.lr_warmup}")
         check_choice("training.precision", self.precision, Precision)
         if self.max_steps is not None and self.epochs is not None:
             raise ValueError("training.max_steps must be given without training.epochs, got both")
@@ -155,11 +159,12 @@ class Settings:
     patience: int | None
     keep_best: bool
     best_metric: str | None
+    lr_warmup: float
     lr_density_exponent: float
 
     def lr_multiplier(self, step: int, total_steps: int) -> float:
         """Factor of the learning rates in update `step` (from 0): linear warmup to 1, then linear decay towards 0."""
-        warmup = max(1, round(_LR_WARMUP * total_steps))
+        warmup = max(1, round(self.lr_warmup * total_steps))
         return min((step + 1) / warmup, (total_steps - step) / (total_steps - warmup + 1))
 
     def total_steps(self, examples: int) -> int:

@@ -63,6 +63,8 @@ class Training:
         epochs: passes over the training data; may be a fraction.
         batch_size: examples per step.
         learning_rate: peak learning rate of the weights.
+        lr_warmup: fraction of the steps in which the learning rates rise to their peak; then they fall linearly to
+            0.
         lr_density_exponent: x: at density v the learning rate of the pruned matrices is multiplied by v^-x; 0 is
             the paper's.
         weight_decay: weight decay of the weights.
@@ -85,6 +87,7 @@ class Training:
     epochs: float | None
     batch_size: int | None
     learning_rate: float | None
+    lr_warmup: float | None
     lr_density_exponent: float | None
     weight_decay: float | None
     max_length: int | None

@@ -138,6 +138,8 @@ class TrainingOptions(TypedDict, total=False):
         batch_size: examples per step; from 1 to 4,096; default: the task's.
         learning_rate: peak learning rate of the weights; above 0, at most 1; default: the task's, higher for narrow
             models.
+        lr_warmup: fraction of the steps in which the learning rates rise to their peak; then they fall linearly to
+            0; from 0 to 1; default: 0.1.
         lr_density_exponent: x: at density v the learning rate of the pruned matrices is multiplied by v^-x; 0 is
             the paper's; from 0 to 2; default: 1.
         weight_decay: weight decay of the weights; from 0 to 1; default: the task's.
@@ -163,6 +165,7 @@ class TrainingOptions(TypedDict, total=False):
     epochs: float | None
     batch_size: int | None
     learning_rate: float | None
+    lr_warmup: float | None
     lr_density_exponent: float | None
     weight_decay: float | None
     max_length: int | None

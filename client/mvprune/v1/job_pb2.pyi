@@ -275,7 +275,7 @@ class RandomPruning(_message.Message):
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ...) -> None: ...
 
 class Training(_message.Message):
-    __slots__ = ("max_steps", "epochs", "batch_size", "learning_rate", "lr_density_exponent", "weight_decay", "max_length", "accumulation_steps", "precision", "train_embeddings", "dropout", "compile", "gradient_checkpointing", "deterministic", "evaluate_every", "patience", "keep_best", "best_metric")
+    __slots__ = ("max_steps", "epochs", "batch_size", "learning_rate", "lr_warmup", "lr_density_exponent", "weight_decay", "max_length", "accumulation_steps", "precision", "train_embeddings", "dropout", "compile", "gradient_checkpointing", "deterministic", "evaluate_every", "patience", "keep_best", "best_metric")
     class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PRECISION_UNSPECIFIED: _ClassVar[Training.Precision]
@@ -288,6 +288,7 @@ class Training(_message.Message):
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    LR_WARMUP_FIELD_NUMBER: _ClassVar[int]
     LR_DENSITY_EXPONENT_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
     MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -306,6 +307,7 @@ class Training(_message.Message):
     epochs: float
     batch_size: int
     learning_rate: float
+    lr_warmup: float
     lr_density_exponent: float
     weight_decay: float
     max_length: int
@@ -320,7 +322,7 @@ class Training(_message.Message):
     patience: int
     keep_best: bool
     best_metric: str
-    def __init__(self, max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., lr_density_exponent: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., dropout: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., best_metric: _Optional[str] = ...) -> None: ...
+    def __init__(self, max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., lr_warmup: _Optional[float] = ..., lr_density_exponent: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., dropout: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., best_metric: _Optional[str] = ...) -> None: ...
 
 class Teacher(_message.Message):
     __slots__ = ("model", "job", "train", "none", "revision", "temperature", "alpha", "hidden_states")

@@ -149,6 +149,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         epochs=2.5,
         batch_size=8,
         learning_rate=1e-4,
+        lr_warmup=None,
         lr_density_exponent=0.5,
         weight_decay=0.0,
         max_length=64,

@@ -33,6 +33,25 @@ def test_learning_rate_rises_and_falls_linearly() -> None:
     assert settings.lr_multiplier(0, 1) == 1.0
 
 
+@pytest.mark.parametrize(("warmup", "factors"), [(0.5, [1 / 2, 1, 2 / 3, 1 / 3]), (0, [1, 3 / 4, 1 / 2, 1 / 4])])
+def test_the_warmup_is_a_setting(warmup: float, factors: list[float]) -> None:
+    settings = Training(lr_warmup=warmup).settings(get_task("sst2"))
+    assert [settings.lr_multiplier(step, 4) for step in range(4)] == pytest.approx(factors)
+    with pytest.raises(ValueError, match=r"^training\.lr_warmup must be a fraction from 0 to 1, got 1\.5"):
+        Training(lr_warmup=1.5)
+
+
+def test_a_run_uses_its_warmup(model_folder: Path, data: ClassificationData) -> None:
+    def weights(**options: Any) -> Tensor:
+        training = Training(max_steps=4, batch_size=16, learning_rate=RATE, **options)
+        method = Magnitude(schedule=AT_ONCE)
+        result = compress(model_folder, data, method=method, density=0.25, training=training, dense_baseline=False)
+        return result.model.state_dict()[POOLER]
+
+    assert torch.equal(weights(), weights(lr_warmup=0.1))
+    assert not torch.equal(weights(), weights(lr_warmup=1.0))
+
+
 @pytest.mark.parametrize("method", [Magnitude(schedule=AT_ONCE), Movement(schedule=AT_ONCE)])
 @pytest.mark.parametrize(("growth", "factor"), [(0.0, 1.0), (0.5, 2.0), (1.0, 4.0), (None, 4.0)])
 def test_pruned_matrices_learn_faster_as_the_density_falls(

@@ -8,7 +8,7 @@ from mvprune.data.tasks import get_task
 from mvprune_core import Training
 
 COUNTS = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every")
-NUMBERS = (*COUNTS, "patience", "epochs", "learning_rate", "weight_decay", "lr_density_exponent")
+NUMBERS = (*COUNTS, "patience", "epochs", "learning_rate", "weight_decay", "lr_warmup", "lr_density_exponent")
 
 
 def test_tasks_fill_in_what_is_not_given() -> None:

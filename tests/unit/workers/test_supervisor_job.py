@@ -169,6 +169,7 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
         "gradient_checkpointing": False,
         "deterministic": False,
         "keep_best": False,
+        "lr_warmup": 0.1,
         "learning_rate_growth": 1.0,
     }
     assert complete["movement"]["schedule"] == {"shape": "CUBIC", "warmup": 0.1, "cooldown": 0.4}
