@@ -35,7 +35,7 @@ def _parse(text: str) -> dict[str, Callable[[], None]]:
         name, _, action = entry.partition("=")
         kind, _, value = action.partition(":")
         if kind not in _KINDS:
-            raise ValueError(f"{ENVIRONMENT}: got {entry!r}; allowed: NAME=kill:N, NAME=error, NAME=sleep:SECONDS")
+            raise ValueError(f"{ENVIRONMENT} must be NAME=kill:N, NAME=error or NAME=sleep:SECONDS, got {entry!r}")
         actions[name] = _KINDS[kind](value)
     return actions
 

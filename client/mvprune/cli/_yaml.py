@@ -83,9 +83,9 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         place = Place.of(event.start_mark)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise BadYaml(place, "got an anchor or an alias; allowed: values written out")
+            raise BadYaml(place, "must be written out, got an anchor or an alias")
         if getattr(event, "tag", None):
-            raise BadYaml(place, f"got the tag {event.tag}; allowed: none")
+            raise BadYaml(place, f"must have no tag, got {event.tag}")
         if self.depth == MAX_DEPTH:
             raise BadYaml(place, f"is nested more than {MAX_DEPTH} deep")
         self.depth += 1
@@ -128,7 +128,7 @@ def _node(node: Any) -> Node:
     for key, value in node.value:
         found = _node(key)
         if not isinstance(found, Scalar) or not isinstance(found.value, str):
-            raise BadYaml(found.place, "is no key; allowed: text")
+            raise BadYaml(found.place, "must be text, as every key")
         if found.value in entries:
             first = entries[found.value][0].place.line
             raise BadYaml(found.place, f"{found.value}: is there twice, first in line {first}")

@@ -38,7 +38,7 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
     wanted = submissions(argv, args)
     if len(wanted) > 1 and (waits or args.request_id):
         option = "--request-id, MVPRUNE_REQUEST_ID" if args.request_id else "--wait, --download"
-        raise UsageError(f"{option}: got a file of {len(wanted)} jobs; allowed: with one job", parser.prog)
+        raise UsageError(f"{option} must be used with one job, got a file of {len(wanted)} jobs", parser.prog)
     waiting.check()
     with connect(args) as client:
         waits = waits and not args.validate_only

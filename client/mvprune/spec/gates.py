@@ -32,7 +32,7 @@ def gates_of(given: Sequence[str | Gate], *, strict: bool = False) -> list[Gate]
         InvalidArgument: with a violation for each that cannot be read, and where `strict` is about none.
     """
     if isinstance(given, str):
-        raise bad_field("job.policy.gates", f"got {given!r}; allowed: a list")
+        raise bad_field("job.policy.gates", f"must be a list, got {given!r}")
     gates, violations = [], []
     for index, one in enumerate(given):
         try:
@@ -41,7 +41,7 @@ def gates_of(given: Sequence[str | Gate], *, strict: bool = False) -> list[Gate]
         except ValueError as error:
             violations.append(FieldViolation(f"job.policy.gates[{index}]", str(error)))
     if strict and not given:
-        violations.append(FieldViolation("job.policy.gates", "got none; allowed with strict_gates: at least one"))
+        violations.append(FieldViolation("job.policy.gates", "must have at least one gate with strict_gates, got none"))
     if violations:
         raise InvalidArgument(violations=violations)
     return gates
@@ -51,7 +51,7 @@ def parse_gate(text: str) -> Gate:
     """f1>=80 -> Gate("eval/f1", min=0.8). Raises ValueError, with what is allowed."""
     found = _GATE.fullmatch(text)
     if found is None:
-        raise ValueError(f"got {text!r}; allowed: {_FORM}")
+        raise ValueError(f"must be {_FORM}, got {text!r}")
     metric = _metric(found[1])
     bound = float(parse_size(found[3])) if metric == "bytes" else _bound(metric, found[3], text)
     if found[2] == ">=":
@@ -78,7 +78,7 @@ def observed_text(result: GateResult) -> str:
 
 def _checked(gate: Gate) -> Gate:
     if (gate.min is None) == (gate.max is None):
-        raise ValueError(f"got {gate}; allowed: one of min and max")
+        raise ValueError(f"must have one of min and max, got {gate}")
     return gate
 
 
@@ -96,15 +96,15 @@ def _bound(metric: str, written: str, text: str) -> float:
     except InvalidOperation:
         value = Decimal("nan")
     if not math.isfinite(value):
-        raise ValueError(f"got {text!r}; allowed: {_FORM}")
+        raise ValueError(f"must be {_FORM}, got {text!r}")
     if metric == "density" and not 0 <= value <= 1:
-        raise ValueError(f"got {text!r}; allowed: a fraction from 0 to 1; 0.03 is 3 %")
+        raise ValueError(f"must be a fraction from 0 to 1, got {text!r}; 0.03 is 3 %")
     if not _is_percent(metric):
         return float(value)
     if 0 < value < 1 and not metric.startswith("delta/"):
-        raise ValueError(f"got {text!r}; write {float(100 * value):g}: percent")
+        raise ValueError(f"must be in percent, got {text!r}; write {float(100 * value):g}")
     if abs(value) > 100:
-        raise ValueError(f"got {text!r}; allowed: percent, from -100 to 100")
+        raise ValueError(f"must be from -100 to 100 percent, got {text!r}")
     return float(value / 100)  # as decimals, so that 2.9 becomes what 29 / 1000 is
 
 

@@ -133,7 +133,7 @@ def test_a_coding_that_there_is_not(mvpctl: Mvpctl) -> None:
 def test_compare_needs_two(mvpctl: Mvpctl, folder: Path) -> None:
     outcome = mvpctl("compare", str(folder))
     assert outcome.code == 2
-    assert "error: ARTIFACT|JOB: got 1; allowed: two and more" in outcome.err
+    assert "error: ARTIFACT|JOB must be given at least twice, got 1" in outcome.err
 
 
 def test_compare_says_which_manifest_is_wrong(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_what_is_neither_a_folder_nor_a_job(
 def test_a_name_that_is_neither_tells_what_it_was_taken_for(
     fake: Fake, mvpctl: Mvpctl, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hint = "hint: typo is no folder here, so the server was asked for a job\n"
+    hint = "hint: typo is not a folder on this machine, so a job was requested from the server\n"
     fake.answers["GetJob"] = lambda request, context: refuse(context, grpc.StatusCode.NOT_FOUND, "there is no such job")
     outcome = mvpctl(*command)
     assert (outcome.code, outcome.err) == (8, f"error: there is no such job\n{hint}")

@@ -38,7 +38,7 @@ def test_sleeping(told, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("text", ["a", "a=burn", "a=kill:1,b"])
 def test_what_is_not_understood_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="allowed: NAME=kill:N"):
+    with pytest.raises(ValueError, match="must be NAME=kill:N"):
         failpoints._parse(text)
 
 

@@ -81,10 +81,10 @@ def test_how_what_was_observed_is_shown(metric: str, observed: float | None, tex
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("accuracy>=0.9", "write 90: percent"),
-        ("dense_f1<=0.005", "write 0.5: percent"),
-        ("f1>=101", "percent, from -100 to 100"),
-        ("delta_f1>=-200", "percent, from -100 to 100"),
+        ("accuracy>=0.9", "in percent, got 'accuracy>=0.9'; write 90"),
+        ("dense_f1<=0.005", "in percent, got 'dense_f1<=0.005'; write 0.5"),
+        ("f1>=101", "must be from -100 to 100 percent"),
+        ("delta_f1>=-200", "must be from -100 to 100 percent"),
         ("f1>80", "METRIC>=NUMBER or METRIC<=NUMBER"),
         ("f1=80", "METRIC>=NUMBER"),
         ("f1>=", "METRIC>=NUMBER"),
@@ -94,7 +94,7 @@ def test_how_what_was_observed_is_shown(metric: str, observed: float | None, tex
         ("f1>=nan", "METRIC>=NUMBER"),
         ("f1>=inf", "METRIC>=NUMBER"),
         ("latency_ratio>=1e9999", "METRIC>=NUMBER"),
-        ("density<=3", "a fraction from 0 to 1; 0.03 is 3 %"),
+        ("density<=3", "must be a fraction from 0 to 1"),
         ("bytes<=10 apples", "such as 8GiB or 500MB"),
         ("bytes<=-1", "such as 8GiB or 500MB"),
         (f"bytes<={'9' * 400}", "such as 8GiB or 500MB"),
