@@ -58,8 +58,8 @@ def test_a_curve_has_few_points_and_forgets_no_loss(total: int) -> None:
     losses = [source.random() for _ in range(total)]
     for step, loss in enumerate(losses, start=1):
         curve.add(step, loss, 1 - step / total)
-        curve.evaluated(step, {"accuracy": loss})
-    phase = curve.phase()
+        curve.add_evaluation(step, {"accuracy": loss})
+    phase = curve.history()
     assert min(total, MAX_POINTS) / 2 <= len(phase.steps) <= MAX_POINTS
     assert phase.steps[-1] == total
     assert phase.density[-1] == 0
@@ -78,13 +78,13 @@ def test_a_curve_goes_on_from_its_state() -> None:
             part.restore(state)
         for curve in (whole, part):
             curve.add(step, 1 / step, 0.5)
-    assert part.phase() == whole.phase()
+    assert part.history() == whole.history()
 
 
 def test_metrics_without_a_number_are_left_out() -> None:
     curve = Curve("dense", 0)
-    curve.evaluated(0, {"perplexity": float("inf"), "accuracy": 0.5})
-    assert curve.phase().evaluations[0].metrics == {"accuracy": 0.5}
+    curve.add_evaluation(0, {"perplexity": float("inf"), "accuracy": 0.5})
+    assert curve.history().evaluations[0].metrics == {"accuracy": 0.5}
 
 
 def test_the_history_is_what_happened(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
