@@ -77,7 +77,7 @@ async def test_a_job_file(service: Service, tmp_path: Path, capsys: pytest.Captu
     )
     assert await mvpctl("submit", "-f", str(file), "--max-length", "3") == 2
     found = [line.removeprefix(f"error: {file}:") for line in capsys.readouterr().err.splitlines()]
-    places = [re.split(r": (?:got|the task) ", line)[0] for line in found]
+    places = [re.split(": must be ", line)[0] for line in found]
     assert places == [
         "error: job.spec.training.max_length (--max-length)",  # once for each job
         "10:10: density",
