@@ -49,7 +49,7 @@ class Core(Generic[AnyJob]):
     async def submit(
         self, *, model: str | os.PathLike[str], density: float, **options: Unpack[SubmitOptions]
     ) -> AnyJob:
-        """Submits a job. What is left out gets the server's default.
+        """Submits a job. Options that are not given have the server's defaults.
 
         Args:
             model: a folder (made absolute if it is one here), a name that the server knows, or a hub id.
@@ -63,13 +63,13 @@ class Core(Generic[AnyJob]):
         return await self._job(self._transport.jobs.CreateJob, request)
 
     async def get(self, job: str | JobRecord) -> AnyJob:
-        """The job as it is now."""
+        """Returns the current state of a job."""
         return await self._job(self._transport.jobs.GetJob, job_pb2.GetJobRequest(name=self._name(job)))
 
     async def list(
         self, *, filter: str = "", order_by: str = "", limit: int | None = None
     ) -> AsyncGenerator[AnyJob, None]:
-        """The project's jobs, at most `limit`; pages are fetched as they are needed.
+        """Iterates over the project's jobs, at most `limit`. Pages are requested when needed.
 
         Args:
             filter: such as 'state = RUNNING AND (task = "squad" OR labels.team = "search")'; the fields are state,
@@ -90,10 +90,10 @@ class Core(Generic[AnyJob]):
                 return
 
     async def watch(self, job: str | JobRecord, *, after_sequence: int = 0) -> AsyncGenerator[JobUpdate[AnyJob], None]:
-        """Each change of a job, until it has ended. Goes on after a cut where it was.
+        """Iterates over a job's changes until it has ended. Reconnects after an interruption.
 
         Args:
-            after_sequence: events up to it are left out.
+            after_sequence: skips events up to this number.
         """
         async with aclosing(watch.watch(self._transport, self._name(job), after_sequence)) as messages:
             async for message in messages:
@@ -109,12 +109,12 @@ class Core(Generic[AnyJob]):
 
         Args:
             timeout: seconds to wait, a year at most; None: as long as it takes.
-            on_progress: called with the job at once and at each change.
+            on_progress: called with the job immediately and at each change.
 
         Raises:
-            InvalidArgument: the timeout is no time.
-            JobFailed, JobCancelled: it ended otherwise.
-            WaitTimeout: the time is up; the job goes on.
+            InvalidArgument: the timeout is out of range.
+            JobFailed, JobCancelled: the job ended without success.
+            WaitTimeout: the timeout has passed; the job continues.
         """
         if timeout is not None:
             check_seconds("timeout", timeout)
@@ -134,63 +134,63 @@ class Core(Generic[AnyJob]):
         return current
 
     async def logs(self, job: str | JobRecord, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
-        """The log of the current attempt, in pieces; with `follow`, until the job has ended."""
+        """Iterates over chunks of the current attempt's log; with `follow`, until the job has ended."""
         async with aclosing(watch.logs(self._transport, self._name(job), follow)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def cancel(self, job: str | JobRecord, reason: str = "", *, etag: str = "") -> AnyJob:
-        """Asks for cancellation; a job that is cancelled already stays so. With `etag`, Conflict if it has changed."""
+        """Cancels a job; a cancelled job does not change. With `etag`, raises Conflict if the job has changed."""
         request = job_pb2.CancelJobRequest(name=self._name(job), reason=reason, etag=etag)
         return await self._job(self._transport.jobs.CancelJob, request, repeatable=not etag)
 
     async def retry(self, job: str | JobRecord, *, from_scratch: bool = False, etag: str = "") -> AnyJob:
-        """Puts a FAILED or CANCELLED job back in the queue, to go on from its last checkpoint.
+        """Puts a FAILED or CANCELLED job back into the queue. It resumes from its last checkpoint.
 
         Args:
-            from_scratch: forget the checkpoints.
-            etag: the job must still be at it.
+            from_scratch: start from the beginning, without checkpoints.
+            etag: the job's expected etag.
 
         Raises:
-            FailedPrecondition: the job is live, or SUCCEEDED.
-            Conflict: it is no longer at `etag`.
+            FailedPrecondition: the job has not ended, or has SUCCEEDED.
+            Conflict: the job's etag has changed.
         """
         request = job_pb2.RetryJobRequest(name=self._name(job), from_scratch=from_scratch, etag=etag)
         return await self._job(self._transport.jobs.RetryJob, request, repeatable=False)
 
     async def delete(self, job: str | JobRecord, *, allow_missing: bool = False, etag: str = "") -> None:
-        """Deletes a job that has ended, with logs and metrics; its artifact stays.
+        """Deletes a job that has ended, with its logs and metrics; its artifact is kept.
 
         Raises:
-            FailedPrecondition: the job is live.
-            Conflict: it is no longer at `etag`.
+            FailedPrecondition: the job has not ended.
+            Conflict: the job's etag has changed.
         """
         request = job_pb2.DeleteJobRequest(name=self._name(job), allow_missing=allow_missing, etag=etag)
         await self._transport.call(self._transport.jobs.DeleteJob, request, repeatable=allow_missing)
 
     async def events(self, job: str | JobRecord) -> AsyncGenerator[JobEvent, None]:
-        """The audit trail, oldest first."""
+        """Iterates over the job's events, oldest first."""
         request = job_pb2.ListJobEventsRequest(parent=self._name(job))
         async for page in pages(self._transport, self._transport.jobs.ListJobEvents, request):
             for event in page.events:
                 yield convert.event(event)
 
     async def attempts(self, job: str | JobRecord) -> AsyncGenerator[Attempt, None]:
-        """The attempts, oldest first."""
+        """Iterates over the job's attempts, oldest first."""
         request = job_pb2.ListAttemptsRequest(parent=self._name(job))
         async for page in pages(self._transport, self._transport.jobs.ListAttempts, request):
             for attempt in page.attempts:
                 yield convert.attempt(attempt)
 
     async def metrics(self, job: str | JobRecord) -> AsyncGenerator[MetricPoint, None]:
-        """The recorded values, in the order of their arrival."""
+        """Iterates over the recorded values in the order of their arrival."""
         request = job_pb2.ListMetricsRequest(parent=self._name(job))
         async for page in pages(self._transport, self._transport.jobs.ListMetrics, request):
             for point in page.points:
                 yield convert.metric(point)
 
     async def artifact(self, job: str | JobRecord) -> Artifact:
-        """The artifact of a job, or the one with that name (projects/P/artifacts/SHA256).
+        """Returns the artifact of a job, or the artifact with that name (projects/P/artifacts/SHA256).
 
         Raises:
             JobFailed, JobCancelled, FailedPrecondition: the job has none, or none yet.
@@ -213,20 +213,20 @@ class Core(Generic[AnyJob]):
         directory: str | os.PathLike[str],
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Path:
-        """Downloads the artifact of a job into a folder, which appears when all is there and verified.
+        """Downloads and verifies the artifact of a job. The folder appears when it is complete.
 
-        A download that broke off goes on where it was. If the folder holds the artifact already, it is verified and
-        nothing is downloaded; if another download is filling it, that one is waited for.
+        An interrupted download is resumed. If the folder already contains the artifact, it is only verified. If another
+        download writes to it, this one waits for that.
 
         Args:
-            on_progress: called with the bytes there and the bytes in all.
+            on_progress: called with the downloaded bytes and the total bytes.
 
         Returns:
             The folder.
 
         Raises:
             JobFailed, JobCancelled, FailedPrecondition: the job has no artifact, or none yet.
-            DestinationNotEmpty: the folder holds something else.
+            DestinationNotEmpty: the folder has other contents.
             DownloadError: the artifact's paths are unsafe, its bytes are wrong, or the disk refuses them.
         """
         from mvprune.client import download  # urllib is slow to import
@@ -237,21 +237,21 @@ class Core(Generic[AnyJob]):
         return await wire.work(functools.partial(download.download, self._transport, artifact, Path(directory), report))
 
     async def models(self) -> AsyncGenerator[ModelEntry, None]:
-        """The models that jobs can name: those under the server's roots, then the best known ones of the hub."""
+        """Iterates over possible values of `model`: the server's models, then well-known models of the hub."""
         from mvprune.client import catalog  # few need it
 
         async for model in catalog.models(self._transport):
             yield model
 
     async def tasks(self) -> AsyncGenerator[TaskEntry, None]:
-        """The tasks that jobs can name."""
+        """Iterates over possible values of `task`."""
         from mvprune.client import catalog  # few need it
 
         async for task in catalog.tasks(self._transport):
             yield task
 
     async def methods(self) -> AsyncGenerator[MethodEntry, None]:
-        """The methods of pruning, with their options."""
+        """Iterates over the pruning methods and their options."""
         from mvprune.client import catalog  # few need it
 
         async for method in catalog.methods(self._transport):
@@ -259,7 +259,7 @@ class Core(Generic[AnyJob]):
 
     @functools.cached_property
     def admin(self) -> AsyncAdmin:
-        """Tokens and projects."""
+        """Manages tokens and projects."""
         from mvprune.client.admin import AsyncAdmin  # few need it
 
         return AsyncAdmin(self._transport)

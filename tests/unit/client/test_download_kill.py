@@ -32,7 +32,8 @@ STAND_IN_ENV = {"PYTHONPATH": str(Path(__file__).parents[2] / "chaos" / "stand_i
 # Downloads as `Client.download` does, prints the progress, and writes down every block before it is stored.
 CHILD = f"""
 import os, sys
-from mvprune import Client, parts, source
+from mvprune import Client
+from mvprune.client import parts, source
 
 address, job, directory, log = sys.argv[1:]
 parts.PART_BYTES = {PART_BYTES}

@@ -153,6 +153,6 @@ for name in ("O_NOFOLLOW", "O_DIRECTORY", "O_NONBLOCK", "O_CLOEXEC"):
     delattr(os, name)
 sys.modules["fcntl"] = sys.modules["pwd"] = sys.modules["grp"] = None
 import mvprune
-from mvprune import _download, _fetch, _folder, _parts
+from mvprune.client import download, fetch, folder, parts
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -169,7 +169,7 @@ def test_what_does_not_fit_is_refused(made: Made, tmp_path: Path) -> None:
         ArtifactError, match="must have the head QuestionAnswering for question-answering, the task squad, got a Bert"
     ):
         evaluate(folder, dev, task="squad")
-    with pytest.raises(ArtifactError, match="needs a value"):
+    with pytest.raises(ArtifactError, match="must have one output for a value, got 3 classes"):
         evaluate(folder, dev, task="text-regression")
     with pytest.raises(ArtifactError, match=r"the task must be one of .*, got 'sst'"):
         evaluate(folder, dev, task="sst")

@@ -55,7 +55,7 @@ def relative(student: Tensor, teacher: Tensor, attended: Tensor) -> Tensor:
 def test_loss_by_hand_in_one_pass_and_in_parts(tokens_have_labels: bool) -> None:
     torch.manual_seed(0)
     taught, learned = torch.randn(3, 10, 4, 5), torch.randn(3, 10, 4, 5)  # layers, example by its second token, …
-    hidden = HiddenStates(States(*taught), 0.5, "fp32")
+    hidden = HiddenStates(States(*taught), 0.5, "fp32", tokens_have_labels)
     labels = torch.zeros(3, 4, dtype=torch.long) if tokens_have_labels else torch.zeros(3, dtype=torch.long)
     batch = {"input_ids": IDS, "attention_mask": ATTENDED, "labels": labels}
 

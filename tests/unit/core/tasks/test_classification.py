@@ -43,7 +43,7 @@ def test_matched_and_mismatched_are_measured_apart(tokenizer: Any) -> None:
     mismatched = Split(["good", "good", "bad", "poor"], ["word1"] * 4, [0, 1, 2, 2])
     data = ClassificationData(mnli, mnli.labels, matched, matched, {"mismatched": mismatched})
     objective = objective_for(data)
-    assert objective.outputs == ("logits",)
+    assert [output.name for output in objective.outputs] == ["logits"]
     examples = objective.validation_examples(tokenizer, CONFIG, 32)
     assert len(examples) == 7
     # The model numbers its classes in another order than the data: contradiction, entailment, neutral.

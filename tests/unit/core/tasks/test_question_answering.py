@@ -294,9 +294,9 @@ def test_files_in_the_official_format(squad: QuestionAnsweringData, tmp_path: Pa
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"data": [', r"train\.json, line 1: broken JSON"),
-        ('{"data": [{"title": "t"}]}', "not SQuAD's format"),
-        ("[]", "not SQuAD's format"),
+        ('{"data": [', r"train\.json, line 1: the file must be JSON in SQuAD's format"),
+        ('{"data": [{"title": "t"}]}', "must be in SQuAD's format"),
+        ("[]", "must be in SQuAD's format"),
         ('{"data": []}', "no questions"),
     ],
 )
@@ -309,7 +309,8 @@ def test_broken_files_are_named(squad: QuestionAnsweringData, tmp_path: Path, co
 
 
 @pytest.mark.parametrize(
-    ("answers", "words"), [((), "no answer"), ((("good", 3),), "got 3"), ((("good", -1),), "got -1")]
+    ("answers", "words"),
+    [((), "must have an answer for the task squad, got none"), ((("good", 3),), "got 3"), ((("good", -1),), "got -1")],
 )
 def test_answers_must_stand_in_the_passage(
     squad: QuestionAnsweringData, tmp_path: Path, answers: tuple[tuple[str, int], ...], words: str
