@@ -188,7 +188,7 @@ def test_early_stop_goes_by_the_metric_that_is_asked_for(
     def scored(split: Split) -> Split:
         return Split(split.texts, split.texts, [float(label) for label in split.labels])
 
-    monkeypatch.setattr("mvprune_core.tasks.classification.Classification.measure", judged)
+    monkeypatch.setattr("mvprune_core.tasks.classification.Regression.measure", judged)
     similar = ClassificationData(get_task("stsb"), (), scored(data.train), scored(data.validation))
     training = replace(QUICK, max_steps=20, evaluate_every=1, patience=3, best_metric=metric)
     result = compress(model_folder, similar, method="random", density=0.5, training=training, dense_baseline=False)
