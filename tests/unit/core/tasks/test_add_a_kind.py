@@ -40,13 +40,13 @@ from mvprune_service.api.specs import Checker
 
 model, train, dev, out = map(Path, sys.argv[1:])
 data = load_task("multi-label", train=train, validation=dev)
-training = Training(max_steps=150, batch_size=32, learning_rate=5e-3, accumulation_steps=2)
+training = Training(max_steps=300, batch_size=32, learning_rate=5e-3, accumulation_steps=2)
 result = compress(model, data, density=0.5, training=training)
 manifest = result.save(out)
 found = evaluate(out, dev)
 spec = {"model": str(model), "task": "multi-label", "target_density": 0.5, "movement": {}}
 spec["dataset"] = {"train": str(train), "validation": str(dev)}
-checker = Checker(job_pb2.Job(spec=job_pb2.CompressionSpec(**spec)), "", Roots())
+checker = Checker(job_pb2.Job(spec=job_pb2.CompressionSpec(**spec)), "", Roots(allowed=(model.parent, train.parent)))
 checker.check()
 print(json.dumps({
     "package": mvprune.__file__,
@@ -101,7 +101,7 @@ def test_two_files_are_a_kind_of_task(packages: Path, model_folder: Path, tmp_pa
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["package"].startswith(str(packages))
     assert found["kinds"]["multi-label"] == "multi-label"
-    assert found["metrics"]["eval/f1"] > 0.7, "each label always: 0.67"
+    assert found["metrics"]["eval/f1"] > 0.9, "each label always: 0.67"
     assert found["teacher"]["model"] == "", "it is distilled from the dense baseline"
     assert (
         found["evaluated"] == found["same"] == {name: found["metrics"][f"eval/{name}"] for name in ("f1", "accuracy")}
@@ -109,10 +109,10 @@ def test_two_files_are_a_kind_of_task(packages: Path, model_folder: Path, tmp_pa
     assert found["loaded"] == "BertForSequenceClassification"
     assert [sorted(answer["scores"]) for answer in found["answers"]] == [["blame", "praise"]] * 2
     praise, both = (answer["scores"] for answer in found["answers"])
-    assert praise["blame"] < both["blame"]
+    assert praise["blame"] < 0.5 < praise["praise"]
+    assert both["blame"] > 0.5
     assert 'pipeline_tag: "text-classification"' in found["card"]
-    assert "job.spec.task" not in found["violations"]
-    assert "job.spec.teacher" not in found["violations"]
+    assert found["violations"] == []
 
 
 def test_every_kind_has_both_halves() -> None:
