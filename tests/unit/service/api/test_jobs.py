@@ -88,7 +88,7 @@ async def test_questions_need_room_beside_their_context(api: Api) -> None:
     with pytest.raises(ApiError) as refused:
         await api.create(spec=spec | {"training": {"maxLength": 23}})
     assert [
-        (found.field, "at least 24, for a question" in found.description) for found in refused.value.violations
+        (found.field, "at least 24 for question-answering" in found.description) for found in refused.value.violations
     ] == [("job.spec.training.max_length", True)]
     assert (await api.create(spec=spec | {"training": {"maxLength": 24}})).spec.training.max_length == 24
 
