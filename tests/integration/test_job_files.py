@@ -83,7 +83,7 @@ async def test_a_job_file(service: Service, tmp_path: Path, capsys: pytest.Captu
         "10:10: density",
         "error: job.spec.training.max_length (--max-length)",
         "13:11: priority",
-        "error: job.spec.teacher (--teacher)",
+        "7:1: job.spec.teacher (--teacher)",  # of the job that begins there
     ]
     assert await mvpctl("list", "--quiet") == 0
     assert set(capsys.readouterr().out.split()) == {first, second}
