@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from mvprune.client.models import JobRecord
+from typing import TYPE_CHECKING
+
 from mvprune.common.exceptions import MvpruneError
+
+if TYPE_CHECKING:  # the models take longer to import than `mvpctl --help` takes in all
+    from mvprune.client.models import JobRecord
 
 
 class JobError(MvpruneError):

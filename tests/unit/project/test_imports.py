@@ -106,7 +106,7 @@ def test_no_modules_of_the_command_line_import_each_other() -> None:
     ("module", "absent"),
     [
         ("mvprune", HEAVY | {"grpc", "numpy", "google.protobuf", "rich", "typer"}),
-        ("mvprune.cli", HEAVY | {"grpc", "numpy", "sqlalchemy"}),
+        ("mvprune.cli", HEAVY | {"grpc", "numpy", "sqlalchemy", "mvprune.client.models"}),
         ("mvprune_service.running", HEAVY),
         ("mvprune_service.commands", HEAVY | {"grpc", "numpy", "sqlalchemy", "pydantic"}),
         ("mvprune_workers.commands.evaluate", HEAVY | {"grpc", "numpy"}),
