@@ -1,4 +1,4 @@
-"""Which jobs changed, told to whoever waits: an in-process hint. The database is what is true."""
+"""Wakes those in this process who wait for changes of jobs. It is only a hint: the database decides."""
 
 from __future__ import annotations
 

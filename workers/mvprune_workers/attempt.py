@@ -266,7 +266,7 @@ def _failed(
 
 
 def _preempted() -> Outcome:
-    failure = job_pb2.Failure(reason=job_pb2.Failure.PREEMPTED, message="The worker was told to stop.")
+    failure = job_pb2.Failure(reason=job_pb2.Failure.PREEMPTED, message="The worker received a signal to stop.")
     return _failed(failure, ExitCode.PREEMPTED)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from enum import IntEnum
 
-TRAINER_STOPPED = os.EX_TEMPFAIL  # of the trainer: told to stop (SIGTERM), with a checkpoint where it could
+TRAINER_STOPPED = os.EX_TEMPFAIL  # of a trainer that stopped on SIGTERM, after a checkpoint if it could write one
 
 
 class ExitCode(IntEnum):
@@ -18,4 +18,4 @@ class ExitCode(IntEnum):
     REFUSED = 22  # the claim was refused: another attempt or runner owns the job
     LEASE_LOST = 23  # the lease was lost under way; nothing was published
     UNREACHABLE = 24  # no control plane to claim from, or to report an outcome to that is not in the store
-    PREEMPTED = 25  # the supervisor itself was told to stop (SIGTERM, SIGINT)
+    PREEMPTED = 25  # the supervisor itself received SIGTERM or SIGINT

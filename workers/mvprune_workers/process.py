@@ -19,7 +19,7 @@ class TrainerProcess:
     """Starts at once, in `folder`. `command` gets one argument more: --events-fd NUMBER, a pipe for events.
 
     Output (stdout and stderr in one) goes to `on_output`, events to `on_event`, each from a thread that does nothing
-    else, so the trainer never waits. `on_end` comes once, after the process and what is left of its group are dead
+    else, so the trainer never waits. `on_end` comes once, after the process and the rest of its group are dead
     and everything it wrote was handed over.
     """
 

@@ -1,4 +1,4 @@
-"""What the trainer has told so far."""
+"""What the trainer has reported so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a supervisor is told by its environment."""
+"""The settings of a supervisor, from its environment."""
 
 from __future__ import annotations
 

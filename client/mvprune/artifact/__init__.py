@@ -6,7 +6,7 @@
     model = load(folder)                                                         # a plain transformers model
 
 The manifest needs the standard library alone; what touches weights is imported on first use and needs
-``mvprune[runtime]``. The layout is told in docs/artifact-format.md.
+``mvprune[runtime]``. docs/artifact-format.md describes the layout.
 """
 
 from __future__ import annotations

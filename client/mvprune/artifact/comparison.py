@@ -1,4 +1,4 @@
-"""Artifacts side by side, told from their manifests."""
+"""Artifacts side by side, from their manifests."""
 
 from __future__ import annotations
 

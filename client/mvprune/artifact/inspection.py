@@ -1,4 +1,4 @@
-"""What an artifact holds, told from its manifest and the header of its weights: no weights are unpacked, and nothing
+"""What an artifact holds, from its manifest and the header of its weights: no weights are unpacked, and nothing
 beyond the standard library is needed."""
 
 from __future__ import annotations

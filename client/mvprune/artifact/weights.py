@@ -1,6 +1,6 @@
 """The weights file: safetensors, with large tensors in packed parts: positions, values, scales.
 
-The bytes are told in docs/artifact-format.md.
+docs/artifact-format.md describes the bytes.
 """
 
 from __future__ import annotations

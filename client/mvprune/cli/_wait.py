@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Waiting(NamedTuple):
-    """What a command that waits is told.
+    """The options of a command that waits.
 
     Attributes:
         timeout: seconds.

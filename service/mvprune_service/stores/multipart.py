@@ -1,4 +1,4 @@
-"""Large files to S3 in parts. An upload that was cut off is gone on with: what arrived is not sent again.
+"""Large files to S3 in parts. An interrupted upload is resumed: parts that arrived are not sent again.
 
 boto3's own transfer manager starts again and ignores what a process that was killed had sent.
 """

@@ -15,11 +15,9 @@ from tests.waiting import PATIENCE, until_seen
 
 from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api import ports
 from mvprune_service.api.auth import OPERATOR_TOKEN_FILE, Authenticator, digest, ensure_operator, new_secret
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.handlers import Handlers
-from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.peers import host_of
 from mvprune_service.api.principal import LOCAL, Principal, Scope, current_principal
 from mvprune_service.api.streams import Streams
@@ -183,44 +181,6 @@ async def test_a_token_has_so_many_streams_open_at_a_time(db: Database, authenti
         held[0].cancel()
         await until_seen(lambda: sequence(watch(secrets[0])), bool, "a place was free again")
     await authenticator.close()
-
-
-async def test_without_tokens_an_address_has_only_so_many_streams() -> None:
-    class Silent(job_pb2_grpc.JobServiceServicer):
-        async def WatchJob(self, request: job_pb2.WatchJobRequest, context: Any) -> Any:
-            yield job_pb2.WatchJobResponse(sequence=1)
-            await asyncio.sleep(PATIENCE)
-
-    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host, _, port = address.rpartition(":")
-        ends = await asyncio.open_connection(host, int(port), local_addr=("127.0.0.2", 0))
-        await asyncio.gather(pump(reader, ends[1]), pump(ends[0], writer))
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-        writer.close()
-
-    async def watch(channel: grpc.aio.Channel) -> Any:
-        stub: Any = job_pb2_grpc.JobServiceStub(channel)
-        call = stub.WatchJob(job_pb2.WatchJobRequest(name="projects/p/jobs/a"), timeout=PATIENCE)
-        await call.read()
-        return call
-
-    handlers = Handlers(streams=Streams(2))
-    job_pb2_grpc.add_JobServiceServicer_to_server(Silent(), handlers)
-    server, address = ports.listen("127.0.0.1:0", "--address", None, allow_remote=False, max_connections=8)
-    server.add_generic_rpc_handlers((handlers,))
-    await server.start()
-    other = await asyncio.start_server(relay, "127.0.0.1", 0)
-    through = "{}:{}".format(*other.sockets[0].getsockname())
-    async with grpc.aio.insecure_channel(address) as one, grpc.aio.insecure_channel(through) as two:
-        held = [await watch(one) for _ in range(2)]
-        with pytest.raises(grpc.aio.AioRpcError, match="open streams of a caller must be at most 2"):
-            await watch(one)
-        held.append(await watch(two))
-    await server.stop(None)
-    other.close()
 
 
 async def test_those_who_come_together_with_one_token_cost_one_read(
@@ -410,59 +370,3 @@ async def test_a_new_job_of_an_old_name_shares_no_credential_with_it(db: Databas
     await jobs.create("a")
     # Credentials are made of the attempt's name and its token, which is one more for each attempt.
     assert (await jobs.get("a")).fencing_token > old + 1
-
-
-# Rate limits
-
-
-def test_a_bucket_fills_at_its_rate_and_tells_how_long_to_wait(clock: TestClock) -> None:
-    limiter = RateLimiter(10, 20, clock)
-    for _ in range(20):
-        limiter.take("a")
-    with pytest.raises(ApiError) as caught:
-        limiter.take("a")
-    assert (caught.value.code, caught.value.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "RATE_LIMITED")
-    wait = caught.value.retry_seconds
-    assert wait == pytest.approx(0.1, abs=1e-3)
-    limiter.take("b")  # another's is full
-    clock.pass_seconds(wait - 0.01)
-    with pytest.raises(ApiError):
-        limiter.take("a")
-    clock.pass_seconds(0.01)
-    limiter.take("a")  # what it said was true
-    clock.pass_seconds(3600)
-    for _ in range(20):
-        limiter.take("a")
-    with pytest.raises(ApiError):
-        limiter.take("a")
-
-
-def test_large_takes_wait_for_a_full_bucket_and_leave_a_debt(clock: TestClock) -> None:
-    limiter = RateLimiter(10, 20, clock)
-    limiter.take("a", 50)
-    with pytest.raises(ApiError) as caught:
-        limiter.take("a", 1)
-    assert caught.value.retry_seconds == pytest.approx(3.1, abs=1e-3)
-
-
-def test_a_clock_that_is_set_back_locks_nobody_out(clock: TestClock) -> None:
-    limiter = RateLimiter(10, 1, clock)
-    limiter.take("a")
-    clock.pass_seconds(-3600)
-    with pytest.raises(ApiError) as caught:
-        limiter.take("a")
-    clock.pass_seconds(caught.value.retry_seconds or 0)
-    limiter.take("a")
-
-
-def test_callers_that_are_gone_are_forgotten(clock: TestClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mvprune_service.api.limits._CALLERS", 3)
-    limiter = RateLimiter(1, 2, clock)
-    for key in "abc":
-        limiter.take(key)
-    limiter.take("a")
-    limiter.take("d")
-    assert set(limiter._buckets) == {"a", "c", "d"}, "the one that was used longest ago is forgotten"
-    assert not limiter.has("a")
-    assert limiter.has("c")
-    assert limiter.has("b")
