@@ -9,19 +9,12 @@ from mvprune.common.suggestions import must_be_one_of
 from mvprune.data.tasks import Task
 from mvprune.spec.annotations import METHODS, bound_of, default_of, is_duration
 from mvprune.v1 import job_pb2
-from mvprune_service.api.errors import Violation
+from mvprune_service.api.errors import Violation, bad
 
 _CHOICES = ("train", "none")  # sources of a teacher that name nothing
 _SCHEDULE = job_pb2.Schedule.DESCRIPTOR.fields_by_name
 _WARMUP, _COOLDOWN = default_of(_SCHEDULE["warmup"]), default_of(_SCHEDULE["cooldown"])
 _STEPS = bound_of(job_pb2.Training.DESCRIPTOR.fields_by_name["max_steps"])
-
-
-def bad(field: str, given: object, rule: str) -> Violation:
-    """A violation: the field must be `rule`, which may end in a remedy after a semicolon."""
-    rule, _, remedy = rule.partition("; ")
-    value = str(given) if isinstance(given, int | float) else repr(str(given)[:200])
-    return Violation(field, f"must be {rule}, got {value}" + (f"; {remedy}" if remedy else ""))
 
 
 def check_numbers(field: str, message: Any) -> Iterator[Violation]:
@@ -97,12 +90,12 @@ def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Tr
     cooldown = schedule.cooldown if schedule.HasField("cooldown") else _COOLDOWN
     steps = training.max_steps
     if warmup + cooldown >= 1:
-        rule = "of warmup + cooldown below 1; otherwise no steps are left to prune in"
+        rule = "below 1 for warmup + cooldown; otherwise there are no steps to prune in"
         yield bad(field, f"{warmup:g} + {cooldown:g}", rule)
     elif _STEPS is not None and steps in _STEPS and warmup >= 0 and cooldown > 0:
         cool = round(cooldown * steps)
         if cool < 1 or round(warmup * steps) + cool >= steps:
-            rule = "of at least a step to prune in and one at the target density; give more steps or other boundaries"
+            rule = "long enough for a step to prune in and one at the target density; give more steps or shorter parts"
             yield bad(field, f"warmup {warmup:g} and cooldown {cooldown:g} of {steps} steps", rule)
 
 

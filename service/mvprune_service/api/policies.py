@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from mvprune.data.tasks import LOSSES, Task
 from mvprune.spec.annotations import annotation, default_of, is_duration
 from mvprune.v1 import job_pb2
-from mvprune_service.api.errors import Violation
-from mvprune_service.api.options import bad, check_numbers
+from mvprune_service.api.errors import Violation, bad
+from mvprune_service.api.options import check_numbers
 from mvprune_service.domain.gates import OF_THE_ARTIFACT
 
 _FIELDS = job_pb2.ExecutionPolicy.DESCRIPTOR.fields_by_name

@@ -27,8 +27,8 @@ from mvprune.sources.references import (
 from mvprune.spec.annotations import annotation, bound_of
 from mvprune.v1 import job_pb2
 from mvprune_service.api import mapping
-from mvprune_service.api.errors import Violation
-from mvprune_service.api.options import bad, check_method, check_numbers, check_teacher, check_training
+from mvprune_service.api.errors import Violation, bad
+from mvprune_service.api.options import check_method, check_numbers, check_teacher, check_training
 from mvprune_service.api.policies import check_gates, check_policy
 from mvprune_service.executors.base import Capacity
 
