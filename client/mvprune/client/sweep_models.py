@@ -120,7 +120,7 @@ class SweepPolicy:
 
 @dataclass(frozen=True)
 class SweepCounts:
-    """How many points are in each state; `reused` of those that succeeded; `baselines`: dense jobs that points share."""
+    """How many points are in each state; `reused`: of those that succeeded; `baselines`: dense jobs that they share."""
 
     total: int
     pending: int

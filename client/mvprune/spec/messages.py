@@ -65,12 +65,12 @@ def create_request(
     if method not in METHODS:
         raise bad_field("job.spec.method", must_be_one_of(METHODS, str(method)[:200]))
     getattr(job.spec, method).SetInParent()
-    _set_teacher(job.spec, given.pop("teacher", ""))
+    set_teacher(job.spec, given.pop("teacher", ""), reference)
     for name, value in {"model": model, "density": density, **given}.items():
-        path = _field_of(name, method)
+        path = field_of(name, method)
         if not path:
             raise _not_an_option(name, value, method)
-        _set_path(job, path, value, PARAMETERS[name])
+        set_value(job, path, value, PARAMETERS[name], {"file": file, "model": reference}.get(PARAMETERS[name].unit))
     if job.spec.HasField("dataset") and "task" not in given:
         job.spec.task = DEFAULT_OWN_DATA_TASK
     _set(request, "validate_only", call.get("validate_only", False), "validate_only", Kind.FLAG)
@@ -79,7 +79,7 @@ def create_request(
     return request
 
 
-def _field_of(name: str, method: str) -> str:
+def field_of(name: str, method: str) -> str:
     """The field of a job that a parameter sets, "" where the method does not have it, or there is no such one."""
     known = PARAMETERS.get(name)
     fields = known.fields if known else ()
@@ -96,13 +96,22 @@ def _not_an_option(name: str, value: object, method: str) -> InvalidArgument:
     return bad_field(f"job.spec.{method}.{name}", rule + hint)
 
 
-def _set_path(job: job_pb2.Job, path: str, value: Any, parameter: Parameter) -> None:
-    """Sets one field of a job; `path`: from the job on, such as spec.training.max_steps."""
+def set_value(
+    job: job_pb2.Job, path: str, value: Any, parameter: Parameter, read: Callable[[Any], str] | None = None
+) -> None:
+    """Sets one field of a job.
+
+    Args:
+        path: from the job on, such as spec.training.max_steps.
+        read: what makes a text of the value.
+
+    Raises:
+        InvalidArgument: the parameter does not take this value.
+    """
     *parents, name = path.split(".")
     holder: Any = job
     for parent in parents:
         holder = getattr(holder, parent)
-    read = {"file": file, "model": reference}.get(parameter.unit)
     _set(holder, name, value, f"job.{path}", parameter.kind, read)
 
 
@@ -113,8 +122,12 @@ def _request_id(request: job_pb2.CreateJobRequest, run_id: str) -> str:
     return hashlib.sha256(run_id.encode() + b"\0" + request.SerializeToString(deterministic=True)).hexdigest()
 
 
-def _set_teacher(spec: job_pb2.CompressionSpec, teacher: Any) -> None:
-    """A teacher is a model, "job:" with a job's id or name, "train" or "none"."""
+def set_teacher(spec: job_pb2.CompressionSpec, teacher: Any, read: Callable[[Any], str] = str) -> None:
+    """Sets the teacher's source: a model, "job:" with a job's id or name, "train" or "none"; "" leaves it as it is.
+
+    Args:
+        read: what makes a reference of a model.
+    """
     if isinstance(teacher, NamedJob):
         spec.teacher.job = teacher.name
     elif isinstance(teacher, str) and teacher.startswith(_JOB_PREFIX):
@@ -124,7 +137,7 @@ def _set_teacher(spec: job_pb2.CompressionSpec, teacher: Any) -> None:
     elif teacher == _NONE:
         spec.teacher.none = True
     elif teacher:
-        spec.teacher.model = reference(teacher)
+        spec.teacher.model = read(teacher)
 
 
 def _set(message: Any, name: str, value: Any, field: str, kind: Kind, read: Callable[[Any], str] | None = None) -> None:

@@ -118,8 +118,8 @@ def missed(group: Group, gates: Sequence[Gate], *, worst: bool = False) -> tuple
 
 
 def excess(gate: Gate, value: float) -> float:
-    """By how much a value misses a gate, 0 or less if it passes: of values up to 1, the difference; of larger ones, such
-    as bytes, relative to the bound."""
+    """By how much a value misses a gate, 0 or less if it passes. It is the difference where the bound is at most 1, and
+    relative to the bound where it is larger, as for bytes."""
     bound = gate.min if gate.min is not None else gate.max or 0.0
     difference = bound - value if gate.min is not None else value - bound
     return difference / max(1.0, abs(bound))

@@ -59,6 +59,7 @@ class NewJob:
     teacher_uid: str | None = None
     teacher_sha256: str | None = None
     teacher_key: str | None = None
+    sweep_id: str | None = None
 
 
 def lock_job(tx: Tx, uid: str) -> JobRow | None:
@@ -99,6 +100,7 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
         "teacher_uid": new.teacher_uid,
         "teacher_sha256": new.teacher_sha256,
         "teacher_key": new.teacher_key,
+        "sweep_id": new.sweep_id,
         "state": JobState.QUEUED,
         "state_reason": Wait.TEACHER if waits else "",
         "metrics": {},

@@ -82,6 +82,7 @@ class JobColumns(TypedColumns):
     teacher_sha256: Named[str | None] = Column(Text)
     # Of a teacher that was made on request: a digest of its spec. Students with the same dense spec share the teacher.
     teacher_key: Named[str | None] = Column(Text)
+    sweep_id: Named[str | None] = Column(Text)  # of the sweep that created the job
 
     state: Named[JobState] = Column(Member(JobState))
     state_reason: Named[str] = Column(Text)
@@ -135,6 +136,13 @@ JOBS = Table(
     ),
     Index("ix_jobs_expire_us", "expire_us"),
     Index("uq_jobs_project_teacher_key", "project", "teacher_key", unique=True),
+    Index(
+        "ix_jobs_project_sweep_id",
+        "project",
+        "sweep_id",
+        sqlite_where=text("sweep_id IS NOT NULL"),
+        postgresql_where=text("sweep_id IS NOT NULL"),
+    ),
     CheckConstraint(f"(end_us IS NOT NULL) = (state IN ({_TERMINAL_SQL}))", name="end_in_terminal"),
 )
 

@@ -31,6 +31,7 @@ class JobRow(NamedTuple):
     teacher_uid: str | None
     teacher_sha256: str | None
     teacher_key: str | None
+    sweep_id: str | None
     state: JobState
     state_reason: str
     progress: bytes | None

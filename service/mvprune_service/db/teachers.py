@@ -93,6 +93,7 @@ def get_or_create_teacher(tx: Tx, student: NewJob, *, actor: str) -> JobRow:
         policy=policy,
         labels={},
         teacher_key=key,
+        sweep_id=None,
     )
     return lifecycle.create(tx, teacher, actor=actor)
 
