@@ -173,6 +173,9 @@ class Settings(BaseSettings):
     max_queued_jobs: Annotated[int, Form("JOBS")] = Field(
         10_000, ge=0, le=1_000_000, description="queued jobs of a project that has no quota of its own"
     )
+    max_sweep_points: Annotated[int, Form("POINTS")] = Field(
+        1_000, ge=1, le=10_000, description="points of a sweep at most"
+    )
     max_running_gpus: Annotated[float | None, Form("GPUS")] = Field(
         None, ge=0, le=100_000, description="GPUs in use by a project that has no quota of its own; default: no limit"
     )

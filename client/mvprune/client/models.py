@@ -85,6 +85,7 @@ class JobRecord:
         expire_time: when it is deleted; None while it goes on, and where it is kept.
         notes: only as `submit` gives it: which columns of the data are read, and what was guessed, is replaced or looks
             wrong in it.
+        sweep: the name of the sweep that created it; "" if none did.
     """
 
     name: str
@@ -110,6 +111,7 @@ class JobRecord:
     etag: str
     expire_time: datetime | None
     notes: tuple[str, ...]
+    sweep: str
 
     @property
     def id(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -27,19 +27,26 @@ from mvprune_service.db import lifecycle, quotas, records, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.rows import JobRow
-from mvprune_service.executors.base import Executor
+from mvprune_service.executors.base import Capacity, Executor
 from mvprune_service.observability.probes import Probe, Problems
 
 _TEACHER_JOB = "job.spec.teacher.job"
-_READ_AT_ONCE = 4  # jobs whose files are looked into: each takes memory
 _CAPACITY_SECONDS = 5.0  # that a submit waits for it
+_READ_AT_ONCE = 4  # jobs whose files are looked into: each takes memory
+
+
+def capacity_of(executor: Executor) -> Callable[[], Awaitable[Capacity | None]]:
+    """Asks an executor for its capacity; None where it does not answer in time."""
+    ask = Probe("executor", lambda: asyncio.to_thread(executor.capacity), Problems(), _CAPACITY_SECONDS, fresh=0.0)
+    return ask.get
 
 
 class Submissions:
     """Checks jobs and creates them.
 
     Args:
-        max_queued_jobs: of a project that has no quota of its own.
+        capacity: what the executor has; None where it does not answer.
+        quota: of jobs in the queue.
         retention_seconds: of jobs that name none; None: for ever.
     """
 
@@ -47,17 +54,15 @@ class Submissions:
         self,
         db: Database,
         roots: Roots,
-        executor: Executor,
+        capacity: Callable[[], Awaitable[Capacity | None]],
         *,
-        max_queued_jobs: int,
+        quota: quotas.QueueQuota,
         retention_seconds: int | None = None,
     ) -> None:
         self._db = db
         self._roots = roots
-        self._capacity = Probe(
-            "executor", lambda: asyncio.to_thread(executor.capacity), Problems(), _CAPACITY_SECONDS, fresh=0.0
-        )
-        self._queue_quota = quotas.QueueQuota(max_queued_jobs)
+        self._capacity = capacity
+        self._queue_quota = quota
         self._retention_seconds = retention_seconds
         # Threads of its own: a disk or a store that does not answer holds up no other calls.
         self._threads = ThreadPoolExecutor(_READ_AT_ONCE, thread_name_prefix="submit")
@@ -137,7 +142,7 @@ class Submissions:
         else:
             checker.check()
         if request.job.policy.HasField("resources"):
-            capacity = await self._capacity.get()
+            capacity = await self._capacity()
             if capacity is not None:  # else the scheduler decides
                 checker.check_feasible(capacity)
         if request.job.spec.teacher.WhichOneof("source") == "job":

@@ -1,6 +1,6 @@
 """One step of a sweep: results are kept, densities are searched, jobs are created, and the sweep ends.
 
-The step is one transaction, and may be repeated or cut off at any moment: what it decides follows from the rows of the
+The step is one transaction. It may be repeated, or cut off at any moment: what it decides follows from the rows of the
 sweep, of its points and of their jobs. domain/sweeping.py and domain/search.py decide.
 """
 
@@ -11,28 +11,22 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from sqlalchemy import Connection, select
-
-from mvprune.data.tasks import get_task
-from mvprune.sweep.analysis import Objective, Outcome
-from mvprune.sweep.verdict import Question, Verdict, judge, outcome
+from mvprune.sweep.verdict import Verdict
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, records, sweep_records, sweeps, teachers
 from mvprune_service.db.database import Tx
 from mvprune_service.db.lifecycle import NewJob, canonical
-from mvprune_service.db.models import ATTEMPTS
 from mvprune_service.db.quotas import QueueFull, QueueQuota
 from mvprune_service.db.reuse import reusable
 from mvprune_service.db.search import next_points
+from mvprune_service.db.sweep_results import keep_results, recommendation_of, verdict_of
 from mvprune_service.db.sweep_rows import PointRow, SweepRow
-from mvprune_service.domain.gates import observations
-from mvprune_service.domain.machine import TERMINAL, Command, JobState
-from mvprune_service.domain.machine import transition as job_transition
-from mvprune_service.domain.sweeping import ENDED, LIVE, Decision, Facts, PointState, Reason, SweepState, decide
-from mvprune_service.ids import ArtifactName, JobName
+from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.machine import TERMINAL, JobState
+from mvprune_service.domain.sweeping import ENDED, Decision, Facts, PointState, Reason, SweepState, decide
+from mvprune_service.ids import JobName
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +36,18 @@ _GRACE_US = 10 * SECOND
 _HOUR_US = 3600 * SECOND
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A locked sweep, in a transaction."""
+
+    tx: Tx
+    sweep: SweepRow
+    spec: sweep_pb2.SweepSpec
+    policy: sweep_pb2.SweepPolicy
+    points: Mapping[int, PointRow]
+    quota: QueueQuota
+
+
 def expand(tx: Tx, uid: str, quota: QueueQuota) -> bool:
     """Takes a sweep one step further. Returns whether there is more to do at once."""
     sweep = sweeps.lock_sweep(tx, uid)
@@ -49,77 +55,159 @@ def expand(tx: Tx, uid: str, quota: QueueQuota) -> bool:
         return False
     spec = sweep_pb2.SweepSpec.FromString(sweep.spec)
     policy = sweep_pb2.SweepPolicy.FromString(sweep.policy)
-    points = sweep_records.points_of(tx.conn, uid)
-    points = _keep_results(tx, sweep, points)
-    verdict = _verdict(spec, points)
-    is_complete = True
+    points = keep_results(tx, sweep, sweep_records.points_of(tx.conn, uid))
+    verdict, is_complete = verdict_of(spec, points), True
     if spec.HasField("search") and sweep.state is SweepState.ACTIVE:
-        search = next_points(spec, points)
+        search = next_points(spec, policy, points)
         is_complete = search.is_complete
-        if search.points and sweeps.add_points(tx, sweep, search.points):
+        if sweeps.add_points(tx, sweep, search.points):
             points = sweep_records.points_of(tx.conn, uid)
+    step = _Step(tx, sweep, spec, policy, {point.number: point for point in points}, quota)
     facts = Facts(
         state=sweep.state,
         points={point.number: point.state for point in points},
         parallel=policy.parallel,
         max_failed=policy.max_failed if policy.HasField("max_failed") else None,
         stop_on_failure=policy.on_failure == sweep_pb2.SweepPolicy.STOP,
-        is_budget_used=_is_budget_used(tx, sweep, policy),
+        is_budget_used=_is_budget_used(step),
         is_complete=is_complete,
         passes=verdict.passed or not spec.gates,
     )
     decision = decide(facts)
-    waits = _carry_out(tx, sweep, spec, policy, {point.number: point for point in points}, decision, quota)
-    _store(tx, sweep, decision.state, Reason.QUOTA if waits else decision.reason, verdict, changed=points)
-    return len(decision.create) >= AT_ONCE or len(decision.cancel) > AT_ONCE
+    for number in decision.skip:
+        sweeps.set_point(tx, sweep, number, again=False, skip_reason=decision.skip_reason)
+    cancel = [number for number in decision.cancel if step.points[number].job_state is not JobState.CANCELLING]
+    _cancel(step, cancel[:AT_ONCE], decision.state)
+    waits = _create(step, decision.create[:AT_ONCE])
+    _store(step, decision, Reason.QUOTA if waits else decision.reason, verdict)
+    return len(decision.create) > AT_ONCE or len(cancel) > AT_ONCE
 
 
-def _keep_results(tx: Tx, sweep: SweepRow, points: list[PointRow]) -> list[PointRow]:
-    """Copies the results of jobs that have SUCCEEDED to their points, which keep them when the jobs are deleted."""
-    kept = []
-    for point in points:
-        if point.job_uid is not None and point.job_state is JobState.SUCCEEDED and point.result is None:
-            result = _result(tx.conn, point.job_uid)
-            sweeps.set_point(tx, sweep, point.number, result=result)
-            point = point._replace(result=result)
-        kept.append(point)
-    return kept
+def _create(step: _Step, numbers: Sequence[int]) -> bool:
+    """Creates the jobs of points, or has them run again. Returns whether the project's queue is full."""
+    failed = _failed_baselines(step)
+    specs = sweep_records.specs_of(step.tx.conn, step.sweep.uid, numbers)
+    for number in numbers:
+        spec = job_pb2.CompressionSpec.FromString(specs[number])
+        point = step.points[number]
+        try:
+            if point.again:
+                _run_again(step, point)
+            elif spec.teacher.train and teachers.digest(teachers.dense_spec(spec)) in failed:
+                reason = FailureReason.TEACHER_FAILED.value
+                sweeps.set_point(step.tx, step.sweep, number, skip_reason=reason)
+            else:
+                _create_job(step, point, spec)
+        except QueueFull:
+            return True
+    return False
 
 
-def _result(conn: Connection, job_uid: str) -> dict[str, Any]:
-    job = records.job_by_uid(conn, job_uid)
-    usage = sweep_records.usage_of_job(conn, job_uid)
-    name = ArtifactName(job.project, job.artifact_sha256) if job and job.artifact_sha256 else None
-    artifact = name and records.artifact_named(conn, name)
-    manifest: Mapping[str, Any] = artifact.manifest if artifact else {}
-    metrics = manifest.get("metrics") or (job.metrics if job else {})
-    total = observations(manifest, artifact.manifest_bytes)["bytes"] if artifact else 0
-    return {
-        "artifact": str(name) if name else "",
-        "metrics": metrics,
-        "primary_metric": manifest.get("primary_metric", ""),
-        "accounting": manifest.get("accounting", {}),
-        "total_bytes": total,
-        "ran_us": usage.ran_us,
-        "gpu_us": usage.gpu_us,
+def _create_job(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec) -> None:
+    tx, sweep = step.tx, step.sweep
+    known = reusable(tx.conn, sweep.project, spec, sweep.inputs_us) if step.policy.reuse else None
+    if known is not None:
+        sweeps.set_point(tx, sweep, point.number, job_uid=known.uid, job_id=known.job_id, reused=True)
+        tx.after.append(partial(log.info, "%s, point %d: takes the result of %s", sweep.name, point.number, known.name))
+        return
+    for _ in range(1 + spec.teacher.train):
+        step.quota.check(tx.conn, sweep.project)
+    size = sweep.model_sizes.get(spec.model)
+    new = NewJob(
+        project=sweep.project,
+        job_id=_free_id(step, point),
+        spec=spec,
+        policy=_job_policy(step.spec),
+        creator=sweep.creator,
+        display_name=f"{sweep.display_name or sweep.sweep_id}, point {point.number}",
+        labels=sweep.labels,
+        model_size=job_pb2.ModelSize.FromString(base64.b64decode(size)) if size else None,
+        sweep_id=sweep.sweep_id,
+    )
+    job = lifecycle.create(tx, teachers.with_teacher(tx, new), actor=ACTOR)
+    sweeps.set_point(tx, sweep, point.number, job_uid=job.uid, job_id=job.job_id)
+
+
+def _job_policy(spec: sweep_pb2.SweepSpec) -> job_pb2.ExecutionPolicy:
+    """The policy of a sweep's jobs: the sweep's gates are evaluated on each of them too."""
+    policy = job_pb2.ExecutionPolicy()
+    policy.CopyFrom(spec.job_policy)
+    policy.gates.extend(gate for gate in spec.gates if gate not in policy.gates)
+    return policy
+
+
+def _run_again(step: _Step, point: PointRow) -> None:
+    """RETRY of a job that has ended, after its teacher's if that has no model. A job that runs is left alone."""
+    job = lifecycle.lock_job(step.tx, point.job_uid or "")
+    if job is not None and job.state in (JobState.FAILED, JobState.CANCELLED):
+        step.quota.check(step.tx.conn, step.sweep.project)
+        teacher = lifecycle.lock_job(step.tx, job.teacher_uid) if job.teacher_uid else None
+        if teacher is not None and teacher.state in (JobState.FAILED, JobState.CANCELLED):
+            lifecycle.retry(step.tx, teacher, actor=ACTOR)
+        lifecycle.retry(step.tx, job, actor=ACTOR)
+    sweeps.set_point(step.tx, step.sweep, point.number, again=False)
+
+
+def _free_id(step: _Step, point: PointRow) -> str:
+    """The id of a point's job: that of the sweep and the number of the point, unless another job has it."""
+    sweep = step.sweep
+    wanted = f"{sweep.sweep_id}-{point.number:04d}"
+    if records.job_named(step.tx.conn, JobName(sweep.project, wanted)) is None:
+        return wanted
+    return f"{wanted}-{sweep.uid[-6:]}"
+
+
+def _failed_baselines(step: _Step) -> set[str]:
+    """Digests of the dense jobs that have failed: no further job waits for such a one until the sweep is retried."""
+    reason = FailureReason.TEACHER_FAILED.value
+    failed = [
+        point.number
+        for point in step.points.values()
+        if point.state is PointState.FAILED and point.job_reason == reason
+    ]
+    specs = sweep_records.specs_of(step.tx.conn, step.sweep.uid, failed)
+    return {teachers.digest(teachers.dense_spec(job_pb2.CompressionSpec.FromString(spec))) for spec in specs.values()}
+
+
+def _cancel(step: _Step, numbers: Sequence[int], state: SweepState) -> None:
+    """Asks for the cancellation of jobs, and of the baselines that no other job waits for."""
+    baselines = set[str]()
+    reason = f"the sweep {step.sweep.sweep_id} was cancelled"
+    for number in numbers:
+        point = step.points[number]
+        job = lifecycle.lock_job(step.tx, point.job_uid or "")
+        if job is not None and job.state not in TERMINAL:
+            lifecycle.cancel(step.tx, job, reason=reason, grace_us=_GRACE_US, actor=ACTOR)
+        if point.teacher_uid is not None:
+            baselines.add(point.teacher_uid)
+    if state is not SweepState.ACTIVE:
+        sweeps.cancel_baselines(step.tx, step.sweep, baselines, actor=ACTOR, grace_us=_GRACE_US)
+
+
+def _store(step: _Step, decision: Decision, reason: str, verdict: Verdict) -> None:
+    """Stores what has changed of the sweep itself."""
+    sweep, found = step.sweep, recommendation_of(verdict)
+    recommendation = None if found is None else canonical(found)
+    changed = {
+        "state_reason": reason,
+        "recommendation": recommendation,
+        "front": list(verdict.front),
     }
+    if decision.state is not sweep.state:
+        details = {"reason": reason} if reason else {}
+        details |= {"recommendation": found.text} if found else {}
+        end = {"end_us": step.tx.now} if decision.state in ENDED else {}
+        sweeps.record(step.tx, sweep, decision.state.value, ACTOR, details, state=decision.state, **changed, **end)
+        step.tx.after.append(partial(log.info, "%s: %s -> %s", sweep.name, sweep.state, decision.state))
+    elif any(getattr(sweep, name) != value for name, value in changed.items()):
+        sweeps.touch(step.tx, sweep, **changed)
 
 
-def question_of(spec: sweep_pb2.SweepSpec) -> Question:
-    """What a sweep is to answer."""
-    maximize = sweep_pb2.Objective.MAXIMIZE
-    objectives = tuple(Objective(one.metric, one.direction == maximize) for one in spec.objectives)
-    return Question(gates_of(spec), objectives, spec.seeds == sweep_pb2.SweepSpec.WORST)
-
-
-def _verdict(spec: sweep_pb2.SweepSpec, points: Sequence[PointRow]) -> Verdict:
-    outcomes = outcomes_of(points)
-    if not outcomes:
-        return Verdict()
-    metric = next((point.result["primary_metric"] for point in points if point.result), "")
-    return judge(question_of(spec), outcomes, metric)
-
-
-def outcomes_of(points: Sequence[PointRow]) -> list[Outcome]:
-    """The results there are."""
-    return [outcome(point.number, point.cell, point.result) for point in points if point.result is not None]
+def _is_budget_used(step: _Step) -> bool:
+    policy, now = step.policy, step.tx.now
+    if policy.HasField("max_runtime") and now - step.sweep.active_us >= policy.max_runtime.ToMicroseconds():
+        return True
+    if not policy.HasField("max_gpu_hours"):
+        return False
+    usage, _, _ = sweep_records.usage_of(step.tx.conn, step.sweep.uid, now)
+    return usage.gpu_us >= policy.max_gpu_hours * _HOUR_US

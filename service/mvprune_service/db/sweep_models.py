@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, Named, Table, Text, TypedColumns
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    Named,
+    Table,
+    Text,
+    TypedColumns,
+)
 
 from mvprune_service.db.models import METADATA, Member
 from mvprune_service.domain.sweeping import SweepState
@@ -59,7 +71,9 @@ class PointColumns(TypedColumns):
     reused: Named[bool] = Column(Boolean)  # the job was there before
     again: Named[bool] = Column(Boolean)  # its job has ended and is to run again
     skip_reason: Named[str] = Column(Text)  # not "": it gets no job
-    result: Named[dict[str, Any] | None] = Column(JSON(none_as_null=True))  # of a job that SUCCEEDED: kept when the job is deleted
+    result: Named[dict[str, Any] | None] = Column(
+        JSON(none_as_null=True)
+    )  # of a job that SUCCEEDED: kept when the job is deleted
 
 
 POINTS = Table(

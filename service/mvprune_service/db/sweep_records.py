@@ -92,7 +92,7 @@ def page_of_points(
 def specs_of(conn: Connection, uid: str, numbers: Sequence[int]) -> dict[int, bytes]:
     """The specs of points."""
     found = select(POINTS.c.number, POINTS.c.spec).where(POINTS.c.sweep_uid == uid, POINTS.c.number.in_(numbers))
-    return {number: spec for number, spec in conn.execute(found)}
+    return {row.number: row.spec for row in conn.execute(found)}
 
 
 def counts_of(conn: Connection, uid: str) -> Counter[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, delete, exists, func, insert, select, update
+from sqlalchemy import delete, exists, func, insert, select, update
 
 from mvprune.v1 import sweep_pb2
 from mvprune_service.db import lifecycle, sweep_records
@@ -115,7 +115,7 @@ def add_points(tx: Tx, sweep: SweepRow, points: Iterable[NewPoint]) -> int:
     of_sweep = POINTS.c.sweep_uid == sweep.uid
     known = set(tx.conn.execute(select(POINTS.c.spec_sha256).where(of_sweep)).scalars())
     last = tx.conn.execute(select(func.max(POINTS.c.number)).where(of_sweep)).scalar() or 0
-    rows = []
+    rows = list[dict[str, Any]]()
     for point in points:
         digest = point.sha256
         if digest in known:
@@ -170,7 +170,9 @@ def retry(tx: Tx, sweep: SweepRow, *, actor: str, etag: str = "") -> SweepRow:
     return _command(tx, sweep, SweepCommand.RETRY, actor, "", {"points": str(len(missing))}, active_us=tx.now)
 
 
-def extend(tx: Tx, sweep: SweepRow, points: Iterable[NewPoint], *, actor: str, etag: str = "", **values: Any) -> SweepRow:
+def extend(
+    tx: Tx, sweep: SweepRow, points: Iterable[NewPoint], *, actor: str, etag: str = "", **values: Any
+) -> SweepRow:
     """Appends points. `values`: columns that change with it. Raises EtagMismatch, IllegalSweepCommand."""
     transition(sweep.state, SweepCommand.EXTEND)
     _check_etag(sweep, etag)
@@ -182,9 +184,7 @@ def extend(tx: Tx, sweep: SweepRow, points: Iterable[NewPoint], *, actor: str, e
     return _command(tx, sweep, SweepCommand.EXTEND, actor, "", details, **again, **values)
 
 
-def update_policy(
-    tx: Tx, sweep: SweepRow, policy: sweep_pb2.SweepPolicy, *, actor: str, etag: str = ""
-) -> SweepRow:
+def update_policy(tx: Tx, sweep: SweepRow, policy: sweep_pb2.SweepPolicy, *, actor: str, etag: str = "") -> SweepRow:
     """Replaces the policy. Raises EtagMismatch."""
     _check_etag(sweep, etag)
     stored = canonical(policy)
@@ -199,7 +199,10 @@ def remove(tx: Tx, sweep: SweepRow, *, etag: str = "") -> None:
     sweep or one of its jobs has not ended."""
     _check_etag(sweep, etag)
     own = (JOBS.c.project == sweep.project, JOBS.c.sweep_id == sweep.sweep_id)
-    if sweep.state not in ENDED or tx.conn.execute(select(exists().where(*own, JOBS.c.state.not_in(TERMINAL)))).scalar():
+    if (
+        sweep.state not in ENDED
+        or tx.conn.execute(select(exists().where(*own, JOBS.c.state.not_in(TERMINAL)))).scalar()
+    ):
         raise NotTerminal
     tx.changed.update(tx.conn.execute(delete(JOBS).where(*own).returning(JOBS.c.uid)).scalars())
     tx.conn.execute(delete(SWEEPS).where(SWEEPS.c.uid == sweep.uid))
@@ -226,9 +229,7 @@ def record(tx: Tx, sweep: SweepRow, kind: str, actor: str, details: Mapping[str,
 def touch(tx: Tx, sweep: SweepRow, **values: Any) -> None:
     """Changes a sweep. Raises StaleLease."""
     is_it = (SWEEPS.c.uid == sweep.uid, SWEEPS.c.version == sweep.version)
-    result = tx.conn.execute(
-        update(SWEEPS).where(*is_it).values(version=sweep.version + 1, update_us=tx.now, **values)
-    )
+    result = tx.conn.execute(update(SWEEPS).where(*is_it).values(version=sweep.version + 1, update_us=tx.now, **values))
     if result.rowcount != 1:
         raise StaleLease("the sweep changed meanwhile")
     tx.changed.add(sweep.uid)
@@ -277,10 +278,3 @@ def _reload(tx: Tx, uid: str) -> SweepRow:
     if found is None:
         raise StaleLease("the sweep was deleted meanwhile")
     return found
-
-
-def known_request(conn: Connection, project: str, request_id: str) -> tuple[SweepRow, str] | None:
-    """The sweep that this request made before, and the digest of the request's body; None if there is none."""
-    request = sweep_records.sweep_request(conn, project, request_id) if request_id else None
-    sweep = request and sweep_records.sweep_by_uid(conn, request.sweep_uid)
-    return (sweep, request.body_sha256) if request and sweep else None

@@ -98,7 +98,7 @@ def get_or_create_teacher(tx: Tx, student: NewJob, *, actor: str) -> JobRow:
     If two transactions create the same teacher at once, the unique index on `teacher_key` lets only one commit.
     """
     dense = dense_spec(student.spec)
-    key = hashlib.sha256(lifecycle.canonical(dense)).hexdigest()
+    key = digest(dense)
     shared = select(JOBS).where(JOBS.c.project == student.project, JOBS.c.teacher_key == key)
     known = fetch_one(tx.conn, JobRow, shared.with_for_update())
     if known is not None and can_teach(known.state):
@@ -119,6 +119,11 @@ def get_or_create_teacher(tx: Tx, student: NewJob, *, actor: str) -> JobRow:
         sweep_id=None,
     )
     return lifecycle.create(tx, teacher, actor=actor)
+
+
+def digest(dense: job_pb2.CompressionSpec) -> str:
+    """What identifies a shared dense job: its `teacher_key`."""
+    return hashlib.sha256(lifecycle.canonical(dense)).hexdigest()
 
 
 def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:

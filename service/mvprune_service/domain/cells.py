@@ -80,7 +80,8 @@ def draw(
     Args:
         key: cells with the same key are the same.
     """
-    random, found, known = Random(seed), list[Placed](), set[str]()
+    random = Random(seed)  # noqa: S311 (no secret)
+    found, known = list[Placed](), set[str]()
     for _ in range(_TRIES * count):
         chosen = [_draw(axis, random) for axis in axes]
         placed = _placed(axes, chosen)

@@ -48,7 +48,7 @@ class Reason(StrEnum):
     BUDGET = "BUDGET_USED"
     FAILURES = "TOO_MANY_FAILURES"
     NOTHING = "NOTHING_SUCCEEDED"
-    NO_PASS = "NO_POINT_PASSES"
+    MISSED = "NO_POINT_PASSES"
     CANCELLED = "SWEEP_CANCELLED"
     EARLY = "STOPPED_EARLY"
 
@@ -141,7 +141,6 @@ class Facts:
         state: of the sweep.
         points: number to state.
         parallel: jobs at a time.
-        room: jobs that the queue of the project still takes.
         max_failed: points that may fail, None for any number.
         stop_on_failure: whether live jobs are cancelled when too many points have failed.
         is_budget_used: whether no further job may be created.
@@ -152,7 +151,6 @@ class Facts:
     state: SweepState
     points: Mapping[int, PointState]
     parallel: int
-    room: int
     max_failed: int | None
     stop_on_failure: bool
     is_budget_used: bool
@@ -205,14 +203,13 @@ def decide(facts: Facts) -> Decision:
 
 def _advance(facts: Facts, live: Sequence[int]) -> Decision:
     pending = _pending(facts)
-    create = pending[: max(0, min(facts.parallel - len(live), facts.room))]
+    create = pending[: max(0, facts.parallel - len(live))]
     if pending or live or not facts.is_complete:
-        waits = pending and not create and len(live) < facts.parallel
-        return Decision(SweepState.ACTIVE, Reason.QUOTA if waits else "", create=create)
+        return Decision(SweepState.ACTIVE, create=create)
     if not _in(facts, {PointState.SUCCEEDED}):
         return Decision(SweepState.FAILED, Reason.NOTHING)
     skipped = _in(facts, {PointState.SKIPPED})
-    reason = Reason.NO_PASS if not facts.passes else Reason.BUDGET if skipped and facts.is_budget_used else ""
+    reason = Reason.MISSED if not facts.passes else Reason.BUDGET if skipped and facts.is_budget_used else ""
     return Decision(SweepState.SUCCEEDED, reason)
 
 

@@ -20,13 +20,14 @@ from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
 from mvprune_service.api.specs import Checker
-from mvprune_service.api.submissions import Submissions
+from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.changes import Changes
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import PROJECTS
+from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.domain.retries import Failure
@@ -39,7 +40,7 @@ class Api:
     def __init__(self, db: Database, executor: ScriptedExecutor) -> None:
         changes = Changes()
         submissions = Submissions(
-            db, Roots(buckets=("s3://ours",)), executor, max_queued_jobs=3, retention_seconds=86_400
+            db, Roots(buckets=("s3://ours",)), capacity_of(executor), quota=QueueQuota(3), retention_seconds=86_400
         )
         self.servicer = JobServicer(db, changes, Feeds(db, changes), submissions)
 

@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE, until
 from mvprune.v1 import job_pb2
 from mvprune_migrations import HEAD, LOCK, SchemaMismatch, config_for, revisions, state, upgrade
 from mvprune_service.db.database import Database
-from mvprune_service.db.sweep_models import METADATA  # with the tables of both modules
+from mvprune_service.db.schema import METADATA
 
 Rows = dict[str, list[dict[str, Any]]]
 RENAMED = {"teaches": "teacher_key"}

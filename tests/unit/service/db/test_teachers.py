@@ -16,7 +16,7 @@ from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
-from mvprune_service.api.submissions import Submissions
+from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
 from mvprune_service.control.scheduler import Scheduler
@@ -24,6 +24,7 @@ from mvprune_service.db import leases, projects
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import JOBS
+from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.retries import Failure
 from mvprune_service.executors.base import Capacity, Node
@@ -48,7 +49,7 @@ class School:
         """Jobs may name models in these buckets, and in no others."""
         roots = Roots(models=self.tiny.models, allowed=(self.tiny.train.parent,), buckets=buckets)
         changes = Changes()
-        submissions = Submissions(self.db, roots, self.executor, max_queued_jobs=100)
+        submissions = Submissions(self.db, roots, capacity_of(self.executor), quota=QueueQuota(100))
         self.servicer = JobServicer(self.db, changes, Feeds(self.db, changes), submissions)
 
     async def submit(self, job_id: str = "student", *, parent: str = "projects/p", **spec: Any) -> job_pb2.Job:
