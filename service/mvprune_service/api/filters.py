@@ -40,7 +40,6 @@ _TEXTS = {
     "method": JOBS.c.method,
     "display_name": JOBS.c.display_name,
     "creator": JOBS.c.creator,
-    "sweep": JOBS.c.sweep_id,
 }
 _TIMES = {"create_time": JOBS.c.create_us, "end_time": JOBS.c.end_us}
 ORDERS = ("create_time", "state", "task", "model")

@@ -55,7 +55,7 @@ class Gym:
         self.db = db
         self.quality = quality or (lambda spec: _DENSE)
         self.changes = Changes()
-        self.creation = SweepCreation(db, roots, capacity_of(executor), max_points=1_000)
+        self.creation = SweepCreation(db, roots or Roots(), capacity_of(executor), max_points=1_000)
         self.servicer = SweepServicer(db, self.changes, self.creation)
         self.expander = Expander(db, QueueQuota(queue))
 
@@ -74,7 +74,7 @@ class Gym:
         try:
             await self.create(**given)
         except ApiError as error:
-            return {field: text for field, text in error.violations}
+            return dict(error.violations)
         raise AssertionError("it was accepted")
 
     async def get(self) -> sweep_pb2.Sweep:
