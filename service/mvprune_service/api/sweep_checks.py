@@ -202,7 +202,7 @@ def check_question(spec: sweep_pb2.SweepSpec) -> Iterator[Violation]:
             yield bad(f"{place}.metric", objective.metric, f"one of {', '.join(_metrics(task))}")
 
 
-def check_policy_of_sweep(policy: sweep_pb2.SweepPolicy) -> Iterator[Violation]:
+def check_policy_of_sweep(policy: sweep_pb2.SweepPolicy, spec: sweep_pb2.SweepSpec) -> Iterator[Violation]:
     """How the sweep is run."""
     if not 0 <= policy.parallel <= _MAX_PARALLEL:
         yield bad(f"{_POLICY}.parallel", policy.parallel, f"from 1 to {_MAX_PARALLEL:,}")
@@ -210,6 +210,11 @@ def check_policy_of_sweep(policy: sweep_pb2.SweepPolicy) -> Iterator[Violation]:
         yield bad(f"{_POLICY}.max_failed", policy.max_failed, f"from 0 to {_MAX_FAILED:,}")
     if policy.HasField("max_runtime") and policy.max_runtime.ToMicroseconds() <= 0:
         yield bad(f"{_POLICY}.max_runtime", f"{policy.max_runtime.ToSeconds()} s", "above 0 s")
+    if policy.early_stop and spec.HasField("search"):
+        yield bad(f"{_POLICY}.early_stop", "true", "unset with a search, which needs every result")
+    elif policy.early_stop and not spec.base.training.HasField("evaluate_every"):
+        rule = "unset without evaluate_every; give evaluate_every, the steps between evaluations"
+        yield bad(f"{_POLICY}.early_stop", "true", rule)
     if policy.HasField("max_gpu_hours") and not policy.max_gpu_hours > 0:
         yield bad(f"{_POLICY}.max_gpu_hours", policy.max_gpu_hours, "above 0")
 

@@ -63,7 +63,7 @@ def plan_sweep(sweep: sweep_pb2.Sweep, roots: Roots, capacity: Capacity | None, 
     plan.violations += axes.violations
     plan.violations += check_strategy(spec, axes, max_points)
     plan.violations += check_question(spec)
-    plan.violations += check_policy_of_sweep(sweep.policy)
+    plan.violations += check_policy_of_sweep(sweep.policy, spec)
     if plan.violations:
         return plan
     placed = list(_placed(spec, axes))

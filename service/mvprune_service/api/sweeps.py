@@ -139,7 +139,7 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
             for name in names:
                 policy.ClearField(name)
             policy.MergeFrom(_only(given, names))
-            violations = list(check_policy_of_sweep(policy))
+            violations = list(check_policy_of_sweep(policy, sweep_pb2.SweepSpec.FromString(row.spec)))
             if policy.own_baselines != sweep_pb2.SweepPolicy.FromString(row.policy).own_baselines:
                 violations.append(bad("sweep.policy.own_baselines", "a change", "as it was when the sweep was created"))
             if violations:

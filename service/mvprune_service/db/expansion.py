@@ -17,6 +17,7 @@ from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, records, sweep_records, sweeps, teachers
 from mvprune_service.db.database import Tx
+from mvprune_service.db.early_stops import hopeless_points
 from mvprune_service.db.lifecycle import NewJob, canonical
 from mvprune_service.db.quotas import QueueFull, QueueQuota
 from mvprune_service.db.reuse import reusable
@@ -79,6 +80,8 @@ def expand(tx: Tx, uid: str, quota: QueueQuota) -> bool:
     cancel = [number for number in decision.cancel if step.points[number].job_state is not JobState.CANCELLING]
     _cancel(step, cancel[:AT_ONCE], decision.state)
     waits = _create(step, decision.create[:AT_ONCE])
+    if policy.early_stop and sweep.state is SweepState.ACTIVE:
+        _stop_early(step, hopeless_points(tx.conn, uid, spec, points))
     _store(step, decision, Reason.QUOTA if waits else decision.reason, verdict)
     return len(decision.create) > AT_ONCE or len(cancel) > AT_ONCE
 
@@ -182,6 +185,17 @@ def _cancel(step: _Step, numbers: Sequence[int], state: SweepState) -> None:
             baselines.add(point.teacher_uid)
     if state is not SweepState.ACTIVE:
         sweeps.cancel_baselines(step.tx, step.sweep, baselines, actor=ACTOR, grace_us=_GRACE_US)
+
+
+def _stop_early(step: _Step, numbers: Sequence[int]) -> None:
+    """Cancels jobs that cannot become the best of their density any more."""
+    for number in numbers:
+        point = step.points[number]
+        job = lifecycle.lock_job(step.tx, point.job_uid or "")
+        if job is not None and job.state in (JobState.STARTING, JobState.RUNNING):
+            reason = f"it cannot become the best of its density in the sweep {step.sweep.sweep_id} any more"
+            lifecycle.cancel(step.tx, job, reason=reason, grace_us=_GRACE_US, actor=ACTOR)
+            sweeps.set_point(step.tx, step.sweep, number, skip_reason=Reason.EARLY)
 
 
 def _store(step: _Step, decision: Decision, reason: str, verdict: Verdict) -> None:

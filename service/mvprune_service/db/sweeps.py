@@ -22,7 +22,7 @@ from mvprune_service.db.sweep_models import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS
 from mvprune_service.db.sweep_rows import SweepRow
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.machine import TERMINAL, JobState
-from mvprune_service.domain.sweeping import ENDED, REPEATABLE, PointState, SweepCommand, SweepState, transition
+from mvprune_service.domain.sweeping import ENDED, REPEATABLE, PointState, Reason, SweepCommand, SweepState, transition
 from mvprune_service.ids import SweepName, new_uid
 from mvprune_service.points import NewPoint
 
@@ -159,7 +159,9 @@ def retry(tx: Tx, sweep: SweepRow, *, actor: str, etag: str = "") -> SweepRow:
     transition(sweep.state, SweepCommand.RETRY)
     _check_etag(sweep, etag)
     missing = {
-        point.number: point.state for point in sweep_records.points_of(tx.conn, sweep.uid) if point.state in REPEATABLE
+        point.number: point.state
+        for point in sweep_records.points_of(tx.conn, sweep.uid)
+        if point.state in REPEATABLE and point.skip_reason != Reason.EARLY
     }
     if not missing:
         return sweep

@@ -119,11 +119,13 @@ def point_state(*, job: JobState | None, had_job: bool, again: bool, skipped: bo
         job: the state of its job, None if there is none now.
         had_job: whether a job was created for it.
         again: whether its job, which has ended, is to run again.
-        skipped: whether it gets no job.
+        skipped: whether it gets no job, or its job was stopped early.
         has_result: whether a result of its job is stored.
     """
     if again:
         return PointState.PENDING
+    if skipped and job is JobState.CANCELLED:  # it was stopped early
+        return PointState.SKIPPED
     if job is not None:
         return _OF_JOB.get(job, PointState.RUNNING)
     if has_result:

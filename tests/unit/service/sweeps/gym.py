@@ -50,7 +50,7 @@ class Gym:
         quality: Quality | None = None,
         *,
         queue: int = 10_000,
-        roots: Roots = Roots(),
+        roots: Roots | None = None,
     ) -> None:
         self.db = db
         self.quality = quality or (lambda spec: _DENSE)
