@@ -98,7 +98,7 @@ class Submissions:
                 return _noted(mapping.job(known), checker)
             if await self._db.look_up(records.job_named, name) is not None:
                 raise _exists(name)
-            named = spec if teacher is None else _name_teacher(spec, teacher)
+            named = spec if teacher is None else teachers.name_teacher(spec, teacher)
             job = job_pb2.Job(name=str(name), spec=named, policy=policy, model_size=checker.size, creator=creator)
             return _noted(job, checker)
 
@@ -108,7 +108,7 @@ class Submissions:
             known = _known(tx.conn, project, request.request_id, body)
             if known is not None:
                 return known
-            new = _with_teacher(tx, new_job())
+            new = teachers.with_teacher(tx, new_job())
             self.check_room(tx, project)  # after its teacher, which takes room too
             job = lifecycle.create(tx, new, actor=creator, details=details)
             if request.request_id:
@@ -165,26 +165,6 @@ class Submissions:
             raise _exists(name) from None
         except teachers.NoTeacher as error:
             raise invalid(Violation(_TEACHER_JOB, str(error))) from None
-
-
-def _with_teacher(tx: Tx, new: NewJob) -> NewJob:
-    """The job with the full name of its teacher, which is created here if it has to be trained."""
-    if new.spec.teacher.WhichOneof("source") == "job":
-        teacher = teachers.named(tx.conn, new.project, new.spec, lock=True)
-    elif new.spec.teacher.train:
-        teacher = teachers.get_or_create_teacher(tx, new, actor=new.creator)
-    else:
-        return new
-    spec = _name_teacher(new.spec, teacher)
-    return replace(new, spec=spec, teacher_uid=teacher.uid, teacher_sha256=teacher.artifact_sha256)
-
-
-def _name_teacher(spec: job_pb2.CompressionSpec, teacher: JobRow) -> job_pb2.CompressionSpec:
-    """The spec with its teacher's job by its full name."""
-    named = job_pb2.CompressionSpec()
-    named.CopyFrom(spec)
-    named.teacher.job = str(teacher.name)
-    return named
 
 
 def _noted(job: job_pb2.Job, checker: Checker) -> job_pb2.Job:

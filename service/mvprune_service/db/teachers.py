@@ -69,6 +69,29 @@ def named(conn: Connection, project: str, spec: job_pb2.CompressionSpec, *, lock
     return job
 
 
+def with_teacher(tx: Tx, new: NewJob) -> NewJob:
+    """The job with the full name of its teacher's job, which is created here if it has to be trained.
+
+    The caller creates the returned job in the same transaction. Raises NoTeacher.
+    """
+    if new.spec.teacher.WhichOneof("source") == "job":
+        teacher = named(tx.conn, new.project, new.spec, lock=True)
+    elif new.spec.teacher.train:
+        teacher = get_or_create_teacher(tx, new, actor=new.creator)
+    else:
+        return new
+    spec = name_teacher(new.spec, teacher)
+    return replace(new, spec=spec, teacher_uid=teacher.uid, teacher_sha256=teacher.artifact_sha256)
+
+
+def name_teacher(spec: job_pb2.CompressionSpec, teacher: JobRow) -> job_pb2.CompressionSpec:
+    """The spec with its teacher's job by its full name."""
+    copy = job_pb2.CompressionSpec()
+    copy.CopyFrom(spec)
+    copy.teacher.job = str(teacher.name)
+    return copy
+
+
 def get_or_create_teacher(tx: Tx, student: NewJob, *, actor: str) -> JobRow:
     """The dense job that is the teacher of a student: one that was created for another student, or a new one.
 
