@@ -13,6 +13,7 @@ import torch
 from mvprune.artifact import Coding, DatasetSource, ResultInfo, Values
 from mvprune.artifact.history import History
 from mvprune.common.suggestions import must_be_one_of
+from mvprune_core.baselines import SharedBaseline
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
@@ -53,7 +54,7 @@ def compress(
     seed: int = 0,
     device: str | None = None,
     callback: Callback | None = None,
-    dense_baseline: bool = True,
+    dense_baseline: bool | SharedBaseline = True,
     revision: str | None = None,
     cache: str | Path | None = None,
     checkpoint: str | Path | None = None,
@@ -84,7 +85,8 @@ def compress(
             model.
         device: a torch device; by default a GPU if there is one.
         callback: receives phases, steps and evaluations.
-        dense_baseline: whether to evaluate the dense model; False saves its training, unless it is the teacher.
+        dense_baseline: whether to evaluate the dense model; False saves its training, unless it is the teacher. A
+            `SharedBaseline`: the dense model of another run; nothing dense is trained, so the teacher must be named.
         revision: revision of a hub model.
         cache: folder for tokenised data, teachers' logits and dense baselines, shared by all runs; None: no cache.
         checkpoint: folder to resume from and save to; the result is the same as without interruption. The checkpoint of
@@ -111,6 +113,11 @@ def compress(
         raise ValueError(f'teacher must be a Teacher, "baseline" or None, got {teacher!r}')
     if teacher is not None and not objective.outputs:
         raise ValueError(f"teacher must be None for {data.task.name}, which cannot be distilled, got a Teacher")
+    if isinstance(dense_baseline, SharedBaseline):
+        if density == 1:
+            raise ValueError("dense_baseline must be False for density 1, got a SharedBaseline")
+        if teacher is not None and teacher.model is None:
+            raise ValueError("teacher must name a model or be None with a SharedBaseline, got the dense baseline")
     plan = Plan(
         data=data,
         objective=objective,
@@ -119,6 +126,7 @@ def compress(
         density=density,
         training=training,
         teacher=teacher,
+        dense_baseline=dense_baseline,
         seed=seed,
         include=tuple(include),
         exclude=tuple(exclude),
@@ -132,7 +140,7 @@ def compress(
         run = _prepare(plan, callback or Callback(), cache, checkpoint, checkpoint_seconds)
         # A named teacher comes first: one that does not fit is refused before anything is trained.
         distillation = run.distillation() if run.resolved.named_teacher else None
-        baseline = run.baseline() if dense_baseline else None
+        baseline = run.baseline()
         distillation = distillation or run.distillation()
         masked = run.prune(distillation)
         folded = run.fold(masked)
@@ -142,8 +150,9 @@ def compress(
     phases = [folded.curve.history()]
     if baseline is not None:
         metrics = {f"dense/{name}": value for name, value in baseline.metrics.items()} | metrics
-        metrics |= {f"delta/{name}": value - baseline.metrics[name] for name, value in evaluated.items()}
-        phases.insert(0, baseline.history)
+        both = evaluated.keys() & baseline.metrics.keys()
+        metrics |= {f"delta/{name}": evaluated[name] - baseline.metrics[name] for name in evaluated if name in both}
+        phases = [*baseline.history, *phases]
     return Result(
         model=folded.loaded.model.cpu(),
         tokenizer=folded.loaded.tokenizer,
@@ -177,7 +186,7 @@ def _prepare(
     notes.add(*student.notes)
     folder = None if checkpoint is None else Path(checkpoint)
     results = Cache(Path(cache) if cache is not None else folder and folder / "cache")
-    resolved = resolve(plan, student, results)
+    resolved = resolve(plan, student, results, notes)
     keys = run_keys(resolved)
     checkpoints = None if folder is None else Checkpoints(folder, keys.checkpoints, checkpoint_seconds)
     return CompressionRun(

@@ -82,10 +82,10 @@ class Folded(Trained):
 
 @dataclass(frozen=True)
 class Baseline:
-    """The metrics of the dense model, and the history of its training."""
+    """The metrics of the dense model, and the history of its training; () if another run trained it."""
 
     metrics: Mapping[str, float]
-    history: Phase
+    history: tuple[Phase, ...] = ()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -111,8 +111,16 @@ class CompressionRun:
     checkpoints: Checkpoints | None
     _dense: Trained | None = None
 
-    def baseline(self) -> Baseline:
-        """Evaluates the dense model. Trains it first, unless it is fine-tuned or the cache has its metrics."""
+    def baseline(self) -> Baseline | None:
+        """The dense baseline; None if the run is to have none.
+
+        This run's own is evaluated. It is trained first, unless it is fine-tuned or the cache has its metrics.
+        """
+        shared = self.resolved.shared_baseline
+        if shared is not None:
+            return Baseline(shared.metrics)
+        if not self.resolved.has_own_baseline:
+            return None
 
         def measure() -> dict[str, Any]:
             dense = self._train_dense()
@@ -124,7 +132,7 @@ class CompressionRun:
         curve.restore(found["curve"])
         self.callback.on_evaluate("dense", found["steps"], found["metrics"])
         self.notes.add(*found["notes"])
-        return Baseline(found["metrics"], curve.history())
+        return Baseline(found["metrics"], (curve.history(),))
 
     def distillation(self) -> DistillationLoss | None:
         """The loss with the teacher; None without one. Trains the dense model if that is the teacher and must be."""

@@ -43,6 +43,7 @@ from mvprune_core import (
     Reason,
     RunTooShort,
     Schedule,
+    SharedBaseline,
     Teacher,
     Training,
     find_model,
@@ -94,7 +95,7 @@ def run_job(
             "install a build of torch with CUDA, or submit with --gpus 0",
         )
     source = _find_model(spec.model, spec.model_revision, roots, folders)
-    teacher = _teacher(spec, folders, roots)
+    teacher, baseline = _teacher(spec, folders, roots), _baseline(spec, folders)
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
         load = partial(_load_data, spec, roots, folders)
         data = with_discreet_errors(load, CompressionError, when=roots.discreet)
@@ -120,7 +121,7 @@ def run_job(
             seed=spec.seed,
             device=device,
             callback=Reports(emit, Position(folders.position)),
-            dense_baseline=spec.target_density < 1,  # else it is the dense model itself
+            dense_baseline=baseline,
             cache=folders.cache,
             checkpoint=folders.checkpoint,
             checkpoint_seconds=checkpoint_seconds,
@@ -279,6 +280,16 @@ def _teacher(spec: job_pb2.CompressionSpec, folders: Folders, roots: Roots) -> T
         source = _find_model(teacher.model, teacher.revision, roots, folders)
     given = _given(teacher)
     return Teacher(source, **{option: given[option] for option in _TEACHER if option in given})
+
+
+def _baseline(spec: job_pb2.CompressionSpec, folders: Folders) -> bool | SharedBaseline:
+    """The argument `dense_baseline` of `compress`."""
+    if spec.target_density == 1:  # the result is the dense model itself
+        return False
+    if not spec.teacher.job:
+        return True
+    with _invalid(Reason.INVALID_MODEL, ArtifactError):
+        return SharedBaseline(spec.teacher.job, read_manifest(folders.teacher), is_teacher=True)
 
 
 def _unpack(folders: Folders, roots: Roots) -> Path:

@@ -116,8 +116,8 @@ class DistillationOptions(TypedDict, total=False):
         temperature: softens the outputs of teacher and student; above 0, at most 100; default: 2.
         alpha: weight of the distillation loss; the task loss has 1 - alpha; from 0 to 1; default: 0.9.
         hidden_states: weight of the difference between hidden states; above 0, the teacher must have the student's
-            architecture, size and tokenizer; from 0 to 100; default: 1 in runs of five epochs or more with the
-            job's own baseline, else 0.
+            architecture, size and tokenizer; from 0 to 100; default: 1 in runs of five epochs or more if the
+            teacher is the dense baseline, else 0.
     """
 
     teacher: str | os.PathLike[str] | NamedJob | None
