@@ -48,6 +48,7 @@ def job_fields(message: job_pb2.Job) -> dict[str, Any]:
         "etag": message.etag,
         "expire_time": time_of(message, "expire_time"),
         "notes": tuple(message.notes),
+        "primary_metric": message.primary_metric,
     }
 
 
