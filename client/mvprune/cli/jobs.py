@@ -6,20 +6,22 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mvprune.cli._errors import UsageError
 from mvprune.cli._filter import add_filter, filter_of
 from mvprune.cli._gates import print_gates
+from mvprune.cli._job_columns import COLUMNS, OF_A_LIST, columns, print_jobs
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import Form, answer, job_with_result, print_job, print_result, print_table
-from mvprune.cli._text import age, clean, steps, timestamp, transition
+from mvprune.cli._text import clean, timestamp, transition
 from mvprune.cli._types import positive_number
-from mvprune.common.units import percent
 
 if TYPE_CHECKING:
     from mvprune.client.models import Attempt, JobEvent, JobRecord
 
 _LIST_EXAMPLE = """mvpctl list --state RUNNING --state QUEUED --label team=search
   mvpctl list --task squad --filter 'create_time > "2026-01-31T00:00:00Z" AND NOT labels:draft'
-  mvpctl list --filter 'priority > 0 OR creator = local' --order-by 'create_time desc' --limit 10"""
+  mvpctl list --filter 'difference >= -0.01 AND duration < 3600' --order-by 'metric desc' --limit 10
+  mvpctl list --filter 'failure = OUT_OF_MEMORY' --columns job,model,failure,labels"""
 
 
 _TIMES = ("CREATED (UTC)", "STARTED", "ENDED", "NODE")
@@ -49,35 +51,26 @@ def list_command(argv: Sequence[str]) -> None:
         "--order-by",
         default="",
         metavar="FIELD",
-        help="create_time, state, task or model; 'FIELD desc' for descending; default: 'create_time desc'",
+        help="create_time, state, task, model, metric, difference, duration or failure; 'FIELD desc' for descending; "
+        "jobs without a value are last; default: 'create_time desc'",
+    )
+    parser.add_argument(
+        "--columns",
+        type=columns,
+        metavar="NAMES",
+        help=f"columns of the table, separated by commas: {', '.join(COLUMNS)}",
     )
     parser.add_argument("--limit", type=positive_number, default=50, metavar="N", help="at most N jobs; default 50")
     args = parser.parse_args(argv)
+    if args.columns and not args.form.is_text:
+        given = f"-o {args.form.output}, which has all fields" if args.form.is_data else "--quiet"
+        raise UsageError(f"--columns must be used with a table, got {given}", parser.prog)
     with connect(args) as client:
         jobs = list(client.list(filter=filter_of(args), order_by=args.order_by, limit=args.limit))
-    answer(args.form, jobs, [job.id for job in jobs], lambda: _print_jobs(jobs))
+    names, chosen = args.columns or OF_A_LIST, bool(args.columns)
+    answer(args.form, jobs, [job.id for job in jobs], lambda: print_jobs(jobs, names, chosen=chosen))
     if len(jobs) == args.limit and not args.form.quiet:
         print(f"these are the first {args.limit}; raise --limit to list more", file=sys.stderr)
-
-
-def _print_jobs(jobs: Sequence[JobRecord]) -> None:
-    shows_priority = any(job.policy.priority for job in jobs)
-    rows = [
-        [
-            job.id,
-            job.spec.task,
-            job.spec.method,
-            percent(job.spec.target_density),
-            *([str(job.policy.priority)] if shows_priority else []),
-            job.state,
-            "" if job.state.is_terminal else steps(job.progress),
-            age(job.create_time),
-        ]
-        for job in jobs
-    ]
-    priority = ["PRIORITY"] if shows_priority else []
-    columns = ["JOB", "TASK", "METHOD", "DENSITY", *priority, "STATE", "PROGRESS", "AGE"]
-    print_table(columns, rows, expendable=("METHOD", "AGE", "PROGRESS", "TASK", "PRIORITY", "DENSITY"))
 
 
 def events_command(argv: Sequence[str]) -> None:
