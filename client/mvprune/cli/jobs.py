@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mvprune.cli._errors import UsageError
+from mvprune.cli._exit import ExitCode
 from mvprune.cli._filter import add_filter, filter_of
 from mvprune.cli._gates import print_gates
 from mvprune.cli._job_columns import COLUMNS, OF_A_LIST, columns, print_jobs
-from mvprune.cli._options import command_parser, connect
-from mvprune.cli._output import Form, answer, job_with_result, print_job, print_result, print_table
-from mvprune.cli._text import clean, timestamp, transition
+from mvprune.cli._options import command_parser, connect, several_jobs_parser
+from mvprune.cli._output import answer, job_with_result, print_job, print_result, print_table
+from mvprune.cli._several import Done, for_each
+from mvprune.cli._text import timestamp, transition
 from mvprune.cli._types import positive_number
 
 if TYPE_CHECKING:
@@ -118,32 +120,42 @@ def _print_attempts(attempts: Sequence[Attempt]) -> None:
     print_table(["#", "STATE", "NODE", "CREATED (UTC)", "STARTED", "ENDED", "FAILURE"], rows, expendable=_TIMES)
 
 
-def cancel_command(argv: Sequence[str]) -> None:
+def cancel_command(argv: Sequence[str]) -> ExitCode:
     """Asks for cancellation."""
-    parser = command_parser("cancel", "mvpctl cancel sst2-k3x9 --reason 'wrong data'")
+    example = "mvpctl cancel sst2-k3x9 --reason 'wrong data'\n  mvpctl cancel sst2-k3x9 sst2-m4p2"
+    parser = several_jobs_parser("cancel", example)
     parser.add_argument("--reason", default="", help="reason, for the audit trail")
     args = parser.parse_args(argv)
     with connect(args) as client:
-        _print_state(client.cancel(args.job, args.reason), args.form)
+        return for_each(args.jobs, client.project, args.form, lambda job: _moved(client.cancel(job, args.reason)))
 
 
-def retry_command(argv: Sequence[str]) -> None:
-    """Puts a job back in the queue."""
-    details = "It goes on from its last checkpoint, with all its attempts and its time to run again."
-    parser = command_parser("retry", "mvpctl retry sst2-k3x9", details)
+def retry_command(argv: Sequence[str]) -> ExitCode:
+    """Puts jobs back in the queue."""
+    details = "A job goes on from its last checkpoint, with all its attempts and its time to run again."
+    parser = several_jobs_parser("retry", "mvpctl retry sst2-k3x9\n  mvpctl retry sst2-k3x9 sst2-m4p2", details)
     parser.add_argument("--from-scratch", action="store_true", help="start from the beginning, without checkpoints")
     args = parser.parse_args(argv)
+
+    def retry(job: str) -> Done:
+        return _moved(client.retry(job, from_scratch=args.from_scratch))
+
     with connect(args) as client:
-        _print_state(client.retry(args.job, from_scratch=args.from_scratch), args.form)
+        return for_each(args.jobs, client.project, args.form, retry)
 
 
-def delete_command(argv: Sequence[str]) -> None:
-    """Deletes a job."""
-    args = command_parser("delete", "mvpctl delete sst2-k3x9").parse_args(argv)
+def delete_command(argv: Sequence[str]) -> ExitCode:
+    """Deletes jobs."""
+    parser = several_jobs_parser("delete", "mvpctl delete sst2-k3x9\n  mvpctl delete sst2-k3x9 sst2-m4p2")
+    args = parser.parse_args(argv)
+
+    def delete(job: str) -> Done:
+        client.delete(job)
+        return Done(job, {"deleted": job}, f"job {job} deleted")
+
     with connect(args) as client:
-        client.delete(args.job)
-    answer(args.form, {"deleted": args.job}, [args.job], lambda: print(clean(f"job {args.job} deleted")))
+        return for_each(args.jobs, client.project, args.form, delete)
 
 
-def _print_state(job: JobRecord, form: Form) -> None:
-    answer(form, job_with_result(job, None), [job.id], lambda: print(clean(f"job {job.id} is {job.state}")))
+def _moved(job: JobRecord) -> Done:
+    return Done(job.id, job_with_result(job, None), f"job {job.id} is {job.state}")
