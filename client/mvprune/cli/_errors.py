@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from mvprune.cli._exit import ExitCode
@@ -73,7 +74,8 @@ def report(error: MvpruneError, job: str = "") -> ExitCode:
     Args:
         job: which of several jobs it is about, if its message does not say that.
     """
-    about = f"job {job}: " if job and job not in str(error) else ""
+    is_named = not job or re.search(rf"(?<![\w.-]){re.escape(job)}(?![\w.-])", str(error))
+    about = "" if is_named else f"job {job}: "
     if isinstance(error, InvalidArgument) and error.violations:
         for field, description in error.violations:
             option = _option(field)

@@ -20,6 +20,7 @@ from mvprune.client.contexts import FORMS
 from mvprune.common.suggestions import must_be_one_of, unknown_options
 
 if TYPE_CHECKING:
+    from mvprune.client.async_client import AsyncClient
     from mvprune.client.client import Client
     from mvprune.client.models import JobRecord
 
@@ -146,6 +147,13 @@ def connect(args: argparse.Namespace) -> Client:
     from mvprune.client.client import Client
 
     return Client(**{name: getattr(args, name) for name in CONNECTION})
+
+
+def connect_async(args: argparse.Namespace) -> AsyncClient:
+    """As `connect`, for commands that do several things at once."""
+    from mvprune.client.async_client import AsyncClient
+
+    return AsyncClient(**{name: getattr(args, name) for name in CONNECTION})
 
 
 def _default_output() -> str:
