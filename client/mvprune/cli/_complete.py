@@ -117,8 +117,14 @@ def _tasks(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
     return {task.name: task.description for task in TASKS.values()}
 
 
+def _more_jobs(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
+    """The jobs that are not on the command line yet."""
+    return {job: about for job, about in _jobs(prefix, args).items() if job not in (args.jobs or ())}
+
+
 _VALUES: dict[str, Values] = {
     "job": _jobs,
+    "jobs": _more_jobs,
     "model": _models,
     "teacher": _models,
     "task": _tasks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from mvprune.cli._exit import ExitCode
@@ -60,14 +61,27 @@ class UsageError(Exception):
         self.prog = prog
 
 
-def report(error: MvpruneError) -> ExitCode:
-    """Prints an error and returns the exit code for it."""
+def code_of(error: MvpruneError) -> ExitCode:
+    """The exit code for an error."""
+    if isinstance(error, JobFailed) and error.job.failure and error.job.failure.reason == "GATE_FAILED":
+        return ExitCode.GATE
+    return _CODES.get(type(error), ExitCode.ERROR)
+
+
+def report(error: MvpruneError, job: str = "") -> ExitCode:
+    """Prints an error and returns the exit code for it.
+
+    Args:
+        job: which of several jobs it is about, if its message does not say that.
+    """
+    is_named = not job or re.search(rf"(?<![\w.-]){re.escape(job)}(?![\w.-])", str(error))
+    about = "" if is_named else f"job {job}: "
     if isinstance(error, InvalidArgument) and error.violations:
         for field, description in error.violations:
             option = _option(field)
-            _line(f"error: {field}{f' ({option})' if option else ''}: {description}")
+            _line(f"error: {about}{field}{f' ({option})' if option else ''}: {description}")
     else:
-        _line(f"error: {error}")
+        _line(f"error: {about}{error}")
     for note in getattr(error, "__notes__", ()):
         _line(f"hint: {note}")
     if isinstance(error, JobFailed) and advice(error.job):
@@ -76,9 +90,7 @@ def report(error: MvpruneError) -> ExitCode:
         _line(f"wait again: mvpctl wait {error.job.id}")
     if isinstance(error, ServerUnreachable):
         _line("start a server with `mvpctl server start`, or name another with --address or MVPRUNE_ADDRESS")
-    if isinstance(error, JobFailed) and error.job.failure and error.job.failure.reason == "GATE_FAILED":
-        return ExitCode.GATE
-    return _CODES.get(type(error), ExitCode.ERROR)
+    return code_of(error)
 
 
 def report_usage(error: UsageError) -> ExitCode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -18,3 +19,24 @@ class ExitCode(IntEnum):
     UNREACHABLE = 7
     NOT_FOUND = 8  # or not authorised
     INTERRUPTED = 130
+
+
+# Of a command with several jobs: what hides most comes first. First what kept the command from knowing or doing
+# something, then how jobs ended, those first that have no result.
+_WORST_FIRST = (
+    ExitCode.INTERRUPTED,
+    ExitCode.UNREACHABLE,
+    ExitCode.ERROR,
+    ExitCode.NOT_FOUND,
+    ExitCode.REFUSED,
+    ExitCode.FAILED,
+    ExitCode.CANCELLED,
+    ExitCode.TIMEOUT,
+    ExitCode.GATE,
+    ExitCode.OK,
+)
+
+
+def worst(codes: Iterable[ExitCode]) -> ExitCode:
+    """The exit code of a command whose jobs have these codes."""
+    return min(codes, key=_WORST_FIRST.index)

@@ -16,6 +16,7 @@ from mvprune.cli._text import (
     clean,
     details,
     keeps,
+    labels,
     size,
     smaller,
     state,
@@ -112,11 +113,13 @@ def job_with_result(job: JobRecord, artifact: Artifact | None) -> dict[str, Any]
 
 
 def as_json(value: Any) -> Any:
-    """Dataclasses by field, times in RFC 3339; a number that JSON does not have (NaN, infinity) is null."""
+    """Dataclasses by field, and by the properties that they name as COMPUTED; times in RFC 3339; a number that JSON
+    does not have (NaN, infinity) is null."""
     if isinstance(value, str):
         return str(value)  # not the subclass that an enum's word is: YAML knows none
     if dataclasses.is_dataclass(value):
-        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        names = (*(field.name for field in dataclasses.fields(value)), *getattr(value, "COMPUTED", ()))
+        return {name: as_json(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {key: as_json(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -240,7 +243,7 @@ def print_job(job: JobRecord) -> None:
             ("stored", stored(job.spec)),
             ("priority", str(job.policy.priority or "")),
             ("attempt", str(job.attempt or "")),
-            ("labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))),
+            ("labels", labels(job)),
             ("creator", job.creator),
             ("created", f"{timestamp(job.create_time)} UTC, {age(job.create_time)} ago" if job.create_time else ""),
             ("expires", f"{timestamp(job.expire_time)} UTC, with its artifact" if job.expire_time else ""),

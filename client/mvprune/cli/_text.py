@@ -73,6 +73,11 @@ def age(then: datetime | None) -> str:
     return duration((datetime.now(UTC) - then).total_seconds()) if then else ""
 
 
+def labels(job: JobRecord) -> str:
+    """model=bert, team=search"""
+    return ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))
+
+
 def keeps(job: JobRecord) -> str:
     """What the job keeps, in words and, where the server can count the model, in numbers of weights."""
     density = job.spec.target_density

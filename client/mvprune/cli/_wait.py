@@ -1,4 +1,4 @@
-"""Waiting for a job and fetching its artifact, with progress: what `submit`, `wait` and `download` share."""
+"""Waiting for one job and fetching its artifact, with progress: what `submit`, `wait` and `download` share."""
 
 from __future__ import annotations
 
@@ -16,10 +16,27 @@ from mvprune.cli._output import Form, answer, job_with_result, state_style
 from mvprune.cli._text import clean, duration
 from mvprune.cli._types import path, seconds
 from mvprune.client.exceptions import JobError, WaitTimeout
+from mvprune.common.exceptions import MvpruneError
 
 if TYPE_CHECKING:
     from mvprune.client.client import Client
     from mvprune.client.models import Artifact, JobRecord
+
+
+class Ended(NamedTuple):
+    """How waiting for a job ended.
+
+    Attributes:
+        given: the job as the user named it.
+        job: None where the server did not show it.
+        artifact: of a job that has SUCCEEDED.
+        error: why there is no artifact; always set where there is no job.
+    """
+
+    given: str
+    job: JobRecord | None
+    artifact: Artifact | None = None
+    error: MvpruneError | None = None
 
 
 class Waiting(NamedTuple):
@@ -93,7 +110,7 @@ def _report(job: JobRecord, artifact: Artifact | None, waiting: Waiting, form: F
     if waiting.summary or waiting.junit:
         from mvprune.cli._report import write_reports  # few need it
 
-        write_reports(job, artifact, waiting.summary, waiting.junit)
+        write_reports([Ended(job.id, job, artifact)], waiting.summary, waiting.junit)
 
 
 def print_end(job: JobRecord, directory: Path | None = None) -> None:

@@ -49,6 +49,7 @@ def job_fields(message: job_pb2.Job) -> dict[str, Any]:
         "expire_time": time_of(message, "expire_time"),
         "notes": tuple(message.notes),
         "sweep": message.sweep,
+        "primary_metric": message.primary_metric,
     }
 
 

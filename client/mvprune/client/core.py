@@ -73,8 +73,10 @@ class Core(Generic[AnyJob]):
 
         Args:
             filter: such as 'state = RUNNING AND (task = "squad" OR labels.team = "search")'; the fields are state,
-                task, model, method, display_name, creator, priority, create_time, end_time and labels.KEY.
-            order_by: create_time, state, task or model, with " desc" for descending; default: newest first.
+                task, model, method, display_name, creator, sweep, failure, priority, metric,
+                difference, duration, create_time, end_time and labels.KEY. Metrics and differences are fractions, durations seconds.
+            order_by: create_time, state, task, model, metric, difference, duration or failure, with " desc" for
+                descending; jobs without a value are last. Default: newest first.
 
         Raises:
             InvalidArgument: the filter or the order is malformed; says where. The limit is below 0.

@@ -73,7 +73,7 @@ def observed_text(result: GateResult) -> str:
         return ""
     if metric == "bytes":
         return f"{value:,.0f} B"
-    return f"{100 * value if _is_percent(metric) else value:.6g}"
+    return f"{100 * value if is_percent(metric) else value:.6g}"
 
 
 def _checked(gate: Gate) -> Gate:
@@ -99,7 +99,7 @@ def _bound(metric: str, written: str, text: str) -> float:
         raise ValueError(f"must be {_FORM}, got {text!r}")
     if metric == "density" and not 0 <= value <= 1:
         raise ValueError(f"must be a fraction from 0 to 1, got {text!r}; 0.03 is 3 %")
-    if not _is_percent(metric):
+    if not is_percent(metric):
         return float(value)
     if 0 < value < 1 and not metric.startswith("delta/"):
         raise ValueError(f"must be in percent, got {text!r}; write {float(100 * value):g}")
@@ -111,11 +111,12 @@ def _bound(metric: str, written: str, text: str) -> float:
 def _shown(metric: str, bound: float) -> str:
     if metric == "bytes":
         return exact_size(round(bound))
-    number = Decimal(repr(bound)) * (100 if _is_percent(metric) else 1)
+    number = Decimal(repr(bound)) * (100 if is_percent(metric) else 1)
     return f"{number.normalize():f}"
 
 
-def _is_percent(metric: str) -> bool:
+def is_percent(metric: str) -> bool:
+    """Whether people write this metric of the contract (eval/NAME, delta/NAME, dense/NAME) in percent."""
     from mvprune.data.tasks import LOSSES  # late, so that clients without gates start without the readers of data
 
     return "/" in metric and metric.partition("/")[2] not in LOSSES

@@ -1,6 +1,6 @@
 """Sweeps, their points, events and requests; the sweep of a job
 
-Revision: 0008, after 0006.
+Revision: 0008, after 0007.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0008"
-down_revision = "0006"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 

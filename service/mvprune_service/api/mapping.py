@@ -39,6 +39,7 @@ def job(row: JobRow) -> job_pb2.Job:
         state_reason=row.state_reason,
         attempt=row.attempt,
         metrics=row.metrics,
+        primary_metric=row.primary_metric or "",
         creator=row.creator,
         etag=str(row.version),
     )

@@ -206,7 +206,7 @@ def move(tx: Tx, job: JobRow, command: Command, actor: str, details: Mapping[str
     policy = job_pb2.ExecutionPolicy.FromString(job.policy)
     waits = values.get("state_reason") == Wait.TEACHER
     sequence = job.last_sequence + 1
-    changed = times.after_move(job.state, state, policy, tx.now, waits=waits)
+    changed = times.after_move(job.state, state, policy, tx.now, start_us=job.start_us, waits=waits)
     touch(tx, job, state=state, last_sequence=sequence, **changed, **values)
     _event(tx, job.uid, sequence, command.value, actor, job.state, state, details)
     about = logs.About(job, values.get("attempt", job.attempt))

@@ -55,6 +55,11 @@ class Member(TypeDecorator[E]):
         super().__init__()
         self.kind = kind
 
+    @property
+    def python_type(self) -> type[str]:
+        """The type that members have in common, as the driver takes it."""
+        return str
+
     def process_result_value(self, value: str | None, dialect: Dialect) -> E | None:
         """The member that was stored. Raises ValueError for text that is none."""
         return None if value is None else self.kind(value)
@@ -91,6 +96,10 @@ class JobColumns(TypedColumns):
     failure_message: Named[str | None] = Column(Text)
     artifact_sha256: Named[str | None] = Column(Text)
     metrics: Named[dict[str, Any]] = Column(JSON)
+    # Of a SUCCEEDED job, to filter and order lists: the task's metric, and its final value and difference in `metrics`.
+    primary_metric: Named[str | None] = Column(Text)
+    metric: Named[float | None] = Column(Double)
+    difference: Named[float | None] = Column(Double)
     gate_results: Named[bytes | None] = Column(LargeBinary)  # once they are evaluated: a Job with no other field
 
     attempt: Named[int] = Column(BigInteger)  # number of the newest attempt, 0 before the first
@@ -110,6 +119,7 @@ class JobColumns(TypedColumns):
     create_us: Named[int] = Column(BigInteger)
     start_us: Named[int | None] = Column(BigInteger)
     end_us: Named[int | None] = Column(BigInteger)
+    duration_us: Named[int | None] = Column(BigInteger)  # from start_us to end_us, to filter and order lists
     # Of a job that has ended and has a retention: then the job and its artifact are deleted.
     expire_us: Named[int | None] = Column(BigInteger)
     update_us: Named[int] = Column(BigInteger)
@@ -126,6 +136,10 @@ JOBS = Table(
     Index("ix_jobs_project_state", "project", "state", "create_us", "uid"),
     Index("ix_jobs_project_task", "project", "task", "create_us", "uid"),
     Index("ix_jobs_project_model", "project", "model", "create_us", "uid"),
+    Index("ix_jobs_project_metric", "project", "metric", "create_us", "uid"),
+    Index("ix_jobs_project_difference", "project", "difference", "create_us", "uid"),
+    Index("ix_jobs_project_duration_us", "project", "duration_us", "create_us", "uid"),
+    Index("ix_jobs_project_failure_reason", "project", "failure_reason", "create_us", "uid"),
     Index("ix_jobs_state", "state", "rank_us", "uid"),
     Index("ix_jobs_queue_deadline_us", "queue_deadline_us"),
     Index(

@@ -28,6 +28,9 @@ RENAMED = {"teaches": "teacher_key"}
 
 SPEC = job_pb2.CompressionSpec(model="bert-base-uncased", task="sst2", target_density=0.1, movement={})
 DENSE = job_pb2.CompressionSpec(model="other", task="squad", magnitude={})
+MANIFEST = {"primary_metric": "accuracy", "metrics": {"eval/accuracy": 0.5, "delta/accuracy": -0.25, "eval/f1": 0.9}}
+FILLED = ("creator", "task", "model", "method", "rank_us", "priority", "ran_us", "accumulation_factor")
+FILLED += ("primary_metric", "metric", "difference", "duration_us")
 # job → its state, attempt, attempt's state, labels and spec
 JOBS: dict[str, tuple[str, str | None, dict[str, str], job_pb2.CompressionSpec]] = {
     "queued": ("QUEUED", None, {"team": "red", "ünï": "¿çødé"}, SPEC),
@@ -62,6 +65,7 @@ def _job(uid: str, number: int) -> dict[str, Any]:
         "fencing_token": 3,
         "not_before_us": 0,
         "create_us": 1_800_000_000_000_000 + number,
+        "start_us": 1_800_000_000_000_040 if attempt else None,
         "end_us": 1_800_000_000_000_100 if over else None,
         "update_us": 1_800_000_000_000_100,
         "version": 5,
@@ -77,6 +81,10 @@ def _job(uid: str, number: int) -> dict[str, Any]:
         "rank_us": 1_800_000_000_000_000 + number,
         "ran_us": 0,
         "accumulation_factor": 1,
+        "duration_us": 60 if over and attempt else None,
+        "primary_metric": "accuracy" if job_state == "SUCCEEDED" else None,
+        "metric": 0.5 if job_state == "SUCCEEDED" else None,
+        "difference": -0.25 if job_state == "SUCCEEDED" else None,
     }
 
 
@@ -128,10 +136,10 @@ def sample() -> Rows:
                 "job_uid": job_uid,
                 "attempt": 1,
                 "manifest_bytes": 10,
-                "manifest": {"files": []},
+                "manifest": manifest,
                 "create_us": 1,
             }
-            for sha256, job_uid in (("ab", "succeeded"), ("ef", None))
+            for sha256, job_uid, manifest in (("ab", "succeeded", MANIFEST), ("ef", None, {"files": []}))
         ],
         "metrics": [{"id": number, **ids, **metric} for number, ids in enumerate(of, 1)],
         "logs": [{"attempt_uid": ids["attempt_uid"], "offset": 0, "data": b"\x00\xfflog\n"} for ids in of],
@@ -243,7 +251,7 @@ def test_an_upgrade_loses_nothing(engine: Engine, revision: str) -> None:
     assert after.keys() == METADATA.tables.keys()
     expected = sample()
     for job, told in zip(after["jobs"], sorted(expected["jobs"], key=lambda row: str(row["uid"])), strict=True):
-        for name in ("creator", "task", "model", "method", "rank_us", "priority", "ran_us", "accumulation_factor"):
+        for name in FILLED:
             assert job[name] == told[name], name
     assert {(row["job_uid"], row["key"], row["value"], row["project"]) for row in after["labels"]} == {
         (row["job_uid"], row["key"], row["value"], row["project"]) for row in expected["labels"]
