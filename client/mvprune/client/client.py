@@ -99,7 +99,8 @@ class Client:
         Args:
             filter: such as 'state = RUNNING AND (task = "squad" OR labels.team = "search")'; the fields are state,
                 task, model, method, display_name, creator, sweep, failure, priority, metric,
-                difference, duration, create_time, end_time and labels.KEY. Metrics and differences are fractions, durations seconds.
+                difference, duration, create_time, end_time and labels.KEY. Metrics and differences are fractions,
+                durations seconds.
             order_by: create_time, state, task, model, metric, difference, duration or failure, with " desc" for
                 descending; jobs without a value are last. Default: newest first.
 
