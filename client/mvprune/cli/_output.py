@@ -10,20 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
-from mvprune.cli._text import (
-    advice,
-    age,
-    clean,
-    details,
-    keeps,
-    size,
-    smaller,
-    state,
-    steps,
-    stored,
-    timestamp,
-)
-from mvprune.common.units import percent
+from mvprune.cli._text import advice, age, clean, details, keeps, smaller, state, steps, stored, timestamp
+from mvprune.common.units import percent, size
 
 if TYPE_CHECKING:
     from mvprune.client.models import Artifact, JobRecord
