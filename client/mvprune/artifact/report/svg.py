@@ -27,8 +27,6 @@ _SHAPES = {
     "cross": "m-4-4l8 8m-8 0l8-8",
     "ring": "m-7.5 0a7.5 7.5 0 1 0 15 0a7.5 7.5 0 1 0-15 0z",
 }
-SHAPES = tuple(_SHAPES)
-"""The marks that a plot can have."""
 
 STYLE = """
 :root{--back:#fff;--text:#1b1f24;--faint:#5b6570;--line:#d5dade;--pruned:#0072b2;--dense:#c2570c;--panel:#f5f7f8}
@@ -55,6 +53,7 @@ class Axis:
         form: a format of Python's for the ticks of a linear axis.
         logarithmic: `low` and `high` are greater than 0.
         text: how a tick reads, in place of `form` and of powers of ten.
+        factor: ticks of a linear axis are round after multiplication with it, as percent are with 100.
     """
 
     label: str
@@ -63,6 +62,7 @@ class Axis:
     form: str = ",.6g"
     logarithmic: bool = False
     text: Callable[[float], str] | None = None
+    factor: float = 1.0
 
     def place(self, value: float) -> float:
         """Where a value lies: 0 at `low`, 1 at `high`."""
@@ -87,11 +87,12 @@ class Axis:
         found = self._logarithmic_ticks() if self.logarithmic else []
         if len(found) > 2:
             return found
-        rough = (self.high - self.low) / 5
+        low, high = self.factor * self.low, self.factor * self.high
+        rough = (high - low) / 5
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
-        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return [number * step for number in range(first, last + 1)]
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        return [number * step / self.factor for number in range(first, last + 1)]
 
     def _logarithmic_ticks(self) -> list[float]:
         """As many of 1, 2, 5, 10, … as there is room for; fewer than three if the axis is short."""
@@ -141,7 +142,7 @@ class Plot:
             self._parts.append(f'<circle {place} class="{style}"><title>{x:,.6g}: {y:.4f}</title></circle>')
 
     def mark(self, x: float, y: float, shape: str, style: str, note: str) -> None:
-        """One of `SHAPES` at a point, with a note as tooltip."""
+        """One of the shapes at a point, with a note as tooltip."""
         path = f"M{_point(self.x(x), self.y(y))}{_SHAPES[shape]}"
         self._parts.append(f'<path class="{style}" d="{path}"><title>{escape(note)}</title></path>')
 
