@@ -90,7 +90,7 @@ class Axis:
         low, high = self.factor * self.low, self.factor * self.high
         rough = (high - low) / 5
         power = 10.0 ** math.floor(math.log10(rough))
-        step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
+        step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.8)
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         return [number * step / self.factor for number in range(first, last + 1)]
 

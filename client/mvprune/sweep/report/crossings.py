@@ -109,7 +109,7 @@ def _apart(one: Line, other: Line, quality: Quality, places: Sequence[float], ga
     if None in errors:
         return Crossing(better.name, worse.name, None, None, None, None, f"{words}; one seed cannot say how clearly.")
     clear = sum(error is not None and abs(gap) > error for gap, error in zip(gaps, errors, strict=True))
-    text = f"{words}; by more than the standard error at {clear} of {len(places)}."
+    text = f"{words}; by more than the standard error at {clear} of {len(places)} densities."
     return Crossing(better.name, worse.name, None, None, None, clear == len(places), text)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from mvprune.common.markdown import escaped, table
 from mvprune.sweep.report import tables
+from mvprune.sweep.report.crossings import METHOD
 from mvprune.sweep.report.details import PointDetails
 from mvprune.sweep.report.results import Results
 from mvprune.sweep.report.tables import Table
@@ -30,7 +31,7 @@ def sweep_markdown(results: Results, details: Mapping[int, PointDetails]) -> str
     sections: list[tuple[str, Table | str]] = [
         ("Results over seeds", tables.cells(results, _MAX_CELLS)),
         ("Dense models", tables.dense(results)),
-        ("Where methods cross", "\n\n".join(tables.crossing_sentences(results))),
+        ("Where methods cross", "\n\n".join([*tables.crossing_sentences(results), METHOD])),
         ("Density by layer", tables.blocks(results, details)),
         ("Overlap of the masks", tables.overlap(results, details)),
         ("Failures", tables.failures(results)),

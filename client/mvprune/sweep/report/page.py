@@ -10,6 +10,7 @@ from mvprune.artifact.report.html import page, table, text
 from mvprune.common.units import percent, size
 from mvprune.spec.gates import gate_text
 from mvprune.sweep.report import plots, tables
+from mvprune.sweep.report.crossings import METHOD
 from mvprune.sweep.report.details import PointDetails
 from mvprune.sweep.report.plots import MAX_PANELS, Picture, front_plot, pictures_by_cost
 from mvprune.sweep.report.quantities import COSTS, DENSITY, DIFFERENCE
@@ -28,24 +29,27 @@ code{background:var(--panel);padding:2px 5px;border-radius:4px}
 .picture{margin:0 0 16px}
 .picture svg:not(.sample){max-width:740px;margin:0 auto}
 .legend{list-style:none;margin:6px 0;padding:0;display:flex;flex-wrap:wrap;gap:2px 18px;font-size:.9rem}
+.picture svg text{font-size:15px}
+.picture svg .tick{font-size:13px}
 .legend li{display:flex;align-items:center;gap:6px}
 .legend svg{width:30px;height:16px;flex:none}
 .by{display:none}
 .by:target,.by.default{display:block}
 .by:target~.by.default{display:none}
-.by h3{font-size:1rem;margin:0 0 4px;scroll-margin-top:8px}
+.by{scroll-margin-top:8px}
 .by nav{display:flex;flex-wrap:wrap;gap:6px;margin:0 0 10px}
 .by nav a{padding:5px 11px;border:1px solid var(--line);border-radius:16px;color:var(--text);text-decoration:none}
 .by nav a[aria-current]{background:var(--text);color:var(--back)}
 .by nav a:hover{border-color:var(--text)}
+.tiles b{font-size:1.25rem}
 .wide td,.wide th{padding-right:14px;overflow-wrap:normal}
-.wide td{max-width:22rem}
-.wide th,.wide td.n{white-space:nowrap}
+.data td,.wide th,.wide td.n{white-space:nowrap}
 .wide:focus-visible,a:focus-visible{outline:2px solid var(--s0);outline-offset:2px}
+.figures+.wide{margin-top:12px}
 .note{color:var(--faint);font-size:.87rem}
 @media (min-width:700px){.picture svg text{font-size:9px}.picture svg .tick{font-size:8.5px}}
 @media print{.by,.by.default{display:block!important;break-inside:avoid}.by nav{display:none}.wide{overflow:visible}
-table{font-size:8pt}.wide th,.wide td.n{white-space:normal}}
+table{font-size:8pt}.wide th,.data td,.wide td.n{white-space:normal}}
 """
 
 
@@ -64,9 +68,9 @@ def sweep_page(results: Results, details: Mapping[int, PointDetails]) -> str:
         "<h2>Difference from dense</h2>",
         *_by_cost(results),
         "<h2>Where methods cross</h2>",
-        *(f"<p>{text(one, _MAX_SENTENCE)}</p>" for one in tables.crossing_sentences(results)),
+        *_crossings(results),
         "<h2>Results over seeds</h2>",
-        _table(tables.cells(results, _MAX_CELLS), "Results over seeds"),
+        f'<div class="data">{_table(tables.cells(results, _MAX_CELLS), "Results over seeds")}</div>',
         "<h2>Density by layer</h2>",
         _layers(results, details),
         "<h2>Overlap of the masks</h2>",
@@ -79,7 +83,7 @@ def sweep_page(results: Results, details: Mapping[int, PointDetails]) -> str:
         _either(tables.differed(results), "Parameters that differ"),
         f"<details><summary>What is the same</summary>{_table(tables.same(results), 'What is the same')}</details>",
         "<h2>Every point</h2>",
-        _table(tables.points(results, _MAX_POINTS), "Every point"),
+        f'<div class="data">{_table(tables.points(results, _MAX_POINTS), "Every point")}</div>',
     ]
     return page(title, "\n".join(body), plots.STYLE + _STYLE)
 
@@ -127,6 +131,13 @@ def _notes(results: Results) -> list[str]:
     return [f"<h2>Notes</h2><ul>{items}</ul>"]
 
 
+def _crossings(results: Results) -> list[str]:
+    found = tables.crossing_sentences(results)
+    items = "".join(f"<li>{text(one, _MAX_SENTENCE)}</li>" for one in found)
+    note = f'<p class="note">{text(METHOD, _MAX_SENTENCE)}</p>'
+    return [f"<ul>{items}</ul>", note] if found else ["<p>There is only one line, so nothing crosses.</p>"]
+
+
 def _more_tasks(results: Results) -> list[str]:
     hidden = [panel.task for panel in results.panels[MAX_PANELS:]]
     if not hidden and results.panels:
@@ -147,10 +158,9 @@ def _by_cost(results: Results) -> list[str]:
         )
         pictures = "".join(_picture(pictures[cost.key]) for pictures in drawn)
         default = " default" if cost is COSTS[0] else ""
-        heading = f"<h3>against {escape(cost.title)}</h3>"
         sections.append(
             f'<section class="by{default}" id="{_LINK}{cost.key}"><nav aria-label="Cost on the horizontal axis">{links}'
-            f"</nav>{heading}{pictures}</section>"
+            f"</nav>{pictures}</section>"
         )
     return sections
 

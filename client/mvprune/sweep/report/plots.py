@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from mvprune.sweep.report.results import Cell, Line, Panel, Results
 _SHAPES = ("circle", "square", "triangle", "diamond", "wedge")
 MAX_PANELS = 4  # tasks with plots of their own
 _MAX_SMALL = 20  # small dense models in a plot
+_REACH = 5  # times as far from the best as the median: what is shown at least
 _ROOM = 0.08  # of an axis, beyond the values
 _COLOURS = (
     ("#0072b2", "#56b4e9"),
@@ -66,13 +68,13 @@ class Picture:
 def front_plot(results: Results, panel: Panel) -> Picture:
     """Quality against bytes, with the front."""
     metric = f"eval/{panel.quality.metric}"
-    title = f"{panel.task}: {panel.quality.metric} against bytes"
+    title = f"{panel.task}: {panel.quality.metric} against bytes{panel.quality.direction}"
     others = [cell for cell in panel.cells if cell.on_front and cell.line in panel.hidden]
     drawing = _Drawing(results, panel, BYTES, metric, others)
     if not drawing.found:
         return Picture(title, "", (), "No result has a metric and a size yet.")
     if panel.dense:
-        drawing.values += [panel.dense.mean]
+        drawing.levels.append(panel.dense.mean)
     for gate in results.sweep.spec.gates:
         bound = gate.min if gate.min is not None else gate.max
         if gate.metric == metric and bound is not None:
@@ -94,13 +96,13 @@ def front_plot(results: Results, panel: Panel) -> Picture:
 
 def difference_plot(results: Results, panel: Panel, cost: Cost) -> Picture:
     """The difference from dense against one measure of cost."""
-    title = f"{panel.task}: difference from dense against {cost.title}"
+    title = f"{panel.task}: difference from dense against {cost.title}{panel.quality.direction}"
     drawing = _Drawing(results, panel, cost, DIFFERENCE)
     if not drawing.found:
         known = any(cell.stat(DIFFERENCE) for cell in panel.cells)
         why = f"No point of {panel.task} states {cost.title}. {cost.missing}"
         return Picture(title, "", (), why if known else f"No point of {panel.task} has a dense model to compare with.")
-    drawing.values.append(0.0)
+    drawing.levels.append(0.0)
     for gate in results.sweep.spec.gates:
         bound = gate.min if gate.min is not None else gate.max
         if gate.metric == f"delta/{panel.quality.metric}" and bound is not None:
@@ -128,7 +130,7 @@ class _Drawing:
 
     Attributes:
         found: the cells that have both values: their costs and their values over seeds.
-        values: what the axis on the left must show.
+        levels: what the axis on the left must show beside the results.
     """
 
     def __init__(self, results: Results, panel: Panel, cost: Cost, name: str, others: Sequence[Cell] = ()) -> None:
@@ -140,7 +142,7 @@ class _Drawing:
             x, y = cell.stat(cost.name), cell.stat(name)
             if x is not None and y is not None and x.mean > 0:
                 self.found.append((cell, x.mean, y))
-        self.values = [value for _, _, y in self.found for value in _ends(y)]
+        self.levels: list[float] = []
         for gate in results.sweep.spec.gates:
             bound = gate.min if gate.min is not None else gate.max
             if gate.metric == cost.name and bound:
@@ -150,18 +152,19 @@ class _Drawing:
         """Adds the line of a gate; a level is always inside the plot."""
         self._gates.append((text, x, y))
         if y is not None:
-            self.values.append(y)
+            self.levels.append(y)
 
     def start(self, title: str, label: str, *, signed: bool) -> None:
         """Makes the plot, with its lines."""
         self._title, self._signed = title, signed
         costs = [*(x for _, x, _ in self.found), *(x for _, x, _ in self._gates if x)]
         scale, form = self._panel.quality.scale, "+.4g" if signed else ".4g"
-        low, high = _padded(min(self.values), max(self.values), 1e-3 * abs(max(self.values)) or 1e-3)
+        values = [*self.levels, *self._spans()]
+        low, high = _padded(min(values), max(values), 1e-3 * abs(max(values)) or 1e-3)
         first, last = _padded(math.log(min(costs)), math.log(max(costs)), 0.05)
         text = plain_percent if self._cost is DENSITY else self._cost.text
         across = Axis(self._cost.title, math.exp(first), math.exp(last), logarithmic=True, text=text)
-        up = Axis(label, low, high, text=lambda value: f"{scale * value + 0.0:{form}}", factor=scale)
+        up = Axis(label, low, high, text=lambda value: f"{scale * value:{form}}" if value else "0", factor=scale)
         self.plot = Plot(title, across, up, self._description())
         for gate, x, y in self._gates:
             if x is not None:
@@ -169,6 +172,16 @@ class _Drawing:
             if y is not None:
                 self.plot.level(y, "gate")
             self.legend.append((sample("gate"), f"gate {gate}"))
+
+    def _spans(self) -> list[float]:
+        """What the axis on the left shows of the results. A few that are far worse than the others are cut off, or
+        they would press the others together."""
+        sign = -1.0 if self._panel.quality.is_loss else 1.0
+        best = max(sign * y.mean for _, _, y in self.found)
+        limit = _REACH * statistics.median(best - sign * y.mean for _, _, y in self.found)
+        self._cut = [one for one in self.found if limit and best - sign * one[2].mean > limit]
+        shown = [y for cell, _, y in self.found if all(cell is not one for one, _, _ in self._cut)]
+        return [value for y in shown for value in _ends(y)]
 
     def picture(self, note: str) -> Picture:
         """The plot with everything on it."""
@@ -199,6 +212,10 @@ class _Drawing:
             caption += f"one at each density; {names}{more} are in the table."
         if len(self._panel.small) > _MAX_SMALL:
             caption += f" The first {_MAX_SMALL} of {len(self._panel.small)} small dense models are drawn."
+        if self._cut:
+            names = "; ".join(self._note(*one) for one in self._cut[:MAX_PANELS])
+            more = f"; and {len(self._cut) - MAX_PANELS} more" if len(self._cut) > MAX_PANELS else ""
+            caption += f" Worse than the plot shows: {names}{more}."
         return Picture(self._title, self.plot.svg(), (*entries, *self.legend), caption + note)
 
     def _line(self, index: int, line: Line) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mvprune.client.sweep_models import SweepPoint
-from mvprune.common.units import count, percent, size
+from mvprune.common.units import percent
 
 DIFFERENCE = "difference"
 """The name of the difference from dense among the values of a result."""
@@ -63,12 +63,17 @@ class Quality:
     @property
     def label(self) -> str:
         """The metric with its unit."""
-        return f"{self.metric} (lower is better)" if self.is_loss else f"{self.metric}, %"
+        return self.metric if self.is_loss else f"{self.metric}, %"
 
     @property
     def difference_label(self) -> str:
         """The difference from dense with its unit."""
-        return f"{self.metric} − dense (lower is better)" if self.is_loss else f"{self.metric} − dense, points"
+        return f"{self.metric} − dense" if self.is_loss else f"{self.metric} − dense, points"
+
+    @property
+    def direction(self) -> str:
+        """What is to be said of a metric of which less is better."""
+        return " (lower is better)" if self.is_loss else ""
 
     def is_better(self, one: float, other: float) -> bool:
         """Whether a value is better than another."""
@@ -117,17 +122,21 @@ def plain_percent(value: float) -> str:
     return f"{100 * value:.3g} %"
 
 
-def _flops(value: float) -> str:
-    return f"{value / 1e9:.3g} G" if value >= 1e8 else f"{value / 1e6:.3g} M"
+def compact(value: float) -> str:
+    """8051234 → "8.05 M"."""
+    for unit, factor in ((" T", 1e12), (" G", 1e9), (" M", 1e6), (" k", 1e3)):
+        if value >= factor:
+            return f"{value / factor:.3g}{unit}"
+    return f"{value:.3g}"
 
 
 def _bytes(value: float) -> str:
-    return size(round(value))
+    return f"{compact(value)}B" if value >= 1e3 else f"{value:.0f} B"
 
 
 DENSITY = Cost("density", "density", "density (weights kept)", "density", percent, "It is in every result.")
 NONZERO = Cost(
-    "nonzero", "encoder_nonzero", "non-zero parameters of the encoder", "non-zero", count, "It is in every result."
+    "nonzero", "encoder_nonzero", "non-zero parameters of the encoder", "non-zero", compact, "It is in every result."
 )
 BYTES = Cost("bytes", "bytes", "bytes of the artifact", "bytes", _bytes, "It is in every result.")
 FLOPS = Cost(
@@ -135,13 +144,13 @@ FLOPS = Cost(
     "sparse_flops",
     "FLOPs of a forward pass with the weights kept",
     "FLOPs",
-    _flops,
+    compact,
     "Artifacts of earlier versions do not state them.",
 )
 LATENCY = Cost(
     "latency",
     "latency_ms",
-    "measured CPU latency",
+    "measured CPU latency (one input, one thread)",
     "latency",
     milliseconds,
     "It is measured if a gate, an objective or the goal of a search is about latency.",

@@ -11,7 +11,7 @@ from mvprune.artifact.comparison import flat
 from mvprune.client.sweep_models import PointState, SweepPoint
 from mvprune.common.units import duration, percent, size
 from mvprune.spec.gates import gate_text
-from mvprune.sweep.report.crossings import METHOD, crossings
+from mvprune.sweep.report.crossings import crossings
 from mvprune.sweep.report.details import Overlap, PointDetails, overlaps
 from mvprune.sweep.report.quantities import COSTS, DIFFERENCE, Quality, Stat, stat, values_of
 from mvprune.sweep.report.results import Cell, Results, parameters, value_text
@@ -78,11 +78,11 @@ def cells(results: Results, most: int) -> Table:
     thinned = sorted(_thinned(order, [cell.on_front for cell in shown], most))
     names = results.compared[:_MAX_COLUMNS]
     gates = bool(results.sweep.spec.gates)
-    columns = (*names, "n", "metric", "value", "difference", *(cost.column for cost in COSTS), "")
+    columns = (*names, "n", "metric", "value", "difference", "", *(cost.column for cost in COSTS))
     rows = [_cell_row(results, shown[index], names, gates) for index in thinned]
     left = _left_out(len(shown), len(rows), "cells") + _columns_left_out(results.compared)
     note = f"Mean ± sample standard deviation over n seeds; costs: where it is above 1 %. {_units(results)}{left}"
-    return Table(columns, tuple(rows), (*_flags(len(names)), True, False, *[True] * 7, False), note)
+    return Table(columns, tuple(rows), (*_flags(len(names)), True, False, True, True, False, *[True] * 5), note)
 
 
 def points(results: Results, most: int) -> Table:
@@ -122,16 +122,14 @@ def dense(results: Results) -> Table | str:
 
 
 def crossing_sentences(results: Results) -> list[str]:
-    """Where lines cross, by task."""
+    """Where lines cross, by task; nothing where there is only one."""
     found = [
         f"{panel.task}: {one.text}" if len(results.panels) > 1 else one.text
         for panel in results.panels
         for one in crossings(panel)
     ]
-    if not found:
-        return ["There is only one line, so nothing crosses."]
     more = [f"… and {len(found) - _MAX_CROSSINGS} more, in report.json."] if len(found) > _MAX_CROSSINGS else []
-    return [*found[:_MAX_CROSSINGS], *more, METHOD]
+    return [*found[:_MAX_CROSSINGS], *more]
 
 
 def blocks(results: Results, details: Mapping[int, PointDetails]) -> Table | str:
@@ -234,20 +232,20 @@ def same(results: Results) -> Table:
 
 
 def _cell_row(results: Results, cell: Cell, names: Sequence[str], gates: bool) -> tuple[str, ...]:
-    known, quality = parameters(cell.points[0]), cell.quality
+    known, quality, dense = parameters(cell.points[0]), cell.quality, cell.is_dense
     marks = [
         "recommended" if results.is_recommended(cell) else "",
         "front" if cell.on_front else "",
         "misses " + ", ".join(gate_text(gate) for gate, _ in cell.misses) if gates and cell.misses else "",
     ]
     return (
-        *(_short(value_text(known.get(name))) for name in names),
+        *("none (dense)" if dense and name == "method" else _short(value_text(known.get(name))) for name in names),
         str(len(cell.points)),
         quality.metric,
         quality.text(cell.stat(f"eval/{quality.metric}")),
         quality.difference(cell.stat(DIFFERENCE)),
-        *(_cost_text(one.text, cell.stat(one.name)) for one in COSTS),
         "; ".join(mark for mark in marks if mark),
+        *(_cost_text(one.text, cell.stat(one.name)) for one in COSTS),
     )
 
 
