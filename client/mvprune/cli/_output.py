@@ -17,14 +17,13 @@ from mvprune.cli._text import (
     details,
     keeps,
     labels,
-    size,
     smaller,
     state,
     steps,
     stored,
     timestamp,
 )
-from mvprune.common.units import percent
+from mvprune.common.units import percent, size
 
 if TYPE_CHECKING:
     from mvprune.client.models import Artifact, JobRecord

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -13,7 +12,7 @@ from xml.etree import ElementTree
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._gates import gate_rows
 from mvprune.cli._output import RESULT_COLUMNS, result_rows
-from mvprune.cli._text import clean
+from mvprune.common.markdown import escaped, table
 from mvprune.common.units import percent
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from mvprune.cli._wait import Ended
     from mvprune.client.models import JobRecord
 
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MARKS = {True: "✓", False: "✗", None: "not evaluated"}
 
@@ -82,13 +80,13 @@ def markdown(ended: Ended) -> str:
     ]
     is_good = job.state == "SUCCEEDED" and not job.missed_gates
     parts = [
-        f"### {_MARKS[is_good]} {_escaped(job.display_name or job.id)}: {_verdict(job)}",
-        _table(["", ""], [[name, value] for name, value in facts if value]),
+        f"### {_MARKS[is_good]} {escaped(job.display_name or job.id)}: {_verdict(job)}",
+        table(["", ""], [[name, value] for name, value in facts if value]),
     ]
     if artifact:
-        parts.append(_table(RESULT_COLUMNS, result_rows(artifact), numbers=True))
+        parts.append(table(RESULT_COLUMNS, result_rows(artifact), numbers=True))
     if rows := gate_rows(job):
-        parts.append(_table(["gate", "observed", ""], [[gate, seen, _MARKS[passed]] for gate, seen, passed in rows]))
+        parts.append(table(["gate", "observed", ""], [[gate, seen, _MARKS[passed]] for gate, seen, passed in rows]))
     return "\n\n".join(parts) + "\n\n"
 
 
@@ -166,17 +164,6 @@ def _verdict(job: JobRecord) -> str:
     total = len(job.gate_results)
     gates = f", {total - len(job.missed_gates)} of {total} gates passed" if total else ""
     return job.state + gates
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False) -> str:
-    rule = ["---:" if numbers and index else "---" for index in range(len(columns))]
-    lines = [columns, rule, *([_escaped(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    """A text that means itself in Markdown, and has no line breaks."""
-    return _MARKDOWN.sub(r"\\\1", clean(text).replace("\n", " "))
 
 
 def _element(parent: ElementTree.Element, tag: str, **attributes: str) -> ElementTree.Element:

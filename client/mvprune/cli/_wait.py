@@ -13,10 +13,11 @@ from mvprune.cli._gates import gate_code, print_outcome
 from mvprune.cli._live import live
 from mvprune.cli._options import download_line, job_goes_on
 from mvprune.cli._output import Form, answer, job_with_result, state_style
-from mvprune.cli._text import clean, duration
+from mvprune.cli._text import clean
 from mvprune.cli._types import path, seconds
 from mvprune.client.exceptions import JobError, WaitTimeout
 from mvprune.common.exceptions import MvpruneError
+from mvprune.common.units import duration
 
 if TYPE_CHECKING:
     from mvprune.client.client import Client

@@ -243,6 +243,8 @@ class Accounting:
     sparse_bytes: int
     encoder_bytes: int
     embedding_bytes: int
+    dense_flops: int = 0
+    sparse_flops: int = 0
 
 
 @dataclass(frozen=True)
