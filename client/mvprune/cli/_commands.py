@@ -37,6 +37,7 @@ COMMANDS = {
     "retry": Command("Put a failed or cancelled job back into the queue.", "jobs"),
     "delete": Command("Delete a job that has ended; its artifact is kept.", "jobs"),
     "download": Command("Download a job's artifact.", "download"),
+    "sweep": Command("Create, watch and compare families of jobs.", "sweep"),
     "export": Command("Convert an artifact to dense weights, ONNX or CSR.", "export"),
     "inspect": Command("Show an artifact's layers, sizes and origin.", "inspect"),
     "compare": Command("Show artifacts side by side.", "compare"),
