@@ -7,7 +7,15 @@ import sys
 
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._text import advice, clean
-from mvprune.client.exceptions import JobCancelled, JobFailed, WaitTimeout
+from mvprune.client.exceptions import (
+    JobCancelled,
+    JobFailed,
+    NoPointPasses,
+    SweepCancelled,
+    SweepFailed,
+    SweepWaitTimeout,
+    WaitTimeout,
+)
 from mvprune.common.exceptions import (
     AlreadyExists,
     Conflict,
@@ -37,6 +45,10 @@ _CODES: dict[type[MvpruneError], ExitCode] = {
     JobFailed: ExitCode.FAILED,
     JobCancelled: ExitCode.CANCELLED,
     WaitTimeout: ExitCode.TIMEOUT,
+    SweepFailed: ExitCode.FAILED,
+    SweepCancelled: ExitCode.CANCELLED,
+    SweepWaitTimeout: ExitCode.TIMEOUT,
+    NoPointPasses: ExitCode.GATE,
     ServerUnreachable: ExitCode.UNREACHABLE,
     MlflowUnreachable: ExitCode.UNREACHABLE,
     NotFound: ExitCode.NOT_FOUND,
@@ -88,6 +100,8 @@ def report(error: MvpruneError, job: str = "") -> ExitCode:
         _line(f"hint: {advice(error.job)}")
     if isinstance(error, WaitTimeout):
         _line(f"wait again: mvpctl wait {error.job.id}")
+    if isinstance(error, SweepWaitTimeout):
+        _line(f"wait again: mvpctl sweep watch {error.sweep.id}")
     if isinstance(error, ServerUnreachable):
         _line("start a server with `mvpctl server start`, or name another with --address or MVPRUNE_ADDRESS")
     return code_of(error)
@@ -120,4 +134,6 @@ def _option(field: str) -> str:
     """The options that set a field of a request, "" if there are none."""
     from mvprune.spec.lookup import flags_of  # only errors need it
 
+    if "sweep." in field:  # it has its option already, see `_sweep_places`
+        return ""
     return _FLAGS.get(field) or flags_of(field)

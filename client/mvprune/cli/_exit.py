@@ -14,7 +14,7 @@ class ExitCode(IntEnum):
     REFUSED = 2  # usage, INVALID_ARGUMENT, ALREADY_EXISTS, FAILED_PRECONDITION
     FAILED = 3
     CANCELLED = 4
-    GATE = 5  # the result misses a gate
+    GATE = 5  # the result, or every point of a sweep, misses a gate
     TIMEOUT = 6
     UNREACHABLE = 7
     NOT_FOUND = 8  # or not authorised

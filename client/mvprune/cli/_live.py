@@ -1,4 +1,4 @@
-"""Progress of a job, a download or an evaluation while it goes: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of jobs, sweeps, downloads and evaluations: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -41,6 +41,10 @@ class Lines:
         phase = job.progress.phase if job.progress else ""
         text = "  ".join(filter(None, (self._about, state(job), live_steps(job), live_details(job))))
         self.line((job.state, job.state_reason, phase), text)
+
+    def points(self, state: str, done: int, total: int, counts: str) -> None:
+        """A sweep as it is now."""
+        self.line((state, counts), f"{state}  {counts}")
 
     def bytes(self, done: int, total: int) -> None:
         """A download as it is now."""
@@ -85,6 +89,12 @@ class Bar:
             details=live_details(job),
         )
 
+    def points(self, state: str, done: int, total: int, counts: str) -> None:
+        """A sweep as it is now."""
+        self._progress.update(
+            self._task, description=_coloured(clean(state)), completed=done, total=total or None, steps=clean(counts)
+        )
+
     def bytes(self, done: int, total: int) -> None:
         """A download as it is now."""
         self._progress.update(
@@ -122,6 +132,9 @@ class Silence:
 
     def show(self, job: JobRecord) -> None:
         """A job as it is now."""
+
+    def points(self, state: str, done: int, total: int, counts: str) -> None:
+        """A sweep as it is now."""
 
     def bytes(self, done: int, total: int) -> None:
         """A download as it is now."""

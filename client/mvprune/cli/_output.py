@@ -246,6 +246,7 @@ def print_job(job: JobRecord) -> None:
             ("creator", job.creator),
             ("created", f"{timestamp(job.create_time)} UTC, {age(job.create_time)} ago" if job.create_time else ""),
             ("expires", f"{timestamp(job.expire_time)} UTC, with its artifact" if job.expire_time else ""),
+            ("sweep", job.sweep),
             ("artifact", job.artifact),
         ]
     )

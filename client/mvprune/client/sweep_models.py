@@ -246,3 +246,14 @@ class SweepPoint:
     seed: int
     model: str
     task: str
+
+
+@dataclass(frozen=True)
+class SweepEvent:
+    """One entry of a sweep's audit trail; `sequence` counts from 1 without gaps."""
+
+    sequence: int
+    time: datetime | None
+    type: str
+    actor: str
+    details: Mapping[str, str]

@@ -52,7 +52,7 @@ def parse_gate(text: str) -> Gate:
     found = _GATE.fullmatch(text)
     if found is None:
         raise ValueError(f"must be {_FORM}, got {text!r}")
-    metric = _metric(found[1])
+    metric = metric_of(found[1])
     bound = float(parse_size(found[3])) if metric == "bytes" else _bound(metric, found[3], text)
     if found[2] == ">=":
         return Gate(metric, min=bound)
@@ -82,8 +82,8 @@ def _checked(gate: Gate) -> Gate:
     return gate
 
 
-def _metric(name: str) -> str:
-    """delta_f1 -> delta/f1, the contract's name."""
+def metric_of(name: str) -> str:
+    """The contract's name of a metric as users write it: delta_f1 -> delta/f1."""
     kind, _, rest = name.partition("_")
     if name in _OF_THE_ARTIFACT:
         return name

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
 
 from mvprune.common.exceptions import InvalidArgument, bad_field
 from mvprune.common.files import expanded
@@ -54,29 +56,51 @@ def create_request(
     Raises:
         InvalidArgument: an unknown method, an option that the method does not have, a value of the wrong type.
     """
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None and value != ""}
+    given = set_options(options)
     call = {name: given.pop(name) for name in CallOptions.__annotations__ if name in given}
     request = job_pb2.CreateJobRequest(parent=parent)
-    job = request.job
-    job.policy.SetInParent()
+    request.job.policy.SetInParent()
     gates = gates_of(given.pop("gates", ()), strict=given.pop("strict_gates", False))
-    job.policy.gates.extend(job_pb2.Gate(**vars(gate)) for gate in gates)
-    method = given.pop("method", PARAMETERS["method"].default)
+    request.job.policy.gates.extend(job_pb2.Gate(**vars(gate)) for gate in gates)
+    fill_job(request.job, {"model": model, "density": density, **given})
+    set_field(request, "validate_only", call.get("validate_only", False), "validate_only", Kind.FLAG)
+    request_id = call.get("request_id") or id_of_request(request, call.get("run_id", ""))
+    set_field(request, "request_id", request_id, "request_id", Kind.TEXT)
+    return request
+
+
+def set_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are set: neither None nor ""."""
+    return {name: value for name, value in options.items() if value is not None and value != ""}
+
+
+def fill_job(job: job_pb2.Job, given: Mapping[str, Any]) -> None:
+    """Sets what parameters say about a job.
+
+    Args:
+        given: parameter to value, without gates.
+
+    Raises:
+        InvalidArgument: an unknown method, an option that the method does not have, a value of the wrong type.
+    """
+    rest = dict(given)
+    method = rest.pop("method", PARAMETERS["method"].default)
     if method not in METHODS:
         raise bad_field("job.spec.method", must_be_one_of(METHODS, str(method)[:200]))
     getattr(job.spec, method).SetInParent()
-    set_teacher(job.spec, given.pop("teacher", ""), reference)
-    for name, value in {"model": model, "density": density, **given}.items():
+    set_teacher(job.spec, rest.pop("teacher", ""), reference)
+    for name, value in rest.items():
         path = field_of(name, method)
         if not path:
             raise _not_an_option(name, value, method)
-        set_value(job, path, value, PARAMETERS[name], {"file": file, "model": reference}.get(PARAMETERS[name].unit))
+        set_value(job, path, value, PARAMETERS[name], reader_of(PARAMETERS[name]))
     if job.spec.HasField("dataset") and "task" not in given:
         job.spec.task = DEFAULT_OWN_DATA_TASK
-    _set(request, "validate_only", call.get("validate_only", False), "validate_only", Kind.FLAG)
-    request_id = call.get("request_id") or _request_id(request, call.get("run_id", ""))
-    _set(request, "request_id", request_id, "request_id", Kind.TEXT)
-    return request
+
+
+def reader_of(parameter: Parameter) -> Callable[[Any], str] | None:
+    """What makes a text of a value of this parameter, None where a value is taken as it is."""
+    return {"file": file, "model": reference}.get(parameter.unit)
 
 
 def field_of(name: str, method: str) -> str:
@@ -112,10 +136,10 @@ def set_value(
     holder: Any = job
     for parent in parents:
         holder = getattr(holder, parent)
-    _set(holder, name, value, f"job.{path}", parameter.kind, read)
+    set_field(holder, name, value, f"job.{path}", parameter.kind, read)
 
 
-def _request_id(request: job_pb2.CreateJobRequest, run_id: str) -> str:
+def id_of_request(request: Message, run_id: str) -> str:
     """The same for the same request in the same run, and for no other; a new one where there is no run."""
     if not run_id:
         return secrets.token_hex(16)
@@ -140,7 +164,14 @@ def set_teacher(spec: job_pb2.CompressionSpec, teacher: Any, read: Callable[[Any
         spec.teacher.model = read(teacher)
 
 
-def _set(message: Any, name: str, value: Any, field: str, kind: Kind, read: Callable[[Any], str] | None = None) -> None:
+def names_no_model(teacher: str) -> bool:
+    """Whether a teacher is another job, or one of the words for a teacher that is no model."""
+    return teacher.startswith(_JOB_PREFIX) or teacher in (_TRAIN, _NONE)
+
+
+def set_field(
+    message: Any, name: str, value: Any, field: str, kind: Kind, read: Callable[[Any], str] | None = None
+) -> None:
     """Sets a field of a message to what a parameter of this kind was given; `field` is for errors."""
     try:
         if kind is Kind.LABELS:
