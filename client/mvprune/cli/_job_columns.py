@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mvprune.cli._output import print_table
-from mvprune.cli._text import age, duration, labels, steps
+from mvprune.cli._text import age, labels, steps
 from mvprune.common.suggestions import must_be_one_of
-from mvprune.common.units import percent
+from mvprune.common.units import duration, percent
 
 if TYPE_CHECKING:
     from mvprune.client.models import JobRecord

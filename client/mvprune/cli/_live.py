@@ -92,7 +92,7 @@ class Bar:
     def points(self, state: str, done: int, total: int, counts: str) -> None:
         """A sweep as it is now."""
         self._progress.update(
-            self._task, description=_coloured(clean(state)), completed=done, total=total or None, steps=clean(counts)
+            self._task, description=coloured(clean(state)), completed=done, total=total or None, steps=clean(counts)
         )
 
     def bytes(self, done: int, total: int) -> None:

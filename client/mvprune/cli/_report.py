@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -67,7 +68,7 @@ def markdown(ended: Ended) -> str:
     """The job, the pruned model beside the dense one, the gates."""
     job, artifact = ended.job, ended.artifact
     if job is None:
-        return f"### {_MARKS[False]} {_escaped(ended.given)}: {_escaped(str(ended.error))}\n\n"
+        return f"### {_MARKS[False]} {escaped(ended.given)}: {escaped(str(ended.error))}\n\n"
     reached = f" asked, {percent(artifact.accounting.density)} reached" if artifact else " asked"
     facts = [
         ("job", job.id),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._output import Form, answer, as_json, print_fields, print_table
-from mvprune.cli._text import age, clean, duration, size, timestamp
-from mvprune.common.units import percent
+from mvprune.cli._text import age, clean, timestamp
+from mvprune.common.units import duration, percent, size
 from mvprune.sweep.analysis import Group, Outcome, groups
 
 if TYPE_CHECKING:
