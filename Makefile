@@ -68,7 +68,7 @@ bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVI
 	$(BIN)/python tests/perf/bench_serving.py
 
 .PHONY: results
-results: setup ## the quality table on real models and data (many hours, in many sittings; ARGS=--quick: minutes)
+results: setup ## the sweeps of research/ on real models and data (hours, in many sittings; ARGS='--models M --data D')
 	$(BIN)/python research/results.py $(ARGS)
 
 .PHONY: lint
