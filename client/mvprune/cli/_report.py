@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from mvprune.cli._ended import Ended
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._gates import gate_rows
 from mvprune.cli._output import RESULT_COLUMNS, result_rows
@@ -19,7 +20,6 @@ from mvprune.common.units import percent
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from mvprune.cli._wait import Ended
     from mvprune.client.models import JobRecord
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mvprune.cli._ended import Ended
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._gates import gate_code, print_outcome
 from mvprune.cli._live import live
@@ -16,28 +17,11 @@ from mvprune.cli._output import Form, answer, job_with_result, state_style
 from mvprune.cli._text import clean
 from mvprune.cli._types import path, seconds
 from mvprune.client.exceptions import JobError, WaitTimeout
-from mvprune.common.exceptions import MvpruneError
 from mvprune.common.units import duration
 
 if TYPE_CHECKING:
     from mvprune.client.client import Client
     from mvprune.client.models import Artifact, JobRecord
-
-
-class Ended(NamedTuple):
-    """How waiting for a job ended.
-
-    Attributes:
-        given: the job as the user named it.
-        job: None where the server did not show it.
-        artifact: of a job that has SUCCEEDED.
-        error: why there is no artifact; always set where there is no job.
-    """
-
-    given: str
-    job: JobRecord | None
-    artifact: Artifact | None = None
-    error: MvpruneError | None = None
 
 
 class Waiting(NamedTuple):

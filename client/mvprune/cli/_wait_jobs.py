@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from mvprune.cli._ended import Ended
 from mvprune.cli._errors import report
 from mvprune.cli._exit import ExitCode, worst
 from mvprune.cli._gates import gate_code
@@ -19,7 +20,7 @@ from mvprune.cli._options import connect_async
 from mvprune.cli._output import answer, job_with_result
 from mvprune.cli._several import check_jobs, error_entry
 from mvprune.cli._text import clean
-from mvprune.cli._wait import Ended, Waiting
+from mvprune.cli._wait import Waiting
 from mvprune.client.exceptions import JobError, WaitTimeout
 from mvprune.common.exceptions import MvpruneError, ServerUnreachable
 

@@ -111,16 +111,20 @@ def test_jobs_and_models_of_the_server(fake: Fake) -> None:
         catalog_pb2.ModelEntry(name="broken", source="SERVER", problem="no weights"),
     ]
     fake.answers["ListModels"] = always(catalog_pb2.ListModelsResponse(models=models))
-    lines = ("mvpctl get ", "mvpctl wait --timeout 3 ss", "mvpctl submit --model t")
+    lines = (
+        *("mvpctl get ", "mvpctl wait --timeout 3 ss", "mvpctl submit --model t"),
+        *(f"mvpctl {name} j1 " for name in ("wait", "cancel", "retry", "delete")),
+    )
 
     def offered() -> list[list[str]]:
         found = press_tab(*lines, address=fake.address)
         return found if all(found) else []
 
     # A server that is late is not waited for: on a busy machine one presses it again.
-    of_jobs, begun, of_models = until(offered)
+    of_jobs, begun, of_models, *more = until(offered)
     assert of_jobs == ["j1", "sst2-other"]
     assert begun == ["sst2-other"]
+    assert more == [["sst2-other"]] * 4, "the one that is there already is not offered again"
     assert "tiny/bert" in of_models
     assert "broken" not in of_models
 

@@ -10,12 +10,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
+import grpc
 import pytest
 import yaml
 from alembic import command as alembic
 from google.protobuf import json_format
 from tests.sparse_artifacts import make_artifact
-from tests.unit.client.scripted_server import NAME, Fake, Mvpctl, always, job
+from tests.unit.client.scripted_server import NAME, Fake, Mvpctl, always, job, refuse
 
 from mvprune.cli import _complete, main
 from mvprune.cli._commands import COMMANDS, COMPLETING
@@ -95,6 +96,12 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
     artifact.create_time.FromJsonString(TIME)
     artifact.expire_time.FromJsonString(TIME)
     failed = job("FAILED", failure=job_pb2.Failure(reason="INVALID_MODEL", message="no weights"))
+
+    def get_job(request: job_pb2.GetJobRequest, context: grpc.ServicerContext) -> job_pb2.Job:
+        if request.name.endswith(("gone", "away")):
+            refuse(context, grpc.StatusCode.NOT_FOUND, f"{request.name} does not exist")
+        return failed if request.name.endswith("failed") else done
+
     times = {f"{name}Time": TIME for name in ("create", "start", "end", "lastHeartbeat")}
     attempt = {"name": f"{NAME}/attempts/1", "state": "SUCCEEDED", "executorRef": "mvprune-1", "node": "n1", **times}
     event = {"sequence": 1, "time": TIME, "type": "CLAIM", "actor": "worker", "details": {"node": "n1"}}
@@ -112,7 +119,7 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
     task = catalog_pb2.TaskEntry(name="sst2", metrics=["accuracy"])
     method = catalog_pb2.MethodEntry(name="movement", options=[option])
     fake.answers |= {
-        "GetJob": lambda request, context: failed if request.name.endswith("failed") else done,
+        "GetJob": get_job,
         "ListJobs": always(job_pb2.ListJobsResponse(jobs=[done])),
         "CreateJob": always(done),
         "CancelJob": always(done),
@@ -143,6 +150,9 @@ COMMANDS_ANSWER = {
     "get j1": "Job",
     "wait j1": "Job",
     "cancel j1": "Job",
+    "wait j1 j2": ["Job"],
+    "delete j1 j2": ["Deleted"],
+    "wait gone away": ["Job error"],
     "retry j1": "Job",
     "list": ["Job without result"],
     "watch j1": "Update",
