@@ -178,7 +178,8 @@ def test_the_uncertainty_of_a_crossing_is_that_of_a_simulation() -> None:
         gaps = []
         for density in (0.02, 0.1):
             mean = {
-                name: statistics.fmean(source.gauss(truth[name][density], sigma) for _ in range(count)) for name in truth
+                name: statistics.fmean(source.gauss(truth[name][density], sigma) for _ in range(count))
+                for name in truth
             }
             gaps.append(mean["a"] - mean["b"])
         places.append(math.log(0.02) + math.log(5) * gaps[0] / (gaps[0] - gaps[1]))
@@ -203,7 +204,9 @@ def test_a_crossing_within_the_noise_says_so() -> None:
 
 
 def test_lines_that_do_not_cross_say_which_is_better() -> None:
-    found = crossing_of({"a": {0.02: [-0.05, -0.051], 0.1: [-0.02, -0.021]}, "b": {0.02: [-0.04] * 2, 0.1: [-0.01] * 2}})
+    found = crossing_of(
+        {"a": {0.02: [-0.05, -0.051], 0.1: [-0.02, -0.021]}, "b": {0.02: [-0.04] * 2, 0.1: [-0.01] * 2}}
+    )
     assert found.density is None
     assert "b is better than a at all densities from 2.0 % to 10.0 %; by more" in found.text
     assert "at 2 of 2 densities" in found.text
@@ -246,7 +249,9 @@ _LINE = st.dictionaries(
 
 
 @given(_LINE, _LINE)
-def test_at_every_crossing_the_better_line_changes(one: dict[float, list[float]], other: dict[float, list[float]]) -> None:
+def test_at_every_crossing_the_better_line_changes(
+    one: dict[float, list[float]], other: dict[float, list[float]]
+) -> None:
     found = crossings(panel_of(losses({"a": one, "b": other})))
     places = [crossing.density for crossing in found if crossing.density is not None]
     low, high = max(min(one), min(other)), min(max(one), max(other))
