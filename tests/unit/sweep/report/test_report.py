@@ -1,0 +1,440 @@
+"""The four files of a sweep's report: their facts, no markup from outside, and their size."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import time
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.sweep.report.made_up import base_spec, failed, grid, point, small_model, sweep
+
+from mvprune.artifact import LayerCount
+from mvprune.client.models import Accounting, Failure
+from mvprune.client.sweep_models import PointState, Recommendation, SweepPoint, SweepRecord, SweepState
+from mvprune.spec.gate import Gate
+from mvprune.sweep.report import PointDetails, write
+from mvprune.sweep.report.page import sweep_page
+from mvprune.sweep.report.results import arrange
+
+EVIL = "\"'><script>alert(1)</script>|`*&"
+DETAILS = (
+    PointDetails(f"{1:064x}", (LayerCount("bert.encoder.layer.0.output.dense.weight", (8, 8), 0.0625, 4),), {"x": 15}),
+    PointDetails(f"{11:064x}", (LayerCount("bert.encoder.layer.0.output.dense.weight", (8, 8), 0.0625, 4),), {"x": 30}),
+)
+DETAILS = tuple(replace(one, kept={one.layers[0].name: one.kept["x"]}) for one in DETAILS)
+
+
+class Page(HTMLParser):
+    """What is in a page; tags must close."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.words: list[str] = []
+        self.feed(content)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+    def values(self, tag: str, name: str) -> list[str]:
+        return [value for one, key, value in self.attributes if (one, key) == (tag, name)]
+
+
+@pytest.fixture
+def points() -> list[SweepPoint]:
+    return [*grid(), small_model(41), failed(42), failed(43)]
+
+
+def report(folder: Path, points: list[SweepPoint], record: SweepRecord | None = None, **more: Any) -> dict[str, str]:
+    """The files by their ending."""
+    files = write(record or sweep(points), points, folder, **more)
+    return {path.suffix[1:]: path.read_text() for path in files}
+
+
+def section(page: str, key: str) -> str:
+    """The plots of one measure of cost."""
+    (found,) = re.findall(rf'<section class="[^"]*" id="by-{key}">(.*?)</section>', page, flags=re.DOTALL)
+    return str(found)
+
+
+def test_the_recommendation_is_in_words_with_the_command(tmp_path: Path, points: list[SweepPoint]) -> None:
+    files = report(tmp_path, points)
+    for text in (Page(files["html"]).text, files["md"].replace("\\", "")):
+        assert "soft_movement at density 0.1 loses 0.97 points of accuracy" in text
+        assert "mvpctl sweep download quality DIR --recommended" in text
+    found = json.loads(files["json"])["recommendation"]
+    assert (found["point"], found["passed"]) == (16, True)
+    assert found["command"] == "mvpctl sweep download quality DIR --recommended"
+
+
+def test_a_closest_miss_is_called_so(tmp_path: Path, points: list[SweepPoint]) -> None:
+    record = sweep(points, recommendation=Recommendation(False, 16, (15, 16), "soft_movement misses it by 0.2."))
+    files = report(tmp_path, points, record)
+    assert "No point passes all gates. The closest miss: soft_movement misses it by 0.2." in Page(files["html"]).text
+    assert ">closest miss</span>" in files["html"]
+    assert ">recommended</span>" not in files["html"]
+
+
+def test_the_front_has_a_mark_for_each_method_bars_the_dense_line_and_the_gates(
+    tmp_path: Path, points: list[SweepPoint]
+) -> None:
+    page = report(tmp_path, points)["html"]
+    front = page[page.index("The front") : page.index("Difference from dense</h2>")]
+    for index, method in enumerate(("movement", "soft_movement", "magnitude", "random")):
+        assert f"<span>{method}</span>" in front
+        assert len(re.findall(rf'class="m{index}" d="M[\d.]+ [\d.-]+m', front)) == 6  # five densities and the legend
+        assert len(re.findall(rf'class="e{index}"', front)) == 5
+    shapes = {re.search(rf'class="m{index}" d="M[\d.]+ [\d.-]+(m[^"]+)"', front)[1] for index in range(4)}  # type: ignore[index]
+    assert len(shapes) == 4
+    assert 'class="front" d="M' in front
+    assert 'class="is-dense" d="M0 ' in front
+    assert 'class="gate" d="M0 ' in front
+    assert "dense bert-tiny: 82.10 ± 0.14, n 2; 17.6 MB in fp32" in front
+    assert "gate delta_accuracy&gt;=-1" in front
+    assert "small dense models, density 100 %" in front
+
+
+def test_lines_differ_in_their_dashes_and_marks_not_only_in_colour(tmp_path: Path, points: list[SweepPoint]) -> None:
+    page = report(tmp_path, points)["html"]
+    dashes = re.findall(r"svg \.s\d\{[^}]*stroke-dasharray:([^}]*)\}", page)
+    assert len(dashes) == len(set(dashes)) == 5
+
+
+@pytest.mark.parametrize("key", ["density", "nonzero", "bytes", "flops", "latency"])
+def test_the_difference_has_a_plot_for_each_cost(tmp_path: Path, points: list[SweepPoint], key: str) -> None:
+    page = report(tmp_path, points)["html"]
+    found = section(page, key)
+    assert found.count("<figure") == 1
+    assert "difference from dense against" in found
+    assert len(re.findall(r'class="m0" d="M[\d.]+ [\d.-]+m', found)) == 6
+    assert "accuracy − dense, points" in found
+    assert "aria-current=true>" in found
+    assert set(re.findall(r'href="#by-(\w+)"', found)) == {"density", "nonzero", "bytes", "flops", "latency"}
+
+
+def test_the_density_is_shown_without_a_link(tmp_path: Path, points: list[SweepPoint]) -> None:
+    """The section that CSS shows by default is the last, so that those before it can hide it."""
+    page = report(tmp_path, points)["html"]
+    sections = re.findall(r'<section class="([^"]*)" id="by-(\w+)"', page)
+    assert sections[-1] == ("by default", "density")
+    assert [kind for kind, _ in sections[:-1]] == ["by"] * 4
+    assert ".by:target~.by.default{display:none}" in page
+
+
+def test_a_cost_that_no_point_states_says_how_to_get_it(tmp_path: Path) -> None:
+    def without(one: SweepPoint) -> SweepPoint:
+        metrics = {name: value for name, value in one.metrics.items() if not name.startswith("latency")}
+        counts = None if one.accounting is None else replace(one.accounting, sparse_flops=0)
+        return replace(one, metrics=metrics, accounting=counts)
+
+    page = report(tmp_path, [without(one) for one in grid()])["html"]
+    assert "<svg" not in section(page, "latency")
+    assert "It is measured if a gate, an objective or the goal of a search is about latency." in section(
+        page, "latency"
+    )
+    assert "do not state them" in section(page, "flops")
+    assert "<svg" in section(page, "bytes")
+
+
+def test_results_that_are_far_worse_are_cut_off_and_named(tmp_path: Path) -> None:
+    points = [*grid(["movement"], seeds=[0]), point(6, "random", 0.02, delta=-0.6)]
+    found = section(report(tmp_path, points)["html"], "density")
+    assert "Worse than the plot shows: random, 2.0 %: -60.00, n 1." in found
+
+
+def test_more_than_five_lines_are_in_the_table_only(tmp_path: Path) -> None:
+    points = [point(n, f"method_{n}", 0.1, delta=-0.01 * n) for n in range(1, 8)]
+    files = report(tmp_path, points)
+    assert "The 5 best lines are drawn" in files["html"]
+    assert "method_6, method_7 are in the table" in files["html"]
+    assert "<td>method_7</td>" in files["html"]
+
+
+def test_where_methods_cross_is_said(tmp_path: Path, points: list[SweepPoint]) -> None:
+    files = report(tmp_path, points)
+    for text in (files["html"], files["md"].replace("\\", "")):
+        assert re.search(r"soft_movement is better below [\d.]+ %, magnitude above; from [\d.]+ % to [\d.]+ %", text)
+        assert "delta method" in text
+    found = [one for one in json.loads(files["json"])["crossings"] if one["density"] is not None]
+    assert {(one["below"], one["above"]) for one in found} >= {("soft_movement", "magnitude")}
+
+
+def test_every_point_is_in_the_csv_with_every_value(tmp_path: Path, points: list[SweepPoint]) -> None:
+    rows = list(csv.DictReader(io.StringIO(report(tmp_path, points)["csv"])))
+    assert [int(row["point"]) for row in rows] == [one.number for one in points]
+    first, one = rows[0], points[0]
+    assert float(first["eval/accuracy"]) == one.metrics["eval/accuracy"]
+    assert float(first["difference"]) == one.metrics["delta/accuracy"]
+    assert (first["method"], float(first["density"]), first["seed"]) == ("movement", 0.02, "0")
+    assert {field.name for field in fields(Accounting)} <= set(first)
+    assert int(first["total_bytes"]) == one.total_bytes
+    assert rows[-1]["failure_reason"] == "NAN_LOSS"
+    assert [row["point"] for row in rows if row["recommended"] == "True"] == ["15", "16"]
+
+
+def test_the_columns_of_the_csv_do_not_depend_on_the_order_of_the_points(
+    tmp_path: Path, points: list[SweepPoint]
+) -> None:
+    assert report(tmp_path / "a", points)["csv"] == report(tmp_path / "b", points[::-1])["csv"]
+
+
+def test_means_have_their_deviation_and_number(tmp_path: Path, points: list[SweepPoint]) -> None:
+    files = report(tmp_path, points)
+    cell = next(one for one in json.loads(files["json"])["cells"] if one["recommended"])
+    found = cell["values"]["difference"]
+    assert found["n"] == 2
+    shown = f"{100 * found['mean']:+.2f} ± {100 * found['deviation']:.2f}"
+    assert f'<td class="n">{shown}</td><td>recommended</td>' in files["html"]
+    assert f"| {shown} | recommended |" in files["md"]
+
+
+def test_layers_and_masks_are_shown_where_artifacts_were_given(tmp_path: Path, points: list[SweepPoint]) -> None:
+    files = report(tmp_path / "with", points, details=DETAILS)
+    for text in (Page(files["html"]).text, files["md"]):
+        assert "movement, 2.0 % (point 1)" in text.replace("\\", "")
+        assert "bert.encoder.layer.0" in text
+    assert '<td class="n">60.0 %</td><td class="n">3.2 %</td>' in files["html"]
+    found = json.loads(files["json"])
+    assert found["overlaps"][0]["jaccard"] == pytest.approx(3 / 5)
+    assert [one["point"] for one in found["details"]] == [1, 11]
+    without = report(tmp_path / "without", points)
+    assert "mvpctl sweep report fetches one a method" in without["html"]
+    assert json.loads(without["json"])["overlaps"] == []
+
+
+def test_details_of_another_artifact_are_refused(tmp_path: Path, points: list[SweepPoint]) -> None:
+    with pytest.raises(ValueError, match="must be of an artifact of a point of the sweep, got 'other'"):
+        write(sweep(points), points, tmp_path, [PointDetails("other", ())])
+
+
+def test_failures_are_counted_by_their_reason(tmp_path: Path) -> None:
+    skipped = [point(n, state=PointState.SKIPPED, state_reason="BUDGET_USED", metrics={}) for n in (8, 9)]
+    lost = point(10, state=PointState.FAILED, failure=Failure("NODE_LOST", "gone"), metrics={})
+    files = report(tmp_path, [*grid(["movement"], [0.1]), failed(5), failed(6), lost, *skipped])
+    for row in ("| FAILED | NAN\\_LOSS | 2 | 5, 6 | the loss became NaN at step 412 |", "| FAILED | NODE\\_LOST | 1 |"):
+        assert row in files["md"]
+    assert "| SKIPPED | BUDGET\\_USED | 2 | 8, 9 |  |" in files["md"]
+    assert "<td>NAN_LOSS</td>" in files["html"]
+
+
+def test_the_cost_says_what_was_shared_and_reused(tmp_path: Path, points: list[SweepPoint]) -> None:
+    text = Page(report(tmp_path, points)["html"]).text
+    for part in ("1h30m", "1h20m", "1.25", "2, 10m00s of the compute time", "1h06m: 1.83 times as much", "3 of 41"):
+        assert part in text
+
+
+def test_only_what_differs_has_columns_and_the_rest_is_said_once(tmp_path: Path, points: list[SweepPoint]) -> None:
+    record = sweep(points, base=base_spec(method_options={"warmup": 0.2}), strategy_options={"points": 5})
+    text = report(tmp_path, points, record)["md"].replace("\\", "")
+    assert "| method | movement, soft_movement, magnitude, random |" in text
+    assert "| model | bert-tiny, minilm-2 |" in text
+    assert "| method_options.warmup | 0.2 |" in text
+    assert "| training.epochs | 3 |" in text
+    assert "| strategy | grid (points 5) |" in text
+    assert "| gates | delta_accuracy>=-1 |" in text
+
+
+def test_notes_of_the_sweep_are_shown(tmp_path: Path, points: list[SweepPoint]) -> None:
+    files = report(tmp_path, points, sweep(points, notes=("two points were there already",)))
+    assert "<li>two points were there already</li>" in files["html"]
+    assert "- two points were there already" in files["md"]
+
+
+def test_a_sweep_that_goes_on_says_how_far_it_is(tmp_path: Path) -> None:
+    points = [*grid(["movement"], [0.1]), *(point(n, state=PointState.PENDING, metrics={}) for n in (3, 4, 5))]
+    time_ = datetime(2026, 2, 1, 8, 30, tzinfo=UTC)
+    record = sweep(points, state=SweepState.ACTIVE, end_time=None, update_time=time_, recommendation=None)
+    files = report(tmp_path, points, record)
+    assert "Not finished, ACTIVE: as of 2026-02-01 08:30 UTC, 2 of 5 points have ended." in Page(files["html"]).text
+    assert "as of 2026-02-01 08:30 UTC, 2 of 5 points have ended" in files["md"]
+
+
+def test_a_sweep_without_a_result_has_a_report(tmp_path: Path) -> None:
+    points = [point(1, state=PointState.PENDING, metrics={}, accounting=None)]
+    files = report(tmp_path, points, sweep(points, state=SweepState.ACTIVE, recommendation=None))
+    assert "No point has a result yet." in Page(files["html"]).text
+    assert json.loads(files["json"])["cells"] == []
+
+
+def test_of_a_loss_less_is_better(tmp_path: Path) -> None:
+    points = [
+        point(n, density=d, metrics={"eval/perplexity": v, "dense/perplexity": 8.0, "delta/perplexity": v - 8})
+        for n, (d, v) in enumerate([(0.1, 10.5), (0.5, 8.25)], start=1)
+    ]
+    points = [replace(one, primary_metric="perplexity", task="mlm") for one in points]
+    gate = Gate("delta/perplexity", max=0.5)
+    files = report(tmp_path, points, sweep(points, gates=(gate,), recommendation=None))
+    found = section(files["html"], "density")
+    assert "(lower is better)" in found
+    assert "perplexity − dense<" in found
+    assert "+2.50" in found
+    assert "points" not in found
+    assert "misses delta_perplexity&lt;=0.5" in files["html"]
+    assert "Of perplexity less is better" in files["md"]
+
+
+def test_a_value_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
+    files = report(tmp_path, [point(1, metrics={"eval/accuracy": float("nan"), "dense/accuracy": 0.8})])
+    assert json.loads(files["json"])["points"][0]["metrics"]["eval/accuracy"] is None
+
+
+def test_names_from_outside_are_no_markup(tmp_path: Path) -> None:
+    points = [
+        replace(one, method=EVIL, model=EVIL, task=EVIL, cell={EVIL: f"{EVIL}{one.number}", "seed": 0})
+        for one in [*grid(["movement"], [0.1, 0.2]), failed(9, EVIL, EVIL)]
+    ]
+    choice = Recommendation(True, 1, (1,), EVIL)
+    record = sweep(
+        points,
+        display_name=EVIL,
+        notes=(EVIL,),
+        recommendation=choice,
+        name=f"projects/p/sweeps/{EVIL}",
+        base=base_spec(model=EVIL),
+    )
+    details = PointDetails(f"{1:064x}", (LayerCount(f"layer.0.{EVIL}.weight", (4, 4), 0.5, 8),))
+    files = report(tmp_path, points, record, details=[details])
+    assert "script" not in Page(files["html"]).tags
+    assert "<script" not in files["html"]
+    assert re.search(r"(?<!\\)<script", re.sub(r"```shell\n.*?```", "", files["md"], flags=re.DOTALL)) is None
+    assert json.loads(files["json"])["sweep"]["display_name"] == EVIL
+    assert next(csv.DictReader(io.StringIO(files["csv"])))["method"] == EVIL
+
+
+def test_nothing_comes_from_elsewhere(tmp_path: Path, points: list[SweepPoint]) -> None:
+    page = report(tmp_path, points)["html"]
+    found = Page(page)
+    assert not {"script", "link", "img", "iframe", "object", "base", "form"} & set(found.tags)
+    assert all(value.startswith("#by-") for value in found.values("a", "href"))
+    assert not {"src", "onload", "style"} & {name for _, name, _ in found.attributes}
+    assert "http:" not in page
+    assert "https:" not in page
+    assert "url(" not in page
+    assert "Content-Security-Policy\" content=\"default-src 'none'" in page
+
+
+def test_pictures_and_tables_can_be_read_aloud(tmp_path: Path, points: list[SweepPoint]) -> None:
+    page = report(tmp_path, points, details=DETAILS)["html"]
+    found = Page(page)
+    pictures = [value for value in found.values("svg", "aria-label") if value]
+    assert len(pictures) == 6 + len(DETAILS)
+    assert page.count("<desc>") == 6
+    assert "movement: -5.58 ± 0.26 at 2.0 %" in page
+    assert set(found.values("th", "scope")) == {"col"}
+    assert found.tags.count("th") == len(found.values("th", "scope"))
+    regions = [value for tag, name, value in found.attributes if (tag, name) == ("div", "aria-label")]
+    assert {"Every point", "Results over seeds", "Failures", "Cost"} <= set(regions)
+    levels = [int(tag[1]) for tag in found.tags if re.fullmatch(r"h\d", tag)]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def _luminance(colour: str) -> float:
+    colour = colour.lstrip("#")
+    full = colour if len(colour) == 6 else "".join(2 * one for one in colour)
+    parts = [int(full[index : index + 2], 16) / 255 for index in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_colours_have_contrast(tmp_path: Path, points: list[SweepPoint], scheme: int) -> None:
+    """WCAG 2.2: 4.5 for text, 3 for what is drawn."""
+    page = report(tmp_path, points)["html"]
+    found: dict[str, list[str]] = {}
+    for name, colour in re.findall(r"--(\w+):(#[0-9a-f]{3,6})", page):
+        found.setdefault(name, []).append(colour)
+    for name, least in {"text": 4.5, "faint": 4.5, **{f"s{index}": 3.0 for index in range(5)}}.items():
+        for ground in ("back", "panel"):
+            assert _contrast(found[name][scheme], found[ground][scheme]) >= least, name
+
+
+def test_a_report_of_a_thousand_points_is_bounded(tmp_path: Path) -> None:
+    methods = [f"method_{index}" for index in range(10)]
+    densities = [0.01 + index / 60 for index in range(50)]
+    points = grid(methods, densities)
+    assert len(points) == 1000
+    start = time.process_time()
+    files = report(tmp_path, points)
+    assert time.process_time() - start < 2
+    assert len(files["html"].encode()) < 1_500_000
+    assert len(files["md"]) < 65_536  # the most that a comment on GitHub may have
+    assert "500 of 1000 points are shown" in files["html"]
+    assert "all are in report.csv" in files["html"]
+    assert len(files["csv"].splitlines()) == 1001
+    assert len(json.loads(files["json"])["points"]) == 1000
+
+
+def test_long_names_do_not_make_the_page_long() -> None:
+    long = "<&'>" * 500
+    points = [
+        replace(one, model=long, cell={f"p{n}{long}": f"{long}{one.number % 7}" for n in range(12)})
+        for one in grid(["movement"], [index / 600 for index in range(1, 601)], [0])
+    ]
+    record = sweep(points, notes=(long,) * 100, display_name=long, base=base_spec(model=long))
+    assert len(sweep_page(arrange(record, points), {}).encode()) < 3_000_000
+
+
+def test_a_second_report_replaces_the_first(tmp_path: Path, points: list[SweepPoint]) -> None:
+    report(tmp_path, points)
+    (tmp_path / "mine.txt").write_text("kept")
+    again = report(tmp_path, points, sweep(points, display_name="again"))
+    assert "<h1>again</h1>" in again["html"]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *(f"report.{ending}" for ending in ("html", "md", "csv", "json")),
+        "mine.txt",
+    }
+
+
+def test_a_report_that_cannot_be_written_leaves_the_earlier_one(
+    tmp_path: Path, points: list[SweepPoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = report(tmp_path, points)
+    write_text = Path.write_text
+
+    def full(path: Path, *args: Any, **options: Any) -> int:
+        if path.name == "report.csv":
+            raise OSError(28, "No space left on device")
+        return write_text(path, *args, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(sweep(points, display_name="again"), points, tmp_path)
+    assert {path.suffix[1:]: path.read_text() for path in tmp_path.iterdir()} == first
+
+
+def test_the_same_results_give_the_same_report(tmp_path: Path, points: list[SweepPoint]) -> None:
+    assert report(tmp_path / "a", points) == report(tmp_path / "b", points)
