@@ -48,8 +48,8 @@ SECTIONS = (
         "Options of sweep",
         "spec.sweep_options",
         ("SweepOptions", "PolicyOptions", "SearchStrategy", "RandomStrategy"),
-        opening="All are optional keyword arguments. Those of [submit](#options-of-submit) are the base of all jobs, but "
-        "for `strict_gates`; `gates` are the sweep's.",
+        opening="All are optional keyword arguments. Those of [submit](#options-of-submit) are the base of all jobs, "
+        "except `strict_gates`; `gates` are the sweep's.",
     ),
     Section("Sweeps", "client.sweep", ("Sweep", "AsyncSweep"), opening="What `sweep` and `get_sweep` return."),
     Section("Models", "client.models", opening=_MODELS),
