@@ -14,7 +14,7 @@ from mvprune.cli._sweep_places import Places
 from mvprune.cli._sweep_submission import axes_of
 from mvprune.cli._text import clean
 from mvprune.common.exceptions import InvalidArgument
-from mvprune.spec.sweep_settings import POINTS, POLICY, SETTINGS
+from mvprune.spec.sweep_settings import CHANGEABLE, POINTS, SETTINGS
 
 
 def cancel_command(argv: Sequence[str]) -> None:
@@ -74,17 +74,17 @@ def update_command(argv: Sequence[str]) -> None:
     """Changes the policy."""
     details = "Changes how a sweep is run, also while it is active. What is not given stays as it is."
     parser = _parser("update", "mvpctl sweep update sst2-k3x9 --parallel 8 --sweep-max-runtime 12h", details)
-    add_settings(parser, (SETTINGS[name] for name in POLICY))
+    add_settings(parser, (SETTINGS[name] for name in CHANGEABLE))
     parser.add_argument(
         "--unset",
         action="append",
         default=[],
-        choices=POLICY,
+        choices=CHANGEABLE,
         metavar="SETTING",
-        help=f"back to the default: {', '.join(POLICY)}; may be repeated",
+        help=f"back to the default: {', '.join(CHANGEABLE)}; may be repeated",
     )
     args = parser.parse_args(argv)
-    given = {name: getattr(args, SETTING + name) for name in POLICY}
+    given = {name: getattr(args, SETTING + name) for name in CHANGEABLE}
     policy = {name: value for name, value in given.items() if value is not None or name in args.unset}
     if both := [name for name in args.unset if given[name] is not None]:
         raise UsageError(f"--unset {both[0]}, {SETTINGS[both[0]].flag} must be one of the two, got both", parser.prog)

@@ -44,7 +44,12 @@ _OF_SWEEPS = [
 ]
 _DENSITY, _METHOD, _TASK = "density", "method", "task"
 _DIRECTIONS = {"max": sweep_pb2.Objective.MAXIMIZE, "min": sweep_pb2.Objective.MINIMIZE}
-_OF_RESULTS = ("latency_ms", "encoder_nonzero", "sparse_flops")  # objectives beside the metrics of gates
+_OF_RESULTS = (
+    "latency_ms",
+    "encoder_nonzero",
+    "kept_weights",
+    "sparse_flops",
+)  # objectives beside the metrics of gates
 _RANGE = {"min", "max", "log"}
 _PLACES = {
     "job.spec.": "sweep.spec.base.",

@@ -78,8 +78,8 @@ class ChoiceOptions(TypedDict, total=False):
         max_loss: points of the task's primary metric that may be lost: 1.0 is the gate "delta_METRIC>=-1".
         gates: what a recommended point must reach, such as "f1>=80" or "bytes<=10MB". No job fails because of them.
         objectives: what to make large or small, the most important first, such as "max accuracy" or "min bytes".
-            Metrics are named as in gates; latency_ms, encoder_nonzero and sparse_flops are known too. Default: the most
-            of the task's primary metric, the fewest bytes.
+            Metrics are named as in gates; latency_ms, encoder_nonzero, kept_weights and sparse_flops are known too.
+            Default: the most of the task's primary metric, the fewest bytes.
         seed_policy: "mean" or "worst": what is compared with the gates where the seeds differ; default: "mean".
     """
 

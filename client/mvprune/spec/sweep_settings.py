@@ -212,4 +212,6 @@ SETTINGS = {
 AXES = {one.name: one for one in PARAMETERS.values() if all(field.startswith("spec.") for field in one.fields)}
 """The parameters that may differ from job to job."""
 POLICY = tuple(one.name for one in SETTINGS.values() if one.fields[0].startswith(_POLICY))
+"""The settings of the policy."""
+CHANGEABLE = tuple(name for name in POLICY if name != "own_baselines")
 """The settings that may change while a sweep is active."""
