@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 from mvprune.data.loading import find_task_files
 from mvprune.data.tasks import get_task
@@ -111,9 +112,8 @@ def _placed(spec: sweep_pb2.SweepSpec, axes: Axes) -> Iterable[Placed]:
                 yield Placed(cells_at(spec, placed.cell, densities[-1])[0], placed.origin)
             yield from grid((), axes.points, ())
         case "random":
-            yield from draw(
-                axes.axes, spec.random.points, spec.random.seed, axes.exclude, lambda cell: _spec_key(spec, cell)
-            )
+            chance = Random(spec.random.seed)  # noqa: S311 (no secret)
+            yield from draw(axes.axes, spec.random.points, chance, axes.exclude, lambda cell: _spec_key(spec, cell))
             yield from grid((), axes.points, ())
         case _:
             yield from grid(axes.axes, axes.points, axes.exclude)
