@@ -53,10 +53,10 @@ class Axis:
 
 
 class Origin(NamedTuple):
-    """Where the values of a cell come from: an axis and the index of its value, for each axis; or the index of a cell
-    that is beside the product."""
+    """Where the values of a cell come from: an axis and the index of its value, None for a value drawn from its range,
+    for each axis; or the index of a cell that is beside the product."""
 
-    indices: Mapping[str, tuple[int, int]]  # parameter to (axis, value)
+    indices: Mapping[str, tuple[int, int | None]]  # parameter to (axis, value)
     point: int | None = None
 
 
@@ -103,14 +103,14 @@ def draw(
     return found
 
 
-def _draw(axis: Axis, chance: Chance) -> tuple[int, Any]:
+def _draw(axis: Axis, chance: Chance) -> tuple[int | None, Any]:
     if axis.range is not None:
-        return 0, axis.range.draw(chance)
+        return None, axis.range.draw(chance)
     index = chance.randrange(len(axis.values))
     return index, axis.values[index]
 
 
-def _placed(axes: Sequence[Axis], chosen: Sequence[tuple[int, Any]]) -> Placed:
+def _placed(axes: Sequence[Axis], chosen: Sequence[tuple[int | None, Any]]) -> Placed:
     cell = {axis.parameter: value for axis, (_, value) in zip(axes, chosen, strict=True)}
     return Placed(cell, Origin({axis.parameter: (number, chosen[number][0]) for number, axis in enumerate(axes)}))
 

@@ -132,7 +132,9 @@ def _sweeps() -> Rows:
     return {
         "sweeps": [sweep | {"uid": "sweep", "sweep_id": "s"}, sweep | {"uid": "ended", "sweep_id": "e"} | ended],
         "sweep_points": [
-            point | {"number": number, "cell": {"density": 0.1 * number, "method": None}, "spec_sha256": f"{number}"} | own
+            point
+            | {"number": number, "cell": {"density": 0.1 * number, "method": None}, "spec_sha256": f"{number}"}
+            | own
             for number, own in enumerate(
                 (
                     {"job_uid": "queued", "job_id": "job-queued", "result": None},
