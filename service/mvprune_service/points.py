@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
 
 from mvprune.data.tasks import UnknownTask, get_task
@@ -25,6 +24,7 @@ _GOALS = {
     sweep_pb2.SearchStrategy.BYTES: "bytes",
     sweep_pb2.SearchStrategy.LATENCY: "latency_ms",
 }
+_EXACT = 2.0**53  # below it a double holds every whole number
 _MIN_DENSITY, _MAX_DENSITY, _TOLERANCE = 0.01, 0.5, 0.15
 
 
@@ -84,8 +84,19 @@ def axes_of(spec: sweep_pb2.SweepSpec) -> list[Axis]:
 
 
 def plain(value: Any) -> Any:
-    """A google.protobuf.Value as a number, a text, a bool, a list or None."""
-    return MessageToDict(value)
+    """A google.protobuf.Value as a number, a text, a bool, a list, a table or None; also numbers that JSON lacks."""
+    match value.WhichOneof("kind"):
+        case "number_value":
+            number = value.number_value
+            return int(number) if number.is_integer() and abs(number) < _EXACT else number
+        case "list_value":
+            return [plain(one) for one in value.list_value.values]
+        case "struct_value":
+            return {name: plain(one) for name, one in value.struct_value.fields.items()}
+        case "string_value" | "bool_value" as kind:
+            return getattr(value, kind)
+        case _:
+            return None
 
 
 def cell_of(given: Struct) -> dict[str, Any]:

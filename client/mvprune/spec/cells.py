@@ -19,7 +19,15 @@ _SPEC = "spec."
 
 
 class BadValue(ValueError):
-    """A parameter that a cell cannot set, or a value that the parameter does not take; the text says why."""
+    """A parameter that a cell cannot set, or a value that the parameter does not take; the text says why.
+
+    Attributes:
+        parameter: the name of the parameter of a cell, "" where only one was asked about.
+    """
+
+    def __init__(self, text: str, parameter: str = "") -> None:
+        super().__init__(text)
+        self.parameter = parameter
 
 
 class Built(NamedTuple):
@@ -138,13 +146,13 @@ def _set(job: job_pb2.Job, name: str, value: Any) -> None:
     path = messages.field_of(name, method)
     if not path:
         own = [one.name for one in PARAMETERS.values() if method in one.methods]
-        raise BadValue(f"must be unset for {method}, which has {', '.join(own)}, got {value!r:.200}")
+        raise BadValue(f"must be unset for {method}, which has {', '.join(own)}, got {value!r:.200}", name)
     _clear(job, path)
     if value is not None:
         try:
             messages.set_value(job, path, value, PARAMETERS[name])
         except InvalidArgument as error:
-            raise BadValue(error.violations[0].description) from None
+            raise BadValue(error.violations[0].description, name) from None
 
 
 def _clear(job: job_pb2.Job, path: str) -> None:

@@ -11,6 +11,8 @@ from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.spec import cells
 from mvprune.spec.cells import DENSITY, SEED, BadValue
 from mvprune.spec.lookup import parameter_of
+from mvprune.spec.parameter import Kind
+from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.errors import Violation, bad
 from mvprune_service.api.policies import check_gates
@@ -22,6 +24,7 @@ MAX_ID = 50  # characters of a sweep's id: the ids of its jobs are longer
 _SPEC, _POLICY = "sweep.spec", "sweep.policy"
 _MAX_SEEDS, _MAX_PARALLEL, _MAX_FAILED = 100, 10_000, 1_000_000
 _TOLERANCE = (0.01, 1.0)
+_SHOWN = 10  # values of an axis
 _OBJECTIVES = ("latency_ms", "encoder_nonzero", "kept_weights", "sparse_flops")  # beside those of gates
 _STRATEGIES = ("grid", "random", "search")
 
@@ -62,10 +65,22 @@ class Axes:
             known.add(axis.parameter)
         self.points = self._read_cells("points", points)
         self.exclude = self._read_cells("exclude", exclude)
+        if not self.violations:
+            self._check_exclusions()
+
+    def _check_exclusions(self) -> None:
+        """What excludes nothing was meant to exclude something."""
+        values = {axis.parameter: axis.values for axis in self.axes if axis.range is None}
+        names = {axis.parameter for axis in self.axes}
         for number, partial in enumerate(self.exclude):
-            for name in sorted(partial.keys() - known):
-                rule = f"a parameter of an axis ({', '.join(sorted(known)) or 'there is none'})"
-                self.violations.append(bad(f"{self._field}.exclude[{number}]", name, rule))
+            place = f"{self._field}.exclude[{number}]"
+            for name, value in sorted(partial.items()):
+                if name not in names:
+                    rule = f"a parameter of an axis ({', '.join(sorted(names)) or 'there is none'})"
+                    self.violations.append(bad(place, name, rule))
+                elif name in values and value not in values[name]:
+                    known = ", ".join(map(str, values[name][:_SHOWN]))
+                    self.violations.append(bad(f"{place}.{name}", value, f"a value of its axis ({known})"))
 
     def _read_axis(self, place: str, axis: Any, known: set[str]) -> None:
         try:
@@ -98,18 +113,16 @@ class Axes:
             self.violations.append(bad(place, "a range", "unset, except with the random strategy; give values"))
         elif axis.values:
             self.violations.append(bad(place, "a range", "unset beside values"))
-        elif not given.min < given.max or (given.log and given.min <= 0):
-            rule = "min below max, and above 0 with log"
+        elif not (-math.inf < given.min < given.max < math.inf) or (given.log and given.min <= 0):
+            rule = "finite, min below max, and above 0 with log"
             self.violations.append(bad(place, f"{given.min:g} to {given.max:g}", rule))
-        else:
-            try:
-                cells.checked(axis.parameter, given.min)
-                if isinstance(cells.checked(axis.parameter, given.max), float):
-                    return Range(given.min, given.max, given.log)
-            except BadValue:
-                pass
+        elif (known := cells.parameter_named(axis.parameter)).kind is not Kind.NUMBER:
             rule = "unset for a parameter that is no fraction or other number; give values"
             self.violations.append(bad(place, axis.parameter, rule))
+        elif known.bound is not None and not (given.min in known.bound and given.max in known.bound):
+            self.violations.append(bad(place, f"{given.min:g} to {given.max:g}", str(known.bound)))
+        else:
+            return Range(given.min, given.max, given.log)
         return None
 
     def _read_cells(self, name: str, given: Sequence[Any]) -> list[Cell]:
@@ -179,6 +192,10 @@ def _check_search(spec: sweep_pb2.SweepSpec, named: set[str]) -> Iterator[Violat
         yield bad(f"{field}.tolerance", tolerance, f"from {_TOLERANCE[0]:g} to {_TOLERANCE[1]:g}")
     if not 0 <= spec.search.seeds <= _MAX_SEEDS:
         yield bad(f"{field}.seeds", spec.search.seeds, f"from 1 to {_MAX_SEEDS}")
+    seeds = PARAMETERS[SEED].bound
+    last = spec.base.seed + max(1, spec.search.seeds) - 1
+    if seeds is not None and spec.base.seed in seeds and last not in seeds:
+        yield bad(f"{_SPEC}.base.seed", spec.base.seed, f"{seeds} with {spec.search.seeds} seeds from it on")
 
 
 def check_question(spec: sweep_pb2.SweepSpec) -> Iterator[Violation]:
@@ -194,8 +211,12 @@ def check_question(spec: sweep_pb2.SweepSpec) -> Iterator[Violation]:
         if gate.fail_job:
             yield bad(f"{_SPEC}.gates[{index}].fail_job", "true", "unset: a gate of a sweep fails no job")
     yield from _check_contradictions(spec.gates)
+    seen = set[str]()
     for index, objective in enumerate(spec.objectives):
         place = f"{_SPEC}.objectives[{index}]"
+        if objective.metric in seen:
+            yield bad(f"{place}.metric", objective.metric, "given once")
+        seen.add(objective.metric)
         if objective.direction == sweep_pb2.Objective.DIRECTION_UNSPECIFIED:
             yield bad(f"{place}.direction", "", "MAXIMIZE or MINIMIZE")
         if task is not None and objective.metric not in _metrics(task):
@@ -223,17 +244,21 @@ def place_of(violation: Violation, cell: Cell, origin: Origin) -> Violation:
     """A violation of a cell's job, at the place of the sweep that has the value."""
     field, description = violation
     known = parameter_of(field)
-    name = known.name if known else ""
-    if name in origin.indices:
-        axis, value = origin.indices[name]
-        return Violation(f"{_SPEC}.axes[{axis}].values[{value}]", description)
-    if origin.point is not None and name in cell:
-        return Violation(f"{_SPEC}.points[{origin.point}].{name}", description)
+    if known is not None and (known.name in origin.indices or (origin.point is not None and known.name in cell)):
+        return Violation(place_of_value(known.name, origin), description)
     if field.startswith("job.policy"):
         return Violation(f"{_SPEC}.job_policy{field.removeprefix('job.policy')}", description)
     if field.startswith("job.spec"):
         return Violation(f"{_SPEC}.base{field.removeprefix('job.spec')}", description)
     return Violation(field.replace("job.", "sweep.", 1), description)
+
+
+def place_of_value(name: str, origin: Origin) -> str:
+    """The place of the sweep that has a value of a cell."""
+    if origin.point is not None:
+        return f"{_SPEC}.points[{origin.point}].{name}"
+    axis, value = origin.indices[name]
+    return f"{_SPEC}.axes[{axis}].range" if value is None else f"{_SPEC}.axes[{axis}].values[{value}]"
 
 
 def _check_contradictions(gates: Sequence[job_pb2.Gate]) -> Iterator[Violation]:

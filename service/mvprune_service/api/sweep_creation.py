@@ -32,7 +32,6 @@ from mvprune_service.executors.base import Capacity
 
 _PARALLEL = 4
 _PLANNED_AT_ONCE = 2  # sweeps: each takes memory
-_TEACHER = "sweep.spec.base.teacher.job"
 
 
 class SweepCreation:
@@ -167,12 +166,11 @@ class SweepCreation:
 
     async def _check_teacher(self, plan: SweepPlan, project: str) -> None:
         """Adds a violation where a teacher's job is none that can teach."""
-        named = {point.spec.teacher.job: point.spec for point in plan.checked if point.spec.teacher.job}
-        for spec in named.values():
+        for spec, place in plan.teachers.values():
             try:
                 await self._db.read(teachers.named, project, spec)
             except teachers.NoTeacher as error:
-                plan.violations.append(Violation(_TEACHER, str(error)))
+                plan.violations.append(Violation(place, str(error)))
 
     def _with_defaults(self, given: sweep_pb2.Sweep) -> sweep_pb2.Sweep:
         """The sweep with its defaults written out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 from mvprune.data.loading import find_task_files
 from mvprune.data.tasks import get_task
@@ -21,6 +22,7 @@ from mvprune_service.api.sweep_checks import (
     check_question,
     check_strategy,
     place_of,
+    place_of_value,
     strategy_of,
 )
 from mvprune_service.clock import SECOND
@@ -41,6 +43,7 @@ class SweepPlan:
         points: to create now; a search adds more.
         most_jobs: how many jobs there are at most.
         checked: points that were checked: those of the sweep, or of a search a sample.
+        teachers: name of a job that teaches to the spec of a student of it, and to its place, for violations.
         notes: what was replaced or left out, and what the readers of the data report.
         model_sizes: model to its ModelSize, in base64.
         inputs_us: when the newest of the input files was modified, 0 where none is read here.
@@ -50,6 +53,7 @@ class SweepPlan:
     most_jobs: int = 0
     checked: list[NewPoint] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
+    teachers: dict[str, tuple[job_pb2.CompressionSpec, str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     model_sizes: dict[str, str] = field(default_factory=dict)
     inputs_us: int = 0
@@ -61,7 +65,8 @@ def plan_sweep(sweep: sweep_pb2.Sweep, roots: Roots, capacity: Capacity | None, 
     axes = Axes(_SPEC, may_have_ranges=strategy_of(spec) == "random")
     axes.read(spec.axes, spec.points, spec.exclude)
     plan.violations += axes.violations
-    plan.violations += check_strategy(spec, axes, max_points)
+    if not axes.violations:
+        plan.violations += check_strategy(spec, axes, max_points)
     plan.violations += check_question(spec)
     plan.violations += check_policy_of_sweep(sweep.policy, spec)
     if plan.violations:
@@ -70,6 +75,9 @@ def plan_sweep(sweep: sweep_pb2.Sweep, roots: Roots, capacity: Capacity | None, 
     if not placed:
         plan.violations.append(Violation(f"{_SPEC}.exclude", "must leave at least one point, got exclusions of all"))
         return plan
+    drawn = len(placed) - len(axes.points)
+    if strategy_of(spec) == "random" and drawn < spec.random.points:
+        plan.notes.append(f"the axes have no more than {drawn:,} different cells: {spec.random.points:,} were asked for")
     found = _build(plan, sweep, placed)
     _check(plan, sweep, found, roots, capacity)
     plan.checked = [point for point, _ in found]
@@ -97,6 +105,7 @@ def plan_extension(
     found = _build(plan, sweep, list(grid(axes.axes, axes.points, ())))
     _check(plan, sweep, found, roots, capacity)
     plan.violations = [Violation(field.removeprefix(f"{_SPEC}."), text) for field, text in plan.violations]
+    plan.teachers = {name: (spec, place.removeprefix(f"{_SPEC}.")) for name, (spec, place) in plan.teachers.items()}
     plan.points = plan.checked = [point for point, _ in found]
     plan.most_jobs = len(plan.points)
     return plan
@@ -111,9 +120,8 @@ def _placed(spec: sweep_pb2.SweepSpec, axes: Axes) -> Iterable[Placed]:
                 yield Placed(cells_at(spec, placed.cell, densities[-1])[0], placed.origin)
             yield from grid((), axes.points, ())
         case "random":
-            yield from draw(
-                axes.axes, spec.random.points, spec.random.seed, axes.exclude, lambda cell: _spec_key(spec, cell)
-            )
+            chance = Random(spec.random.seed)  # noqa: S311 (no secret)
+            yield from draw(axes.axes, spec.random.points, chance, axes.exclude, lambda cell: _spec_key(spec, cell))
             yield from grid((), axes.points, ())
         case _:
             yield from grid(axes.axes, axes.points, axes.exclude)
@@ -138,7 +146,8 @@ def _build(plan: SweepPlan, sweep: sweep_pb2.Sweep, placed: Sequence[Placed]) ->
         try:
             point = new_point(sweep.spec, sweep.policy, own)
         except BadValue as error:
-            plan.violations.append(Violation(f"{_SPEC}.points[{origin.point}]", str(error)))
+            violation = Violation(place_of_value(error.parameter, origin), str(error))
+            plan.violations += [violation] if violation not in plan.violations else []
             continue
         for name in (*point.dropped, *(cell.keys() - own.keys())):
             dropped[name, method] = dropped.get((name, method), 0) + 1
@@ -181,6 +190,9 @@ def _check(
             if placed not in seen:
                 seen.add(placed)
                 plan.violations.append(placed)
+        if point.spec.teacher.job:
+            named = place_of(Violation("job.spec.teacher.job", ""), point.cell, origin).field
+            plan.teachers.setdefault(point.spec.teacher.job, (point.spec, named))
         plan.notes += [note for note in checker.notes if note not in plan.notes]
         if checker.size is not None:
             plan.model_sizes[point.spec.model] = base64.b64encode(checker.size.SerializeToString()).decode()

@@ -6,13 +6,24 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 Cell = Mapping[str, Any]  # parameter to value
 
 _DIGITS = 4  # of a number drawn from a range
 _TRIES = 50  # for each cell drawn at random, before the axes are taken to have no more
+
+
+class Chance(Protocol):
+    """Random numbers, as random.Random draws them."""
+
+    def uniform(self, a: float, b: float, /) -> float:
+        """A number between two bounds."""
+        ...
+
+    def randrange(self, stop: int, /) -> int:
+        """A whole number from 0, below `stop`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -23,12 +34,12 @@ class Range:
     high: float
     log: bool = False
 
-    def draw(self, random: Random) -> float:
+    def draw(self, chance: Chance) -> float:
         """A number, rounded to four significant digits and within the bounds."""
         if self.log:
-            drawn = math.exp(random.uniform(math.log(self.low), math.log(self.high)))
+            drawn = math.exp(chance.uniform(math.log(self.low), math.log(self.high)))
         else:
-            drawn = random.uniform(self.low, self.high)
+            drawn = chance.uniform(self.low, self.high)
         return min(max(float(f"{drawn:.{_DIGITS}g}"), self.low), self.high)
 
 
@@ -42,10 +53,10 @@ class Axis:
 
 
 class Origin(NamedTuple):
-    """Where the values of a cell come from: an axis and the index of its value, for each axis; or the index of a cell
-    that is beside the product."""
+    """Where the values of a cell come from: an axis and the index of its value, None for a value drawn from its range,
+    for each axis; or the index of a cell that is beside the product."""
 
-    indices: Mapping[str, tuple[int, int]]  # parameter to (axis, value)
+    indices: Mapping[str, tuple[int, int | None]]  # parameter to (axis, value)
     point: int | None = None
 
 
@@ -73,17 +84,16 @@ def grid(axes: Sequence[Axis], points: Sequence[Cell], exclude: Sequence[Cell]) 
 
 
 def draw(
-    axes: Sequence[Axis], count: int, seed: int, exclude: Sequence[Cell], key: Callable[[Cell], str]
+    axes: Sequence[Axis], count: int, chance: Chance, exclude: Sequence[Cell], key: Callable[[Cell], str]
 ) -> list[Placed]:
     """Cells drawn at random, none twice; fewer than `count` where the axes have no more.
 
     Args:
         key: cells with the same key are the same.
     """
-    random = Random(seed)  # noqa: S311 (no secret)
     found, known = list[Placed](), set[str]()
     for _ in range(_TRIES * count):
-        chosen = [_draw(axis, random) for axis in axes]
+        chosen = [_draw(axis, chance) for axis in axes]
         placed = _placed(axes, chosen)
         if (name := key(placed.cell)) not in known and not any(_matches(placed.cell, partial) for partial in exclude):
             known.add(name)
@@ -93,14 +103,14 @@ def draw(
     return found
 
 
-def _draw(axis: Axis, random: Random) -> tuple[int, Any]:
+def _draw(axis: Axis, chance: Chance) -> tuple[int | None, Any]:
     if axis.range is not None:
-        return 0, axis.range.draw(random)
-    index = random.randrange(len(axis.values))
+        return None, axis.range.draw(chance)
+    index = chance.randrange(len(axis.values))
     return index, axis.values[index]
 
 
-def _placed(axes: Sequence[Axis], chosen: Sequence[tuple[int, Any]]) -> Placed:
+def _placed(axes: Sequence[Axis], chosen: Sequence[tuple[int | None, Any]]) -> Placed:
     cell = {axis.parameter: value for axis, (_, value) in zip(axes, chosen, strict=True)}
     return Placed(cell, Origin({axis.parameter: (number, chosen[number][0]) for number, axis in enumerate(axes)}))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -193,26 +193,18 @@ def decide(facts: Facts) -> Decision:
         stopped = live if facts.stop_on_failure else ()
         reason = Reason.FAILURES
         return Decision(state, reason, skip=_pending(facts), skip_reason=reason, cancel=stopped)
+    pending = _pending(facts)
     if facts.is_budget_used:
-        pending = _pending(facts)
         if live:
             return Decision(SweepState.ACTIVE, Reason.BUDGET, skip=pending, skip_reason=Reason.BUDGET)
-        if pending or not facts.is_complete:
+        if pending or _in(facts, {PointState.SKIPPED}) or not facts.is_complete:
             state = SweepState.SUCCEEDED if _in(facts, {PointState.SUCCEEDED}) else SweepState.FAILED
             return Decision(state, Reason.BUDGET, skip=pending, skip_reason=Reason.BUDGET)
-    return _advance(facts, live)
-
-
-def _advance(facts: Facts, live: Sequence[int]) -> Decision:
-    pending = _pending(facts)
-    create = pending[: max(0, facts.parallel - len(live))]
     if pending or live or not facts.is_complete:
-        return Decision(SweepState.ACTIVE, create=create)
+        return Decision(SweepState.ACTIVE, create=pending[: max(0, facts.parallel - len(live))])
     if not _in(facts, {PointState.SUCCEEDED}):
         return Decision(SweepState.FAILED, Reason.NOTHING)
-    skipped = _in(facts, {PointState.SKIPPED})
-    reason = Reason.MISSED if not facts.passes else Reason.BUDGET if skipped and facts.is_budget_used else ""
-    return Decision(SweepState.SUCCEEDED, reason)
+    return Decision(SweepState.SUCCEEDED, "" if facts.passes else Reason.MISSED)
 
 
 def _in(facts: Facts, states: frozenset[PointState] | set[PointState]) -> tuple[int, ...]:

@@ -85,6 +85,7 @@ def _job(uid: str, number: int) -> dict[str, Any]:
         "primary_metric": "accuracy" if job_state == "SUCCEEDED" else None,
         "metric": 0.5 if job_state == "SUCCEEDED" else None,
         "difference": -0.25 if job_state == "SUCCEEDED" else None,
+        "sweep_id": "s" if uid in ("queued", "succeeded") else None,
     }
 
 
@@ -106,6 +107,56 @@ def _attempt(uid: str) -> dict[str, Any]:
         "create_us": 1,
         "start_deadline_us": 2,
         "end_us": 3 if attempt_state in ("SUCCEEDED", "LOST") else None,
+    }
+
+
+def _sweeps() -> Rows:
+    """Two sweeps: one with points with and without a job, with and without a result; one without recommendation."""
+    sweep = {
+        "project": "p",
+        "display_name": "“ünï”",
+        "spec": b"\x00\xff",
+        "policy": b"",
+        "labels": {"team": "red"},
+        "notes": ["a note"],
+        "model_sizes": {"bert-base-uncased": "AA=="},
+        "creator": "local",
+        "inputs_us": 7,
+        "state": "ACTIVE",
+        "state_reason": "WAITING_FOR_QUOTA",
+        "recommendation": b"\x08\x01",
+        "front": [2],
+        "create_us": 1,
+        "active_us": 2,
+        "end_us": None,
+        "update_us": 3,
+        "version": 4,
+        "last_sequence": 1,
+    }
+    ended = {"state": "FAILED", "state_reason": "NOTHING_SUCCEEDED", "recommendation": None, "front": [], "end_us": 9}
+    point = {"sweep_uid": "sweep", "spec": b"\x00\xff", "reused": False, "again": False, "skip_reason": ""}
+    result = {"metrics": {"eval/accuracy": 0.5}, "total_bytes": 10}
+    event = {"sweep_uid": "sweep", "time_us": 1, "type": "SWEEP_CREATED", "actor": "local", "details": {"points": "3"}}
+    return {
+        "sweeps": [sweep | {"uid": "sweep", "sweep_id": "s"}, sweep | {"uid": "ended", "sweep_id": "e"} | ended],
+        "sweep_points": [
+            point
+            | {"number": number, "cell": {"density": 0.1 * number, "method": None}, "spec_sha256": f"{number}"}
+            | own
+            for number, own in enumerate(
+                (
+                    {"job_uid": "queued", "job_id": "job-queued", "result": None},
+                    {"job_uid": "succeeded", "job_id": "job-succeeded", "result": result, "reused": True},
+                    {"job_uid": None, "job_id": "", "result": None, "skip_reason": "BUDGET_USED"},
+                    {"job_uid": "failed", "job_id": "job-failed", "result": None, "again": True},
+                ),
+                1,
+            )
+        ],
+        "sweep_events": [event | {"sequence": 1}],
+        "sweep_requests": [
+            {"project": "p", "request_id": "r", "body_sha256": "cd" * 32, "sweep_uid": "sweep", "create_us": 1}
+        ],
     }
 
 
@@ -148,6 +199,7 @@ def sample() -> Rows:
         "tokens": [{"token_id": "t", "secret_sha256": "ab" * 32, **token}],
         "quarantine": [{"part": "a", "key": "blobs/sha256/ab", "modified_us": 1, "found_us": 2}],
         "projects": [{"project": "p", "max_queued_jobs": 3, "max_running_gpus": 0.5}],
+        **_sweeps(),
     }
 
 
