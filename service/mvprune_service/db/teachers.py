@@ -121,7 +121,8 @@ def get_or_create_teacher(tx: Tx, student: NewJob, *, actor: str) -> JobRow:
 
 
 def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
-    """The spec of a fine-tuning with the student's model, data, settings and seed, without pruning."""
+    """The spec of a fine-tuning with the student's model, data, settings and seed, without pruning. A model that is
+    fine-tuned already is its own result."""
     spec = job_pb2.CompressionSpec(
         model=student.model,
         model_revision=student.model_revision,
@@ -129,6 +130,7 @@ def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
         target_density=1.0,
         seed=student.seed,
         magnitude=job_pb2.MagnitudePruning(),
+        keep_fine_tuned=True,
     )
     if student.HasField("dataset"):
         spec.dataset.CopyFrom(student.dataset)
