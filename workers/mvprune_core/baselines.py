@@ -60,22 +60,29 @@ class SharedBaseline:
             return f"has no eval/{data.task.primary_metric}"
         return ""
 
-    def note(self, settings: Settings, seed: int) -> str:
-        """Where the dense metrics come from, and what differs between the two runs."""
-        differences = [*_differences(self._training, asdict(settings)), *_differing("seed", self.result.seed, seed)]
+    def note(self, settings: Settings, seed: int, *, fine_tuned: bool) -> str:
+        """Where the dense metrics come from, and what differs from a baseline of the run's own.
+
+        Args:
+            settings: the settings of this run.
+            seed: its seed.
+            fine_tuned: whether the model is fine-tuned for the task already.
+        """
         text = f"the dense metrics are those of {self.name}"
-        return f"{text}, which was trained with other settings: {', '.join(differences)}" if differences else text
+        if fine_tuned and not self.result.spec.get("keep_fine_tuned"):
+            return f"{text}, which fine-tuned the model again; the model itself was not evaluated"
+        differences = [*self._differences(settings, fine_tuned=fine_tuned)]
+        if not fine_tuned:
+            differences += _differing("seed", self.result.seed, seed)
+        return f"{text}, which has other settings: {', '.join(differences)}" if differences else text
 
-    @property
-    def _training(self) -> Mapping[str, Any]:
-        training = self.result.spec.get("training")
-        return training if isinstance(training, Mapping) else {}
-
-
-def _differences(other: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
-    unused = {"epochs"} if other.get("max_steps") and own["max_steps"] else set()
-    for name in own:
-        if name not in _WITHOUT_EFFECT | unused:
+    def _differences(self, settings: Settings, *, fine_tuned: bool) -> Iterator[str]:
+        training, own = self.result.spec.get("training"), asdict(settings)
+        other: Mapping[str, Any] = training if isinstance(training, Mapping) else {}
+        unused = {"epochs"} if other.get("max_steps") and own["max_steps"] else set()
+        # Without training, only the evaluation has settings.
+        names = ["max_length"] if fine_tuned else [name for name in own if name not in _WITHOUT_EFFECT | unused]
+        for name in names:
             yield from _differing(name, other.get(name), own[name])
 
 

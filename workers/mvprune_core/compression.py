@@ -47,6 +47,7 @@ def compress(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     allow_density_miss: bool = False,
+    keep_fine_tuned: bool = False,
     weight_dtype: str = "fp16",
     embedding_dtype: str = "fp16",
     trim_vocabulary: bool = False,
@@ -77,6 +78,8 @@ def compress(
         include: patterns of layer names to prune, such as `*.attention.*`; by default every matrix of the blocks.
         exclude: patterns of layer names to leave dense.
         allow_density_miss: accept a result whose density is off by more than 10 % (relative).
+        keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
+            train it again. Another model is fine-tuned as usual. Only without a teacher.
         weight_dtype: how the artifact stores the kept weights: fp32, fp16, bf16 or int8 (with per-row scales).
         embedding_dtype: how it stores all other matrices, mainly the embeddings; the same choices.
         trim_vocabulary: store only the embeddings of tokens that the data uses.
@@ -118,6 +121,10 @@ def compress(
             raise ValueError("dense_baseline must be False for density 1, got a SharedBaseline")
         if teacher is not None and teacher.model is None:
             raise ValueError("teacher must name a model or be None with a SharedBaseline, got the dense baseline")
+    if keep_fine_tuned and density < 1:
+        raise ValueError(f"keep_fine_tuned must be False with a density below 1, got True with {density:g}")
+    if keep_fine_tuned and teacher is not None:
+        raise ValueError("teacher must be None with keep_fine_tuned, got a Teacher")
     plan = Plan(
         data=data,
         objective=objective,
@@ -135,6 +142,7 @@ def compress(
         trim_vocabulary=trim_vocabulary,
         delta=delta,
         allow_density_miss=allow_density_miss,
+        keep_fine_tuned=keep_fine_tuned,
     )
     with _memory_errors(), stop_scope(), _flushed_denormals():
         run = _prepare(plan, callback or Callback(), cache, checkpoint, checkpoint_seconds)
@@ -225,6 +233,7 @@ def _spec(run: ResolvedRun) -> Mapping[str, Any]:
         "include": list(run.include),
         "exclude": list(run.exclude),
         "allow_density_miss": run.allow_density_miss,
+        "keep_fine_tuned": run.keep_fine_tuned,
         "trim_vocabulary": run.trim_vocabulary,
         "delta": run.delta,
     }

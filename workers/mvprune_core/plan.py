@@ -48,6 +48,7 @@ class Plan:
     trim_vocabulary: bool
     delta: bool
     allow_density_miss: bool
+    keep_fine_tuned: bool
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,11 @@ class ResolvedRun(Plan):
         """Optimizer steps of this run's own dense model, as baseline or teacher."""
         is_teacher = self.teacher is not None and self.named_teacher is None
         return self.total_steps if (self.has_own_baseline or is_teacher) and not self.fine_tuned else 0
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the result is the model itself, without training."""
+        return self.keep_fine_tuned and self.fine_tuned
 
     @property
     def has_own_baseline(self) -> bool:
@@ -139,7 +145,7 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
     total_steps = settings.total_steps(len(train))
     plan.method.schedule.check(total_steps)
     model = model_source(plan.source)
-    baseline = _resolve_baseline(plan, model, settings, notes)
+    baseline = _resolve_baseline(plan, student, model, settings, notes)
     chosen = {
         "method": plan.method.for_run(total_steps),
         "dense_baseline": baseline,
@@ -186,7 +192,9 @@ def _check_layers(plan: Plan, student: Loaded) -> None:
         check_density(plan.density, plan.method.kept(sizes, plan.density), sum(sizes), remedy)
 
 
-def _resolve_baseline(plan: Plan, model: ModelSource, settings: Settings, notes: Notes) -> bool | SharedBaseline:
+def _resolve_baseline(
+    plan: Plan, student: Loaded, model: ModelSource, settings: Settings, notes: Notes
+) -> bool | SharedBaseline:
     """The shared baseline if this run can use it, else whether the run evaluates its own baseline."""
     baseline = plan.dense_baseline
     if not isinstance(baseline, SharedBaseline):
@@ -201,7 +209,7 @@ def _resolve_baseline(plan: Plan, model: ModelSource, settings: Settings, notes:
     if why_not:
         notes.add(f"the dense metrics are those of this run's own dense baseline: {baseline.name} {why_not}")
         return True
-    notes.add(baseline.note(settings, plan.seed))
+    notes.add(baseline.note(settings, plan.seed, fine_tuned=student.fine_tuned))
     return baseline
 
 

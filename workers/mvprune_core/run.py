@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Accounting, ArtifactError, LayerCount, round_values
 from mvprune.artifact.history import Histogram, Phase, Plane
@@ -28,6 +29,7 @@ from mvprune_core.forward import set_padding_side
 from mvprune_core.interruption import check_stop
 from mvprune_core.keys import RunKeys
 from mvprune_core.masking import Masks
+from mvprune_core.methods import Magnitude
 from mvprune_core.models import Loaded, load_model
 from mvprune_core.notes import Notes
 from mvprune_core.optimization import build_optimizer
@@ -154,10 +156,24 @@ class CompressionRun:
         loaded = self._take_student()
         model = loaded.model.to(run.device)
         layers = prunable_layers(model, run.include, run.exclude)
+        if run.is_kept:
+            return self._keep(loaded, layers)
         masks = Masks(model, run.method, density=run.density, total_steps=run.total_steps, seed=run.seed, layers=layers)
         original, curve = Distributions(masks.matrices), Curve("pruning", run.total_steps)
         steps = self._train(loaded, curve, masks, distillation, steps_before=run.dense_steps)
         return Masked(loaded, curve, steps, masks, original)
+
+    def _keep(self, loaded: Loaded, layers: Mapping[str, nn.Linear | Conv1D]) -> Masked:
+        """The original model as the result of a run with density 1."""
+        run, model = self.resolved, loaded.model
+        values = {name: value.clone() for name, value in tensors_of(model).items()}
+        # Not the run's method: the gates of some methods change the weights.
+        options: dict[str, Any] = {"density": run.density, "total_steps": run.total_steps, "seed": run.seed}
+        masks = Masks(model, Magnitude(), layers=layers, **options)
+        original = Distributions(masks.matrices)
+        load_tensors(model, values)  # masks replace zeros
+        self.notes.add("the model was taken as fine-tuned for this data, and was not trained again (keep_fine_tuned)")
+        return Masked(loaded, Curve("pruning", 0), 0, masks, original)
 
     def fold(self, masked: Masked) -> Folded:
         """Turns a masked model, in place, into the plain model that the artifact stores."""
@@ -179,7 +195,7 @@ class CompressionRun:
         """Counts the weights that are left, and checks their density."""
         run = self.resolved
         accounting, layers = account(folded.loaded.model, folded.pruned, run.density)
-        if not run.allow_density_miss:
+        if not (run.allow_density_miss or run.is_kept):
             remedy = "take more steps, store finer values"
             check_density(run.density, accounting.kept_weights, accounting.prunable_weights, remedy)
         return accounting, layers
@@ -198,7 +214,7 @@ class CompressionRun:
             metrics, predictions = self._measure(trained.loaded, trained.curve, trained.steps)
         doubt = self.resolved.objective.doubt(predictions)
         is_dense = trained.curve.phase == "dense"
-        if is_dense and self.resolved.fine_tuned:
+        if self.resolved.is_kept or (is_dense and self.resolved.fine_tuned):
             return metrics, [] if doubt is None else [note_on(doubt, _TAKEN)]
         name = "the dense model" if is_dense else "the pruned model"
         return metrics, [note_on(replace(doubt, fit=""), name)] if doubt is not None and doubt.by_chance else []

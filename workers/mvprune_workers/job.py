@@ -115,6 +115,7 @@ def run_job(
             include=tuple(spec.include),
             exclude=tuple(spec.exclude),
             allow_density_miss=spec.allow_density_miss,
+            keep_fine_tuned=spec.keep_fine_tuned,
             **{option: given for option, given in _given(spec).items() if option in _DTYPES},
             trim_vocabulary=spec.trim_vocabulary,
             delta=spec.delta,

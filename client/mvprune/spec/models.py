@@ -121,6 +121,8 @@ class Spec:
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings.
         trim_vocabulary: keep only the embeddings of tokens that occur in the data.
         delta: leave out tensors that are equal to the model's; loading the artifact needs the model then.
+        keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
+            train it again.
         seed: seed of the random numbers.
         method: name of the method.
         method_options: the options of the method that were set.
@@ -140,6 +142,7 @@ class Spec:
     delta: bool
     teacher: Teacher | None
     training: Training
+    keep_fine_tuned: bool
     seed: int
     method: str
     method_options: Mapping[str, float | str]

@@ -80,6 +80,15 @@ def check_teacher(teacher: job_pb2.Teacher) -> Iterator[Violation]:
         yield bad(f"{field}.revision", teacher.revision, "unset without a model of the hub")
 
 
+def check_keep_fine_tuned(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
+    """Whether the result can be the model itself."""
+    field = "job.spec.keep_fine_tuned"
+    if spec.keep_fine_tuned and spec.target_density < 1:
+        yield bad(field, "true", f"unset with a density below 1, here {spec.target_density:g}")
+    elif spec.keep_fine_tuned and spec.HasField("teacher") and not spec.teacher.none:
+        yield bad(field, "true", "unset with a teacher")
+
+
 def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Training) -> Iterator[Violation]:
     yield from check_numbers(field, schedule)
     if schedule.shape == job_pb2.Schedule.ONE_SHOT:

@@ -29,7 +29,13 @@ from mvprune.spec.annotations import annotation, bound_of
 from mvprune.v1 import job_pb2
 from mvprune_service.api import mapping
 from mvprune_service.api.errors import Violation, bad
-from mvprune_service.api.options import check_method, check_numbers, check_teacher, check_training
+from mvprune_service.api.options import (
+    check_keep_fine_tuned,
+    check_method,
+    check_numbers,
+    check_teacher,
+    check_training,
+)
 from mvprune_service.api.policies import check_gates, check_policy
 from mvprune_service.executors.base import Capacity
 
@@ -99,6 +105,7 @@ class Checker:
         self.violations += check_method(spec)
         task = self._check_task(spec)
         self.violations += check_training(spec.training, task)
+        self.violations += check_keep_fine_tuned(spec)
         self.violations += check_policy(policy)
         self.size = self._check_model("job.spec.model", spec.model)
         self._check_revision("job.spec.model_revision", spec.model_revision)

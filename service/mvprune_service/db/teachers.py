@@ -127,7 +127,8 @@ def digest(dense: job_pb2.CompressionSpec) -> str:
 
 
 def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
-    """The spec of a fine-tuning with the student's model, data, settings and seed, without pruning."""
+    """The spec of a fine-tuning with the student's model, data, settings and seed, without pruning. A model that is
+    fine-tuned already is its own result."""
     spec = job_pb2.CompressionSpec(
         model=student.model,
         model_revision=student.model_revision,
@@ -135,6 +136,7 @@ def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
         target_density=1.0,
         seed=student.seed,
         magnitude=job_pb2.MagnitudePruning(),
+        keep_fine_tuned=True,
     )
     if student.HasField("dataset"):
         spec.dataset.CopyFrom(student.dataset)

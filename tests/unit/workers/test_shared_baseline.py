@@ -94,9 +94,7 @@ def test_a_dense_job_with_other_settings_is_taken_and_they_are_said(
     manifest = inspect(artifact).manifest
     assert manifest.metrics["dense/accuracy"] == inspect(teacher).manifest.metrics["eval/accuracy"]
     [note] = [note for note in manifest.notes if "dense metrics" in note]
-    assert note == f"the dense metrics are those of {JOB}" + (
-        f", which was trained with other settings: {words}" if words else ""
-    )
+    assert note == f"the dense metrics are those of {JOB}" + (f", which has other settings: {words}" if words else "")
 
 
 def test_a_student_of_a_pruned_job_trains_its_own_baseline(dense: job_pb2.CompressionSpec, tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ async def test_a_teacher_is_trained_first_and_then_its_model_is_given_to_the_stu
         magnitude={},
         target_density=1.0,
         training={"max_steps": 30},
+        keep_fine_tuned=True,
     )
     assert student.spec.teacher.alpha == 0.5
 
