@@ -77,7 +77,9 @@ def plan_sweep(sweep: sweep_pb2.Sweep, roots: Roots, capacity: Capacity | None, 
         return plan
     drawn = len(placed) - len(axes.points)
     if strategy_of(spec) == "random" and drawn < spec.random.points:
-        plan.notes.append(f"the axes have no more than {drawn:,} different cells: {spec.random.points:,} were asked for")
+        plan.notes.append(
+            f"the axes have no more than {drawn:,} different cells: {spec.random.points:,} were asked for"
+        )
     found = _build(plan, sweep, placed)
     _check(plan, sweep, found, roots, capacity)
     plan.checked = [point for point, _ in found]
