@@ -78,7 +78,7 @@ def plan_sweep(sweep: sweep_pb2.Sweep, roots: Roots, capacity: Capacity | None, 
     drawn = len(placed) - len(axes.points)
     if strategy_of(spec) == "random" and drawn < spec.random.points:
         plan.notes.append(
-            f"the axes have no more than {drawn:,} different cells: {spec.random.points:,} were asked for"
+            f"the axes have {drawn:,} different cells, fewer than the {spec.random.points:,} of the spec"
         )
     found = _build(plan, sweep, placed)
     _check(plan, sweep, found, roots, capacity)
