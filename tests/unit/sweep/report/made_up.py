@@ -42,25 +42,21 @@ _PRUNABLE, _OTHER = 400_000, 4_000_000
 
 def base_spec(**changes: Any) -> Spec:
     """The spec that the jobs have in common."""
-    spec = Spec(
-        model="bert-tiny",
-        model_revision="",
-        task="sst2",
-        dataset=None,
-        target_density=0.1,
-        include=(),
-        exclude=(),
-        allow_density_miss=False,
-        weight_dtype=None,
-        embedding_dtype=None,
-        trim_vocabulary=False,
-        delta=False,
-        teacher=None,
-        training=_training(),
-        seed=0,
-        method="soft_movement",
-        method_options={},
-    )
+    values: dict[str, Any] = {
+        **dict.fromkeys(Spec.__dataclass_fields__),
+        **dict.fromkeys(("allow_density_miss", "trim_vocabulary", "delta", "keep_fine_tuned"), False),
+        "model": "bert-tiny",
+        "model_revision": "",
+        "task": "sst2",
+        "target_density": 0.1,
+        "include": (),
+        "exclude": (),
+        "training": _training(),
+        "seed": 0,
+        "method": "soft_movement",
+        "method_options": {},
+    }
+    spec = Spec(**values)
     return replace(spec, **changes)
 
 
