@@ -23,7 +23,20 @@ def upgrade() -> None:
     op.execute("UPDATE jobs SET duration_us = end_us - start_us")
     _fill()
     for name in _ORDERED:
-        op.create_index(f"ix_jobs_project_{name}", "jobs", ["project", name, "create_us", "uid"])
+        has_value = sa.text(f"{name} IS NOT NULL")
+        op.create_index(
+            f"ix_jobs_project_{name}",
+            "jobs",
+            ["project", name, "create_us", "uid"],
+            sqlite_where=has_value,
+            postgresql_where=has_value,
+        )
+    _index_by_age(*_ORDERED)
+
+
+def _index_by_age(*more: str) -> None:
+    op.drop_index("ix_jobs_project_create_us", table_name="jobs")
+    op.create_index("ix_jobs_project_create_us", "jobs", ["project", "create_us", "uid", *more])
 
 
 def _fill() -> None:
@@ -56,6 +69,7 @@ def _fill() -> None:
 
 
 def downgrade() -> None:
+    _index_by_age()
     for name in _ORDERED:
         op.drop_index(f"ix_jobs_project_{name}", table_name="jobs")
     for name in _COLUMNS:

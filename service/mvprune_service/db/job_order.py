@@ -1,6 +1,7 @@
 """Orders of lists of jobs: their keys, and the statements' clauses for a page that begins after a key.
 
-Each order has an index that begins with the project: see models.py.
+Each order has an index that begins with the project: see models.py. An index has only the jobs with a value. Those
+without are read by age.
 """
 
 from __future__ import annotations
@@ -75,8 +76,7 @@ class Order:
             after = None
         if column.nullable:
             part = self._part(_AGE, after and after[1:])
-            # The column is in ORDER BY although it has one value here: PostgreSQL reads the index in order only then.
-            yield Part((column.is_(None), *part.where), (*self._directed([column]), *part.order_by))
+            yield Part((column.is_(None), *part.where), part.order_by)
 
     def _part(self, columns: Sequence[Column[Any]], after: Sequence[Any] | None) -> Part:
         if after is None:
