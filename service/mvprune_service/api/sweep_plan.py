@@ -77,9 +77,7 @@ def plan_sweep(sweep: sweep_pb2.Sweep, roots: Roots, capacity: Capacity | None, 
         return plan
     drawn = len(placed) - len(axes.points)
     if strategy_of(spec) == "random" and drawn < spec.random.points:
-        plan.notes.append(
-            f"the axes have {drawn:,} different cells, fewer than the {spec.random.points:,} of the spec"
-        )
+        plan.notes.append(f"the axes have {drawn:,} different cells, fewer than the {spec.random.points:,} of the spec")
     found = _build(plan, sweep, placed)
     _check(plan, sweep, found, roots, capacity)
     plan.checked = [point for point, _ in found]
