@@ -15,8 +15,9 @@ from mvprune_service.config import Settings, usage_errors
 from mvprune_service.control.ownership import Standing, compare, is_used_store, read_mark
 from mvprune_service.db import opening
 from mvprune_service.db.installation import installation
-from mvprune_service.db.models import ARTIFACTS, CHECKPOINTS, METADATA
+from mvprune_service.db.models import ARTIFACTS, CHECKPOINTS
 from mvprune_service.db.overview import has_stored
+from mvprune_service.db.schema import METADATA
 from mvprune_service.observability.logs import redact
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Table
 
 import mvprune_service
-from mvprune_service.db import models, rows, sweep_models, sweep_rows
+from mvprune_service.db import models, rows, server_models, sweep_models, sweep_rows
 from mvprune_service.domain.machine import JobState
 
 TABLES: dict[type[NamedTuple], tuple[Table[Any], type]] = {
@@ -21,8 +21,8 @@ TABLES: dict[type[NamedTuple], tuple[Table[Any], type]] = {
     rows.RequestRow: (models.REQUESTS, models.RequestColumns),
     rows.MetricRow: (models.METRICS, models.MetricColumns),
     rows.CheckpointRow: (models.CHECKPOINTS, models.CheckpointColumns),
-    rows.TokenRow: (models.TOKENS, models.TokenColumns),
-    rows.ProjectRow: (models.PROJECTS, models.ProjectColumns),
+    rows.TokenRow: (server_models.TOKENS, server_models.TokenColumns),
+    rows.ProjectRow: (server_models.PROJECTS, server_models.ProjectColumns),
     sweep_rows.SweepRow: (sweep_models.SWEEPS, sweep_models.SweepColumns),
     sweep_rows.SweepEventRow: (sweep_models.SWEEP_EVENTS, sweep_models.SweepEventColumns),
     sweep_rows.SweepRequestRow: (sweep_models.SWEEP_REQUESTS, sweep_models.SweepRequestColumns),
