@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 COMPLETING = "_ARGCOMPLETE"  # set by a shell that asks how the command line could continue
+SETTING = "sweep."  # begins the `dest` of a setting of sweeps, as some are named as parameters of jobs
 CONNECTION = ("address", "project", "token_file", "ca_cert", "insecure")  # common options, arguments of Client
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mvprune.cli._commands import SETTING
 from mvprune.cli._errors import UsageError
 from mvprune.cli._options import Parser, command_parser, connect
 from mvprune.cli._output import answer
 from mvprune.cli._sweep_follow import SWEEP_ARGUMENT
 from mvprune.cli._sweep_output import answer_change
-from mvprune.cli._sweep_parser import SETTING, add_axes, add_points, add_settings
+from mvprune.cli._sweep_parser import add_axes, add_points, add_settings
 from mvprune.cli._sweep_places import Places
 from mvprune.cli._sweep_submission import axes_of
 from mvprune.cli._text import clean

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from mvprune.cli._commands import SETTING
 from mvprune.cli._options import Parser, command_parser
 from mvprune.cli._submit_parser import add_file, add_parameter, group_texts
 from mvprune.cli._sweep_values import cell, splits, values_of
@@ -30,8 +31,6 @@ _DETAILS = """Creates jobs that differ in the options that are given several val
 Without --density it searches for the smallest density that passes all gates: docs/sweeps.md."""
 _GATES = "What a recommended point must reach, as for mvpctl submit. No job FAILS because of them."
 _MANY = (Kind.NUMBER, Kind.WHOLE, Kind.WORD, Kind.TEXT)  # kinds of which a command line takes several values
-SETTING = "sweep."
-"""Begins the `dest` of a setting of the sweep, as some are named as parameters of jobs."""
 
 
 def create_parser() -> Parser:

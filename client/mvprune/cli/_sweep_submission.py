@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mvprune.cli._ci import run_id
-from mvprune.cli._commands import CONNECTION
+from mvprune.cli._commands import CONNECTION, SETTING
 from mvprune.cli._errors import UsageError
-from mvprune.cli._sweep_parser import SETTING
 from mvprune.cli._sweep_places import Places
 from mvprune.common.exceptions import InvalidArgument, bad_field
 from mvprune.common.units import percent

@@ -17,11 +17,13 @@ from alembic import command as alembic
 from google.protobuf import json_format
 from tests.sparse_artifacts import make_artifact
 from tests.unit.client.scripted_server import NAME, Fake, Mvpctl, always, job, refuse
+from tests.unit.client.scripted_sweeps import PASSES, point
+from tests.unit.client.scripted_sweeps import SWEEP as SWEEP_NAME
 
 from mvprune.cli import _complete, main
 from mvprune.cli._commands import COMMANDS, COMPLETING
 from mvprune.cli._options import Parser
-from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2
+from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, sweep_pb2
 from mvprune_migrations import config_for, upgrade
 from mvprune_service.control.ownership import OWNER_KEY
 from mvprune_service.db.database import Database
@@ -56,7 +58,7 @@ JOB = {
             },
             **{"accumulationSteps": 1, "precision": "BF16", "trainEmbeddings": False, "compile": False},
             **{"gradientCheckpointing": False, "deterministic": False, "evaluateEvery": 500, "patience": 3},
-            **{"keepBest": True, "dropout": False, "lrWarmup": 0.1, "lrDensityExponent": 1.0},
+            **{"keepBest": True, "dropout": False, "lrWarmup": 0.1, "lrDensityExponent": 1.0, "keepFineTuned": False},
         },
         "weightDtype": "FP16",
         "embeddingDtype": "INT8",
@@ -77,6 +79,26 @@ JOB = {
     "gateResults": [{"gate": GATE, "observed": 0.875}],
     "notes": ["columns: text 'text', label 'label'"],
     **{f"{name}Time": TIME for name in ("create", "start", "end", "update", "expire")},
+}
+SWEEP = {
+    "name": SWEEP_NAME,
+    "spec": {
+        "axes": [{"parameter": "density", "values": [0.03, 0.05]}],
+        "points": [{"density": 1, "model": "small"}],
+        "exclude": [{"density": 0.03}],
+        "search": {"goal": "DENSITY", "seeds": 1},
+        "objectives": [{"metric": "eval/accuracy", "direction": "MAXIMIZE"}],
+        "gates": [{"metric": "delta/accuracy", "min": -0.01}],
+    },
+    "policy": {"parallel": 4, "maxFailed": 3, "maxRuntime": "86400s", "maxGpuHours": 24},
+    "labels": {"team": "search"},
+    "state": "SUCCEEDED",
+    "counts": {"total": 40},
+    "recommendation": PASSES,
+    "cost": {"runtime": "9s", "gpuHours": 12, "baselineRuntime": "9s", "savedRuntime": "9s"},
+    "estimate": {"jobs": 40, "runtime": "9s", "text": "40 jobs"},
+    "notes": ["penalty does not apply to magnitude"],
+    **{f"{name}Time": TIME for name in ("create", "end", "update")},
 }
 TOKEN = {
     **{"name": "projects/p/tokens/token-k3h9", "displayName": "CI", "scope": "SUBMIT", "creator": "local"},
@@ -104,6 +126,12 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
 
     times = {f"{name}Time": TIME for name in ("create", "start", "end", "lastHeartbeat")}
     attempt = {"name": f"{NAME}/attempts/1", "state": "SUCCEEDED", "executorRef": "mvprune-1", "node": "n1", **times}
+    base = {name: JOB[name] for name in ("spec", "policy")}
+    sweep = parsed(
+        sweep_pb2.Sweep,
+        {**SWEEP, "spec": {**SWEEP["spec"], "base": base["spec"], "jobPolicy": base["policy"]}},  # type: ignore[dict-item]
+    )
+    one = point(7, artifact=succeeds, optimal=True, targetDensity=1)  # the report reads no artifact of it
     event = {"sequence": 1, "time": TIME, "type": "CLAIM", "actor": "worker", "details": {"node": "n1"}}
     event |= {"fromState": "STARTING", "toState": "RUNNING"}
     update = {"sequence": 7, "job": {**JOB, "artifact": succeeds}, "events": [event], "done": True}
@@ -129,6 +157,12 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
         "ListJobEvents": always(job_pb2.ListJobEventsResponse(events=[parsed(job_pb2.JobEvent, event)])),
         "ListAttempts": always(job_pb2.ListAttemptsResponse(attempts=[parsed(job_pb2.Attempt, attempt)])),
         "GetArtifact": always(artifact),
+        **dict.fromkeys(("CreateSweep", "GetSweep", "CancelSweep", "PauseSweep", "ResumeSweep"), always(sweep)),
+        **dict.fromkeys(("RetrySweep", "ExtendSweep", "UpdateSweepPolicy"), always(sweep)),
+        "DeleteSweep": always(sweep_pb2.DeleteSweepResponse()),
+        "ListSweeps": always(sweep_pb2.ListSweepsResponse(sweeps=[sweep])),
+        "WatchSweep": lambda request, context: iter([sweep_pb2.WatchSweepResponse(sweep=sweep, done=True)]),
+        "ListSweepPoints": always(sweep_pb2.ListSweepPointsResponse(points=[one])),
         "ListModels": always(catalog_pb2.ListModelsResponse(models=[model])),
         "ListTasks": always(catalog_pb2.ListTasksResponse(tasks=[task])),
         "ListMethods": always(catalog_pb2.ListMethodsResponse(methods=[method])),
@@ -160,6 +194,20 @@ COMMANDS_ANSWER = {
     "attempts j1": ["Attempt"],
     "delete j1": "Deleted",
     "download j1 OUT": "Download",
+    "sweep create --model m --task sst2 --max-loss 1": "Sweep",
+    "sweep get s1": "Sweep with front",
+    "sweep list": ["Sweep"],
+    "sweep watch s1": "Sweep",
+    "sweep points s1": ["Sweep point"],
+    "sweep cancel s1": "Sweep",
+    "sweep pause s1": "Sweep",
+    "sweep resume s1": "Sweep",
+    "sweep retry s1": "Sweep",
+    "sweep extend s1 --density 0.1": "Sweep",
+    "sweep update s1 --parallel 2": "Sweep",
+    "sweep delete s1": "Deleted",
+    "sweep download s1 OUT --front": "Sweep download",
+    "sweep report s1 OUT": "Sweep report",
     "models": ["Model"],
     "tasks": ["Task"],
     "methods": ["Method"],
@@ -174,7 +222,17 @@ COMMANDS_ANSWER = {
     "server check --home FOREIGN": "Check",
     "server adopt-store --home FOREIGN": "Adoption",
 }
-_FREE = {"labels", "metrics", "details", "method_options", "jobs", "problems", "contexts"}  # keys are data there
+_FREE = {
+    "cell",
+    "strategy_options",
+    "labels",
+    "metrics",
+    "details",
+    "method_options",
+    "jobs",
+    "problems",
+    "contexts",
+}  # keys are data there
 
 
 def shape(value: Any) -> Any:
@@ -191,10 +249,16 @@ def examples() -> dict[str, Any]:
     found = re.findall(r"^## ([A-Z][\w ]*)\n.*?```json\n(.*?)```", TEXT, flags=re.MULTILINE | re.DOTALL)
     documented = {name: json.loads(example) for name, example in found}
     job = {**documented["Job"], "result": documented["Artifact"]}
+    point = {**documented["Sweep point"], "accounting": documented["Artifact"]["accounting"]}
+    spec = {**documented["Sweep"]["spec"], "base": job["spec"], "job_policy": job["policy"]}
+    sweep = {**documented["Sweep"], "spec": spec}
     without_result = {key: value for key, value in job.items() if key != "result"}
     return {
         **documented,
         "Job": job,
+        "Sweep": sweep,
+        "Sweep point": point,
+        "Sweep with front": {**sweep, "front": [point]},
         "Job without result": without_result,
         "Update": {**documented["Update"], "job": without_result, "events": [documented["Event"]]},
         "Download": {**documented["Download"], "artifact": documented["Artifact"]},

@@ -10,7 +10,8 @@ import pytest
 from tests.unit.client.scripted_server import Fake, Mvpctl, always, refuse
 from tests.unit.client.scripted_sweeps import MISSES, PASSES, created, point, points, sweep, watch
 
-from mvprune.cli._sweep_parser import SETTING, create_parser
+from mvprune.cli._commands import SETTING
+from mvprune.cli._sweep_parser import create_parser
 from mvprune.cli._sweep_values import MOST
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.spec.sweep_options import PolicyOptions, RandomStrategy, SearchStrategy
