@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -32,7 +31,10 @@ def stat(values: Sequence[float]) -> Stat | None:
     """The statistics of what is known, None where nothing is."""
     if not values:
         return None
-    return Stat(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+    n, mean = len(values), math.fsum(values) / len(values)
+    # statistics.stdev computes with fractions: 30 times slower, which a report of 1,000 points shows.
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
+    return Stat(mean, deviation, n)
 
 
 @dataclass(frozen=True)

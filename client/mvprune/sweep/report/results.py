@@ -127,6 +127,11 @@ def parameters(point: SweepPoint) -> dict[str, Any]:
     return {**dict(zip(_OWN, own, strict=True)), **point.cell}
 
 
+def shortened(text: str, most: int = 60) -> str:
+    """The beginning of a long text, for tables and plots."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def value_text(value: Any) -> str:
     """A parameter's value, as users write it."""
     if value is None:
