@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from mvprune.client.sweep_models import SweepPoint
 from mvprune.common.units import percent
+from mvprune.data.tasks import LOSSES
+from mvprune.sweep.verdict import outcome
 
 DIFFERENCE = "difference"
 """The name of the difference from dense among the values of a result."""
@@ -53,8 +55,6 @@ class Quality:
     @classmethod
     def of(cls, metric: str) -> Quality:
         """The metric of that name."""
-        from mvprune.data.tasks import LOSSES  # late: the readers of data are slow to import
-
         return cls(metric, metric in LOSSES)
 
     @property
@@ -163,14 +163,9 @@ COSTS = (DENSITY, NONZERO, BYTES, FLOPS, LATENCY)
 
 def values_of(point: SweepPoint) -> dict[str, float]:
     """What gates and objectives are about, by name. What is not known, or not finite, is left out."""
-    found = dict(point.metrics)
-    if point.total_bytes:
-        found["bytes"] = point.total_bytes
-    counts = point.accounting
-    if counts is not None:
-        found |= {"density": counts.density, "encoder_nonzero": counts.encoder_nonzero}
-        if counts.sparse_flops:
-            found["sparse_flops"] = counts.sparse_flops
-        if counts.sparse_bytes:
-            found["size_ratio"] = counts.dense_bytes / counts.sparse_bytes
-    return {name: float(value) for name, value in found.items() if math.isfinite(value)}
+    counts = {} if point.accounting is None else vars(point.accounting)
+    result = {"metrics": point.metrics, "accounting": counts, "total_bytes": point.total_bytes}
+    values = outcome(point.number, point.cell, result).values
+    return {
+        name: float(value) for name, value in values.items() if math.isfinite(value) and (value or name != BYTES.name)
+    }

@@ -68,7 +68,7 @@ def recommendation(results: Results) -> str:
     found = results.sweep.recommendation
     if found is None:
         return "No point has a result yet." if not results.sweep.state.is_terminal else "No point has a result."
-    return found.text if found.passed else f"No point passes all gates. The closest miss: {found.text}"
+    return f"{'Recommended' if found.passed else 'Closest miss'}: {found.text}"
 
 
 def cells(results: Results, most: int) -> Table:
