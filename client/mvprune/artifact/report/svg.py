@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 440, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 26, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 26, 40
 INNER_WIDTH, INNER_HEIGHT = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -211,8 +211,8 @@ class Plot:
                 _text(_LEFT - 5, _number(height + 4), self._y.tick_text(value), 'class="tick" text-anchor="end"')
             )
         parts.append(_text(_LEFT + INNER_WIDTH / 2, HEIGHT - 6, self._x.label, 'text-anchor="middle"'))
-        turn = f'text-anchor="middle" transform="rotate(-90 11 {_TOP + INNER_HEIGHT / 2:g})"'
-        parts.append(_text(11, _TOP + INNER_HEIGHT / 2, self._y.label, turn))
+        turn = f'text-anchor="middle" transform="rotate(-90 14 {_TOP + INNER_HEIGHT / 2:g})"'
+        parts.append(_text(14, _TOP + INNER_HEIGHT / 2, self._y.label, turn))
         return "".join(parts)
 
     def _legend_text(self) -> str:

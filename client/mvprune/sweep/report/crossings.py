@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from typing import NamedTuple
 
 from mvprune.common.units import percent
 from mvprune.sweep.report.quantities import DIFFERENCE, Quality, Stat
-from mvprune.sweep.report.results import Line, Panel
+from mvprune.sweep.report.results import Line, Panel, shortened
 
 METHOD = (
     "Between measured densities, the difference from dense is interpolated linearly in the logarithm of the density. "
@@ -18,6 +19,13 @@ METHOD = (
 )
 
 _Knots = list[tuple[float, Stat]]  # logarithm of the density, difference
+
+
+class _Measured(NamedTuple):
+    """What was measured of a line."""
+
+    name: str
+    knots: _Knots
 
 
 @dataclass(frozen=True)
@@ -45,15 +53,17 @@ class Crossing:
 
 def crossings(panel: Panel) -> list[Crossing]:
     """Of all pairs of lines that are drawn."""
-    return [found for one, other in combinations(panel.lines, 2) for found in _between(one, other, panel.quality)]
+    measured = [_Measured(line.name, _knots(line)) for line in panel.lines]
+    return [found for one, other in combinations(measured, 2) for found in _between(one, other, panel.quality)]
 
 
-def _between(one: Line, other: Line, quality: Quality) -> list[Crossing]:
+def _between(one: _Measured, other: _Measured, quality: Quality) -> list[Crossing]:
     """The crossings of two lines, by density; one entry if there are none."""
-    first, second = _knots(one), _knots(other)
+    first, second = one.knots, other.knots
     places = _places(first, second)
     if len(places) < 2:
-        text = f"{one.name} and {other.name} share no range of densities, so they cannot be compared."
+        names = f"{shortened(one.name)} and {shortened(other.name)}"
+        text = f"{names} share no range of densities, so they cannot be compared."
         return [Crossing(one.name, other.name, None, None, None, None, text)]
     gaps = [_mean(first, place) - _mean(second, place) for place in places]
     found = [
@@ -70,8 +80,8 @@ def _between(one: Line, other: Line, quality: Quality) -> list[Crossing]:
 
 
 def _crossing(
-    one: Line,
-    other: Line,
+    one: _Measured,
+    other: _Measured,
     quality: Quality,
     around: tuple[float, float],
     gaps: tuple[float, float],
@@ -83,8 +93,8 @@ def _crossing(
     first_is_below = quality.is_better(before, 0.0)
     below, above = (one.name, other.name) if first_is_below else (other.name, one.name)
     density = math.exp(place)
-    words = f"{below} is better below {percent(density)}, {above} above"
-    knots = _knots(one), _knots(other)
+    words = f"{shortened(below)} is better below {percent(density)}, {shortened(above)} above"
+    knots = one.knots, other.knots
     error = _error(*knots, place)
     sides = _error(*knots, left), _error(*knots, right)
     if error is None or None in sides:
@@ -98,14 +108,16 @@ def _crossing(
     return Crossing(below, above, density, low, high, is_clear, text)
 
 
-def _apart(one: Line, other: Line, quality: Quality, places: Sequence[float], gaps: Sequence[float]) -> Crossing:
+def _apart(
+    one: _Measured, other: _Measured, quality: Quality, places: Sequence[float], gaps: Sequence[float]
+) -> Crossing:
     leads = next((gap for gap in gaps if gap), 0.0)
     better, worse = (one, other) if quality.is_better(leads, 0.0) else (other, one)
     span = f"from {percent(math.exp(places[0]))} to {percent(math.exp(places[-1]))}"
-    words = f"{better.name} is better than {worse.name} at all densities {span}"
+    words = f"{shortened(better.name)} is better than {shortened(worse.name)} at all densities {span}"
     if not leads:
-        words = f"{one.name} and {other.name} are equal at all densities {span}"
-    errors = [_error(_knots(one), _knots(other), place) for place in places]
+        words = f"{shortened(one.name)} and {shortened(other.name)} are equal at all densities {span}"
+    errors = [_error(one.knots, other.knots, place) for place in places]
     if None in errors:
         return Crossing(better.name, worse.name, None, None, None, None, f"{words}; one seed cannot say how clearly.")
     clear = sum(error is not None and abs(gap) > error for gap, error in zip(gaps, errors, strict=True))

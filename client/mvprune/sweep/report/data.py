@@ -36,7 +36,7 @@ def sweep_csv(results: Results) -> str:
     differences = _differences(results)
     for point in results.points:
         known = parameters(point)
-        counts = dataclasses.asdict(point.accounting) if point.accounting else {}
+        counts = vars(point.accounting) if point.accounting else {}
         writer.writerow(
             [
                 *_first(results, point).values(),
@@ -65,30 +65,25 @@ def sweep_json(results: Results, details: Mapping[int, PointDetails]) -> str:
             "create_time": sweep.create_time,
             "update_time": sweep.update_time,
             "end_time": sweep.end_time,
-            "counts": dataclasses.asdict(sweep.counts),
-            "cost": dataclasses.asdict(sweep.cost),
+            "counts": sweep.counts,
+            "cost": sweep.cost,
             "notes": sweep.notes,
         },
-        "recommendation": None
-        if choice is None
-        else {**dataclasses.asdict(choice), "command": tables.command(results)},
+        "recommendation": None if choice is None else {**vars(choice), "command": tables.command(results)},
         "gates": [gate_text(gate) for gate in sweep.spec.gates],
-        "objectives": [dataclasses.asdict(one) for one in sweep.spec.objectives],
+        "objectives": sweep.spec.objectives,
         "varied": results.varied,
-        "base": dataclasses.asdict(sweep.spec.base),
+        "base": sweep.spec.base,
         "tasks": [_panel(panel) for panel in results.panels],
         "cells": [_cell(results, panel, cell) for panel in results.panels for cell in panel.cells],
-        "crossings": [
-            {"task": panel.task, **dataclasses.asdict(one)} for panel in results.panels for one in crossings(panel)
-        ],
+        "crossings": [{"task": panel.task, **vars(one)} for panel in results.panels for one in crossings(panel)],
         "details": [
-            {"point": number, "artifact": one.artifact, "layers": [dataclasses.asdict(layer) for layer in one.layers]}
-            for number, one in sorted(details.items())
+            {"point": number, "artifact": one.artifact, "layers": one.layers} for number, one in sorted(details.items())
         ],
-        "overlaps": [dataclasses.asdict(one) for one in overlaps(details)],
+        "overlaps": overlaps(details),
         "points": _points(results),
     }
-    return json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return "{\n" + ",\n".join(f"{json.dumps(key)}: {_lines(one)}" for key, one in value.items()) + "\n}\n"
 
 
 def _panel(panel: Panel) -> dict[str, Any]:
@@ -97,7 +92,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "metric": panel.quality.metric,
         "lower_is_better": panel.quality.is_loss,
         "dense_model": panel.dense_model,
-        "dense": None if panel.dense is None else dataclasses.asdict(panel.dense),
+        "dense": panel.dense,
         "dense_bytes": panel.dense_bytes,
         "lines": [line.name for line in panel.lines],
         "lines_not_drawn": panel.hidden,
@@ -115,7 +110,7 @@ def _cell(results: Results, panel: Panel, cell: Cell) -> dict[str, Any]:
         "on_front": cell.on_front,
         "recommended": results.is_recommended(cell),
         "misses": [{"gate": gate_text(gate), "compared": value} for gate, value in cell.misses],
-        "values": {name: dataclasses.asdict(value) for name, value in values.items() if value is not None},
+        "values": values,
     }
 
 
@@ -128,7 +123,7 @@ def _points(results: Results) -> list[dict[str, Any]]:
             "primary_metric": point.primary_metric,
             "metrics": point.metrics,
             DIFFERENCE: differences.get(point.number),
-            "accounting": dataclasses.asdict(point.accounting) if point.accounting else None,
+            "accounting": point.accounting,
             **_last(point),
         }
         for point in results.points
@@ -156,7 +151,21 @@ def _csv(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | tuple | dict) else value
 
 
+def _lines(value: Any) -> str:
+    """JSON on one line; of a list, one line an entry."""
+    plain = _plain(value)
+    if isinstance(plain, list) and plain:
+        return "[\n" + ",\n".join(_dumped(one) for one in plain) + "\n]"
+    return _dumped(plain)
+
+
+def _dumped(plain: Any) -> str:
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False)
+
+
 def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return _plain(vars(value))
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -8,11 +8,11 @@ from mvprune.common.markdown import escaped, table
 from mvprune.sweep.report import tables
 from mvprune.sweep.report.crossings import METHOD
 from mvprune.sweep.report.details import PointDetails
-from mvprune.sweep.report.results import Results
+from mvprune.sweep.report.results import Results, shortened
 from mvprune.sweep.report.tables import Table
 
 _MAX_CELLS, _MAX_POINTS = 60, 60  # rows
-_MAX_NOTES = 20
+_MAX_NOTES, _MAX_NOTE = 20, 600  # characters
 
 
 def sweep_markdown(results: Results, details: Mapping[int, PointDetails]) -> str:
@@ -27,7 +27,7 @@ def sweep_markdown(results: Results, details: Mapping[int, PointDetails]) -> str
         parts.append(f"```shell\n{tables.command(results)}\n```")
     if sweep.notes:
         parts.append("## Notes")
-        parts.append("\n".join(f"- {escaped(note)}" for note in sweep.notes[:_MAX_NOTES]))
+        parts.append("\n".join(f"- {escaped(shortened(note, _MAX_NOTE))}" for note in sweep.notes[:_MAX_NOTES]))
     sections: list[tuple[str, Table | str]] = [
         ("Results over seeds", tables.cells(results, _MAX_CELLS)),
         ("Dense models", tables.dense(results)),

@@ -11,7 +11,7 @@ from mvprune.artifact.report.svg import Axis, Plot, sample
 from mvprune.common.units import percent, size
 from mvprune.spec.gates import gate_text
 from mvprune.sweep.report.quantities import BYTES, COSTS, DENSITY, DIFFERENCE, Cost, Stat, plain_percent
-from mvprune.sweep.report.results import Cell, Line, Panel, Results
+from mvprune.sweep.report.results import Cell, Line, Panel, Results, shortened
 
 # A line is told by the shape of its marks and by its dashes too, not by its colour only.
 _SHAPES = ("circle", "square", "triangle", "diamond", "wedge")
@@ -68,7 +68,7 @@ class Picture:
 def front_plot(results: Results, panel: Panel) -> Picture:
     """Quality against bytes, with the front."""
     metric = f"eval/{panel.quality.metric}"
-    title = f"{panel.task}: {panel.quality.metric} against bytes{panel.quality.direction}"
+    title = f"{shortened(panel.task)}: {panel.quality.metric} against bytes{panel.quality.direction}"
     others = [cell for cell in panel.cells if cell.on_front and cell.line in panel.hidden]
     drawing = _Drawing(results, panel, BYTES, metric, others)
     if not drawing.found:
@@ -96,7 +96,7 @@ def front_plot(results: Results, panel: Panel) -> Picture:
 
 def difference_plot(results: Results, panel: Panel, cost: Cost) -> Picture:
     """The difference from dense against one measure of cost."""
-    title = f"{panel.task}: difference from dense against {cost.title}{panel.quality.direction}"
+    title = f"{shortened(panel.task)}: difference from dense against {cost.title}{panel.quality.direction}"
     drawing = _Drawing(results, panel, cost, DIFFERENCE)
     if not drawing.found:
         known = any(cell.stat(DIFFERENCE) for cell in panel.cells)
@@ -204,7 +204,7 @@ class _Drawing:
                 entries.append((sample("", "ring", "chosen"), "recommended" if passed else "closest miss"))
         caption = "Means over seeds; bars: one standard deviation to each side, where there are two seeds or more."
         if hidden := len(self._panel.hidden):
-            names = ", ".join(self._panel.hidden[:MAX_PANELS])
+            names = ", ".join(map(shortened, self._panel.hidden[:MAX_PANELS]))
             more = f" and {hidden - MAX_PANELS} more" if hidden > MAX_PANELS else ""
             caption += (
                 f" The {len(self._panel.lines)} best lines are drawn, those that lose the least against the best "
@@ -219,8 +219,7 @@ class _Drawing:
         return Picture(self._title, self.plot.svg(), (*entries, *self.legend), caption + note)
 
     def _line(self, index: int, line: Line) -> tuple[str, str]:
-        found = [(cell, x, y) for cell, x, y in self.found if cell in line.cells]
-        found.sort(key=lambda one: one[1])
+        found = sorted(self._of(line), key=lambda one: one[1])
         if len(found) > 1:
             self.plot.line([(x, y.mean) for _, x, y in found], f"s{index}")
         for cell, x, y in found:
@@ -230,10 +229,13 @@ class _Drawing:
         absent = "" if found else " (no value)"
         return sample(f"s{index}", _SHAPES[index], f"m{index}"), line.name + absent
 
+    def _of(self, line: Line) -> list[tuple[Cell, float, Stat]]:
+        return [one for one in self.found if not one[0].is_dense and one[0].line == line.name]
+
     def _note(self, cell: Cell, x: float, y: Stat) -> str:
         value = self._text(y)
         at = "" if self._cost is DENSITY else f" at density {percent(cell.density)}"
-        return f"{cell.line}{at}, {self._cost.text(x)}: {value}, n {y.n}"
+        return f"{shortened(cell.line)}{at}, {self._cost.text(x)}: {value}, n {y.n}"
 
     def _text(self, value: Stat) -> str:
         quality = self._panel.quality
@@ -243,11 +245,11 @@ class _Drawing:
         """What is seen, for those who do not see it."""
         lines = []
         for line in self._panel.lines:
-            found = [(x, y) for cell, x, y in self.found if cell in line.cells]
+            found = sorted(((x, y) for _, x, y in self._of(line)), key=lambda one: one[0])
             if found:
-                (first, low), (last, high) = min(found, key=lambda one: one[0]), max(found, key=lambda one: one[0])
+                (first, low), (last, high) = found[0], found[-1]
                 ends = f"{self._text(low)} at {self._cost.text(first)}, {self._text(high)} at {self._cost.text(last)}"
-                lines.append(f"{line.name}: {ends}.")
+                lines.append(f"{shortened(line.name)}: {ends}.")
         return " ".join(lines)
 
 

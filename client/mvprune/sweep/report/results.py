@@ -10,8 +10,9 @@ from typing import Any
 
 from mvprune.client.sweep_models import PointState, SweepPoint, SweepRecord
 from mvprune.spec.gate import Gate
-from mvprune.sweep.analysis import Group, Objective, Outcome, front, groups, missed
+from mvprune.sweep.analysis import Group, Outcome, front, groups, missed
 from mvprune.sweep.report.quantities import DIFFERENCE, Quality, Stat, stat, values_of
+from mvprune.sweep.verdict import Question
 
 MAX_LINES = 5  # of a plot
 _OWN = ("method", "density", "seed", "model", "task")  # of every point
@@ -127,6 +128,11 @@ def parameters(point: SweepPoint) -> dict[str, Any]:
     return {**dict(zip(_OWN, own, strict=True)), **point.cell}
 
 
+def shortened(text: str, most: int = 60) -> str:
+    """The beginning of a long text, for tables and plots."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def value_text(value: Any) -> str:
     """A parameter's value, as users write it."""
     if value is None:
@@ -192,8 +198,7 @@ def _panel(sweep: SweepRecord, points: list[SweepPoint], task: str, metric: str)
 def _cells(sweep: SweepRecord, points: list[SweepPoint], quality: Quality, dense: Stat | None) -> list[Cell]:
     by_number = {point.number: point for point in points}
     found = groups(Outcome(one.number, parameters(one), _values(one, quality, dense)) for one in points)
-    wanted = [Objective(f"eval/{quality.metric}", not quality.is_loss), Objective("bytes", maximize=False)]
-    best = front(found, wanted)
+    best = front(found, Question().objectives_for(quality.metric))
     differing = _differing([point for point in points if point.target_density < 1])
     cells = []
     for group in found:

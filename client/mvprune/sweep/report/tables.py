@@ -14,12 +14,12 @@ from mvprune.spec.gates import gate_text
 from mvprune.sweep.report.crossings import crossings
 from mvprune.sweep.report.details import Overlap, PointDetails, overlaps
 from mvprune.sweep.report.quantities import COSTS, DIFFERENCE, Quality, Stat, stat, values_of
-from mvprune.sweep.report.results import Cell, Results, parameters, value_text
+from mvprune.sweep.report.results import Cell, Results, parameters, shortened, value_text
 
 CSV_FILE = "report.csv"
 
 _MAX_COLUMNS = 8  # of parameters
-_MAX_FAILURES, _MAX_MESSAGE = 30, 160
+_MAX_FAILURES, _MAX_MESSAGE = 30, 200
 _MAX_PARAMETERS, _MAX_VALUES, _MAX_CROSSINGS, _MAX_BLOCKS = 100, 12, 60, 64
 _NO_DETAILS = (
     "No artifact was given for this part. mvpctl sweep report fetches one a method, at the density that the most "
@@ -49,7 +49,7 @@ def command(results: Results) -> str:
 
 def title(results: Results) -> str:
     """Of the report."""
-    return results.sweep.display_name or results.sweep.id
+    return shortened(results.sweep.display_name, 200) or results.sweep.id
 
 
 def standing(results: Results) -> str:
@@ -68,7 +68,7 @@ def recommendation(results: Results) -> str:
     found = results.sweep.recommendation
     if found is None:
         return "No point has a result yet." if not results.sweep.state.is_terminal else "No point has a result."
-    return found.text if found.passed else f"No point passes all gates. The closest miss: {found.text}"
+    return f"{'Recommended' if found.passed else 'Closest miss'}: {found.text}"
 
 
 def cells(results: Results, most: int) -> Table:
@@ -78,7 +78,7 @@ def cells(results: Results, most: int) -> Table:
     thinned = sorted(_thinned(order, [cell.on_front for cell in shown], most))
     names = results.compared[:_MAX_COLUMNS]
     gates = bool(results.sweep.spec.gates)
-    columns = (*names, "n", "metric", "value", "difference", "", *(cost.column for cost in COSTS))
+    columns = (*map(shortened, names), "n", "metric", "value", "difference", "", *(cost.column for cost in COSTS))
     rows = [_cell_row(results, shown[index], names, gates) for index in thinned]
     left = _left_out(len(shown), len(rows), "cells") + _columns_left_out(results.compared)
     note = f"Mean ± sample standard deviation over n seeds; costs: where it is above 1 %. {_units(results)}{left}"
@@ -91,7 +91,17 @@ def points(results: Results, most: int) -> Table:
     best = {point.number for cell in results.cells if cell.on_front for point in cell.points}
     order = list(range(len(results.points)))
     thinned = _thinned(order, [point.number in best for point in results.points], most)
-    columns = ("point", *known, "state", "metric", "value", "dense", "difference", *(c.column for c in COSTS), "time")
+    columns = (
+        "point",
+        *map(shortened, known),
+        "state",
+        "metric",
+        "value",
+        "dense",
+        "difference",
+        *(c.column for c in COSTS),
+        "time",
+    )
     differences = {
         outcome.number: outcome.values.get(DIFFERENCE) for cell in results.cells for outcome in cell.group.outcomes
     }
@@ -162,7 +172,7 @@ def overlap(results: Results, details: Mapping[int, PointDetails]) -> Table | st
 def detailed_names(results: Results, numbers: Sequence[int] | Mapping[int, Any]) -> list[str]:
     """Points as headings: method, density and number."""
     known = {point.number: point for point in results.points}
-    return [f"{known[n].method}, {percent(known[n].target_density)} (point {n})" for n in numbers]
+    return [f"{shortened(known[n].method)}, {percent(known[n].target_density)} (point {n})" for n in numbers]
 
 
 def failures(results: Results) -> Table | str:
@@ -176,7 +186,7 @@ def failures(results: Results) -> Table | str:
     if not found:
         return "No point has failed, was cancelled, skipped or deleted."
     rows = [
-        (state, reason, str(len(members)), _numbers(members), members[0].failure.message if members[0].failure else "")
+        (state, reason, str(len(members)), _numbers(members), _message(members[0]))
         for (state, reason), members in sorted(found.items(), key=lambda one: -len(one[1]))[:_MAX_FAILURES]
     ]
     return Table(
@@ -203,9 +213,9 @@ def differed(results: Results) -> Table | str:
     """The parameters that differ, with their values."""
     rows = []
     for name, values in results.varied.items():
-        texts = [value_text(value) for value in values]
+        texts = [shortened(value_text(value)) for value in values]
         more = f", … ({len(texts)} values)" if len(texts) > _MAX_VALUES else ""
-        rows.append((name, ", ".join(texts[:_MAX_VALUES]) + more))
+        rows.append((shortened(name), ", ".join(texts[:_MAX_VALUES]) + more))
     if not rows:
         return "All points have the same parameters."
     return Table(("parameter", "values"), tuple(rows[:_MAX_PARAMETERS]), (False, False))
@@ -217,7 +227,7 @@ def same(results: Results) -> Table:
     plain = flat(dataclasses.asdict(spec.base))
     names = {"target_density": "density"}
     rows = [
-        (names.get(name, name), value_text(value))
+        (shortened(names.get(name, name)), shortened(value_text(value), _MAX_MESSAGE))
         for name, value in plain.items()
         if value not in (None, "", (), {}, False) and names.get(name, name.rpartition(".")[2]) not in results.varied
     ]
@@ -239,7 +249,7 @@ def _cell_row(results: Results, cell: Cell, names: Sequence[str], gates: bool) -
         "misses " + ", ".join(gate_text(gate) for gate, _ in cell.misses) if gates and cell.misses else "",
     ]
     return (
-        *("none (dense)" if dense and name == "method" else _short(value_text(known.get(name))) for name in names),
+        *("none (dense)" if dense and name == "method" else shortened(value_text(known.get(name))) for name in names),
         str(len(cell.points)),
         quality.metric,
         quality.text(cell.stat(f"eval/{quality.metric}")),
@@ -259,7 +269,7 @@ def _point_row(point: SweepPoint, names: Sequence[str], differences: Mapping[int
     difference = differences.get(point.number)
     return (
         str(point.number),
-        *(_short(value_text(known.get(name))) for name in names),
+        *(shortened(value_text(known.get(name))) for name in names),
         state,
         quality.metric,
         quality.text(one(f"eval/{quality.metric}")),
@@ -338,6 +348,10 @@ def _saved(spent: float | None, saved: float | None) -> str:
     return f"{duration(saved)}{times}"
 
 
+def _message(point: SweepPoint) -> str:
+    return shortened(point.failure.message, _MAX_MESSAGE) if point.failure else ""
+
+
 def _numbers(members: Sequence[SweepPoint]) -> str:
     shown = ", ".join(str(point.number) for point in members[:_MAX_VALUES])
     return f"{shown}, …" if len(members) > _MAX_VALUES else shown
@@ -345,7 +359,3 @@ def _numbers(members: Sequence[SweepPoint]) -> str:
 
 def _flags(count: int) -> list[bool]:
     return [False] * count
-
-
-def _short(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
