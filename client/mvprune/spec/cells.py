@@ -88,6 +88,12 @@ def has_option(method: str, name: str) -> bool:
     return known is None or not known.methods or method in known.methods
 
 
+def of_method(base: job_pb2.CompressionSpec, cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The cell without the options that its method does not have."""
+    method = method_of(base, cell)
+    return {name: value for name, value in cell.items() if has_option(method, name)}
+
+
 def method_of(base: job_pb2.CompressionSpec, cell: Mapping[str, Any]) -> str:
     """The method of a cell's job."""
     return str(cell.get(METHOD) or base.WhichOneof(METHOD) or PARAMETERS[METHOD].default)

@@ -95,12 +95,12 @@ def groups(outcomes: Iterable[Outcome]) -> list[Group]:
     found: dict[str, list[Outcome]] = {}
     for outcome in sorted(outcomes, key=lambda one: one.number):
         found.setdefault(group_key(outcome.cell), []).append(outcome)
-    return [Group(_without_seed(members[0].cell), tuple(members)) for members in found.values()]
+    return [Group(without_seed(members[0].cell), tuple(members)) for members in found.values()]
 
 
 def group_key(cell: Mapping[str, Any]) -> str:
     """A text that is the same for cells that differ only in the seed."""
-    return json.dumps(_without_seed(cell), sort_keys=True)
+    return json.dumps(without_seed(cell), sort_keys=True)
 
 
 def front(found: Sequence[Group], objectives: Sequence[Objective]) -> list[Group]:
@@ -151,7 +151,8 @@ def recommend(
     return Choice(chosen, _best_seed(chosen, gates, objectives), passed=False, misses=misses)
 
 
-def _without_seed(cell: Mapping[str, Any]) -> dict[str, Any]:
+def without_seed(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """What a cell has in common with those of other seeds."""
     return {name: value for name, value in cell.items() if name != _SEED}
 
 

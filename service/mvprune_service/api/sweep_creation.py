@@ -23,7 +23,7 @@ from mvprune_service.api.policies import with_defaults
 from mvprune_service.api.principal import current_principal
 from mvprune_service.api.sweep_checks import MAX_ID, check_id
 from mvprune_service.api.sweep_plan import SweepPlan, plan_extension, plan_sweep
-from mvprune_service.clock import system_clock
+from mvprune_service.clock import Clock, system_clock
 from mvprune_service.db import estimates, lifecycle, sweep_records, sweeps, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.sweep_rows import SweepRow
@@ -51,12 +51,14 @@ class SweepCreation:
         *,
         max_points: int,
         retention_seconds: int | None = None,
+        clock: Clock = system_clock,
     ) -> None:
         self._db = db
         self._roots = roots
         self._capacity = capacity
         self._max_points = max_points
         self._retention_seconds = retention_seconds
+        self._clock = clock
         self._threads = ThreadPoolExecutor(_PLANNED_AT_ONCE, thread_name_prefix="sweep")
 
     async def create(self, request: sweep_pb2.CreateSweepRequest) -> sweep_pb2.Sweep:
@@ -126,18 +128,17 @@ class SweepCreation:
             locked = sweeps.lock_sweep_named(tx, name)
             if locked is None:
                 raise not_found(str(name))
-            total = sweep_records.counts_of(tx.conn, locked.uid)
-            if sweep_mapping.counts_message(total).total + len(plan.points) > self._max_points:
-                raise invalid(
-                    bad("axes", len(plan.points), f"at most {self._max_points:,} points with those there are")
-                )
+            known = {point.spec_sha256 for point in sweep_records.points_of(tx.conn, locked.uid)}
+            added = [point for point in plan.points if point.sha256 not in known]
+            if (total := len(known) + len(added)) > self._max_points:
+                raise invalid(bad("axes", total, f"at most {self._max_points:,} points with those there are"))
             spec = sweep_pb2.SweepSpec.FromString(locked.spec)
-            spec.points.extend(sweep_mapping.struct(point.cell) for point in plan.points)
+            spec.points.extend(sweep_mapping.struct(point.cell) for point in added)
             notes = [*locked.notes, *(note for note in plan.notes if note not in locked.notes)]
             return sweeps.extend(
                 tx,
                 locked,
-                plan.points,
+                added,
                 actor=actor,
                 etag=request.etag,
                 spec=lifecycle.canonical(spec),
@@ -152,7 +153,7 @@ class SweepCreation:
         """A sweep with its counts and its cost."""
 
         def read(conn: Connection) -> sweep_pb2.Sweep:
-            usage = sweep_records.usage_of(conn, row.uid, system_clock())
+            usage = sweep_records.usage_of(conn, row.uid, self._clock())
             return sweep_mapping.sweep(row, sweep_records.counts_of(conn, row.uid), usage)
 
         return await self._db.read(read)

@@ -128,8 +128,7 @@ def _placed(spec: sweep_pb2.SweepSpec, axes: Axes) -> Iterable[Placed]:
 
 
 def _spec_key(spec: sweep_pb2.SweepSpec, cell: Cell) -> str:
-    method = cells.method_of(spec.base, cell)
-    own = {name: value for name, value in cell.items() if cells.has_option(method, name)}
+    own = cells.of_method(spec.base, cell)
     return NewPoint(own, cells.build(spec.base, own).spec).sha256
 
 
@@ -140,9 +139,7 @@ def _build(plan: SweepPlan, sweep: sweep_pb2.Sweep, placed: Sequence[Placed]) ->
     known, dropped, repeated = set[str](), dict[tuple[str, str], int](), 0
     for cell, origin in placed:
         method = cells.method_of(sweep.spec.base, cell)
-        own = cell
-        if origin.point is None:
-            own = {name: value for name, value in cell.items() if cells.has_option(method, name)}
+        own = cells.of_method(sweep.spec.base, cell) if origin.point is None else cell
         try:
             point = new_point(sweep.spec, sweep.policy, own)
         except BadValue as error:

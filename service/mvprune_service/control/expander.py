@@ -9,7 +9,9 @@ from sqlalchemy.exc import IntegrityError
 from mvprune_service.db import sweep_records
 from mvprune_service.db.database import Database
 from mvprune_service.db.expansion import expand
+from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.db.quotas import QueueQuota
+from mvprune_service.domain.leases import StaleLease
 
 log = logging.getLogger(__name__)
 
@@ -29,14 +31,27 @@ class Expander:
 
     async def step(self) -> None:
         """One round over the sweeps."""
+        errors: list[Exception] = []
         for uid in await self._db.read(sweep_records.active_sweeps):
-            for _ in range(_STEPS):
-                try:
-                    has_more = await self._db.write(expand, uid, self._quota)
-                except (
-                    IntegrityError
-                ) as error:  # another server created the same teacher or job: the next round sees it
-                    log.info("a step of a sweep is repeated: %s", type(error.orig).__name__)
-                    break
-                if not has_more:
-                    break
+            try:
+                await self._advance(uid)
+            except DatabaseUnavailable:
+                raise
+            except Exception as error:  # a sweep that fails holds up no other
+                error.add_note(f"This was about the sweep with the uid {uid}.")
+                errors.append(error)
+        if errors:
+            raise errors[0] if len(errors) == 1 else ExceptionGroup("several sweeps", errors)
+
+    async def _advance(self, uid: str) -> None:
+        for _ in range(_STEPS):
+            try:
+                has_more = await self._db.write(expand, uid, self._quota)
+            except (
+                IntegrityError,
+                StaleLease,
+            ) as error:  # another server created the same teacher or job, or was first
+                log.info("a step of a sweep is repeated: %s", type(error).__name__)
+                return
+            if not has_more:
+                return

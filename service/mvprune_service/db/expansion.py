@@ -22,8 +22,9 @@ from mvprune_service.db.lifecycle import NewJob, canonical
 from mvprune_service.db.quotas import QueueFull, QueueQuota
 from mvprune_service.db.reuse import reusable
 from mvprune_service.db.search import next_points
-from mvprune_service.db.sweep_results import keep_results, recommendation_of, verdict_of
+from mvprune_service.db.sweep_results import keep_results, recommendation_of, result_of, verdict_of
 from mvprune_service.db.sweep_rows import PointRow, SweepRow
+from mvprune_service.db.teachers import NoTeacher
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import TERMINAL, JobState
 from mvprune_service.domain.sweeping import ENDED, Decision, Facts, PointState, Reason, SweepState, decide
@@ -78,7 +79,11 @@ def expand(tx: Tx, uid: str, quota: QueueQuota) -> bool:
     for number in decision.skip:
         sweeps.set_point(tx, sweep, number, again=False, skip_reason=decision.skip_reason)
     cancel = [number for number in decision.cancel if step.points[number].job_state is not JobState.CANCELLING]
-    _cancel(step, cancel[:AT_ONCE], decision.state)
+    _cancel(step, cancel[:AT_ONCE])
+    if decision.cancel or decision.state in ENDED:
+        is_live = sweeps.cancel_baselines(tx, sweep, _baselines(step), actor=ACTOR, grace_us=_GRACE_US)
+        if is_live and decision.state in ENDED:  # nothing that it created is left behind
+            decision = Decision(sweep.state, decision.reason)
     waits = _create(step, decision.create[:AT_ONCE])
     if policy.early_stop and sweep.state is SweepState.ACTIVE:
         _stop_early(step, hopeless_points(tx.conn, uid, spec, points))
@@ -95,7 +100,7 @@ def _create(step: _Step, numbers: Sequence[int]) -> bool:
         point = step.points[number]
         try:
             if point.again:
-                _run_again(step, point)
+                _run_again(step, point, spec)
             elif spec.teacher.train and teachers.digest(teachers.dense_spec(spec)) in failed:
                 reason = FailureReason.TEACHER_FAILED.value
                 sweeps.set_point(step.tx, step.sweep, number, skip_reason=reason)
@@ -103,6 +108,8 @@ def _create(step: _Step, numbers: Sequence[int]) -> bool:
                 _create_job(step, point, spec)
         except QueueFull:
             return True
+        except NoTeacher:  # the job that it names has failed, or was deleted
+            sweeps.set_point(step.tx, step.sweep, number, again=False, skip_reason=FailureReason.TEACHER_FAILED.value)
     return False
 
 
@@ -110,15 +117,23 @@ def _create_job(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec) -> 
     tx, sweep = step.tx, step.sweep
     known = reusable(tx.conn, sweep.project, spec, sweep.inputs_us) if step.policy.reuse else None
     if known is not None:
-        sweeps.set_point(tx, sweep, point.number, job_uid=known.uid, job_id=known.job_id, reused=True)
+        result = result_of(tx.conn, known.uid)
+        sweeps.set_point(tx, sweep, point.number, job_uid=known.uid, job_id=known.job_id, reused=True, result=result)
         tx.after.append(partial(log.info, "%s, point %d: takes the result of %s", sweep.name, point.number, known.name))
         return
     for _ in range(1 + spec.teacher.train):
         step.quota.check(tx.conn, sweep.project)
+    new = teachers.with_teacher(tx, _new_job(step, point, spec, _free_id(step, point)))
+    job = lifecycle.create(tx, new, actor=ACTOR)
+    sweeps.set_point(tx, sweep, point.number, job_uid=job.uid, job_id=job.job_id)
+
+
+def _new_job(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec, job_id: str) -> NewJob:
+    sweep = step.sweep
     size = sweep.model_sizes.get(spec.model)
-    new = NewJob(
+    return NewJob(
         project=sweep.project,
-        job_id=_free_id(step, point),
+        job_id=job_id,
         spec=spec,
         policy=_job_policy(step.spec),
         creator=sweep.creator,
@@ -127,8 +142,6 @@ def _create_job(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec) -> 
         model_size=job_pb2.ModelSize.FromString(base64.b64decode(size)) if size else None,
         sweep_id=sweep.sweep_id,
     )
-    job = lifecycle.create(tx, teachers.with_teacher(tx, new), actor=ACTOR)
-    sweeps.set_point(tx, sweep, point.number, job_uid=job.uid, job_id=job.job_id)
 
 
 def _job_policy(spec: sweep_pb2.SweepSpec) -> job_pb2.ExecutionPolicy:
@@ -139,14 +152,20 @@ def _job_policy(spec: sweep_pb2.SweepSpec) -> job_pb2.ExecutionPolicy:
     return policy
 
 
-def _run_again(step: _Step, point: PointRow) -> None:
-    """RETRY of a job that has ended, after its teacher's if that has no model. A job that runs is left alone."""
+def _run_again(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec) -> None:
+    """RETRY of a job that has ended, after its teacher's if that has no model. A job that runs is left alone. Raises
+    QueueFull, NoTeacher."""
     job = lifecycle.lock_job(step.tx, point.job_uid or "")
     if job is not None and job.state in (JobState.FAILED, JobState.CANCELLED):
         step.quota.check(step.tx.conn, step.sweep.project)
         teacher = lifecycle.lock_job(step.tx, job.teacher_uid) if job.teacher_uid else None
         if teacher is not None and teacher.state in (JobState.FAILED, JobState.CANCELLED):
             lifecycle.retry(step.tx, teacher, actor=ACTOR)
+        elif teacher is None and job.teacher_uid and job.teacher_sha256 is None:  # it was deleted before it had a model
+            new = teachers.with_teacher(step.tx, _new_job(step, point, spec, job.job_id))
+            own = {"spec": canonical(new.spec), "teacher_uid": new.teacher_uid, "teacher_sha256": new.teacher_sha256}
+            lifecycle.touch(step.tx, job, **own)
+            job = lifecycle.lock_job(step.tx, job.uid) or job
         lifecycle.retry(step.tx, job, actor=ACTOR)
     sweeps.set_point(step.tx, step.sweep, point.number, again=False)
 
@@ -172,19 +191,19 @@ def _failed_baselines(step: _Step) -> set[str]:
     return {teachers.digest(teachers.dense_spec(job_pb2.CompressionSpec.FromString(spec))) for spec in specs.values()}
 
 
-def _cancel(step: _Step, numbers: Sequence[int], state: SweepState) -> None:
-    """Asks for the cancellation of jobs, and of the baselines that no other job waits for."""
-    baselines = set[str]()
+def _baselines(step: _Step) -> set[str]:
+    """Uids of the jobs that teach those of the points."""
+    return {point.teacher_uid for point in step.points.values() if point.teacher_uid is not None}
+
+
+def _cancel(step: _Step, numbers: Sequence[int]) -> None:
+    """Asks for the cancellation of jobs."""
     reason = f"the sweep {step.sweep.sweep_id} was cancelled"
     for number in numbers:
         point = step.points[number]
         job = lifecycle.lock_job(step.tx, point.job_uid or "")
         if job is not None and job.state not in TERMINAL:
             lifecycle.cancel(step.tx, job, reason=reason, grace_us=_GRACE_US, actor=ACTOR)
-        if point.teacher_uid is not None:
-            baselines.add(point.teacher_uid)
-    if state is not SweepState.ACTIVE:
-        sweeps.cancel_baselines(step.tx, step.sweep, baselines, actor=ACTOR, grace_us=_GRACE_US)
 
 
 def _stop_early(step: _Step, numbers: Sequence[int]) -> None:

@@ -148,21 +148,22 @@ def _saved_us(conn: Connection, uid: str) -> int:
         .select_from(POINTS)
         .join(student, student.c.uid == POINTS.c.job_uid)
         .join(teacher, teacher.c.uid == student.c.teacher_uid)
-        .where(POINTS.c.sweep_uid == uid, teacher.c.teacher_key.is_not(None), student.c.state == JobState.SUCCEEDED)
+        .where(POINTS.c.sweep_uid == uid, POINTS.c.reused.is_(False), teacher.c.teacher_key.is_not(None))
+        .where(student.c.state == JobState.SUCCEEDED)
         .group_by(teacher.c.uid, teacher.c.start_us, teacher.c.end_us)
     )
     return sum(int(ran or 0) * (students - 1) for ran, students in conn.execute(taught))
 
 
 def _baselines(uid: str) -> Select[Any]:
-    """Uids of the dense jobs that the points share."""
+    """Uids of the dense jobs that the points share, without those of reused results."""
     teacher = JOBS.alias("teacher").with_cols(JobColumns)
     return (
         select(teacher.c.uid)
         .select_from(POINTS)
         .join(JOBS, JOBS.c.uid == POINTS.c.job_uid)
         .join(teacher, teacher.c.uid == JOBS.c.teacher_uid)
-        .where(POINTS.c.sweep_uid == uid, teacher.c.teacher_key.is_not(None))
+        .where(POINTS.c.sweep_uid == uid, POINTS.c.reused.is_(False), teacher.c.teacher_key.is_not(None))
         .distinct()
     )
 

@@ -24,7 +24,7 @@ def keep_results(tx: Tx, sweep: SweepRow, points: Sequence[PointRow]) -> list[Po
     kept = []
     for point in points:
         if point.job_uid is not None and point.job_state is JobState.SUCCEEDED and point.result is None:
-            result = _result(tx.conn, point.job_uid)
+            result = result_of(tx.conn, point.job_uid)
             sweeps.set_point(tx, sweep, point.number, result=result)
             point = point._replace(result=result)
         kept.append(point)
@@ -52,7 +52,8 @@ def recommendation_of(verdict: Verdict) -> sweep_pb2.Recommendation | None:
     )
 
 
-def _result(conn: Connection, job_uid: str) -> dict[str, Any]:
+def result_of(conn: Connection, job_uid: str) -> dict[str, Any]:
+    """What a point keeps of a job that has SUCCEEDED."""
     job = records.job_by_uid(conn, job_uid)
     usage = sweep_records.usage_of_job(conn, job_uid)
     name = ArtifactName(job.project, job.artifact_sha256) if job and job.artifact_sha256 else None

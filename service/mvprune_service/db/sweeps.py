@@ -21,8 +21,8 @@ from mvprune_service.db.statements import fetch_one
 from mvprune_service.db.sweep_models import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS, SWEEPS
 from mvprune_service.db.sweep_rows import SweepRow
 from mvprune_service.domain.leases import StaleLease
-from mvprune_service.domain.machine import TERMINAL, JobState
-from mvprune_service.domain.sweeping import ENDED, REPEATABLE, PointState, Reason, SweepCommand, SweepState, transition
+from mvprune_service.domain.machine import TERMINAL
+from mvprune_service.domain.sweeping import ENDED, REPEATABLE, Reason, SweepCommand, SweepState, transition
 from mvprune_service.ids import SweepName, new_uid
 from mvprune_service.points import NewPoint
 
@@ -158,17 +158,16 @@ def retry(tx: Tx, sweep: SweepRow, *, actor: str, etag: str = "") -> SweepRow:
     """Marks what has no result to run again. Raises EtagMismatch, and IllegalSweepCommand for CANCELLING."""
     transition(sweep.state, SweepCommand.RETRY)
     _check_etag(sweep, etag)
-    missing = {
-        point.number: point.state
+    missing = [
+        point
         for point in sweep_records.points_of(tx.conn, sweep.uid)
         if point.state in REPEATABLE and point.skip_reason != Reason.EARLY
-    }
+    ]
     if not missing:
         return sweep
-    for number, state in missing.items():
-        has_job = state in (PointState.FAILED, PointState.CANCELLED)
-        changed: dict[str, Any] = {"again": True} if has_job else {"job_id": "", "reused": False}
-        set_point(tx, sweep, number, skip_reason="", **changed)
+    for point in missing:
+        changed: dict[str, Any] = {"again": True} if point.job_uid is not None else {"job_id": "", "reused": False}
+        set_point(tx, sweep, point.number, skip_reason="", **changed)
     return _command(tx, sweep, SweepCommand.RETRY, actor, "", {"points": str(len(missing))}, active_us=tx.now)
 
 
@@ -237,17 +236,19 @@ def touch(tx: Tx, sweep: SweepRow, **values: Any) -> None:
     tx.changed.add(sweep.uid)
 
 
-def cancel_baselines(tx: Tx, sweep: SweepRow, teachers: Iterable[str], *, actor: str, grace_us: int) -> None:
-    """Cancels those of the dense jobs that were created for students and that no other job waits for."""
+def cancel_baselines(tx: Tx, sweep: SweepRow, teachers: Iterable[str], *, actor: str, grace_us: int) -> bool:
+    """Cancels those of the dense jobs that were created for students and that no other job waits for. Returns whether
+    one of these has not ended yet."""
+    is_live = False
     for uid in sorted(set(teachers)):
         student = JOBS.alias("student").with_cols(JobColumns)
         awaited = exists().where(student.c.teacher_uid == uid, student.c.state.not_in(TERMINAL))
         job = lifecycle.lock_job(tx, uid)
-        if job is None or job.teacher_key is None or job.state in TERMINAL or job.state is JobState.CANCELLING:
+        if job is None or job.teacher_key is None or job.state in TERMINAL or tx.conn.execute(select(awaited)).scalar():
             continue
-        if not tx.conn.execute(select(awaited)).scalar():
-            reason = f"the sweep {sweep.sweep_id} was cancelled"
-            lifecycle.cancel(tx, job, reason=reason, grace_us=grace_us, actor=actor)
+        reason = f"no job of the sweep {sweep.sweep_id} waits for it any more"
+        is_live |= lifecycle.cancel(tx, job, reason=reason, grace_us=grace_us, actor=actor).state not in TERMINAL
+    return is_live
 
 
 def _command(

@@ -7,6 +7,7 @@ from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
+import mvprune
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.errors import ApiError
@@ -14,19 +15,21 @@ from mvprune_service.api.submissions import capacity_of
 from mvprune_service.api.sweep_creation import SweepCreation
 from mvprune_service.api.sweeps import SweepServicer
 from mvprune_service.changes import Changes
-from mvprune_service.clock import SECOND
+from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.expander import Expander
-from mvprune_service.db import leases, lifecycle, records
+from mvprune_service.db import leases, lifecycle, records, sweep_records, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.db.rows import JobRow
+from mvprune_service.db.sweep_rows import ShownPointRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.domain.retries import Failure
+from mvprune_service.domain.sweeping import ENDED
 from mvprune_service.executors.base import Executor
-from mvprune_service.ids import AttemptName, JobName
+from mvprune_service.ids import AttemptName, JobName, SweepName
 
 NAME = "projects/p/sweeps/s"
 Quality = Callable[[job_pb2.CompressionSpec], float]  # of the model that a job makes
@@ -51,11 +54,13 @@ class Gym:
         *,
         queue: int = 10_000,
         roots: Roots | None = None,
+        clock: Clock = system_clock,
     ) -> None:
         self.db = db
         self.quality = quality or (lambda spec: _DENSE)
+        self.gpus = 0.0  # of the jobs that start from now on
         self.changes = Changes()
-        self.creation = SweepCreation(db, roots or Roots(), capacity_of(executor), max_points=1_000)
+        self.creation = SweepCreation(db, roots or Roots(), capacity_of(executor), max_points=1_000, clock=clock)
         self.servicer = SweepServicer(db, self.changes, self.creation)
         self.expander = Expander(db, QueueQuota(queue))
 
@@ -104,7 +109,11 @@ class Gym:
 
     async def succeed(self, job_id: str, metrics: dict[str, float] | None = None) -> None:
         """Runs a queued job to its end."""
-        fence, job = await self._run(job_id)
+        await self.finish(job_id, await self.start(job_id), metrics)
+
+    async def finish(self, job_id: str, fence: Fence, metrics: dict[str, float] | None = None) -> None:
+        """Ends a job that runs, with an artifact."""
+        job = await self.job(job_id)
         spec = job_pb2.CompressionSpec.FromString(job.spec)
         accuracy = self.quality(spec)
         dense = {} if spec.target_density >= 1 else {"dense/accuracy": _DENSE, "delta/accuracy": accuracy - _DENSE}
@@ -123,12 +132,33 @@ class Gym:
 
     async def fail(self, job_id: str, reason: FailureReason = FailureReason.NAN_LOSS) -> None:
         """Runs a queued job until it fails for good."""
-        fence, _ = await self._run(job_id)
+        fence = await self.start(job_id)
         await self.db.write(leases.fail_attempt, fence, Failure(reason, "it went astray"), actor="worker")
 
-    async def _run(self, job_id: str) -> tuple[Fence, JobRow]:
+    async def stopped(self, fence: Fence) -> None:
+        """Its worker has ended, after it was cancelled."""
+        await self.db.write(leases.stopped, fence, actor="worker")
+
+    async def cancel_job(self, job_id: str) -> None:
+        """A user cancels a job of the sweep."""
+
+        def work(tx: Tx) -> None:
+            job = lifecycle.lock_job_named(tx, JobName("p", job_id))
+            assert job is not None
+            lifecycle.cancel(tx, job, reason="", grace_us=0, actor="user")
+
+        await self.db.write(work)
+
+    async def points_rows(self) -> list[ShownPointRow]:
+        """The rows of the first points."""
+        sweep = await self.db.read(sweep_records.sweep_named, SweepName("p", "s"))
+        assert sweep is not None
+        return await self.db.read(sweep_records.page_of_points, sweep.uid, 0, 500)
+
+    async def start(self, job_id: str) -> Fence:
+        """A worker claims a queued job."""
         job = await self.job(job_id)
-        resources = Reserved(cpus=1.0, gpus=0.0, memory_bytes=0)
+        resources = Reserved(cpus=1.0, gpus=self.gpus, memory_bytes=0)
 
         def work(tx: Tx) -> JobRow:
             assert leases.schedule(tx, job.uid, resources, executor="x", start_timeout_us=60 * SECOND)
@@ -139,36 +169,46 @@ class Gym:
             return row
 
         row = await self.db.write(work)
-        return Fence(AttemptName("p", job_id, row.attempt), row.fencing_token), row
+        return Fence(AttemptName("p", job_id, row.attempt), row.fencing_token)
 
     async def queued(self) -> list[JobRow]:
         """Jobs that could start now, by their creation."""
         found = await self.db.read(records.page_of_jobs, "p", None, records.Order("create_time", False), None, 10_000)
-        return [job for job in found if job.state is JobState.QUEUED and job.state_reason != "WAITING_FOR_TEACHER"]
+        free = [job for job in found if job.state is JobState.QUEUED and job.state_reason != "WAITING_FOR_TEACHER"]
+        return sorted(free, key=lambda job: (job.create_us, job.job_id))
 
     async def resolve(self) -> None:
         """Lets students whose teacher has ended start."""
-        from mvprune_service.db import teachers
-
         for uid in await self.db.read(teachers.unresolved_students):
             await self.db.write(teachers.resolve_teacher, uid, actor="scheduler")
 
-    async def run(self, failing: Sequence[str] = (), rounds: int = 500) -> list[str]:
-        """Steps and does jobs until the sweep has ended. Returns the ids of the jobs that ran.
+    async def retry(self) -> sweep_pb2.Sweep:
+        return await self.servicer.RetrySweep(sweep_pb2.RetrySweepRequest(name=NAME), None)
+
+    async def run(
+        self, failing: Sequence[str] = (), *, sweep_id: str = "s", unreachable: float = 0.0, rounds: int = 500
+    ) -> list[str]:
+        """Steps and does jobs until a sweep has ended. Returns the ids of the jobs that ran.
 
         Args:
             failing: jobs that fail.
+            unreachable: jobs with a smaller density than this fail because of it.
         """
         ran: list[str] = []
         for _ in range(rounds):
             await self.expander.step()
-            if (await self.state()) in ("SUCCEEDED", "FAILED", "CANCELLED"):
+            row = await self.db.read(sweep_records.sweep_named, SweepName("p", sweep_id))
+            assert row is not None
+            if row.state in ENDED:
                 return ran
             await self.resolve()
             for job in await self.queued():
-                await (self.fail(job.job_id) if job.job_id in failing else self.succeed(job.job_id))
+                if job_pb2.CompressionSpec.FromString(job.spec).target_density < unreachable:
+                    await self.fail(job.job_id, FailureReason.DENSITY_NOT_REACHED)
+                else:
+                    await (self.fail(job.job_id) if job.job_id in failing else self.succeed(job.job_id))
                 ran.append(job.job_id)
-        raise AssertionError(f"the sweep is {await self.get()} after {rounds} rounds")
+        raise AssertionError(f"the sweep is {row} after {rounds} rounds")
 
 
 def manifest_of(spec: job_pb2.CompressionSpec, metrics: dict[str, float]) -> dict[str, Any]:
@@ -178,6 +218,7 @@ def manifest_of(spec: job_pb2.CompressionSpec, metrics: dict[str, float]) -> dic
         "files": [{"path": "weights", "size_bytes": 2 * kept, "sha256": "ab" * 32, "media_type": "x/y"}],
         "metrics": metrics,
         "primary_metric": "accuracy",
+        "versions": {"mvprune": mvprune.__version__},
         "accounting": {
             "target_density": spec.target_density,
             "density": spec.target_density,
