@@ -108,7 +108,7 @@ def _cell(results: Results, panel: Panel, cell: Cell) -> dict[str, Any]:
         "parameters": cell.group.cell,
         "points": [point.number for point in cell.points],
         "on_front": cell.on_front,
-        "recommended": results.is_recommended(cell),
+        "recommended": results.is_chosen(cell) and results.verdict == "recommended",
         "misses": [{"gate": gate_text(gate), "compared": value} for gate, value in cell.misses],
         "values": values,
     }
@@ -131,7 +131,8 @@ def _points(results: Results) -> list[dict[str, Any]]:
 
 
 def _first(results: Results, point: SweepPoint) -> dict[str, Any]:
-    chosen = results.sweep.recommendation.points if results.sweep.recommendation else ()
+    choice = results.sweep.recommendation
+    chosen = choice.points if choice is not None and choice.passed else ()
     values = (point.number, point.state.value, point.state_reason, point.optimal, point.number in chosen, point.reused)
     return dict(zip(_FIRST, values, strict=True))
 

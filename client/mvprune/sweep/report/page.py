@@ -99,7 +99,7 @@ def _recommendation(results: Results) -> list[str]:
 
 def _tiles(results: Results) -> str:
     """The numbers of the recommended cell."""
-    cell = next((one for one in results.cells if results.is_recommended(one)), None)
+    cell = next((one for one in results.cells if results.is_chosen(one)), None)
     if cell is None:
         return ""
     quality, tiles = cell.quality, []

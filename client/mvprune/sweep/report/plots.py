@@ -198,10 +198,10 @@ class _Drawing:
         if others:
             entries.append((sample("", "circle", "in-faint"), "lines that are not drawn, where they are on the front"))
         for cell, x, y in self.found:
-            if self._results.is_recommended(cell):
-                self.plot.mark(x, y.mean, "ring", "chosen", f"recommended: {self._note(cell, x, y)}")
-                passed = self._results.sweep.recommendation is not None and self._results.sweep.recommendation.passed
-                entries.append((sample("", "ring", "chosen"), "recommended" if passed else "closest miss"))
+            if self._results.is_chosen(cell):
+                verdict = self._results.verdict
+                self.plot.mark(x, y.mean, "ring", "chosen", f"{verdict}: {self._note(cell, x, y)}")
+                entries.append((sample("", "ring", "chosen"), verdict))
         caption = "Means over seeds; bars: one standard deviation to each side, where there are two seeds or more."
         if hidden := len(self._panel.hidden):
             names = ", ".join(map(shortened, self._panel.hidden[:MAX_PANELS]))
@@ -209,7 +209,7 @@ class _Drawing:
             caption += (
                 f" The {len(self._panel.lines)} best lines are drawn, those that lose the least against the best "
             )
-            caption += f"one at each density; {names}{more} are in the table."
+            caption += f"one at each density. In the table only: {names}{more}."
         if len(self._panel.small) > _MAX_SMALL:
             caption += f" The first {_MAX_SMALL} of {len(self._panel.small)} small dense models are drawn."
         if self._cut:

@@ -105,8 +105,14 @@ class Results:
         """Those of all tasks."""
         return [cell for panel in self.panels for cell in panel.cells]
 
-    def is_recommended(self, cell: Cell) -> bool:
-        """Whether it is the cell of the recommended point."""
+    @property
+    def verdict(self) -> str:
+        """What the chosen cell is."""
+        choice = self.sweep.recommendation
+        return "recommended" if choice is not None and choice.passed else "closest miss"
+
+    def is_chosen(self, cell: Cell) -> bool:
+        """Whether it is the cell of the recommended point or, where none passes all gates, of the closest miss."""
         choice = self.sweep.recommendation
         return choice is not None and any(point.number == choice.point for point in cell.points)
 

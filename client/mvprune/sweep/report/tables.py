@@ -18,6 +18,7 @@ from mvprune.sweep.report.results import Cell, Results, parameters, shortened, v
 
 CSV_FILE = "report.csv"
 
+_COSTS = ("kept", *(cost.column for cost in COSTS[1:]))  # "density" is the parameter
 _MAX_COLUMNS = 8  # of parameters
 _MAX_FAILURES, _MAX_MESSAGE = 30, 200
 _MAX_PARAMETERS, _MAX_VALUES, _MAX_CROSSINGS, _MAX_BLOCKS = 100, 12, 60, 64
@@ -43,7 +44,11 @@ class Table:
 
 
 def command(results: Results) -> str:
-    """How to get the recommended artifact."""
+    """How to get the recommended artifact, or that of the closest miss."""
+    choice = results.sweep.recommendation
+    missed = [one.job for one in results.points if choice and not choice.passed and one.number == choice.point]
+    if missed:
+        return f"mvpctl download {missed[0].rpartition('/')[2]} DIR"
     return f"mvpctl sweep download {results.sweep.id} DIR --recommended"
 
 
@@ -74,11 +79,11 @@ def recommendation(results: Results) -> str:
 def cells(results: Results, most: int) -> Table:
     """Means over seeds, a row a cell."""
     shown = results.cells
-    order = sorted(range(len(shown)), key=lambda index: not (results.is_recommended(shown[index])))
+    order = sorted(range(len(shown)), key=lambda index: not (results.is_chosen(shown[index])))
     thinned = sorted(_thinned(order, [cell.on_front for cell in shown], most))
     names = results.compared[:_MAX_COLUMNS]
     gates = bool(results.sweep.spec.gates)
-    columns = (*map(shortened, names), "n", "metric", "value", "difference", "", *(cost.column for cost in COSTS))
+    columns = (*map(shortened, names), "n", "metric", "value", "difference", "", *_COSTS)
     rows = [_cell_row(results, shown[index], names, gates) for index in thinned]
     left = _left_out(len(shown), len(rows), "cells") + _columns_left_out(results.compared)
     note = f"Mean ± sample standard deviation over n seeds; costs: where it is above 1 %. {_units(results)}{left}"
@@ -99,7 +104,7 @@ def points(results: Results, most: int) -> Table:
         "value",
         "dense",
         "difference",
-        *(c.column for c in COSTS),
+        *_COSTS,
         "time",
     )
     differences = {
@@ -244,7 +249,7 @@ def same(results: Results) -> Table:
 def _cell_row(results: Results, cell: Cell, names: Sequence[str], gates: bool) -> tuple[str, ...]:
     known, quality, dense = parameters(cell.points[0]), cell.quality, cell.is_dense
     marks = [
-        "recommended" if results.is_recommended(cell) else "",
+        results.verdict if results.is_chosen(cell) else "",
         "front" if cell.on_front else "",
         "misses " + ", ".join(gate_text(gate) for gate, _ in cell.misses) if gates and cell.misses else "",
     ]

@@ -105,6 +105,10 @@ def test_a_closest_miss_is_called_so(tmp_path: Path, points: list[SweepPoint]) -
     assert "Closest miss: no point passes the gates; this is the closest" in Page(files["html"]).text
     assert ">closest miss</span>" in files["html"]
     assert ">recommended</span>" not in files["html"]
+    assert "<td>closest miss</td>" in files["html"]
+    assert "mvpctl download quality-0016 DIR" in files["md"]
+    assert "--recommended" not in files["html"]
+    assert not any(one["recommended"] for one in json.loads(files["json"])["points"])
 
 
 def test_the_front_has_a_mark_for_each_method_bars_the_dense_line_and_the_gates(
@@ -178,7 +182,7 @@ def test_more_than_five_lines_are_in_the_table_only(tmp_path: Path) -> None:
     points = [point(n, f"method_{n}", 0.1, delta=-0.01 * n) for n in range(1, 8)]
     files = report(tmp_path, points)
     assert "The 5 best lines are drawn" in files["html"]
-    assert "method_6, method_7 are in the table" in files["html"]
+    assert "In the table only: method_6, method_7." in files["html"]
     assert "<td>method_7</td>" in files["html"]
 
 
