@@ -27,7 +27,7 @@ def shape(value: Any) -> Any:
 def test_the_json_is_as_documented(tmp_path: Path) -> None:
     files = write(sweep(grid(), notes=("a note",)), grid(), tmp_path, DETAILS)
     (example,) = re.findall(
-        r"^## Sweep report\n.*?```json\n(.*?)```",
+        r"^## Sweep report file\n.*?```json\n(.*?)```",
         (DOCS / "json-output.md").read_text(),
         flags=re.MULTILINE | re.DOTALL,
     )
