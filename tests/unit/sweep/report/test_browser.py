@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.unit.sweep.report.made_up import failed, grid, small_model, sweep
-from tests.unit.sweep.report.test_report import DETAILS
+from tests.unit.sweep.report.reports import DETAILS
 
 from mvprune.sweep.report import write
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.sweep.report.made_up import grid, sweep
-from tests.unit.sweep.report.test_report import DETAILS
+from tests.unit.sweep.report.reports import DETAILS
 
 from mvprune.sweep.report import write
 from mvprune.sweep.report.quantities import COSTS

@@ -1,4 +1,4 @@
-"""The four files of a sweep's report: their facts, no markup from outside, and their size."""
+"""The four files of a sweep's report: their facts."""
 
 from __future__ import annotations
 
@@ -6,85 +6,19 @@ import csv
 import io
 import json
 import re
-import time
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.sweep.report.made_up import base_spec, failed, grid, point, small_model, sweep
+from tests.unit.sweep.report.made_up import base_spec, failed, grid, point, sweep
+from tests.unit.sweep.report.reports import DETAILS, Page, report, section
 
-from mvprune.artifact import LayerCount
 from mvprune.client.models import Accounting, Failure
-from mvprune.client.sweep_models import PointState, Recommendation, SweepPoint, SweepRecord, SweepState
+from mvprune.client.sweep_models import PointState, Recommendation, SweepPoint, SweepState
 from mvprune.spec.gate import Gate
 from mvprune.sweep.report import PointDetails, write
-from mvprune.sweep.report.markdown import sweep_markdown
-from mvprune.sweep.report.page import sweep_page
-from mvprune.sweep.report.results import arrange
-
-EVIL = "\"'><script>alert(1)</script>|`*&"
-DETAILS = (
-    PointDetails(f"{1:064x}", (LayerCount("bert.encoder.layer.0.output.dense.weight", (8, 8), 0.0625, 4),), {"x": 15}),
-    PointDetails(f"{11:064x}", (LayerCount("bert.encoder.layer.0.output.dense.weight", (8, 8), 0.0625, 4),), {"x": 30}),
-)
-DETAILS = tuple(replace(one, kept={one.layers[0].name: one.kept["x"]}) for one in DETAILS)
-
-
-class Page(HTMLParser):
-    """What is in a page; tags must close."""
-
-    def __init__(self, content: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str, str]] = []
-        self.words: list[str] = []
-        self.feed(content)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.words)
-
-    def values(self, tag: str, name: str) -> list[str]:
-        return [value for one, key, value in self.attributes if (one, key) == (tag, name)]
-
-
-@pytest.fixture
-def points() -> list[SweepPoint]:
-    return [*grid(), small_model(41), failed(42), failed(43)]
-
-
-def report(folder: Path, points: list[SweepPoint], record: SweepRecord | None = None, **more: Any) -> dict[str, str]:
-    """The files by their ending."""
-    files = write(record or sweep(points), points, folder, **more)
-    return {path.suffix[1:]: path.read_text() for path in files}
-
-
-def section(page: str, key: str) -> str:
-    """The plots of one measure of cost."""
-    (found,) = re.findall(rf'<section class="[^"]*" id="by-{key}">(.*?)</section>', page, flags=re.DOTALL)
-    return str(found)
 
 
 def test_the_recommendation_is_in_words_with_the_command(tmp_path: Path, points: list[SweepPoint]) -> None:
@@ -312,112 +246,6 @@ def test_of_a_loss_less_is_better(tmp_path: Path) -> None:
 def test_a_value_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
     files = report(tmp_path, [point(1, metrics={"eval/accuracy": float("nan"), "dense/accuracy": 0.8})])
     assert json.loads(files["json"])["points"][0]["metrics"]["eval/accuracy"] is None
-
-
-def test_names_from_outside_are_no_markup(tmp_path: Path) -> None:
-    points = [
-        replace(one, method=EVIL, model=EVIL, task=EVIL, cell={EVIL: f"{EVIL}{one.number}", "seed": 0})
-        for one in [*grid(["movement"], [0.1, 0.2]), failed(9, EVIL, EVIL)]
-    ]
-    choice = Recommendation(True, 1, (1,), EVIL)
-    record = sweep(
-        points,
-        display_name=EVIL,
-        notes=(EVIL,),
-        recommendation=choice,
-        name=f"projects/p/sweeps/{EVIL}",
-        base=base_spec(model=EVIL),
-    )
-    details = PointDetails(f"{1:064x}", (LayerCount(f"layer.0.{EVIL}.weight", (4, 4), 0.5, 8),))
-    files = report(tmp_path, points, record, details=[details])
-    assert "script" not in Page(files["html"]).tags
-    assert "<script" not in files["html"]
-    assert re.search(r"(?<!\\)<script", re.sub(r"```shell\n.*?```", "", files["md"], flags=re.DOTALL)) is None
-    assert json.loads(files["json"])["sweep"]["display_name"] == EVIL
-    assert next(csv.DictReader(io.StringIO(files["csv"])))["method"] == EVIL
-
-
-def test_nothing_comes_from_elsewhere(tmp_path: Path, points: list[SweepPoint]) -> None:
-    page = report(tmp_path, points)["html"]
-    found = Page(page)
-    assert not {"script", "link", "img", "iframe", "object", "base", "form"} & set(found.tags)
-    assert all(value.startswith("#by-") for value in found.values("a", "href"))
-    assert not {"src", "onload", "style"} & {name for _, name, _ in found.attributes}
-    assert "http:" not in page
-    assert "https:" not in page
-    assert "url(" not in page
-    assert "Content-Security-Policy\" content=\"default-src 'none'" in page
-
-
-def test_pictures_and_tables_can_be_read_aloud(tmp_path: Path, points: list[SweepPoint]) -> None:
-    page = report(tmp_path, points, details=DETAILS)["html"]
-    found = Page(page)
-    pictures = [value for value in found.values("svg", "aria-label") if value]
-    assert len(pictures) == 6 + len(DETAILS)
-    assert page.count("<desc>") == 6
-    assert "movement: -5.58 ± 0.26 at 2.0 %" in page
-    assert set(found.values("th", "scope")) == {"col"}
-    assert found.tags.count("th") == len(found.values("th", "scope"))
-    regions = [value for tag, name, value in found.attributes if (tag, name) == ("div", "aria-label")]
-    assert {"Every point", "Results over seeds", "Failures", "Cost"} <= set(regions)
-    levels = [int(tag[1]) for tag in found.tags if re.fullmatch(r"h\d", tag)]
-    assert all(after <= before + 1 for before, after in pairwise(levels))
-
-
-def _luminance(colour: str) -> float:
-    colour = colour.lstrip("#")
-    full = colour if len(colour) == 6 else "".join(2 * one for one in colour)
-    parts = [int(full[index : index + 2], 16) / 255 for index in (0, 2, 4)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def _contrast(one: str, other: str) -> float:
-    dark, light = sorted((_luminance(one), _luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
-@pytest.mark.parametrize("scheme", [0, 1])
-def test_colours_have_contrast(tmp_path: Path, points: list[SweepPoint], scheme: int) -> None:
-    """WCAG 2.2: 4.5 for text, 3 for what is drawn."""
-    page = report(tmp_path, points)["html"]
-    found: dict[str, list[str]] = {}
-    for name, colour in re.findall(r"--(\w+):(#[0-9a-f]{3,6})", page):
-        found.setdefault(name, []).append(colour)
-    for name, least in {"text": 4.5, "faint": 4.5, **{f"s{index}": 3.0 for index in range(5)}}.items():
-        for ground in ("back", "panel"):
-            assert _contrast(found[name][scheme], found[ground][scheme]) >= least, name
-
-
-def test_a_report_of_a_thousand_points_is_bounded(tmp_path: Path) -> None:
-    methods = [f"method_{index}" for index in range(10)]
-    densities = [0.01 + index / 60 for index in range(50)]
-    points = grid(methods, densities)
-    assert len(points) == 1000
-    times = []
-    for _ in range(2):
-        start = time.process_time()
-        files = report(tmp_path, points)
-        times.append(time.process_time() - start)
-    assert min(times) < 2  # seconds
-    assert len(files["html"].encode()) < 1_500_000
-    assert len(files["md"]) < 65_536  # the most that a comment on GitHub may have
-    assert "500 of 1000 points are shown" in files["html"]
-    assert "all are in report.csv" in files["html"]
-    assert len(files["csv"].splitlines()) == 1001
-    assert len(json.loads(files["json"])["points"]) == 1000
-
-
-def test_long_names_do_not_make_the_page_long() -> None:
-    long = "<&'>" * 500
-    points = [
-        replace(one, model=long, cell={f"p{n}{long}": f"{long}{one.number % 7}" for n in range(12)})
-        for one in grid(["movement"], [index / 600 for index in range(1, 601)], [0])
-    ]
-    record = sweep(points, notes=(long,) * 100, display_name=long, base=base_spec(model=long))
-    results = arrange(record, points)
-    assert len(sweep_page(results, {}).encode()) < 3_000_000
-    assert len(sweep_markdown(results, {})) < 300_000
 
 
 def test_a_second_report_replaces_the_first(tmp_path: Path, points: list[SweepPoint]) -> None:
