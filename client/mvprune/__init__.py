@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from mvprune.runtime import load
     from mvprune.sources.known_models import ModelSize
     from mvprune.spec.gate import Gate, GateResult
-    from mvprune.spec.models import Dataset, Policy, Spec, Teacher, Training
+    from mvprune.spec.models import Baseline, Dataset, Policy, Spec, Teacher, Training
     from mvprune.spec.options import SubmitOptions
 
     __version__: str
@@ -72,6 +72,7 @@ __all__ = [
     "AsyncJob",
     "Attempt",
     "AttemptState",
+    "Baseline",
     "Client",
     "Conflict",
     "Dataset",

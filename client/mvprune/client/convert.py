@@ -124,6 +124,7 @@ def _spec(message: job_pb2.CompressionSpec) -> spec_models.Spec:
         method_options=_method_options(getattr(message, method), method) if method else {},
         dataset=_same_fields(spec_models.Dataset, message.dataset) if message.HasField("dataset") else None,
         teacher=_same_fields(spec_models.Teacher, message.teacher) if message.HasField("teacher") else None,
+        baseline=_same_fields(spec_models.Baseline, message.baseline) if message.HasField("baseline") else None,
         training=_same_fields(spec_models.Training, message.training),
     )
 

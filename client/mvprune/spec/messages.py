@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mvprune.spec.options import SubmitOptions
 
 DEFAULT_OWN_DATA_TASK = "text-classification"
-_JOB_PREFIX, _TRAIN, _NONE = "job:", "train", "none"  # what a teacher may be besides a model
+_JOB_PREFIX, _TRAIN, _NONE = "job:", "train", "none"  # what a teacher may be besides a model, and a baseline
 
 
 def reference(given: str | os.PathLike[str]) -> str:
@@ -66,6 +66,7 @@ def create_request(
         raise bad_field("job.spec.method", must_be_one_of(METHODS, str(method)[:200]))
     getattr(job.spec, method).SetInParent()
     _set_teacher(job.spec, given.pop("teacher", ""))
+    _set_baseline(job.spec, given.pop("baseline", ""))
     for name, value in {"model": model, "density": density, **given}.items():
         path = _field_of(name, method)
         if not path:
@@ -115,16 +116,29 @@ def _request_id(request: job_pb2.CreateJobRequest, run_id: str) -> str:
 
 def _set_teacher(spec: job_pb2.CompressionSpec, teacher: Any) -> None:
     """A teacher is a model, "job:" with a job's id or name, "train" or "none"."""
-    if isinstance(teacher, NamedJob):
-        spec.teacher.job = teacher.name
-    elif isinstance(teacher, str) and teacher.startswith(_JOB_PREFIX):
-        spec.teacher.job = teacher.removeprefix(_JOB_PREFIX)
-    elif teacher == _TRAIN:
-        spec.teacher.train = True
-    elif teacher == _NONE:
-        spec.teacher.none = True
-    elif teacher:
+    if teacher and not _set_source(spec, "teacher", teacher):
         spec.teacher.model = reference(teacher)
+
+
+def _set_baseline(spec: job_pb2.CompressionSpec, baseline: Any) -> None:
+    """A baseline is "job:" with a job's id or name, "train" or "none"."""
+    if baseline and not _set_source(spec, "baseline", baseline):
+        raise bad_field("job.spec.baseline", f"must be job:ID, train or none, got {str(baseline)[:200]!r}")
+
+
+def _set_source(spec: job_pb2.CompressionSpec, field: str, given: Any) -> bool:
+    """Sets a teacher or a baseline to a job, "train" or "none". Returns whether `given` is one of these."""
+    if isinstance(given, NamedJob):
+        getattr(spec, field).job = given.name
+    elif isinstance(given, str) and given.startswith(_JOB_PREFIX):
+        getattr(spec, field).job = given.removeprefix(_JOB_PREFIX)
+    elif given == _TRAIN:
+        getattr(spec, field).train = True
+    elif given == _NONE:
+        getattr(spec, field).none = True
+    else:
+        return False
+    return True
 
 
 def _set(message: Any, name: str, value: Any, field: str, kind: Kind, read: Callable[[Any], str] | None = None) -> None:
