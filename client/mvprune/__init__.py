@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from mvprune.runtime import load
     from mvprune.sources.known_models import ModelSize
     from mvprune.spec.gate import Gate, GateResult
-    from mvprune.spec.models import Dataset, Policy, Spec, Teacher, Training
+    from mvprune.spec.models import Baseline, Dataset, Policy, Spec, Teacher, Training
     from mvprune.spec.options import SubmitOptions
     from mvprune.spec.sweep_options import PolicyOptions, RandomStrategy, SearchStrategy, SweepOptions
 
@@ -101,6 +101,7 @@ __all__ = [
     "Attempt",
     "AttemptState",
     "Axis",
+    "Baseline",
     "Client",
     "Conflict",
     "Dataset",

@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.struct_pb2 import Struct
 
-from mvprune.data.tasks import UnknownTask, get_task
+from mvprune.data.tasks import get_task
 from mvprune.spec import cells
 from mvprune.spec.gate import Gate
 from mvprune.sweep.analysis import Objective
@@ -61,14 +61,9 @@ def new_point(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, cell: Ma
 
 def share_baseline(spec: job_pb2.CompressionSpec) -> None:
     """Has a job use the dense baseline of a job that others share, in place of training its own."""
-    try:
-        not_distilled = get_task(spec.task).kind.not_distilled
-    except UnknownTask:  # which the checks of the job report
-        return
-    if spec.target_density >= 1 or not_distilled:
-        return
-    if spec.teacher.WhichOneof("source") is None:
-        spec.teacher.train = True
+    has_job = spec.teacher.WhichOneof("source") in ("job", "train")
+    if spec.target_density < 1 and not has_job and spec.baseline.WhichOneof("source") is None:
+        spec.baseline.train = True
 
 
 def axes_of(spec: sweep_pb2.SweepSpec) -> list[Axis]:

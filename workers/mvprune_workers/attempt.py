@@ -17,7 +17,7 @@ from mvprune.common import tracing
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.base import BlobStore, StoreFull, StoreUnavailable
-from mvprune_service.stores.layout import fetch, publish
+from mvprune_service.stores.layout import fetch, fetch_manifest, publish
 from mvprune_workers import backoff
 from mvprune_workers.buckets import BadInput, base_of, inputs_of
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
@@ -94,19 +94,23 @@ class Attempt:
 
     @tracing.span("fetch")
     def _fetch(self, claim: worker_pb2.ClaimAttemptResponse) -> Outcome | None:
-        """Puts the teacher's artifact, a checkpoint and what lies in buckets where the trainer looks for them. An
-        outcome only if that failed: what is more urgent is left to the next step."""
+        """Puts the teacher's artifact or the baseline's manifest, a checkpoint and what lies in buckets where the
+        trainer looks for them. An outcome only if that failed: what is more urgent is left to the next step."""
         teacher, inputs = claim.teacher_manifest_sha256, inputs_of(claim.spec)
+        is_taught = bool(claim.spec.teacher.job)  # else only the metrics of that job are needed
         if not (teacher or inputs or claim.checkpoints):
             return None
 
         def work(store: BlobStore) -> None:
-            if teacher:
+            if teacher and is_taught:
                 self._log.say(f"fetching the teacher, artifact {teacher}")
                 fetch(store, teacher, self._folders.teacher)
+            elif teacher:
+                self._log.say(f"fetching the baseline's manifest, artifact {teacher}")
+                fetch_manifest(store, teacher, self._folders.teacher)
             if claim.checkpoints:
                 restore(store, claim.checkpoints, self._folders.checkpoint, self._log.say)
-            for one in inputs + (base_of(self._folders.teacher) if teacher else []):
+            for one in inputs + (base_of(self._folders.teacher) if teacher and is_taught else []):
                 self._log.say(f"fetching {one.reference}")
                 one.fetch(Roots.from_environment(), self._folders)
 
@@ -114,7 +118,8 @@ class Attempt:
         if self._events.wait((*_URGENT, Event.FETCH_ENDED)) is not Event.FETCH_ENDED:
             fetching.stop()
         elif fetching.error is not None:
-            return _failed(_store_failure(fetching.error, job_pb2.Failure.TEACHER_FAILED, "The teacher's artifact"))
+            what = "The teacher's artifact" if is_taught else "The baseline's manifest"
+            return _failed(_store_failure(fetching.error, job_pb2.Failure.TEACHER_FAILED, what))
         return None
 
     def _train(self, claim: worker_pb2.ClaimAttemptResponse, heartbeat: Heartbeat) -> Outcome:

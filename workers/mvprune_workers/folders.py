@@ -12,7 +12,7 @@ class Folders:
 
     Attributes:
         output: the artifact, written when all is done.
-        teacher: the artifact of the teacher's job, if the job has one.
+        teacher: the artifact of the teacher's job, or only the manifest of the baseline's job, if the job has one.
         inputs: what the job names in buckets.
         checkpoint: what the work can be resumed from.
         cache: what jobs on this machine share.

@@ -285,12 +285,14 @@ def _teacher(spec: job_pb2.CompressionSpec, folders: Folders, roots: Roots) -> T
 
 def _baseline(spec: job_pb2.CompressionSpec, folders: Folders) -> bool | SharedBaseline:
     """The argument `dense_baseline` of `compress`."""
-    if spec.target_density == 1:  # the result is the dense model itself
+    if spec.target_density == 1 or spec.baseline.none:  # at density 1 the result is the dense model
         return False
-    if not spec.teacher.job:
+    job, is_teacher = spec.baseline.job or spec.teacher.job, bool(spec.teacher.job)
+    if not job:
         return True
     with _invalid(Reason.INVALID_MODEL, ArtifactError):
-        return SharedBaseline(spec.teacher.job, read_manifest(folders.teacher), is_teacher=True)
+        manifest = read_manifest(folders.teacher)
+    return SharedBaseline(job, manifest, is_teacher=is_teacher, required=bool(spec.baseline.job))
 
 
 def _unpack(folders: Folders, roots: Roots) -> Path:

@@ -120,6 +120,11 @@ def _models(prefix: str, args: argparse.Namespace) -> list[str]:
     return [*usable, *FilesCompleter()(prefix)]
 
 
+def _baselines(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
+    jobs = _jobs(prefix, args) if prefix.startswith("job:") else {}
+    return {"train": "", "none": "", **{f"job:{name}": about for name, about in jobs.items()}}
+
+
 def _tasks(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
     from mvprune.data.tasks import TASKS
 
@@ -137,6 +142,7 @@ _VALUES: dict[str, Values] = {
     "jobs": _more_jobs,
     "model": _models,
     "teacher": _models,
+    "baseline": _baselines,
     "task": _tasks,
     **dict.fromkeys(("artifact", "artifacts", "source"), _artifacts),
     "context": lambda prefix, args: contexts.read().contexts,

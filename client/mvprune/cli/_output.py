@@ -238,6 +238,7 @@ def print_job(job: JobRecord) -> None:
             ("task", job.spec.task),
             ("method", job.spec.method),
             ("teacher", _teacher(job)),
+            ("baseline", _baseline(job)),
             ("density", keeps(job)),
             ("stored", stored(job.spec)),
             ("priority", str(job.policy.priority or "")),
@@ -255,6 +256,11 @@ def print_job(job: JobRecord) -> None:
 def _teacher(job: JobRecord) -> str:
     teacher = job.spec.teacher
     return teacher.model or teacher.job or ("none" if teacher.none else "") if teacher else ""
+
+
+def _baseline(job: JobRecord) -> str:
+    baseline = job.spec.baseline
+    return baseline.job or ("none" if baseline.none else "") if baseline else ""
 
 
 def print_result(artifact: Artifact) -> None:

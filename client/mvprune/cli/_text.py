@@ -16,7 +16,7 @@ _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # and what
 _WAITS = {
     "WAITING_FOR_CAPACITY": "waits until the cluster has room for it",
     "WAITING_FOR_QUOTA": "waits until the project's quota leaves it GPUs",
-    "WAITING_FOR_TEACHER": "waits for its teacher",
+    "WAITING_FOR_TEACHER": "waits for the job of its teacher or baseline",
     "EXECUTOR_UNREACHABLE": "waits until the cluster can be reached",
 }
 _ADVICE = {
@@ -67,7 +67,7 @@ def stored(spec: Spec) -> str:
 
 
 def state(job: JobRecord) -> str:
-    """QUEUED: waits for its teacher (WAITING_FOR_TEACHER)"""
+    """QUEUED: waits for the job of its teacher or baseline (WAITING_FOR_TEACHER)"""
     reason = job.state_reason
     if not reason or job.state.is_terminal:  # why it ended is its failure
         return job.state

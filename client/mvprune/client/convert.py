@@ -131,6 +131,7 @@ def spec_of(message: job_pb2.CompressionSpec) -> spec_models.Spec:
         method_options=_method_options(getattr(message, method), method) if method else {},
         dataset=same_fields(spec_models.Dataset, message.dataset) if message.HasField("dataset") else None,
         teacher=same_fields(spec_models.Teacher, message.teacher) if message.HasField("teacher") else None,
+        baseline=same_fields(spec_models.Baseline, message.baseline) if message.HasField("baseline") else None,
         training=same_fields(spec_models.Training, message.training),
     )
 

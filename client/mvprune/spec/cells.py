@@ -14,7 +14,7 @@ from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2
 
 DENSITY, METHOD, SEED = "density", "method", "seed"
-_CHOICES = {"teacher": messages.set_teacher}
+_CHOICES = {"teacher": messages.set_teacher, "baseline": messages.set_baseline}
 _SPEC = "spec."
 
 
@@ -145,7 +145,10 @@ def _set(job: job_pb2.Job, name: str, value: Any) -> None:
     if name in _CHOICES:
         for field in PARAMETERS[name].fields[1:]:
             _clear(job, field)
-        _CHOICES[name](job.spec, value or "")
+        try:
+            _CHOICES[name](job.spec, value or "")
+        except InvalidArgument as error:
+            raise BadValue(error.violations[0].description) from None
         if not getattr(job.spec, name).ListFields():
             job.spec.ClearField(name)
         return

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mvprune.spec.options import SubmitOptions
 
 DEFAULT_OWN_DATA_TASK = "text-classification"
-_JOB_PREFIX, _TRAIN, _NONE = "job:", "train", "none"  # what a teacher may be besides a model
+_JOB_PREFIX, _TRAIN, _NONE = "job:", "train", "none"  # what a teacher may be besides a model, and a baseline
 
 
 def reference(given: str | os.PathLike[str]) -> str:
@@ -89,6 +89,7 @@ def fill_job(job: job_pb2.Job, given: Mapping[str, Any]) -> None:
         raise bad_field("job.spec.method", must_be_one_of(METHODS, str(method)[:200]))
     getattr(job.spec, method).SetInParent()
     set_teacher(job.spec, rest.pop("teacher", ""), reference)
+    set_baseline(job.spec, rest.pop("baseline", ""))
     for name, value in rest.items():
         path = field_of(name, method)
         if not path:
@@ -152,16 +153,33 @@ def set_teacher(spec: job_pb2.CompressionSpec, teacher: Any, read: Callable[[Any
     Args:
         read: what makes a reference of a model.
     """
-    if isinstance(teacher, NamedJob):
-        spec.teacher.job = teacher.name
-    elif isinstance(teacher, str) and teacher.startswith(_JOB_PREFIX):
-        spec.teacher.job = teacher.removeprefix(_JOB_PREFIX)
-    elif teacher == _TRAIN:
-        spec.teacher.train = True
-    elif teacher == _NONE:
-        spec.teacher.none = True
-    elif teacher:
+    if teacher and not _set_source(spec, "teacher", teacher):
         spec.teacher.model = read(teacher)
+
+
+def set_baseline(spec: job_pb2.CompressionSpec, baseline: Any) -> None:
+    """Sets the baseline's source: "job:" with a job's id or name, "train" or "none"; "" leaves it as it is.
+
+    Raises:
+        InvalidArgument: it is none of these.
+    """
+    if baseline and not _set_source(spec, "baseline", baseline):
+        raise bad_field("job.spec.baseline", f"must be job:ID, train or none, got {str(baseline)[:200]!r}")
+
+
+def _set_source(spec: job_pb2.CompressionSpec, field: str, given: Any) -> bool:
+    """Sets a teacher or a baseline to a job, "train" or "none". Returns whether `given` is one of these."""
+    if isinstance(given, NamedJob):
+        getattr(spec, field).job = given.name
+    elif isinstance(given, str) and given.startswith(_JOB_PREFIX):
+        getattr(spec, field).job = given.removeprefix(_JOB_PREFIX)
+    elif given == _TRAIN:
+        getattr(spec, field).train = True
+    elif given == _NONE:
+        getattr(spec, field).none = True
+    else:
+        return False
+    return True
 
 
 def names_no_model(teacher: str) -> bool:

@@ -55,6 +55,15 @@ class Teacher:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """Where the metrics of the dense model come from: one of `job`, `train` and `none`, or the default."""
+
+    job: str
+    train: bool
+    none: bool
+
+
+@dataclass(frozen=True)
 class Training:
     """Settings of the fine-tuning.
 
@@ -141,6 +150,7 @@ class Spec:
     trim_vocabulary: bool
     delta: bool
     teacher: Teacher | None
+    baseline: Baseline | None
     training: Training
     keep_fine_tuned: bool
     seed: int

@@ -30,6 +30,7 @@ from mvprune.v1 import job_pb2
 from mvprune_service.api import mapping
 from mvprune_service.api.errors import Violation, bad
 from mvprune_service.api.options import (
+    check_baseline,
     check_keep_fine_tuned,
     check_method,
     check_numbers,
@@ -106,6 +107,7 @@ class Checker:
         task = self._check_task(spec)
         self.violations += check_training(spec.training, task)
         self.violations += check_keep_fine_tuned(spec)
+        self.violations += check_baseline(spec, task)
         self.violations += check_policy(policy)
         self.size = self._check_model("job.spec.model", spec.model)
         self._check_revision("job.spec.model_revision", spec.model_revision)

@@ -30,7 +30,6 @@ from mvprune_service.db.rows import JobRow
 from mvprune_service.executors.base import Capacity, Executor
 from mvprune_service.observability.probes import Probe, Problems
 
-_TEACHER_JOB = "job.spec.teacher.job"
 _CAPACITY_SECONDS = 5.0  # that a submit waits for it
 _READ_AT_ONCE = 4  # jobs whose files are looked into: each takes memory
 
@@ -103,7 +102,7 @@ class Submissions:
                 return _noted(mapping.job(known), checker)
             if await self._db.look_up(records.job_named, name) is not None:
                 raise _exists(name)
-            named = spec if teacher is None else teachers.name_teacher(spec, teacher)
+            named = spec if teacher is None else teachers.name_job(spec, teacher)
             job = job_pb2.Job(name=str(name), spec=named, policy=policy, model_size=checker.size, creator=creator)
             return _noted(job, checker)
 
@@ -145,13 +144,15 @@ class Submissions:
             capacity = await self._capacity()
             if capacity is not None:  # else the scheduler decides
                 checker.check_feasible(capacity)
-        if request.job.spec.teacher.WhichOneof("source") == "job":
+        spec, role = request.job.spec, teachers.role_of(request.job.spec)
+        if role is not None and getattr(spec, role).WhichOneof("source") == "job":
             try:
-                teacher = await self._db.read(teachers.named, project, request.job.spec)
-                spec = job_pb2.CompressionSpec.FromString(teacher.spec)
-                await self._read(partial(checker.check_teachers_base, _TEACHER_JOB, spec))
+                teacher = await self._db.read(teachers.named, project, spec)
+                if teachers.name_job(spec, teacher).teacher.job:
+                    base = job_pb2.CompressionSpec.FromString(teacher.spec)
+                    await self._read(partial(checker.check_teachers_base, f"job.spec.{role}.job", base))
             except teachers.NoTeacher as error:
-                checker.violations.append(Violation(_TEACHER_JOB, str(error)))
+                checker.violations.append(Violation(error.field, str(error)))
         if checker.violations:
             raise invalid(*checker.violations)
         return checker, teacher
@@ -169,7 +170,7 @@ class Submissions:
         except IntegrityError:
             raise _exists(name) from None
         except teachers.NoTeacher as error:
-            raise invalid(Violation(_TEACHER_JOB, str(error))) from None
+            raise invalid(Violation(error.field, str(error))) from None
 
 
 def _noted(job: job_pb2.Job, checker: Checker) -> job_pb2.Job:

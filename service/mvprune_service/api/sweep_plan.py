@@ -26,6 +26,7 @@ from mvprune_service.api.sweep_checks import (
     strategy_of,
 )
 from mvprune_service.clock import SECOND
+from mvprune_service.db import teachers
 from mvprune_service.db.search import cells_at, combinations
 from mvprune_service.domain.cells import Cell, Origin, Placed, draw, grid
 from mvprune_service.domain.search import most_steps
@@ -157,10 +158,10 @@ def _build(plan: SweepPlan, sweep: sweep_pb2.Sweep, placed: Sequence[Placed]) ->
         plan.notes.append(f"{name} does not apply to {method}: {count} cells have no such value")
     if repeated:
         plan.notes.append(f"{repeated} cells are equal to others: each is one point")
-    if not sweep.policy.own_baselines and any(point.spec.teacher.train for point, _ in found):
+    if not sweep.policy.own_baselines and any(teachers.trains(point.spec) for point, _ in found):
         plan.notes.append(
-            "the dense baseline is trained once, in a job of its own, and is the teacher of all points that can share "
-            "it; own_baselines trains one in each job"
+            "the dense baseline is trained once, in a job of its own, for all points that can share it; own_baselines "
+            "trains one in each job"
         )
     return found
 
@@ -187,9 +188,10 @@ def _check(
             if placed not in seen:
                 seen.add(placed)
                 plan.violations.append(placed)
-        if point.spec.teacher.job:
-            named = place_of(Violation("job.spec.teacher.job", ""), point.cell, origin).field
-            plan.teachers.setdefault(point.spec.teacher.job, (point.spec, named))
+        role = teachers.role_of(point.spec)
+        if role is not None and (job_name := getattr(point.spec, role).job):
+            named = place_of(Violation(f"job.spec.{role}.job", ""), point.cell, origin).field
+            plan.teachers.setdefault(job_name, (point.spec, named))
         plan.notes += [note for note in checker.notes if note not in plan.notes]
         if checker.size is not None:
             plan.model_sizes[point.spec.model] = base64.b64encode(checker.size.SerializeToString()).decode()

@@ -34,7 +34,7 @@ def estimate(
         most_jobs: how many jobs there are at most.
         gpus: of each job.
     """
-    dense = {teachers.digest(teachers.dense_spec(spec)) for spec in specs if spec.teacher.train}
+    dense = {teachers.digest(teachers.dense_spec(spec)) for spec in specs if teachers.trains(spec)}
     jobs = f"{most_jobs:,} job{'s' if most_jobs != 1 else ''}"
     text = f"{jobs} + {len(dense):,} baseline{'s' if len(dense) != 1 else ''}"
     result = sweep_pb2.SweepEstimate(jobs=most_jobs, baselines=len(dense))

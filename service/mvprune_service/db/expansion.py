@@ -101,7 +101,7 @@ def _create(step: _Step, numbers: Sequence[int]) -> bool:
         try:
             if point.again:
                 _run_again(step, point, spec)
-            elif spec.teacher.train and teachers.digest(teachers.dense_spec(spec)) in failed:
+            elif teachers.trains(spec) and teachers.digest(teachers.dense_spec(spec)) in failed:
                 reason = FailureReason.TEACHER_FAILED.value
                 sweeps.set_point(step.tx, step.sweep, number, skip_reason=reason)
             else:
@@ -121,7 +121,7 @@ def _create_job(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec) -> 
         sweeps.set_point(tx, sweep, point.number, job_uid=known.uid, job_id=known.job_id, reused=True, result=result)
         tx.after.append(partial(log.info, "%s, point %d: takes the result of %s", sweep.name, point.number, known.name))
         return
-    for _ in range(1 + spec.teacher.train):
+    for _ in range(1 + teachers.trains(spec)):
         step.quota.check(tx.conn, sweep.project)
     new = teachers.with_teacher(tx, _new_job(step, point, spec, _free_id(step, point)))
     job = lifecycle.create(tx, new, actor=ACTOR)

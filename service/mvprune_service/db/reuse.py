@@ -19,7 +19,6 @@ _LOOKED_AT = 200  # jobs, the newest first
 def reusable(conn: Connection, project: str, spec: job_pb2.CompressionSpec, since_us: int) -> JobRow | None:
     """A job that has SUCCEEDED with this spec, with an artifact of this version, created after `since_us`, when the
     newest of its input files was modified; None if there is none."""
-    wanted = lifecycle.canonical(spec)
     found = select(JOBS).where(
         JOBS.c.project == project,
         JOBS.c.task == spec.task,
@@ -29,17 +28,16 @@ def reusable(conn: Connection, project: str, spec: job_pb2.CompressionSpec, sinc
         JOBS.c.create_us > since_us,
     )
     for job in fetch_all(conn, JobRow, found.order_by(JOBS.c.create_us.desc()).limit(_LOOKED_AT)):
-        if _as_submitted(conn, job) == wanted and _is_of_this_version(conn, job):
+        if job.spec == _with_job(conn, spec, job.teacher_uid) and _is_of_this_version(conn, job):
             return job
     return None
 
 
-def _as_submitted(conn: Connection, job: JobRow) -> bytes:
-    """The spec of a job, with `train` in place of the name of a teacher that was created for it."""
-    spec = job_pb2.CompressionSpec.FromString(job.spec)
-    teacher = records.job_by_uid(conn, job.teacher_uid) if job.teacher_uid else None
-    if teacher is not None and teacher.teacher_key == teachers.digest(teachers.dense_spec(spec)):
-        spec.teacher.train = True
+def _with_job(conn: Connection, spec: job_pb2.CompressionSpec, teacher_uid: str | None) -> bytes:
+    """A spec as it is stored with a dense job, if it shares that one."""
+    job = records.job_by_uid(conn, teacher_uid) if teacher_uid and teachers.trains(spec) else None
+    if job is not None and job.teacher_key == teachers.digest(teachers.dense_spec(spec)):
+        spec = teachers.name_job(spec, job)
     return lifecycle.canonical(spec)
 
 

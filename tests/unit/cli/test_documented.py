@@ -47,6 +47,7 @@ JOB = {
         "include": ["*.attention.*"],
         "exclude": ["*.0.*"],
         "teacher": {"model": "bert-large-uncased", "temperature": 2, "alpha": 0.9, "hidden_states": 0},
+        "baseline": {"job": "projects/default/jobs/sst2-baseline-p4x7tq"},
         "training": {
             **{
                 "maxSteps": 3000,

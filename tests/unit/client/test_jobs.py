@@ -207,6 +207,7 @@ def test_models_mirror_the_contract() -> None:
         job_pb2.Job: mvprune.Job,
         job_pb2.Dataset: mvprune.Dataset,
         job_pb2.Teacher: mvprune.Teacher,
+        job_pb2.Baseline: mvprune.Baseline,
         job_pb2.Training: mvprune.Training,
         job_pb2.Progress: mvprune.Progress,
         job_pb2.ModelSize: mvprune.ModelSize,

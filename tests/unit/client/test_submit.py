@@ -339,3 +339,19 @@ def test_violations_of_the_server(fake: Fake, client: Client) -> None:
     assert caught.value.violations == (("job.spec.target_density", "got 'nan'; allowed: (0, 1]"),)
     assert str(caught.value) == "job.spec.target_density: got 'nan'; allowed: (0, 1]"
     assert caught.value.__cause__ is None  # nothing of gRPC reaches the user
+
+
+def test_a_baseline_is_a_job_one_that_is_trained_or_none(fake: Fake, client: Client) -> None:
+    fake.answers["CreateJob"] = echo
+
+    def sent(baseline: Any) -> mvprune.Baseline | None:
+        return client.submit(model="m", task="sst2", density=0.5, baseline=baseline).spec.baseline
+
+    assert sent("train") == mvprune.Baseline("", True, False)
+    assert sent("none") == mvprune.Baseline("", False, True)
+    assert sent("job:sst2-k3") == mvprune.Baseline("sst2-k3", False, False)
+    earlier = client.submit(model="m", task="sst2", density=0.5)
+    assert sent(earlier) == mvprune.Baseline(earlier.name, False, False)
+    assert sent("") is None
+    with pytest.raises(mvprune.InvalidArgument, match=r"job\.spec\.baseline: must be job:ID, train or none, got 'bert'"):
+        sent("bert")

@@ -13,7 +13,9 @@ from tests.conftest import Tiny
 
 from mvprune.artifact.comparison import compare
 from mvprune.artifact.inspection import inspect
+from mvprune.export import export
 from mvprune.v1 import job_pb2
+from mvprune_core import CompressionError
 from mvprune_workers.events import MetricEvent, ProgressEvent, TrainerEvent
 from mvprune_workers.folders import Folders
 from mvprune_workers.job import run_job
@@ -95,6 +97,38 @@ def test_a_dense_job_with_other_settings_is_taken_and_they_are_said(
     assert manifest.metrics["dense/accuracy"] == inspect(teacher).manifest.metrics["eval/accuracy"]
     [note] = [note for note in manifest.notes if "dense metrics" in note]
     assert note == f"the dense metrics are those of {JOB}" + (f", which has other settings: {words}" if words else "")
+
+
+@pytest.mark.parametrize("teacher", [{"none": True}, {"model": "tiny-bert"}])
+def test_the_baseline_of_a_job_that_is_not_its_teacher_needs_only_the_manifest(
+    dense: job_pb2.CompressionSpec, tmp_path: Path, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, teacher: dict[str, Any]
+) -> None:
+    artifact, _ = run(dense, tmp_path / "dense")
+    manifest_only = tmp_path / "manifest"
+    manifest_only.mkdir()
+    shutil.copy(artifact / "manifest.json", manifest_only)
+    if "model" in teacher:
+        teacher = {"model": str(export(artifact, tiny.models / f"{tmp_path.name}-teacher", to="dense").folder)}
+    student, events = run(student_of(dense, teacher=teacher, baseline={"job": JOB}), tmp_path / "s", manifest_only)
+    assert "dense" not in {event.phase for event in events if isinstance(event, ProgressEvent)}
+    found = inspect(student).manifest
+    assert found.metrics["dense/accuracy"] == inspect(artifact).manifest.metrics["eval/accuracy"]
+    assert "delta/accuracy" in found.metrics
+    assert found.spec["baseline"] == {"job": JOB}
+
+
+def test_a_job_without_baseline_has_no_dense_metrics(dense: job_pb2.CompressionSpec, tmp_path: Path) -> None:
+    spec = student_of(dense, teacher={"none": True}, baseline={"none": True})
+    artifact, events = run(spec, tmp_path / "student")
+    assert "dense" not in {event.phase for event in events if isinstance(event, ProgressEvent)}
+    assert set(inspect(artifact).manifest.metrics) == {"eval/accuracy"}
+
+
+def test_a_baseline_of_another_model_fails_the_job(dense: job_pb2.CompressionSpec, tmp_path: Path) -> None:
+    pruned, _ = run(student_of(dense, teacher={"none": True}), tmp_path / "pruned")
+    spec = student_of(dense, teacher={"none": True}, baseline={"job": JOB})
+    with pytest.raises(CompressionError, match=f"baseline must be a dense model .* got {JOB}, which has the density"):
+        run(spec, tmp_path / "student", pruned)
 
 
 def test_a_student_of_a_pruned_job_trains_its_own_baseline(dense: job_pb2.CompressionSpec, tmp_path: Path) -> None:

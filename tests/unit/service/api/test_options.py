@@ -56,6 +56,14 @@ GOOD: list[dict[str, Any]] = [
     {"teacher": {"none": True}},
     {"teacher": {"alpha": 0.5, "hidden_states": 1}},
     {"teacher": {}},
+    {"baseline": {}},
+    {"baseline": {"train": True}},
+    {"baseline": {"train": True}, "teacher": {"none": True}},
+    {"baseline": {"job": "a"}, "teacher": {"alpha": 0.5}},
+    {"baseline": {"job": "a"}, "teacher": {"model": "tiny-bert"}},
+    {"baseline": {"job": "a"}, "teacher": {"job": "a"}},
+    {"baseline": {"none": True}, "teacher": {"none": True}},
+    {"baseline": {"none": True}, "teacher": {"train": True}},
 ]
 
 
@@ -98,6 +106,14 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"training": {"patience": 2}}, "training.patience", "2", "unset without evaluate_every"),
     ({"training": {"keep_best": True}}, "training.keep_best", "true", "unset without evaluate_every"),
     ({"training": {"evaluate_every": 1, "patience": 0}}, "training.patience", "0", "from 1"),
+    ({"baseline": {"train": False}}, "baseline.train", "false", "true or unset"),
+    ({"baseline": {"none": True}}, "baseline.none", "true", "unset without teacher"),
+    ({"baseline": {"none": True}, "teacher": {"alpha": 0.5}}, "baseline.none", "true", "unset without teacher"),
+    ({"baseline": {"job": "a"}, "target_density": 1.0}, "baseline.job", "'a'", "unset with density 1"),
+    ({"baseline": {"job": "a"}, "teacher": {"job": "b"}}, "baseline.job", "'a'", "unset or the teacher's job"),
+    ({"baseline": {"job": "a"}, "teacher": {"train": True}}, "baseline.job", "'a'", "unset or the teacher's job"),
+    ({"baseline": {"train": True}, "teacher": {"job": "a"}}, "baseline.train", "true", "unset"),
+    ({"baseline": {"train": True}, "teacher": {"train": True}}, "baseline.train", "true", "unset beside teacher.train"),
     ({"keep_fine_tuned": True}, "keep_fine_tuned", "true", "unset with a density below 1"),
     (
         {"keep_fine_tuned": True, "target_density": 1.0, "teacher": {"model": "a/b"}},

@@ -95,12 +95,12 @@ class School:
         fence, _ = await self.claim(name)
         await self.db.write(leases.fail_attempt, fence, Failure(FailureReason.NAN_LOSS, "went astray"), actor="worker")
 
-    async def refused(self, **spec: Any) -> str:
-        """What is said about spec.teacher.job."""
+    async def refused(self, field: str = "teacher.job", **spec: Any) -> str:
+        """What is said about a field of the spec."""
         with pytest.raises(ApiError) as caught:
             await self.submit(**spec)
         (violation,) = caught.value.violations
-        assert violation.field == "job.spec.teacher.job"
+        assert violation.field == f"job.spec.{field}"
         return violation.description
 
 
