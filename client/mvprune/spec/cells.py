@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from mvprune.common.exceptions import InvalidArgument
@@ -14,7 +14,7 @@ from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2
 
 DENSITY, METHOD, SEED = "density", "method", "seed"
-_CHOICES = {"teacher": messages.set_teacher, "baseline": messages.set_baseline}
+_CHOICES: dict[str, Callable[..., None]] = {"teacher": messages.set_teacher, "baseline": messages.set_baseline}
 _SPEC = "spec."
 
 
