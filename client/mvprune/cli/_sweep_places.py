@@ -21,6 +21,8 @@ _NAMES = {"points": POINTS, "exclude": WITHOUT, "objectives": "objectives"}  # b
 _FLAGS = {
     POINTS: "--point",
     WITHOUT: "--without",
+    "sweep.spec.gates": "--max-loss, --gate",
+    "sweep.spec.search": "--min-density, --max-density",
     "sweep_id": "--id",
     "sweep.display_name": "--name",
     "sweep.labels": "--label",

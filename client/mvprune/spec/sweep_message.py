@@ -119,6 +119,7 @@ def policy_message(policy: Mapping[str, Any]) -> sweep_pb2.SweepPolicy:
             raise bad_field(f"sweep.policy.{name}", must_be_one_of(_POLICY_KINDS, name))
         if value is not None:
             messages.set_field(message, name, value, f"sweep.policy.{name}", _POLICY_KINDS[name])
+    _refuse_zero(policy.get("parallel"), "sweep.policy.parallel")
     return message
 
 
@@ -127,6 +128,12 @@ def update_policy_request(name: str, etag: str, **policy: Unpack[PolicyOptions])
     request = sweep_pb2.UpdateSweepPolicyRequest(name=name, etag=etag, policy=policy_message(policy))
     request.update_mask.paths.extend(policy)
     return request
+
+
+def _refuse_zero(value: Any, field: str) -> None:
+    """Refuses what the contract takes for unset."""
+    if value == 0:
+        raise bad_field(field, "must be at least 1, got 0")
 
 
 def loss_gate(given: Mapping[str, Any], axes: Mapping[str, Any], points: Any) -> Gate:
@@ -289,6 +296,7 @@ def _set_strategy(spec: sweep_pb2.SweepSpec, strategy: Any, *, has_density: bool
         case "search" | SearchStrategy():
             options = strategy if isinstance(strategy, SearchStrategy) else SearchStrategy()
             kinds = dict.fromkeys(("min_density", "max_density", "tolerance"), Kind.NUMBER)
+            _refuse_zero(options.seeds, "sweep.spec.search.seeds")
             _set_options(spec.search, SEARCH, {"goal": Kind.WORD, **kinds, "seeds": Kind.WHOLE}, options)
         case _:
             rule = f"must be {GRID!r}, {SEARCH!r}, a RandomStrategy or a SearchStrategy, got {strategy!r:.100}"

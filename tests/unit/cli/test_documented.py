@@ -59,7 +59,7 @@ JOB = {
             },
             **{"accumulationSteps": 1, "precision": "BF16", "trainEmbeddings": False, "compile": False},
             **{"gradientCheckpointing": False, "deterministic": False, "evaluateEvery": 500, "patience": 3},
-            **{"keepBest": True, "dropout": False, "lrWarmup": 0.1, "lrDensityExponent": 1.0, "keepFineTuned": False},
+            **{"keepBest": True, "dropout": False, "lrWarmup": 0.1, "lrDensityExponent": 1.0},
         },
         "weightDtype": "FP16",
         "embeddingDtype": "INT8",

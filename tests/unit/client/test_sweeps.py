@@ -177,6 +177,8 @@ def test_max_loss_is_of_the_primary_metric_of_one_task(fake: Fake, client: Clien
         ({"policy": {"paralel": 1}}, "sweep.policy.paralel", "did you mean parallel?"),
         ({"policy": {"parallel": 1.5}}, "sweep.policy.parallel", "must be a whole number that fits, got '1.5'"),
         ({"policy": {"on_failure": "x"}}, "sweep.policy.on_failure", "must be one of let_run, stop, got 'x'"),
+        ({"policy": {"parallel": 0}}, "sweep.policy.parallel", "must be at least 1, got 0"),
+        ({"strategy": SearchStrategy(seeds=0)}, "sweep.spec.search.seeds", "must be at least 1, got 0"),
         ({"seed_policy": "best"}, "sweep.spec.seeds", "must be one of mean, worst, got 'best'"),
         ({"strict_gates": True}, "strict_gates", "must be unset in a sweep, whose gates make no job fail"),
         ({"penalti": 1}, "sweep.spec.base.soft_movement.penalti", "did you mean penalty?"),
