@@ -110,7 +110,7 @@ def test_no_job_is_lost_whatever_happens(new_database: Callable[..., str], reque
     )
     @given(st.lists(jobs(), min_size=2, max_size=5), st.lists(happenings, min_size=_STEPS, max_size=_STEPS))
     def example(requests: list[job_pb2.CreateJobRequest], story: list[tuple[str, dict[str, Any]]]) -> None:
-        _empty(db.engine)
+        empty(db.engine)
         with TemporaryDirectory(prefix="mvprune-model-") as folder:
             asyncio.run(_tell(url, Path(folder), requests, story))
 
@@ -131,7 +131,8 @@ async def _tell(
         await world.heal()
 
 
-def _empty(engine: Engine) -> None:
+def empty(engine: Engine) -> None:
+    """Removes all rows but the database's identity."""
     with engine.begin() as conn:
         for table in reversed(METADATA.sorted_tables):
             if table is not INSTALLATION:  # the database's identity, made with its schema

@@ -132,7 +132,10 @@ class Gym:
 
     async def fail(self, job_id: str, reason: FailureReason = FailureReason.NAN_LOSS) -> None:
         """Runs a queued job until it fails for good."""
-        fence = await self.start(job_id)
+        await self.end(await self.start(job_id), reason)
+
+    async def end(self, fence: Fence, reason: FailureReason) -> None:
+        """Ends a job that runs, with a failure."""
         await self.db.write(leases.fail_attempt, fence, Failure(reason, "it went astray"), actor="worker")
 
     async def stopped(self, fence: Fence) -> None:
