@@ -40,7 +40,7 @@ async def refused(gym: Gym, what: str, **given: Any) -> str:
 async def baselines(gym: Gym) -> list[str]:
     """The states of the dense jobs, by their creation."""
     found = await gym.db.read(records.page_of_jobs, "p", None, records.Order("create_time", False), None, 1000)
-    return [job.state.value for job in found if job.job_id.startswith("sst2-teacher-")]
+    return [job.state.value for job in found if job.job_id.startswith("sst2-baseline-")]
 
 
 async def remove(gym: Gym, job_id: str) -> None:

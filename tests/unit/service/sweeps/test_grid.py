@@ -26,7 +26,7 @@ async def test_a_grid_runs_every_cell_once_and_trains_one_baseline_a_seed(gym: G
     assert (sweep.name, sweep.counts.total, sweep.counts.pending) == ("projects/p/sweeps/s", 12, 12)
     ran = await gym.run()
     assert sorted(job for job in ran if job.startswith("s-")) == [f"s-{number:04d}" for number in range(1, 13)]
-    assert len([job for job in ran if job.startswith("sst2-teacher-")]) == 2
+    assert len([job for job in ran if job.startswith("sst2-baseline-")]) == 2
     done = await gym.get()
     assert done.state == done.SUCCEEDED
     assert (done.counts.succeeded, done.counts.baselines) == (12, 2)
