@@ -206,6 +206,8 @@ class Accounting:
         dense_bytes: all parameters in fp32.
         sparse_bytes: the weights file of the artifact.
         encoder_bytes, embedding_bytes: what the encoder and the embeddings take of it.
+        dense_flops: operations of a forward pass over one input of the job's max_length; 0: not counted.
+        sparse_flops: those without pruned weights.
     """
 
     target_density: float
@@ -220,6 +222,8 @@ class Accounting:
     sparse_bytes: int
     encoder_bytes: int
     embedding_bytes: int
+    dense_flops: int
+    sparse_flops: int
 
 
 @dataclass(frozen=True)

@@ -353,5 +353,7 @@ def test_a_baseline_is_a_job_one_that_is_trained_or_none(fake: Fake, client: Cli
     earlier = client.submit(model="m", task="sst2", density=0.5)
     assert sent(earlier) == mvprune.Baseline(earlier.name, False, False)
     assert sent("") is None
-    with pytest.raises(mvprune.InvalidArgument, match=r"job\.spec\.baseline: must be job:ID, train or none, got 'bert'"):
+    with pytest.raises(
+        mvprune.InvalidArgument, match=r"job\.spec\.baseline: must be job:ID, train or none, got 'bert'"
+    ):
         sent("bert")
