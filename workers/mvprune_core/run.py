@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
@@ -24,8 +25,10 @@ from mvprune_core.distillation import (
     teacher_doubt,
 )
 from mvprune_core.distributions import Distributions
-from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
+from mvprune_core.flops import count_flops, one_input
 from mvprune_core.forward import set_padding_side
+from mvprune_core.hub import first_line
 from mvprune_core.interruption import check_stop
 from mvprune_core.keys import RunKeys
 from mvprune_core.masking import Masks
@@ -198,7 +201,20 @@ class CompressionRun:
         if not (run.allow_density_miss or run.is_kept):
             remedy = "take more steps, store finer values"
             check_density(run.density, accounting.kept_weights, accounting.prunable_weights, remedy)
-        return accounting, layers
+        return replace(accounting, **self._flops(folded)), layers
+
+    def _flops(self, folded: Folded) -> dict[str, int]:
+        """FLOPs of the accounting; none where they cannot be counted."""
+        run, model = self.resolved, folded.loaded.model.to(self.resolved.device)
+        batch = run.validation.batch(np.array([0]), run.device, np.random.default_rng(0))
+        try:
+            dense, sparse = count_flops(model, one_input(batch, run.max_length), folded.pruned)
+        except Exception as error:  # a model's own code may raise anything
+            if is_out_of_memory(error):
+                raise
+            self.notes.add(f"the FLOPs could not be counted: {type(error).__name__}: {first_line(error)}")
+            return {}
+        return {"dense_flops": dense, "sparse_flops": sparse}
 
     def evaluate(self, folded: Folded) -> Mapping[str, float]:
         """The task's metrics of the folded model."""

@@ -80,7 +80,7 @@ def run_job(
     """Compresses what `spec` says and writes the artifact, resuming from what lies in the checkpoint folder.
 
     Every batch is cut into `accumulation_factor` times as many passes as the spec says, up to one an example. With
-    `measure_latency` the metrics have latency_ratio.
+    `measure_latency` the metrics have latency_ratio and latency_ms.
     References are honoured under the roots of the environment alone (see mvprune.sources.references.Roots).
 
     Raises:

@@ -229,6 +229,8 @@ class Accounting:
         dense_bytes: all parameters in fp32.
         sparse_bytes: the weights file of the artifact.
         encoder_bytes, embedding_bytes: what the encoder and the embeddings take of it.
+        dense_flops: operations of a forward pass over one input of the job's max_length; 0: not counted.
+        sparse_flops: those without pruned weights.
     """
 
     target_density: float
@@ -243,8 +245,8 @@ class Accounting:
     sparse_bytes: int
     encoder_bytes: int
     embedding_bytes: int
-    dense_flops: int = 0
-    sparse_flops: int = 0
+    dense_flops: int
+    sparse_flops: int
 
 
 @dataclass(frozen=True)

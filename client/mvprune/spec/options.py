@@ -223,6 +223,8 @@ class LimitsOptions(TypedDict, total=False):
             default: the server's.
         allow_smaller_batch: after OUT_OF_MEMORY, retry with every batch split into twice as many passes; the result
             is the same; default: no.
+        measure_latency: measure the time of one input on one thread of the worker: adds latency_ratio and
+            latency_ms to the metrics; default: no.
     """
 
     priority: int | None
@@ -233,6 +235,7 @@ class LimitsOptions(TypedDict, total=False):
     checkpoint_interval: float | None
     retention: float | None
     allow_smaller_batch: bool | None
+    measure_latency: bool | None
 
 
 class GatesOptions(TypedDict, total=False):

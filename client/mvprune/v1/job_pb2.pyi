@@ -363,7 +363,7 @@ class Baseline(_message.Message):
     def __init__(self, job: _Optional[str] = ..., train: bool = ..., none: bool = ...) -> None: ...
 
 class ExecutionPolicy(_message.Message):
-    __slots__ = ("resources", "priority", "max_attempts", "max_runtime", "max_queue_time", "start_timeout", "checkpoint_interval", "retention", "allow_smaller_batch", "gates")
+    __slots__ = ("resources", "priority", "max_attempts", "max_runtime", "max_queue_time", "start_timeout", "checkpoint_interval", "retention", "allow_smaller_batch", "measure_latency", "gates")
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
@@ -373,6 +373,7 @@ class ExecutionPolicy(_message.Message):
     CHECKPOINT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     ALLOW_SMALLER_BATCH_FIELD_NUMBER: _ClassVar[int]
+    MEASURE_LATENCY_FIELD_NUMBER: _ClassVar[int]
     GATES_FIELD_NUMBER: _ClassVar[int]
     resources: Resources
     priority: int
@@ -383,8 +384,9 @@ class ExecutionPolicy(_message.Message):
     checkpoint_interval: _duration_pb2.Duration
     retention: _duration_pb2.Duration
     allow_smaller_batch: bool
+    measure_latency: bool
     gates: _containers.RepeatedCompositeFieldContainer[Gate]
-    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., allow_smaller_batch: bool = ..., gates: _Optional[_Iterable[_Union[Gate, _Mapping]]] = ...) -> None: ...
+    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., allow_smaller_batch: bool = ..., measure_latency: bool = ..., gates: _Optional[_Iterable[_Union[Gate, _Mapping]]] = ...) -> None: ...
 
 class Gate(_message.Message):
     __slots__ = ("metric", "min", "max", "fail_job")

@@ -145,9 +145,10 @@ def _new_job(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec, job_id
 
 
 def _job_policy(spec: sweep_pb2.SweepSpec) -> job_pb2.ExecutionPolicy:
-    """The policy of a sweep's jobs: the sweep's gates are evaluated on each of them too."""
+    """The policy of a sweep's jobs: each is compared with the gates of the sweep too, and its latency is measured."""
     policy = job_pb2.ExecutionPolicy()
     policy.CopyFrom(spec.job_policy)
+    policy.measure_latency = True
     policy.gates.extend(gate for gate in spec.gates if gate not in policy.gates)
     return policy
 

@@ -144,6 +144,7 @@ def get_or_create_teacher(tx: Tx, student: NewJob, role: Role, *, actor: str) ->
     policy = job_pb2.ExecutionPolicy()
     policy.CopyFrom(student.policy)
     policy.ClearField("gates")  # they are about the pruned model
+    policy.ClearField("measure_latency")
     teacher = replace(
         student,
         job_id=ids.new_job_id(f"{dense.task}-{role}"),

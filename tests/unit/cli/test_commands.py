@@ -159,7 +159,7 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
     taught.spec.teacher.job = "projects/default/jobs/sst2-teacher-k3"
     fake.answers["GetJob"] = always(taught)
     text = mvpctl("get", "j1").out
-    assert "state    QUEUED: waits for its teacher (WAITING_FOR_TEACHER)\n" in text
+    assert "state    QUEUED: waits for the job of its teacher or baseline (WAITING_FOR_TEACHER)\n" in text
     assert "teacher  projects/default/jobs/sst2-teacher-k3\n" in text
     alone = job("QUEUED")
     alone.spec.teacher.none = True

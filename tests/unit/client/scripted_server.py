@@ -95,6 +95,8 @@ ACCOUNTING = artifact_pb2.Accounting(
     sparse_bytes=54_750_000,
     encoder_bytes=7_000_000,
     embedding_bytes=47_100_000,
+    dense_flops=22_350_000_000,
+    sparse_flops=5_900_000_000,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from html import escape
 
-from mvprune.artifact.card import method_name
+from mvprune.artifact.card import flops_in_words, method_name
 from mvprune.artifact.history import History
 from mvprune.artifact.manifest import ResultInfo
 from mvprune.artifact.report.figures import Figure, figures
@@ -105,6 +105,7 @@ def _provenance(info: ResultInfo) -> list[Row]:
         ("fingerprint of the data", data.fingerprint),
         ("density", f"asked {percent(counts.target_density)}, reached {percent(counts.density)}"),
         ("bytes of the weights", f"{counts.sparse_bytes:,}, dense in fp32 {counts.dense_bytes:,}"),
+        ("FLOPs", flops_in_words(counts)),
         ("seed", str(info.seed)),
         ("SHA-256 of the request", info.spec_sha256),
         ("versions", ", ".join(f"{name} {version}" for name, version in sorted(info.versions.items())[:_MAX_ROWS])),
