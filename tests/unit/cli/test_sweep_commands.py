@@ -219,7 +219,7 @@ def test_delete(fake: Fake, mvpctl: Mvpctl) -> None:
             "sweep.policy.max_runtime",
             "sweep.policy.max_runtime (--sweep-max-runtime)",
         ),
-        ("update s1 --parallel 0", "policy.parallel", "policy.parallel (--parallel)"),
+        ("update s1 --parallel 99999", "policy.parallel", "policy.parallel (--parallel)"),
     ],
 )
 def test_errors_of_changes_name_the_option(fake: Fake, mvpctl: Mvpctl, command: str, field: str, shown: str) -> None:
