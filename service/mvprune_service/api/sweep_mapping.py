@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct
 
 from mvprune.v1 import artifact_pb2, job_pb2, sweep_pb2
@@ -95,7 +94,9 @@ def event(row: SweepEventRow) -> sweep_pb2.SweepEvent:
 
 def struct(cell: Mapping[str, Any]) -> Struct:
     """A cell as a message."""
-    return ParseDict(dict(cell), Struct())
+    message = Struct()
+    message.update(dict(cell))
+    return message
 
 
 def duration(microseconds: int) -> Duration:

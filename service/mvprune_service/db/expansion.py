@@ -50,6 +50,26 @@ class _Step:
     quota: QueueQuota
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What the results say. It is computed when there are new ones, which takes long for many points.
+
+    Attributes:
+        recommendation: empty without a result.
+    """
+
+    recommendation: sweep_pb2.Recommendation
+    front: list[int]
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> _Found:
+        return cls(recommendation_of(verdict) or sweep_pb2.Recommendation(), list(verdict.front))
+
+    @classmethod
+    def stored(cls, sweep: SweepRow) -> _Found:
+        return cls(sweep_pb2.Recommendation.FromString(sweep.recommendation or b""), sweep.front)
+
+
 def expand(tx: Tx, uid: str, quota: QueueQuota) -> bool:
     """Takes a sweep one step further. Returns whether there is more to do at once."""
     sweep = sweeps.lock_sweep(tx, uid)
@@ -57,8 +77,8 @@ def expand(tx: Tx, uid: str, quota: QueueQuota) -> bool:
         return False
     spec = sweep_pb2.SweepSpec.FromString(sweep.spec)
     policy = sweep_pb2.SweepPolicy.FromString(sweep.policy)
-    points = keep_results(tx, sweep, sweep_records.points_of(tx.conn, uid))
-    verdict, is_complete = verdict_of(spec, points), True
+    points, has_new = keep_results(tx, sweep, sweep_records.points_of(tx.conn, uid))
+    found, is_complete = _Found.of(verdict_of(spec, points)) if has_new else _Found.stored(sweep), True
     if spec.HasField("search") and sweep.state is SweepState.ACTIVE:
         search = next_points(spec, policy, points)
         is_complete = search.is_complete
@@ -73,7 +93,7 @@ def expand(tx: Tx, uid: str, quota: QueueQuota) -> bool:
         stop_on_failure=policy.on_failure == sweep_pb2.SweepPolicy.STOP,
         is_budget_used=_is_budget_used(step),
         is_complete=is_complete,
-        passes=verdict.passed or not spec.gates,
+        passes=found.recommendation.passed or not spec.gates,
     )
     decision = decide(facts)
     for number in decision.skip:
@@ -84,16 +104,19 @@ def expand(tx: Tx, uid: str, quota: QueueQuota) -> bool:
         is_live = sweeps.cancel_baselines(tx, sweep, _baselines(step), actor=ACTOR, grace_us=_GRACE_US)
         if is_live and decision.state in ENDED:  # nothing that it created is left behind
             decision = Decision(sweep.state, decision.reason)
-    waits = _create(step, decision.create[:AT_ONCE])
+    waits, has_new = _create(step, decision.create[:AT_ONCE])
+    if has_new:
+        found = _Found.of(verdict_of(spec, sweep_records.points_of(tx.conn, uid)))
     if policy.early_stop and sweep.state is SweepState.ACTIVE:
         _stop_early(step, hopeless_points(tx.conn, uid, spec, points))
-    _store(step, decision, Reason.QUOTA if waits else decision.reason, verdict)
-    return len(decision.create) > AT_ONCE or len(cancel) > AT_ONCE
+    _store(step, decision, Reason.QUOTA if waits else decision.reason, found)
+    return (len(decision.create) > AT_ONCE and not waits) or len(cancel) > AT_ONCE
 
 
-def _create(step: _Step, numbers: Sequence[int]) -> bool:
-    """Creates the jobs of points, or has them run again. Returns whether the project's queue is full."""
-    failed = _failed_baselines(step)
+def _create(step: _Step, numbers: Sequence[int]) -> tuple[bool, bool]:
+    """Creates the jobs of points, or has them run again. Returns whether the project's queue is full, and whether
+    results of other jobs were taken."""
+    failed, has_new = _failed_baselines(step), False
     specs = sweep_records.specs_of(step.tx.conn, step.sweep.uid, numbers)
     for number in numbers:
         spec = job_pb2.CompressionSpec.FromString(specs[number])
@@ -105,27 +128,30 @@ def _create(step: _Step, numbers: Sequence[int]) -> bool:
                 reason = FailureReason.TEACHER_FAILED.value
                 sweeps.set_point(step.tx, step.sweep, number, skip_reason=reason)
             else:
-                _create_job(step, point, spec)
+                has_new |= _create_job(step, point, spec)
         except QueueFull:
-            return True
+            return True, has_new
         except NoTeacher:  # the job that it names has failed, or was deleted
             sweeps.set_point(step.tx, step.sweep, number, again=False, skip_reason=FailureReason.TEACHER_FAILED.value)
-    return False
+    return False, has_new
 
 
-def _create_job(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec) -> None:
+def _create_job(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec) -> bool:
+    """Creates the job of a point, or takes the result of an equal one: then it returns True. Raises QueueFull,
+    NoTeacher."""
     tx, sweep = step.tx, step.sweep
     known = reusable(tx.conn, sweep.project, spec, sweep.inputs_us) if step.policy.reuse else None
     if known is not None:
         result = result_of(tx.conn, known.uid)
         sweeps.set_point(tx, sweep, point.number, job_uid=known.uid, job_id=known.job_id, reused=True, result=result)
         tx.after.append(partial(log.info, "%s, point %d: takes the result of %s", sweep.name, point.number, known.name))
-        return
+        return True
     for _ in range(1 + teachers.trains(spec)):
         step.quota.check(tx.conn, sweep.project)
     new = teachers.with_teacher(tx, _new_job(step, point, spec, _free_id(step, point)))
     job = lifecycle.create(tx, new, actor=ACTOR)
     sweeps.set_point(tx, sweep, point.number, job_uid=job.uid, job_id=job.job_id)
+    return False
 
 
 def _new_job(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec, job_id: str) -> NewJob:
@@ -218,18 +244,17 @@ def _stop_early(step: _Step, numbers: Sequence[int]) -> None:
             sweeps.set_point(step.tx, step.sweep, number, skip_reason=Reason.EARLY)
 
 
-def _store(step: _Step, decision: Decision, reason: str, verdict: Verdict) -> None:
+def _store(step: _Step, decision: Decision, reason: str, found: _Found) -> None:
     """Stores what has changed of the sweep itself."""
-    sweep, found = step.sweep, recommendation_of(verdict)
-    recommendation = None if found is None else canonical(found)
+    sweep, text = step.sweep, found.recommendation.text
     changed = {
         "state_reason": reason,
-        "recommendation": recommendation,
-        "front": list(verdict.front),
+        "recommendation": canonical(found.recommendation) if text else None,
+        "front": found.front,
     }
     if decision.state is not sweep.state:
         details = {"reason": reason} if reason else {}
-        details |= {"recommendation": found.text} if found else {}
+        details |= {"recommendation": text} if text else {}
         end = {"end_us": step.tx.now} if decision.state in ENDED else {}
         sweeps.record(step.tx, sweep, decision.state.value, ACTOR, details, state=decision.state, **changed, **end)
         step.tx.after.append(partial(log.info, "%s: %s -> %s", sweep.name, sweep.state, decision.state))

@@ -18,17 +18,17 @@ from mvprune_service.ids import ArtifactName
 from mvprune_service.points import question_of
 
 
-def keep_results(tx: Tx, sweep: SweepRow, points: Sequence[PointRow]) -> list[PointRow]:
+def keep_results(tx: Tx, sweep: SweepRow, points: Sequence[PointRow]) -> tuple[list[PointRow], bool]:
     """Copies the results of jobs that have SUCCEEDED to their points, which keep them when the jobs are deleted.
-    Returns the points with their results."""
-    kept = []
+    Returns the points with their results, and whether there are new ones."""
+    kept, has_new = list[PointRow](), False
     for point in points:
         if point.job_uid is not None and point.job_state is JobState.SUCCEEDED and point.result is None:
             result = result_of(tx.conn, point.job_uid)
             sweeps.set_point(tx, sweep, point.number, result=result)
-            point = point._replace(result=result)
+            point, has_new = point._replace(result=result), True
         kept.append(point)
-    return kept
+    return kept, has_new
 
 
 def verdict_of(spec: sweep_pb2.SweepSpec, points: Sequence[PointRow]) -> Verdict:

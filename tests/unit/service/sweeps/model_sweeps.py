@@ -26,8 +26,8 @@ from mvprune_service.ids import JobName
 from .gym import Gym
 
 PLANES = 2
-COMMANDS = ("Cancel", "Pause", "Resume", "Retry", "Extend", "Policy", "Delete")
-OUTCOMES = ("start", "start", "succeed", "succeed", "fail", "unreachable")
+COMMANDS = ("Cancel", "Cancel", "Pause", "Resume", "Retry", "Extend", "Policy", "Delete")
+OUTCOMES = ("start", "start", "start", "succeed", "succeed", "fail", "unreachable")
 _ROUNDS = 80
 _QUEUE = 6
 _Work = Coroutine[Any, Any, Any]

@@ -77,7 +77,7 @@ _HAPPENINGS = {
     "both": (2, ()),
     "go_on": (3, ("which", "faults")),
     "crash": (2, ("plane",)),
-    "command": (6, ("plane", "which", "command", "choice", "faults")),
+    "command": (8, ("plane", "which", "command", "choice", "faults")),
     "child": (2, ("which", "deletes")),
     "work": (16, ("which", "outcome")),
     "pass_time": (1, ("which",)),
