@@ -19,7 +19,7 @@ from mvprune_service.ids import JobName
 from .gym import BASE, Gym
 
 AXES = [{"parameter": "density", "values": [0.1, 0.2, 0.3, 0.4]}]
-ALONE = {"base": BASE | {"teacher": {"none": True}}, "axes": AXES}  # no baseline
+ALONE = {"base": BASE | {"teacher": {"none": True}, "baseline": {"none": True}}, "axes": AXES}  # no baseline
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ _GATE = {"metric": "eval/accuracy", "min": 0.7}
 @st.composite
 def sweeps(draw: Callable[[st.SearchStrategy[Any]], Any]) -> sweep_pb2.CreateSweepRequest:
     """A sweep with some of what it can be. Names are given again when their sweep is deleted."""
-    teacher = draw(st.sampled_from(({}, {}, {"teacher": {"none": True}})))
+    teacher = draw(st.sampled_from(({}, {}, {"teacher": {"none": True}, "baseline": {"none": True}})))
     strategy = draw(
         st.sampled_from(
             (
