@@ -6,20 +6,17 @@ import itertools
 import sys
 from collections.abc import Sequence
 
-from mvprune.cli._exit import ExitCode
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer
-from mvprune.cli._sweep_follow import EXITS, SWEEP_ARGUMENT
-from mvprune.cli._sweep_output import exit_code, print_points, print_sweep, print_sweeps, sweep_with_front
+from mvprune.cli._sweep_follow import SWEEP_ARGUMENT
+from mvprune.cli._sweep_output import print_points, print_sweep, print_sweeps, sweep_with_front
 from mvprune.cli._types import positive_number
 
 
-def get_command(argv: Sequence[str]) -> ExitCode:
+def get_command(argv: Sequence[str]) -> None:
     """Shows a sweep, its recommendation and its front."""
-    details = f"""Shows a sweep: its points, its recommendation, and its front: the points that no other is better than.
-In the front are means over seeds ± their standard deviation; N is the number of seeds.
-
-{EXITS}"""
+    details = """Shows a sweep: its points, its recommendation, and its front: the points that no other is better than.
+In the front are means over seeds ± their standard deviation; N is the number of seeds."""
     parser = command_parser("sweep get", "mvpctl sweep get sst2-k3x9 -o json", details, job=False)
     parser.add_argument("sweep", metavar="SWEEP", help=SWEEP_ARGUMENT)
     args = parser.parse_args(argv)
@@ -27,7 +24,6 @@ In the front are means over seeds ± their standard deviation; N is the number o
         sweep = client.get_sweep(args.sweep)
         front = sweep.front()
     answer(args.form, sweep_with_front(sweep, front), [sweep.id], lambda: print_sweep(sweep, front))
-    return exit_code(sweep)
 
 
 def list_command(argv: Sequence[str]) -> None:

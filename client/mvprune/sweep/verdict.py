@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mvprune.common.units import percent
@@ -12,6 +13,7 @@ from mvprune.spec.gate import Gate, GateResult
 from mvprune.spec.gates import gate_text, observed_text
 from mvprune.sweep.analysis import Choice, Group, Objective, Outcome, front, groups, missed, recommend
 
+_DENSE = "dense/"
 _COUNTS = ("density", "kept_weights", "encoder_nonzero", "dense_flops", "sparse_flops", "dense_bytes", "sparse_bytes")
 
 
@@ -72,13 +74,36 @@ def outcome(number: int, cell: Mapping[str, Any], result: Mapping[str, Any]) -> 
     return Outcome(number, cell, values)
 
 
+def with_differences(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The outcomes, those of dense models with their differences (delta/…) too. A job with density 1 has no dense model
+    beside it: it is compared with the mean of the dense models of the points of the base model, or of all points where
+    the model differs from point to point."""
+    pruned = [one for one in outcomes if any(name.startswith(_DENSE) for name in one.values)]
+    of_base = [one for one in pruned if "model" not in one.cell] or pruned
+    found: dict[str, list[float]] = {}
+    for one in of_base:
+        for name, value in one.values.items():
+            if name.startswith(_DENSE):
+                found.setdefault(name.removeprefix(_DENSE), []).append(value)
+    means = {metric: statistics.fmean(values) for metric, values in found.items()}
+    compared = []
+    for one in outcomes:
+        missing = {
+            f"delta/{metric}": one.values[f"eval/{metric}"] - mean
+            for metric, mean in means.items()
+            if f"delta/{metric}" not in one.values and f"eval/{metric}" in one.values
+        }
+        compared.append(replace(one, values={**one.values, **missing}))
+    return compared
+
+
 def judge(question: Question, outcomes: Sequence[Outcome], primary_metric: str) -> Verdict:
     """The front, and the point that is recommended.
 
     Args:
         primary_metric: of the task.
     """
-    found = groups(outcomes)
+    found = groups(with_differences(outcomes))
     objectives = question.objectives_for(primary_metric)
     choice = recommend(found, question.gates, objectives, worst=question.worst)
     if choice is None:
