@@ -174,10 +174,17 @@ class Gym:
         row = await self.db.write(work)
         return Fence(AttemptName("p", job_id, row.attempt), row.fencing_token)
 
+    async def jobs(self) -> list[JobRow]:
+        """All jobs of the project."""
+        return await self.db.read(records.page_of_jobs, "p", None, records.Order("create_time", False), None, 10_000)
+
     async def queued(self) -> list[JobRow]:
         """Jobs that could start now, by their creation."""
-        found = await self.db.read(records.page_of_jobs, "p", None, records.Order("create_time", False), None, 10_000)
-        free = [job for job in found if job.state is JobState.QUEUED and job.state_reason != "WAITING_FOR_TEACHER"]
+        free = [
+            job
+            for job in await self.jobs()
+            if job.state is JobState.QUEUED and job.state_reason != "WAITING_FOR_TEACHER"
+        ]
         return sorted(free, key=lambda job: (job.create_us, job.job_id))
 
     async def resolve(self) -> None:
