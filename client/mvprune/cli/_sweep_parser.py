@@ -26,7 +26,7 @@ _DETAILS = """Creates jobs that differ in the options that are given several val
 
   numbers, words     --density 0.03,0.05 --method movement,magnitude
   whole numbers      --seed 0..4
-  texts              --train a.tsv --train b.tsv; models, teachers and tasks also with commas
+  texts              --train a.tsv --train b.tsv; models and teachers also with commas
 
 Without --density it searches for the smallest density that passes all gates: docs/sweeps.md."""
 _GATES = "What a recommended point must reach, as for mvpctl submit. No job FAILS because of them."
