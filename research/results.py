@@ -50,7 +50,7 @@ def run(address: str, file: Path, report: Path) -> int:
     if created not in (0, _ENDED_WITHOUT_A_PASS):
         print(f"{name}: to run what is missing: mvpctl sweep retry {name}", file=sys.stderr)
         return created
-    return mvpctl(address, "sweep", "report", name, "--output", report)
+    return mvpctl(address, "sweep", "report", name, report)
 
 
 def mvpctl(address: str, *arguments: str | Path) -> int:
