@@ -24,6 +24,8 @@ from mvprune.data.textfiles import COMPRESSED, DataError, check_file, lines_of, 
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 """Suffixes of tables."""
+Rows = Iterable[Mapping[str, object]]
+"""Rows in memory, mappings with the same keys."""
 MAX_CELL = 16 * 2**20
 """Characters of a csv cell: one whose quote is never closed would take all of the file into memory."""
 _FIRST_OBJECTS = 1000
@@ -51,6 +53,10 @@ class Table:
     unit: str = "line"
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     late: Mapping[str, int] = field(default_factory=dict)
+
+    def error(self, line: int, message: str) -> DataError:
+        """The DataError about one row."""
+        return DataError(self.path, message, line=line, unit=self.unit)
 
 
 def read_table(path: Path, implied_header: tuple[str, ...] = ()) -> Table:
@@ -83,7 +89,7 @@ def read_table(path: Path, implied_header: tuple[str, ...] = ()) -> Table:
 def checked_text(table: Table, line: int, column: str, value: object) -> str:
     """The cell `value` of `column`. Raises DataError where it is not text, blank, or cannot be written as UTF-8."""
     if flaw := flaw_of_text(value):
-        raise DataError(table.path, f"{shown(column)} {flaw}", line=line, unit=table.unit)
+        raise table.error(line, f"{shown(column)} {flaw}")
     return str(value)
 
 
@@ -107,9 +113,7 @@ def is_writable(text: str) -> bool:
         return False
 
 
-def table_of_rows(
-    name: str, rows: Iterable[Mapping[str, object]], classes: Mapping[str, Sequence[str]] = MappingProxyType({})
-) -> Table:
+def table_of_rows(name: str, rows: Rows, classes: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Table:
     """A table of rows that are in memory already, such as a data set of the hub called `name`."""
     return replace(_objects(name, enumerate(rows, 1), unit="row"), classes=classes)
 

@@ -126,9 +126,9 @@ def test_tables_that_cannot_be_used(row: dict, found: str, refused):
 def test_rows_of_a_data_set():
     data = load_rows(V2, [ROW, OPEN_ROW], [ROW], name="owner/set")
     assert [question.answers for question in data.train] == [(("Good", 0),), ()]
-    with pytest.raises(
-        DataError, match=r"^owner/set \(validation\), row 1: the row must have id, question, context and answers"
-    ):
+    with pytest.raises(DataError, match=r"^owner/set \(validation\), row 1: the row must have id, question, context"):
+        load_rows(V2, [ROW], [ROW | {"answers": None}], name="owner/set")
+    with pytest.raises(DataError, match=r"^owner/set \(validation\): the columns must be .*, got none called question"):
         load_rows(V2, [ROW], [{"id": "a"}], name="owner/set")
 
 
