@@ -63,7 +63,7 @@ def _set(path: str, value: Any) -> Callable[[Any], None]:
     ("change", "reason", "words"),
     [
         (_set("model", "/elsewhere/model"), Reason.INVALID_MODEL, "'/elsewhere/model' is outside"),
-        (_set("model", "../tiny-bert"), Reason.INVALID_MODEL, "'../tiny-bert' is a relative path"),
+        (_set("model", "../tiny-bert"), Reason.INVALID_MODEL, "got the relative path '../tiny-bert'"),
         (_set("task", "sst3"), Reason.INVALID_DATASET, "sst3"),
         (_set("dataset.train", "/etc/passwd"), Reason.INVALID_DATASET, "'/etc/passwd' is outside"),
         (_set("dataset.label_column", "mood"), Reason.INVALID_DATASET, "mood"),
