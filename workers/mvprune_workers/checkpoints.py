@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def restore(
     say("starting from scratch: there is no checkpoint")
 
 
+@dataclass
 class CheckpointUploader:
     """Uploads and commits the newest checkpoint in `folder`, every `interval` seconds at most.
 
@@ -47,23 +49,15 @@ class CheckpointUploader:
     `steps` brings the steps of checkpoints as they become whole, and None when no more will come.
     """
 
-    def __init__(
-        self,
-        client: WorkerClient,
-        store_url: str,
-        attempt_uid: str,
-        folder: Path,
-        steps: queue.SimpleQueue[int | None],
-        interval: float,
-        say: Callable[[str], None],
-    ) -> None:
-        self._client = client
-        self._store_url = store_url
-        self._attempt_uid = attempt_uid
-        self._folder = folder
-        self._steps = steps
-        self._interval = interval
-        self._say = say
+    client: WorkerClient
+    store_url: str
+    attempt_uid: str
+    folder: Path
+    steps: queue.SimpleQueue[int | None]
+    interval: float
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
 
@@ -73,23 +67,23 @@ class CheckpointUploader:
 
     def finish(self, timeout: float) -> None:
         """Uploads the newest checkpoint, due or not, and ends; waits for that up to `timeout` seconds."""
-        self._steps.put(None)
+        self.steps.put(None)
         self._thread.join(timeout)
         self.stop()
 
     def stop(self) -> None:
         """Ends without waiting. An upload under way goes on, and is not committed."""
         self._stopped.set()
-        self._steps.put(None)
+        self.steps.put(None)
 
     def _run(self) -> None:
         newest: int | None = None
-        due = time.monotonic() + self._interval
+        due = time.monotonic() + self.interval
         while True:
             try:
-                step = self._steps.get(timeout=None if newest is None else max(0.0, due - time.monotonic()))
+                step = self.steps.get(timeout=None if newest is None else max(0.0, due - time.monotonic()))
             except queue.Empty:
-                due = time.monotonic() + self._interval
+                due = time.monotonic() + self.interval
                 self._keep(newest)
                 newest = None
             else:
@@ -101,28 +95,28 @@ class CheckpointUploader:
     def _keep(self, step: int | None) -> None:
         if step is None or self._stopped.is_set():
             return
-        aside = self._folder.with_name("uploading")
+        aside = self.folder.with_name("uploading")
         try:
             # The trainer replaces files and never changes them, so links keep them as they are now.
-            shutil.copytree(self._folder, aside, copy_function=os.link, ignore=shutil.ignore_patterns(".*"))
-            work = partial(put_checkpoint, directory=aside, attempt_uid=self._attempt_uid, step=step)
-            self._commit(step, transfer(self._store_url, work, self._say, self._interval, self._stopped))
+            shutil.copytree(self.folder, aside, copy_function=os.link, ignore=shutil.ignore_patterns(".*"))
+            work = partial(put_checkpoint, directory=aside, attempt_uid=self.attempt_uid, step=step)
+            self._commit(step, transfer(self.store_url, work, self.say, self.interval, self._stopped))
         except Exception as error:
-            self._say(f"the checkpoint of step {step} is given up: {error}")
+            self.say(f"the checkpoint of step {step} is given up: {error}")
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _commit(self, step: int, manifest_sha256: str) -> None:
-        deadline = time.monotonic() + self._interval
+        deadline = time.monotonic() + self.interval
         for delay in backoff.delays():
             if self._stopped.is_set():
                 return
             try:
-                self._client.commit_checkpoint(step, manifest_sha256)
+                self.client.commit_checkpoint(step, manifest_sha256)
             except Unreachable:
                 if time.monotonic() + delay > deadline:
                     raise
                 self._stopped.wait(delay)
             else:
-                self._say(f"committed the checkpoint of step {step}")
+                self.say(f"committed the checkpoint of step {step}")
                 return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
@@ -35,9 +34,7 @@ class Heartbeat:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
 
     def beat(self, timeout: float | None = None) -> bool:

@@ -8,7 +8,6 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 _LOCK = ".mvprune-attempt.lock"
 
@@ -60,9 +59,7 @@ class Scratch:
         os.close(self._lock)
         return False
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
 

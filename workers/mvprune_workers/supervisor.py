@@ -19,6 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from mvprune.common import tracing
@@ -92,11 +93,7 @@ class Supervisor:
         threads = self._settings.threads
         temporary.mkdir()
         options = {
-            "--output": folders.output,
-            "--teacher": folders.teacher,
-            "--inputs": folders.inputs,
-            "--checkpoint": folders.checkpoint,
-            "--cache": folders.cache,
+            **{f"--{name}": folder for name, folder in asdict(folders).items()},
             "--threads": threads,
             "--device": "cuda" if self._settings.gpus else "cpu",
         }

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import traceback
+from dataclasses import fields
 from pathlib import Path
 
 from google.protobuf.json_format import Parse
@@ -36,11 +37,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(TRAINER_STOPPED))  # there is nothing to save yet
     parser = argparse.ArgumentParser(prog="mvprune_workers.trainer", description=__doc__)
     parser.add_argument("--events-fd", type=int, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--teacher", type=Path, required=True)
-    parser.add_argument("--inputs", type=Path, required=True)
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
+    for folder in fields(Folders):
+        parser.add_argument(f"--{folder.name}", type=Path, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     args = parser.parse_args()
@@ -64,14 +62,11 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace, root
         from mvprune_core import CompressionError, Stopped, request_stop
         from mvprune_workers.job import run_job
     except ModuleNotFoundError as error:
-        events.emit(
-            FailureEvent(
-                "MISSING_DEPENDENCY", f"The worker lacks the package {error.name}: pip install 'mvprune[worker]'"
-            )
-        )
+        message = f"The worker lacks the package {error.name}: pip install 'mvprune[worker]'"
+        events.emit(FailureEvent("MISSING_DEPENDENCY", message))
         return _FAILED
     torch.set_num_threads(args.threads)
-    folders = Folders(args.output, args.teacher, args.inputs, args.checkpoint, args.cache)
+    folders = Folders(*(getattr(args, folder.name) for folder in fields(Folders)))
     claim = Parse(lifeline.job(), worker_pb2.ClaimAttemptResponse())
     signal.signal(signal.SIGTERM, lambda *_: request_stop())
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from mvprune_service.stores import open_store
@@ -35,27 +36,21 @@ def transfer(
     raise AssertionError("delays are endless")
 
 
+@dataclass
 class Transfer(Generic[_T]):
     """A `transfer` in a thread of its own; posts `ended`."""
 
-    def __init__(
-        self,
-        store_url: str,
-        work: Callable[[BlobStore], _T],
-        ended: Event,
-        events: EventQueue,
-        say: Callable[[str], None],
-        limit: float,
-    ) -> None:
-        self._store_url = store_url
-        self._work = work
-        self._ended = ended
-        self._events = events
-        self._say = say
-        self._limit = limit
+    store_url: str
+    work: Callable[[BlobStore], _T]
+    ended: Event
+    events: EventQueue
+    say: Callable[[str], None]
+    limit: float
+    result: _T | None = None  # set once the work is done
+    error: Exception | None = None
+
+    def __post_init__(self) -> None:
         self._stopped = threading.Event()
-        self.result: _T | None = None  # set once the work is done
-        self.error: Exception | None = None
 
     def start(self) -> None:
         """Starts working."""
@@ -67,7 +62,7 @@ class Transfer(Generic[_T]):
 
     def _run(self) -> None:
         try:
-            self.result = transfer(self._store_url, self._work, self._say, self._limit, self._stopped)
+            self.result = transfer(self.store_url, self.work, self.say, self.limit, self._stopped)
         except Exception as error:
             self.error = error
-        self._events.post(self._ended)
+        self.events.post(self.ended)
