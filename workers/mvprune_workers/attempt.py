@@ -1,4 +1,4 @@
-"""A claimed attempt: from fetching what the trainer needs to the acknowledged outcome."""
+"""Runs a claimed attempt, from fetching the trainer's inputs to reporting the outcome."""
 
 from __future__ import annotations
 
@@ -37,14 +37,17 @@ from mvprune_workers.settings import Settings
 from mvprune_workers.transfer import Transfer
 
 _DEFAULT_INTERVAL = 10.0
-_CONFIRM_AGAIN = (0.5, 1.0)  # seconds: the first call after a suspension meets a connection that has died meanwhile
+_CONFIRM_AGAIN = (
+    0.5,
+    1.0,
+)  # seconds: the connection may have died during a suspension, so the first call after it may fail
 _URGENT = (Event.LEASE_LOST, Event.STOPPED, Event.CANCELLED, Event.TRAINER_ENDED)
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What to report, and the exit code once it is reported."""
+    """An outcome to report, and the exit code after the report."""
 
     exit_code: ExitCode
     request: worker_pb2.CompleteAttemptRequest
@@ -84,8 +87,10 @@ class Attempt:
 
     @tracing.span("fetch")
     def _fetch(self, claim: worker_pb2.ClaimAttemptResponse) -> Outcome | None:
-        """Puts the teacher's artifact, a checkpoint and what lies in buckets where the trainer looks for them. An
-        outcome only if that failed: what is more urgent is left to the next step."""
+        """Fetches the teacher's artifact, a checkpoint and inputs in buckets into the trainer's folders.
+
+        Returns an outcome only if that failed. More urgent events are handled by the next step.
+        """
         teacher, inputs = claim.teacher_manifest_sha256, inputs_of(claim.spec)
         if not (teacher or inputs or claim.checkpoints):
             return None
@@ -108,7 +113,7 @@ class Attempt:
         return None
 
     def _train(self, claim: worker_pb2.ClaimAttemptResponse, heartbeat: Heartbeat) -> Outcome:
-        """Has the trainer do the job, its checkpoints kept. Raises LeaseLost."""
+        """Lets the trainer do the job and uploads its checkpoints. Raises LeaseLost."""
         uploader = CheckpointUploader(
             self.client,
             self.settings.store,
@@ -151,7 +156,7 @@ class Attempt:
 
     @tracing.span("upload")
     def _publish(self, artifact: Path, heartbeat: Heartbeat) -> Outcome | None:
-        """None if something more urgent came before the artifact was published."""
+        """Publishes the artifact. Returns None if a more urgent event came first."""
         self.report.progress = job_pb2.Progress(phase="uploading", density=self.report.progress.density)
         work = partial(
             publish,
@@ -162,7 +167,8 @@ class Attempt:
         publication = self._transfer(work, Event.PUBLISH_ENDED)
         event = self.events.wait((Event.LEASE_LOST, Event.STOPPED, Event.CANCELLED, Event.PUBLISH_ENDED))
         if event in (Event.STOPPED, Event.CANCELLED):
-            publication.stop()  # an upload that is about to end may: a whole result wins over a cancellation
+            # An upload that is nearly done may finish: a complete result takes precedence over a cancellation.
+            publication.stop()
             grace = self.limits.stop if event is Event.STOPPED else heartbeat.grace
             self.events.wait((Event.LEASE_LOST, Event.PUBLISH_ENDED), grace)
         self._check_lease()
@@ -173,8 +179,11 @@ class Attempt:
         return None
 
     def _confirm(self, heartbeat: Heartbeat) -> None:
-        """Asks whether the lease is still ours: this process may have been suspended for longer than it lasts. Raises
-        LeaseLost. Without an answer the result is committed: nobody adopts that of an attempt that is over."""
+        """Checks that this process still holds the lease, which may have expired while it was suspended.
+
+        Without an answer the result is committed: the result of an attempt that is over is never used. Raises
+        LeaseLost.
+        """
         for delay in (*_CONFIRM_AGAIN, None):
             try:
                 heartbeat.beat()
@@ -217,13 +226,13 @@ class Attempt:
         self.trainer.kill()
 
     def _must_cancel(self, heartbeat: Heartbeat) -> bool:
-        """Whether the stop is part of a cancellation: a last heartbeat asks, as the order may not have come yet."""
+        """Whether the stop belongs to a cancellation. A last heartbeat asks: the directive may not have arrived."""
         with suppress(Unreachable, Rejected):
             return self._is(Event.CANCELLED) or heartbeat.beat(self.limits.stop)
         return False
 
     def _ended(self) -> Outcome:
-        """Why the trainer ended without a result, though nobody here wanted it to."""
+        """The outcome of a trainer that ended without a result and was not stopped by the supervisor."""
         code = self.trainer.returncode or 0
         if self.report.failure is None and code == TRAINER_STOPPED:
             return _preempted()

@@ -1,4 +1,4 @@
-"""The trainer's checkpoints on their way to the store, and back in a later attempt."""
+"""Uploads the trainer's checkpoints to the store and restores them in a later attempt."""
 
 from __future__ import annotations
 
@@ -25,8 +25,12 @@ from mvprune_workers.transfer import transfer
 def restore(
     store: BlobStore, checkpoints: Iterable[worker_pb2.Checkpoint], folder: Path, say: Callable[[str], None]
 ) -> None:
-    """Fetches the first of `checkpoints` that is whole into `folder`, if any is. Raises StoreUnavailable; OSError where
-    there is no room for it."""
+    """Fetches the first complete one of `checkpoints` into `folder`, if there is one.
+
+    Raises:
+        StoreUnavailable: the store cannot be used.
+        OSError: the disk is full.
+    """
     for checkpoint in checkpoints:
         try:
             fetch_checkpoint(store, checkpoint.attempt_uid, checkpoint.step, checkpoint.manifest_sha256, folder)
@@ -44,9 +48,9 @@ def restore(
 class CheckpointUploader:
     """Uploads and commits the newest checkpoint in `folder`, every `interval` seconds at most.
 
-    What cannot be uploaded or committed in `interval` seconds is given up, for the next one. Training never waits.
+    A checkpoint that cannot be uploaded or committed within `interval` seconds is given up. Training never waits.
 
-    `steps` brings the steps of checkpoints as they become whole, and None when no more will come.
+    `steps` receives the step of each complete checkpoint, and None after the last one.
     """
 
     client: WorkerClient
@@ -66,13 +70,13 @@ class CheckpointUploader:
         self._thread.start()
 
     def finish(self, timeout: float) -> None:
-        """Uploads the newest checkpoint, due or not, and ends; waits for that up to `timeout` seconds."""
+        """Uploads the newest checkpoint, even before its time, and ends. Waits up to `timeout` seconds."""
         self.steps.put(None)
         self._thread.join(timeout)
         self.stop()
 
     def stop(self) -> None:
-        """Ends without waiting. An upload under way goes on, and is not committed."""
+        """Ends without waiting. A running upload continues and is not committed."""
         self._stopped.set()
         self.steps.put(None)
 

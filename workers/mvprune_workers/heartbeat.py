@@ -1,4 +1,4 @@
-"""The thread that keeps the lease, whatever training and uploads do."""
+"""The thread that extends the lease during training and uploads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _DEFAULT_GRACE = 10.0
 
 
 class Heartbeat:
-    """`with Heartbeat(…):` heartbeats every `interval` seconds; posts LEASE_LOST and CANCELLED.
+    """`with Heartbeat(…):` sends a heartbeat every `interval` seconds; posts LEASE_LOST and CANCELLED.
 
-    A control plane that cannot be reached is asked again; that is no reason to stop the work.
+    If the control plane cannot be reached, the heartbeat is repeated and the work continues.
     """
 
     def __init__(

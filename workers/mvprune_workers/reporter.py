@@ -1,4 +1,4 @@
-"""The thread that sends logs and metrics. What it sends is acknowledged, so it may send anything twice."""
+"""The thread that sends logs and metrics. Each call is acknowledged and can be repeated."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mvprune_workers.report import TrainerReport
 
 @dataclass
 class Reporter:
-    """Sends what is new every `interval` seconds, and all of it at the end. Posts LEASE_LOST.
+    """Sends new logs and metrics every `interval` seconds, and the rest at the end. Posts LEASE_LOST.
 
-    `base_offset`: bytes of the attempt's log that the control plane had before this process; ours follow them.
+    `base_offset`: bytes of the attempt's log that the control plane had received before this process started.
     """
 
     client: WorkerClient
@@ -39,7 +39,7 @@ class Reporter:
         self._thread.start()
 
     def finish(self, timeout: float) -> None:
-        """Sends all that is left, for up to `timeout` seconds; what cannot be sent by then is lost."""
+        """Sends the rest, for up to `timeout` seconds. Anything that is not sent by then is lost."""
         self._deadline = time.monotonic() + timeout
         self._closing.set()
         self._thread.join(timeout)

@@ -1,7 +1,7 @@
 """`python -m mvprune_workers.trainer`: the process that does the work. Started by the supervisor, see process.py.
 
-Standard input brings the job, a ClaimAttemptResponse as one line of JSON, and is the tie to the supervisor; events go
-to the pipe --events-fd; what is printed is the attempt's log.
+Standard input receives the job, a ClaimAttemptResponse as one line of JSON, and closes when the supervisor dies. Events
+go to the pipe --events-fd. The output is the attempt's log.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ _QUOTING = (ValueError, TypeError, LookupError)  # errors of a wrong value, whic
 
 
 def main() -> int:
-    """Runs the job on standard input; 0 once its artifact lies in --output, 75 if SIGTERM came first, else 1 after a
-    failure event."""
+    """Runs the job on standard input.
+
+    Returns 0 when its artifact is in --output, 75 if SIGTERM came first, and 1 after a failure event.
+    """
     signal.signal(signal.SIGTERM, lambda *_: os._exit(TRAINER_STOPPED))  # there is nothing to save yet
     parser = argparse.ArgumentParser(prog="mvprune_workers.trainer", description=__doc__)
     parser.add_argument("--events-fd", type=int, required=True)
@@ -110,5 +112,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: the work is over, and the libraries' threads and exit hooks have nothing to add but risk.
+    # Not sys.exit: the threads and exit hooks of the libraries could only fail now.
     os._exit(code)

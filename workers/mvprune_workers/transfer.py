@@ -1,4 +1,4 @@
-"""Moving files from and to a store that may be away."""
+"""Transfers from and to a store that may be unavailable."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _T = TypeVar("_T")
 def transfer(
     store_url: str, work: Callable[[BlobStore], _T], say: Callable[[str], None], limit: float, stopped: threading.Event
 ) -> _T:
-    """What `work` makes of the store.
+    """The result of `work` on the store.
 
-    A store that is away is tried again for up to `limit` seconds, unless `stopped`, so `work` must be repeatable.
-    Raises StoreUnavailable, and what `work` raises.
+    If the store is unavailable, `work` is repeated for up to `limit` seconds, unless `stopped` is set. Raises
+    StoreUnavailable, and the errors of `work`.
     """
     deadline = time.monotonic() + limit
     for delay in backoff.delays(first=1.0, cap=30.0):
@@ -57,7 +57,7 @@ class Transfer(Generic[_T]):
         threading.Thread(target=self._run, name="transfer", daemon=True).start()
 
     def stop(self) -> None:
-        """No further try. One under way goes on."""
+        """Prevents further tries. The current one continues."""
         self._stopped.set()
 
     def _run(self) -> None:

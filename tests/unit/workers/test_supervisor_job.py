@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from mvprune.artifact import WEIGHTS_FILE, load, read_manifest
-from mvprune.artifact.weights import open_header
+from mvprune.artifact.header import open_header
 from mvprune.data.tasks import get_task
 from mvprune.v1 import job_pb2
 from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Training
