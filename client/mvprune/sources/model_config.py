@@ -163,7 +163,7 @@ def check_pointers(folder: Path) -> None:
             with open_regular(path) as file:
                 if file.read(len(_POINTER)) == _POINTER:
                     raise InvalidReference(
-                        f"{str(path)!r} is a pointer of git-lfs, not the file itself; run `git lfs pull` in its folder"
+                        f"{str(path)!r} must be the file itself, got a pointer of git-lfs; run `git lfs pull`"
                     )
 
 
@@ -172,7 +172,7 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, object]:
     with open_regular(path) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise InvalidReference(f"{str(path)!r} is larger than {limit:,} bytes")
+        raise InvalidReference(f"{str(path)!r} must have at most {limit:,} bytes, got more")
     return json_object(path, content)
 
 
@@ -183,7 +183,7 @@ def json_object(path: Path, content: bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise InvalidReference(f"{str(path)!r} is corrupt: no JSON object")
+        raise InvalidReference(f"{str(path)!r} must be a JSON object, got something else")
     return value
 
 

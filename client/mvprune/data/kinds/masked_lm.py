@@ -109,7 +109,7 @@ class MaskedLM(Kind[Passages]):
 def _some(path: Path | str, texts: Iterator[str], read: str = "") -> Passages:
     kept = tuple(texts)
     if not kept:
-        raise DataError(path, "there is no text")
+        raise DataError(path, "the texts must be at least 1, got 0")
     return Passages(path, kept, read)
 
 

@@ -169,7 +169,7 @@ def _checked(task: Task, found: Questions) -> tuple[Question, ...]:
             if not _stands_at(question.context, text, start):
                 raise DataError(path, _misplaced(kept, question, text, start))
     if not kept:
-        raise DataError(path, "there are no questions")
+        raise DataError(path, "the questions must be at least 1, got 0")
     return kept
 
 

@@ -168,7 +168,7 @@ def sentences_in_table(table: Table, columns: Columns) -> Sentences:
             found.tags.append([_tag(tag, names) for tag in tags])
     check_late(table, chosen, choose)
     if not found.words:
-        raise DataError(found.path, "there are no sentences")
+        raise DataError(found.path, "the sentences must be at least 1, got 0")
     return found
 
 
