@@ -26,6 +26,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from mvprune.common.exceptions import MvpruneError
 from mvprune.common.suggestions import unknown_options
 from mvprune.sources.buckets import parse_bucket
 from mvprune_service.executors import ExecutorName
@@ -298,6 +299,20 @@ def from_command_line(argv: Sequence[str], prog: str) -> Settings:
         hint = unknown_options(argv, source.root_parser._option_string_actions)
         raise SettingsError(f"{error}{hint}") from None
     return Settings(_cli_settings_source=source)  # type: ignore[call-arg]
+
+
+class CommandFailed(MvpruneError):
+    """A command on a server's database and store cannot do its work; the text says why and what to do."""
+
+
+def command_settings(**given: str) -> Settings:
+    """The settings of a command: those given, else the server's. Raises CommandFailed."""
+    try:
+        return Settings(**given)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise CommandFailed("; ".join(usage_errors(error))) from None
+    except SettingsError as error:
+        raise CommandFailed(str(error)) from None
 
 
 def usage_errors(error: ValidationError) -> list[str]:

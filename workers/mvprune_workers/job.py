@@ -16,7 +16,7 @@ import torch
 from google.protobuf.json_format import MessageToDict
 
 from mvprune.artifact import WEIGHTS_FILE, ArtifactError, read_manifest
-from mvprune.artifact.weights import open_header
+from mvprune.artifact.header import open_header
 from mvprune.common.excerpts import hidden, with_discreet_errors
 from mvprune.common.units import percent
 from mvprune.data.loading import Columns, find_task_files

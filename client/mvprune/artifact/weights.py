@@ -27,6 +27,7 @@ from mvprune.artifact.header import (
     Entry,
     Header,
     is_name,
+    open_header,
     read_header,
 )
 from mvprune.artifact.packing import pack_tensor, unpack_tensor
@@ -109,19 +110,6 @@ def read_weights(path: Path, base: Base | None = None) -> dict[str, Array]:
     """Reads what `write_weights` wrote: every tensor full, tied names as the same array; see `stream_weights`."""
     aliases, tensors = open_header(path).aliases, dict(stream_weights(path, base))
     return tensors | {alias: tensors[target] for alias, target in aliases.items()}
-
-
-def open_header(path: Path) -> Header:
-    """What a weights file holds, without its data.
-
-    Raises:
-        ArtifactError: the file is not a valid weights file of a known version.
-    """
-    try:
-        with open_file(path) as file:
-            return read_header(file, path.name)
-    except OSError as error:
-        raise ArtifactError(f"{path.name}: cannot be read ({error.strerror or error})") from error
 
 
 def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, Array]]:

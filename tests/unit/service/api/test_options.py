@@ -126,7 +126,7 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"teacher": {"none": True, "alpha": 0.5}}, "teacher.alpha", "0.5", "unset without a teacher"),
     ({"teacher": {"revision": "x"}}, "teacher.revision", "x", "unset without a model of the hub"),
     ({"teacher": {"model": ""}}, "teacher.model", "empty", ""),
-    ({"teacher": {"model": "/etc"}}, "teacher.model", "/etc", "outside the allowed folders"),
+    ({"teacher": {"model": "/etc"}}, "teacher.model", "/etc", "in one of the allowed folders"),
     ({"teacher": {"train": True, "revision": "x"}}, "teacher.revision", "x", "unset without a model of the hub"),
     ({"teacher": {"model": "a/b", "temperature": 0}}, "teacher.temperature", "0.0", "above 0, at most 100"),
     ({"teacher": {"model": "a/b", "alpha": 1.5}}, "teacher.alpha", "1.5", "from 0 to 1"),
