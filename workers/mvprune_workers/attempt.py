@@ -87,8 +87,7 @@ class Attempt:
 
     @tracing.span("fetch")
     def _fetch(self, claim: worker_pb2.ClaimAttemptResponse) -> Outcome | None:
-        """Fetches the teacher's artifact or the baseline's manifest, a checkpoint and inputs in buckets into the trainer's
-        folders.
+        """Fetches the teacher's artifact or the baseline's manifest, a checkpoint, and inputs in buckets.
 
         Returns an outcome only if that failed. More urgent events are handled by the next step.
         """

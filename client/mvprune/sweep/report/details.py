@@ -114,7 +114,8 @@ def _masks(weights: Path, layers: Sequence[LayerCount]) -> dict[str, int]:
     with needs("the overlap of masks", "runtime"):
         import numpy as np  # only here: a report without masks needs no numpy
 
-        from mvprune.artifact.weights import open_header, stream_positions
+        from mvprune.artifact.header import open_header
+        from mvprune.artifact.weights import stream_positions
     stored = {}
     for name, positions in stream_positions(weights):
         bits = np.zeros(int(positions[-1]) + 1 if positions.size else 0, np.bool_)
