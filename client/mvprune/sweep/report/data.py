@@ -27,12 +27,13 @@ _LAST = ("total_bytes", "runtime", "gpu_hours", "job", "artifact", "failure_reas
 
 def sweep_csv(results: Results) -> str:
     """A row a point: its state, all parameters, all metrics, the counts of its model, what it took. The columns of the
-    parameters are sorted by name, and so are those of the metrics."""
+    parameters are sorted by name, and so are those of the metrics. `density` is the parameter; the density that was
+    reached is `reached_density`."""
     names = sorted({name for point in results.points for name in parameters(point)})
     metrics = sorted({name for point in results.points for name in point.metrics})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*_FIRST, *names, "primary_metric", *metrics, DIFFERENCE, *_COUNTS, *_LAST])
+    writer.writerow([*_FIRST, *names, "primary_metric", *metrics, DIFFERENCE, *map(_column, _COUNTS), *_LAST])
     differences = _differences(results)
     for point in results.points:
         known = parameters(point)
@@ -145,6 +146,11 @@ def _last(point: SweepPoint) -> dict[str, Any]:
 
 def _differences(results: Results) -> dict[int, float | None]:
     return {outcome.number: outcome.values.get(DIFFERENCE) for cell in results.cells for outcome in cell.group.outcomes}
+
+
+def _column(count: str) -> str:
+    """The column of a count of `Accounting`."""
+    return "reached_density" if count == "density" else count
 
 
 def _csv(value: Any) -> Any:

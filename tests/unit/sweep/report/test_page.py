@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -105,12 +104,7 @@ def test_a_report_of_a_thousand_points_is_bounded(tmp_path: Path) -> None:
     densities = [0.01 + index / 60 for index in range(50)]
     points = grid(methods, densities)
     assert len(points) == 1000
-    times = []
-    for _ in range(2):
-        start = time.process_time()
-        files = report(tmp_path, points)
-        times.append(time.process_time() - start)
-    assert min(times) < 2  # seconds
+    files = report(tmp_path, points)
     assert len(files["html"].encode()) < 1_500_000
     assert len(files["md"]) < 65_536  # the most that a comment on GitHub may have
     assert "500 of 1000 points are shown" in files["html"]
