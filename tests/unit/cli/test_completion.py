@@ -70,7 +70,7 @@ def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
     assert of_sweeps == [["report", "resume", "retry"], ["density", "bytes", "latency"]]
     assert set(commands) == set(COMMANDS)
     assert one == ["submit"]
-    assert options == ["--method", "--memory"]
+    assert options == ["--method", "--memory", "--measure-latency"]
     assert methods == ["movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random"]
     assert set(tasks) == {name for name in TASKS if name.startswith("s")}
     assert of_token == ["create", "list", "revoke"]
