@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +16,7 @@ from xml.etree import ElementTree
 
 import grpc
 import pytest
+from tests.unit.cli.processes import started
 from tests.unit.client.scripted_server import Fake, Mvpctl, job, refuse
 from tests.waiting import PATIENCE, until
 
@@ -271,9 +269,7 @@ def test_a_download_is_of_one_job(mvpctl: Mvpctl, jobs: Jobs) -> None:
 def test_ctrl_c_names_the_jobs(jobs: Jobs, fake: Fake) -> None:
     for name in ("a", "b"):
         jobs.add(name, "RUNNING")
-    command = [str(Path(sys.executable).with_name("mvpctl")), "wait", "a", "b", "--timeout", "60"]
-    env = {**os.environ, "MVPRUNE_ADDRESS": fake.address}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started(fake, "wait", "a", "b", "--timeout", "60") as process:
         until(lambda: len(jobs.watched) == 2, "both are watched")
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=PATIENCE)

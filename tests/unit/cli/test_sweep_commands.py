@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.unit.cli.processes import started
 from tests.unit.client.scripted_server import Fake, Mvpctl, always, refuse
 from tests.unit.client.scripted_sweeps import MISSES, PASSES, SWEEP, point, points, sweep, watch
 from tests.waiting import PATIENCE
@@ -148,17 +146,7 @@ def test_an_interrupted_watch_says_that_the_sweep_continues(fake: Fake) -> None:
         done.wait(PATIENCE)
 
     fake.answers |= {"GetSweep": always(sweep()), "WatchSweep": silent}
-    heard = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    command = [
-        sys.executable,
-        "-c",
-        f"{heard}; from mvprune.cli import main; sys.exit(main())",
-        "sweep",
-        "watch",
-        SWEEP,
-    ]
-    env = {**os.environ, "MVPRUNE_ADDRESS": fake.address}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started(fake, "sweep", "watch", SWEEP) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("ACTIVE")

@@ -241,7 +241,7 @@ def test_a_dry_run_prints_counts_and_an_estimate(fake: Fake, mvpctl: Mvpctl) -> 
         ({"state": "CANCELLED"}, 4, "error: sweep s1 is CANCELLED\n"),
     ],
 )
-@pytest.mark.parametrize("command", ["create", "watch", "watch -o json", "get"])
+@pytest.mark.parametrize("command", ["create", "watch", "watch -o json"])
 def test_the_exit_code_reports_how_a_sweep_ended(
     fake: Fake, mvpctl: Mvpctl, command: str, end: dict[str, Any], code: int, err: str
 ) -> None:
@@ -251,8 +251,6 @@ def test_the_exit_code_reports_how_a_sweep_ended(
     fake.answers["WatchSweep"] = watch(sweep("ACTIVE"), ended)
     name, *form = command.split()
     argv = [*CREATE, "--max-loss", "1", "--wait"] if name == "create" else ["sweep", name, "s1"]
-    if name == "get":
-        fake.answers["GetSweep"] = always(ended)
     outcome = mvpctl(*argv, *form)
     assert (outcome.code, outcome.err) == (code, err)
 
