@@ -75,9 +75,7 @@ async def test_models_and_data_may_lie_in_an_allowed_bucket(api: Api) -> None:
     elsewhere = {"model": "s3://theirs/bert", "teacher": {"model": "s3://ours/../x"}}
     with pytest.raises(ApiError) as refused:
         await api.create(spec=spec | elsewhere | {"dataset": data | {"train": "s3://theirs/train.csv"}})
-    assert {
-        violation.field: "(s3://ours)" in violation.description for violation in refused.value.violations
-    } == {
+    assert {violation.field: "(s3://ours)" in violation.description for violation in refused.value.violations} == {
         "job.spec.model": True,
         "job.spec.dataset.train": True,
         "job.spec.teacher.model": False,
