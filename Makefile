@@ -57,10 +57,15 @@ bench: setup ## step time and artifact size beside their rivals (minutes; nothin
 	$(BIN)/python tests/perf/bench_artifact.py
 	$(BIN)/python tests/perf/bench_cli.py
 	$(BIN)/python tests/perf/bench_control_plane.py
+	$(BIN)/python tests/perf/bench_sweeps.py
 
 .PHONY: bench-service
 bench-service: setup ## the control plane beside bare gRPC and SQLite (MVPRUNE_SOAK_SECONDS=600: memory in earnest)
 	$(BIN)/python tests/perf/bench_control_plane.py $(ARGS)
+
+.PHONY: bench-sweeps
+bench-sweeps: setup ## sweeps of 1,000 points on SQLite and PostgreSQL: create, list, get, a round of the expander
+	$(BIN)/python tests/perf/bench_sweeps.py $(ARGS)
 
 .PHONY: bench-runtime
 bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVINO (ARGS='--json FILE'; nothing else should run)
@@ -68,7 +73,7 @@ bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVI
 	$(BIN)/python tests/perf/bench_serving.py
 
 .PHONY: results
-results: setup ## the quality table on real models and data (many hours, in many sittings; ARGS=--quick: minutes)
+results: setup ## the sweeps of research/ on real models and data (hours, in many sittings; ARGS='--models M --data D')
 	$(BIN)/python research/results.py $(ARGS)
 
 .PHONY: lint

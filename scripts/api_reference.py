@@ -44,7 +44,16 @@ SECTIONS = (
     Section("AsyncClient", "client.async_client", ("AsyncClient",), opening=_ASYNC),
     Section("Options of submit", "spec.options", ("SubmitOptions",), opening="All are optional keyword arguments."),
     Section("Jobs", "client.job", ("Job", "AsyncJob"), opening="What `submit` and `get` return."),
+    Section(
+        "Options of sweep",
+        "spec.sweep_options",
+        ("SweepOptions", "PolicyOptions", "SearchStrategy", "RandomStrategy"),
+        opening="All are optional keyword arguments. Those of [submit](#options-of-submit) are the base of all jobs, "
+        "but for `strict_gates`; `gates` are those of the sweep.",
+    ),
+    Section("Sweeps", "client.sweep", ("Sweep", "AsyncSweep"), opening="What `sweep` and `get_sweep` return."),
     Section("Models", "client.models", opening=_MODELS),
+    Section("Models of sweeps", "client.sweep_models"),
     Section("Specs and policies", "spec.models"),
     Section("Gates", "spec.gate"),
     Section("Sizes of models", "sources.known_models", ("ModelSize",), opening="What `Job.model_size` is."),
@@ -102,9 +111,10 @@ def _opening(module: griffe.Object | griffe.Alias) -> str:
 def _class(found: griffe.Class, path: str, *, constructed: bool) -> Iterator[str]:
     bases = ", ".join(str(base) for base in found.bases)
     yield from ["", f"### `{path}`"]
-    if found.name == "SubmitOptions":
+    if found.name in ("SubmitOptions", "SweepOptions"):
         yield from ["", _text(found)]
-        for base in found.resolved_bases:
+        groups = [base for base in found.resolved_bases if base.module is found.module or found.name == "SubmitOptions"]
+        for base in groups:
             yield from ["", f"#### {base.name}", *_documented(base)]
         return
     constructor = found.members.get("__init__")
@@ -116,7 +126,9 @@ def _class(found: griffe.Class, path: str, *, constructed: bool) -> Iterator[str
     methods = {name: one for name, one in _members(found).items() if not name.startswith("_")}
     if found.name.startswith("Async"):
         signatures = [
-            _signature(one, name).replace("AnyJob", "AsyncJob") for name, one in methods.items() if one.is_function
+            _signature(one, name).replace("AnyJob", "AsyncJob").replace("AnySweep", "AsyncSweep")
+            for name, one in methods.items()
+            if one.is_function
         ]
         yield from ["", "```python", *signatures, "```"]
         return

@@ -29,15 +29,15 @@ STOP_SECONDS = 30
 
 
 @contextmanager
-def server(home: Path, log: Path, root: Path) -> Iterator[str]:
-    """Runs mvprune-server on free ports; yields its address; stops it with all that it started."""
+def server(home: Path, log: Path, *options: str | Path) -> Iterator[str]:
+    """Runs mvprune-server on free ports, with these options. Yields its address, and stops it at the end."""
     command = [BIN / "mvprune-server", "--home", home, "--address", "127.0.0.1:0", "--worker-address", "127.0.0.1:0"]
     command += ["--drain-seconds", "0"]
     status = home / "server.json"
     status.unlink(missing_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, "--roots", root], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            [*command, *options], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
         deadline = time.monotonic() + START_SECONDS
@@ -64,7 +64,7 @@ def main(options: list[str]) -> int:
         sys.exit(f"error: {error}")
     shutil.rmtree(FOLDER / "home", ignore_errors=True)  # a demo that was interrupted left its job there
     print("2/4  starting the service: SQLite, a folder as store, a Ray of its own …", flush=True)
-    with server(FOLDER / "home", FOLDER / "server.log", FOLDER / "inputs") as address:
+    with server(FOLDER / "home", FOLDER / "server.log", "--roots", FOLDER / "inputs") as address:
         target = FOLDER / "artifacts" / time.strftime("%Y%m%d-%H%M%S")
         command = [
             "submit", "--model", str(inputs.model), "--task", "text-classification",

@@ -40,7 +40,11 @@ _TYPES = {
     Kind.TEXTS: "Sequence[str]",
     Kind.LABELS: "Mapping[str, str]",
 }
-_SPECIAL = {"teacher": "str | os.PathLike[str] | NamedJob", "gates": "Sequence[str | Gate]"}
+_SPECIAL = {
+    "teacher": "str | os.PathLike[str] | NamedJob",
+    "baseline": "str | NamedJob",
+    "gates": "Sequence[str | Gate]",
+}
 
 
 def table() -> str:
@@ -125,6 +129,12 @@ def models() -> str:
             "Teacher",
             "The teacher of a distillation: one of `model`, `job`, `train` and `none`, or the job's own baseline.",
             job_pb2.Teacher.DESCRIPTOR.fields,
+            [],
+        ),
+        (
+            "Baseline",
+            "Where the metrics of the dense model come from: one of `job`, `train` and `none`, or the default.",
+            job_pb2.Baseline.DESCRIPTOR.fields,
             [],
         ),
         ("Training", "Settings of the fine-tuning.", job_pb2.Training.DESCRIPTOR.fields, []),

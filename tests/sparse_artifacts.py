@@ -21,9 +21,9 @@ from mvprune.artifact import (
     ModelSource,
     write_weights,
 )
+from mvprune.artifact.header import open_header
 from mvprune.artifact.manifest import measure
 from mvprune.artifact.parts import bytes_by_part
-from mvprune.artifact.weights import open_header
 
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
 OUTPUT = "bert.encoder.layer.0.output.dense.weight"

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from mvprune.client.async_client import AsyncClient
     from mvprune.client.catalog import MethodEntry, MethodOption, ModelEntry, TaskEntry
     from mvprune.client.client import Client
-    from mvprune.client.exceptions import JobCancelled, JobError, JobFailed, WaitTimeout
+    from mvprune.client.exceptions import (
+        JobCancelled,
+        JobError,
+        JobFailed,
+        NoPointPasses,
+        SweepCancelled,
+        SweepError,
+        SweepFailed,
+        SweepWaitTimeout,
+        WaitTimeout,
+    )
     from mvprune.client.job import AsyncJob, Job
     from mvprune.client.models import (
         Accounting,
@@ -34,6 +44,22 @@ if TYPE_CHECKING:
         JobUpdate,
         MetricPoint,
         Progress,
+    )
+    from mvprune.client.sweep import AsyncSweep, Sweep
+    from mvprune.client.sweep_models import (
+        Axis,
+        Objective,
+        PointState,
+        Recommendation,
+        SweepCost,
+        SweepCounts,
+        SweepEstimate,
+        SweepEvent,
+        SweepPoint,
+        SweepPolicy,
+        SweepRecord,
+        SweepSpec,
+        SweepState,
     )
     from mvprune.common.exceptions import (
         AlreadyExists,
@@ -58,8 +84,9 @@ if TYPE_CHECKING:
     from mvprune.runtime import load
     from mvprune.sources.known_models import ModelSize
     from mvprune.spec.gate import Gate, GateResult
-    from mvprune.spec.models import Dataset, Policy, Spec, Teacher, Training
+    from mvprune.spec.models import Baseline, Dataset, Policy, Spec, Teacher, Training
     from mvprune.spec.options import SubmitOptions
+    from mvprune.spec.sweep_options import PolicyOptions, RandomStrategy, SearchStrategy, SweepOptions
 
     __version__: str
 
@@ -70,8 +97,11 @@ __all__ = [
     "ArtifactFile",
     "AsyncClient",
     "AsyncJob",
+    "AsyncSweep",
     "Attempt",
     "AttemptState",
+    "Axis",
+    "Baseline",
     "Client",
     "Conflict",
     "Dataset",
@@ -100,16 +130,38 @@ __all__ = [
     "ModelEntry",
     "ModelSize",
     "MvpruneError",
+    "NoPointPasses",
     "NotAuthorised",
     "NotFound",
+    "Objective",
+    "PointState",
     "Policy",
+    "PolicyOptions",
     "Progress",
     "PushFailed",
+    "RandomStrategy",
+    "Recommendation",
     "RequestRefused",
+    "SearchStrategy",
     "ServerError",
     "ServerUnreachable",
     "Spec",
     "SubmitOptions",
+    "Sweep",
+    "SweepCancelled",
+    "SweepCost",
+    "SweepCounts",
+    "SweepError",
+    "SweepEstimate",
+    "SweepEvent",
+    "SweepFailed",
+    "SweepOptions",
+    "SweepPoint",
+    "SweepPolicy",
+    "SweepRecord",
+    "SweepSpec",
+    "SweepState",
+    "SweepWaitTimeout",
     "TaskEntry",
     "Teacher",
     "Training",
@@ -126,7 +178,13 @@ _HOMES = {
     "Client": "client.client",
     "Gate": "spec.gate",
     "GateResult": "spec.gate",
+    "AsyncSweep": "client.sweep",
     "Job": "client.job",
+    "PolicyOptions": "spec.sweep_options",
+    "RandomStrategy": "spec.sweep_options",
+    "SearchStrategy": "spec.sweep_options",
+    "Sweep": "client.sweep",
+    "SweepOptions": "spec.sweep_options",
     "SubmitOptions": "spec.options",
     "MethodEntry": "client.catalog",
     "MethodOption": "client.catalog",
@@ -135,7 +193,7 @@ _HOMES = {
     "TaskEntry": "client.catalog",
     "load": "runtime",
 }
-_MANY = ("client.models", "spec.models", "client.exceptions", "common.exceptions")
+_MANY = ("client.models", "spec.models", "client.sweep_models", "client.exceptions", "common.exceptions")
 """Modules that define the other names."""
 
 

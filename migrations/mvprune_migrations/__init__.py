@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, inspect, text
 
-from mvprune_service.db.models import METADATA
+from mvprune_service.db.schema import METADATA
 
 if TYPE_CHECKING:  # a server that has nothing to migrate starts without it
     from alembic.config import Config
 
-HEAD = "0006"
+HEAD = "0008"
 LOCK = 0x6D767072  # of migrations, in PostgreSQL; any number that nothing else uses
 _ALWAYS = {"jobs", "attempts", "events"}  # tables of every revision
 

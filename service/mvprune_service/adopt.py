@@ -6,11 +6,9 @@ import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
 from sqlalchemy import Connection
 
-from mvprune_service.config import Settings, usage_errors
+from mvprune_service.config import CommandFailed, Settings, command_settings
 from mvprune_service.control.ownership import ARTIFACTS, Look, Ownership, Standing, compare, is_used_store, read_mark
 from mvprune_service.db import integrity, janitor, opening
 from mvprune_service.db.installation import Installation, installation
@@ -22,10 +20,6 @@ from mvprune_service.stores.base import BlobStore, StoreUnavailable
 
 _PAGE = 500  # rows a read
 _EMPTY = Installation("", 0, ())  # an empty database: adopting the store creates its schema and its id
-
-
-class CannotAdopt(Exception):
-    """Neither store nor database was changed; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +61,13 @@ class Adoption:
 
 def adopt(*, confirmed: bool, **given: str) -> Adoption:
     """Compares store and database of these settings (default: those of the server). If it is needed and `confirmed`,
-    gives the store to the database. Raises CannotAdopt."""
+    gives the store to the database. Raises CommandFailed; store and database are then unchanged."""
     try:
-        settings = Settings(**given)  # type: ignore[arg-type]
-        return _adopt(settings, confirmed)
-    except ValidationError as error:
-        raise CannotAdopt("; ".join(usage_errors(error))) from None
+        return _adopt(command_settings(**given), confirmed)
     except DatabaseUnavailable as error:
-        raise CannotAdopt(f"the database became unavailable ({error})") from None
-    except (SettingsError, opening.CannotOpen, StoreUnavailable, ValueError, OSError) as error:
-        raise CannotAdopt(str(error)) from None
+        raise CommandFailed(f"the database became unavailable ({error})") from None
+    except (opening.CannotOpen, StoreUnavailable, ValueError, OSError) as error:
+        raise CommandFailed(str(error)) from None
 
 
 def _adopt(settings: Settings, confirmed: bool) -> Adoption:

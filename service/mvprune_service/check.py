@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from mvprune_service.config import Settings, usage_errors
+from mvprune_service.config import CommandFailed, Settings, command_settings
 from mvprune_service.control.ownership import Standing, compare, is_used_store, read_mark
 from mvprune_service.db import opening
 from mvprune_service.db.installation import installation
-from mvprune_service.db.models import ARTIFACTS, CHECKPOINTS, METADATA
+from mvprune_service.db.models import ARTIFACTS, CHECKPOINTS
 from mvprune_service.db.overview import has_stored
+from mvprune_service.db.schema import METADATA
 from mvprune_service.observability.logs import redact
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
@@ -34,10 +33,6 @@ from mvprune_service.stores.layout import (
 )
 
 _ROWS = 500  # fetched at a time
-
-
-class CannotCheck(Exception):
-    """Nothing could be checked; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +55,15 @@ class Report:
 
 def check(*, files: bool, **given: str) -> Report:
     """Reads the database of these settings (default: those of the server), and checks that the store has every object
-    that it refers to. Servers may be running. Raises CannotCheck.
+    that it refers to. Servers may be running. Raises CommandFailed.
 
     Args:
         files: read and hash every file of every artifact. Otherwise only sizes are compared.
     """
     try:
-        settings = Settings(**given)  # type: ignore[arg-type]
-        return _check(settings, files)
-    except ValidationError as error:
-        raise CannotCheck("; ".join(usage_errors(error))) from None
-    except (SettingsError, opening.CannotOpen, StoreUnavailable, ValueError, OSError) as error:
-        raise CannotCheck(str(error)) from None
+        return _check(command_settings(**given), files)
+    except (opening.CannotOpen, StoreUnavailable, ValueError, OSError) as error:
+        raise CommandFailed(str(error)) from None
 
 
 def _check(settings: Settings, files: bool) -> Report:
@@ -81,7 +73,7 @@ def _check(settings: Settings, files: bool) -> Report:
         return Report("sqlite", 0, 0, 0, problems)
     with opening.looked_at(settings.database) as conn:
         if conn is None:
-            raise CannotCheck("the database is empty")
+            raise CommandFailed("the database is empty")
         rows = 0
         for table in METADATA.sorted_tables:
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -57,13 +56,9 @@ def migrate_command(argv: Sequence[str]) -> int:
     _add_database(parser)
     args = parser.parse_args(argv)
 
-    from mvprune_service.migrate import CannotMigrate, migrate
+    from mvprune_service.migrate import migrate
 
-    try:
-        done = migrate(**_given(args, "home", "database_url"))
-    except CannotMigrate as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.ERROR
+    done = migrate(**_given(args, "home", "database_url"))
     value = {"from": done.found, "to": done.head, "backup": done.backup and str(done.backup)}
     answer(args.form, value, [done.head], lambda: _print_migrated(done.found, done.head, done.backup))
     return ExitCode.OK
@@ -107,13 +102,9 @@ def check_command(argv: Sequence[str]) -> int:
     parser.add_argument("--files", action="store_true", help="read and hash every file of every artifact too")
     args = parser.parse_args(argv)
 
-    from mvprune_service.check import CannotCheck, check
+    from mvprune_service.check import check
 
-    try:
-        report = check(files=args.files, **_given(args, "home", "database_url", "store"))
-    except CannotCheck as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.ERROR
+    report = check(files=args.files, **_given(args, "home", "database_url", "store"))
 
     def text() -> None:
         for problem in report.problems:
@@ -143,13 +134,9 @@ def adopt_store_command(argv: Sequence[str]) -> int:
     parser.add_argument("--yes", action="store_true", help="adopt it")
     args = parser.parse_args(argv)
 
-    from mvprune_service.adopt import CannotAdopt, adopt
+    from mvprune_service.adopt import adopt
 
-    try:
-        found = adopt(confirmed=args.yes, **_given(args, "home", "database_url", "store"))
-    except CannotAdopt as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.ERROR
+    found = adopt(confirmed=args.yes, **_given(args, "home", "database_url", "store"))
     value = asdict(found) | {"kept_wal": found.kept_wal and str(found.kept_wal)}
 
     def text() -> None:

@@ -20,6 +20,8 @@ from mvprune.v1 import (
     catalog_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
+    sweep_pb2,
+    sweep_pb2_grpc,
     worker_pb2,
     worker_pb2_grpc,
 )
@@ -35,11 +37,14 @@ from mvprune_service.api.jobs import JobServicer
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.status import StatusReporter
 from mvprune_service.api.streams import Streams
-from mvprune_service.api.submissions import Submissions
+from mvprune_service.api.submissions import Submissions, capacity_of
+from mvprune_service.api.sweep_creation import SweepCreation
+from mvprune_service.api.sweeps import SweepServicer
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
 from mvprune_service.config import Settings
 from mvprune_service.control.dispatcher import Dispatcher
+from mvprune_service.control.expander import Expander
 from mvprune_service.control.finalizer import Finalizer
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.loop import Loop, Loops
@@ -48,6 +53,7 @@ from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import overview
 from mvprune_service.db.database import Database
 from mvprune_service.db.overview import Overview
+from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.observability import metrics
 from mvprune_service.observability.descriptors import DescriptorWatch
 from mvprune_service.observability.health import Health
@@ -56,7 +62,7 @@ from mvprune_service.resources import Resources
 
 _CONTRACT = tuple(
     service
-    for file in (job_pb2, artifact_pb2, catalog_pb2, admin_pb2)
+    for file in (job_pb2, sweep_pb2, artifact_pb2, catalog_pb2, admin_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 _WORKER_CONTRACT = tuple(worker_pb2.DESCRIPTOR.services_by_name.values())
@@ -101,7 +107,7 @@ class Components:
     def build(cls, settings: Settings, resources: Resources) -> Self:
         """Creates the components of a server on open resources. Raises access.MissingRule."""
         access.check_complete((*_CONTRACT, *_WORKER_CONTRACT, _HEALTH, *_REFLECTION))
-        db, problems = resources.db, Problems()
+        db, problems, quota = resources.db, Problems(), QueueQuota(settings.max_queued_jobs)
         authenticator = Authenticator(db)
         required = ports.is_auth_required(settings)
         streams = Streams(settings.max_streams or (_STREAMS_OF_TOKEN if required else _STREAMS_OF_ADDRESS))
@@ -111,7 +117,7 @@ class Components:
         workers = Handlers(streams=streams, observe=metrics.call_ended)
         health = _health(db, problems)
         status = StatusReporter(db, resources.store, resources.executor, problems, lambda: streams.open)
-        _add_client_services(clients, settings, resources, AdminServicer(db, authenticator, status.status))
+        _add_client_services(clients, settings, resources, quota, AdminServicer(db, authenticator, status.status))
         worker = WorkerServicer(
             db, resources.key, lease_seconds=settings.lease_seconds, heartbeat_seconds=settings.heartbeat_seconds
         )
@@ -126,7 +132,7 @@ class Components:
             workers,
             health,
             Loops(problems),
-            _schedule(settings, resources, problems, streams),
+            _schedule(settings, resources, problems, streams, quota),
             Probe("database", lambda: db.read(overview.overview, overview.LIVE_JOBS), problems),
         )
 
@@ -143,17 +149,22 @@ def _health(db: Database, problems: Problems) -> Health:
     return Health(names, (reads, writes), problems)
 
 
-def _add_client_services(clients: Handlers, settings: Settings, resources: Resources, admin: AdminServicer) -> None:
+def _add_client_services(
+    clients: Handlers, settings: Settings, resources: Resources, quota: QueueQuota, admin: AdminServicer
+) -> None:
     db, changes = resources.db, resources.changes
-    submissions = Submissions(
+    capacity = capacity_of(resources.executor)
+    submissions = Submissions(db, resources.roots, capacity, quota=quota, retention_seconds=settings.retention_seconds)
+    creation = SweepCreation(
         db,
         resources.roots,
-        resources.executor,
-        max_queued_jobs=settings.max_queued_jobs,
+        capacity,
+        max_points=settings.max_sweep_points,
         retention_seconds=settings.retention_seconds,
     )
     jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, clients)
+    sweep_pb2_grpc.add_SweepServiceServicer_to_server(SweepServicer(db, changes, creation), clients)
     artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactServicer(db, resources.store), clients)
     catalog_pb2_grpc.add_CatalogServiceServicer_to_server(CatalogServicer(resources.roots), clients)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, clients)
@@ -162,7 +173,9 @@ def _add_client_services(clients: Handlers, settings: Settings, resources: Resou
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), clients)
 
 
-def _schedule(settings: Settings, resources: Resources, problems: Problems, streams: Streams) -> tuple[Loop, ...]:
+def _schedule(
+    settings: Settings, resources: Resources, problems: Problems, streams: Streams, quota: QueueQuota
+) -> tuple[Loop, ...]:
     db, store, executor = resources.db, resources.store, resources.executor
     scheduler = Scheduler(db, executor, max_running_gpus=settings.max_running_gpus)
     dispatcher = Dispatcher(db, executor, resources.key, _worker_environment(settings, resources))
@@ -184,6 +197,7 @@ def _schedule(settings: Settings, resources: Resources, problems: Problems, stre
     )
     changes, unchanging = resources.changes, Changes()  # the latter wakes no loop before its interval ends
     return (
+        Loop("sweeps", Expander(db, quota).step, changes, _LOOP_SECONDS),
         Loop("scheduler", scheduler.step, changes, _LOOP_SECONDS),
         Loop("dispatcher", dispatcher.step, changes, _LOOP_SECONDS),
         Loop("watchdog", watchdog.step, changes, _LOOP_SECONDS),

@@ -26,6 +26,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from mvprune.common.exceptions import MvpruneError
 from mvprune.common.suggestions import unknown_options
 from mvprune.sources.buckets import parse_bucket
 from mvprune_service.executors import ExecutorName
@@ -173,6 +174,9 @@ class Settings(BaseSettings):
     max_queued_jobs: Annotated[int, Form("JOBS")] = Field(
         10_000, ge=0, le=1_000_000, description="queued jobs of a project that has no quota of its own"
     )
+    max_sweep_points: Annotated[int, Form("POINTS")] = Field(
+        1_000, ge=1, le=10_000, description="points of a sweep at most"
+    )
     max_running_gpus: Annotated[float | None, Form("GPUS")] = Field(
         None, ge=0, le=100_000, description="GPUs in use by a project that has no quota of its own; default: no limit"
     )
@@ -295,6 +299,20 @@ def from_command_line(argv: Sequence[str], prog: str) -> Settings:
         hint = unknown_options(argv, source.root_parser._option_string_actions)
         raise SettingsError(f"{error}{hint}") from None
     return Settings(_cli_settings_source=source)  # type: ignore[call-arg]
+
+
+class CommandFailed(MvpruneError):
+    """A command on a server's database and store cannot do its work; the text says why and what to do."""
+
+
+def command_settings(**given: str) -> Settings:
+    """The settings of a command: those given, else the server's. Raises CommandFailed."""
+    try:
+        return Settings(**given)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise CommandFailed("; ".join(usage_errors(error))) from None
+    except SettingsError as error:
+        raise CommandFailed(str(error)) from None
 
 
 def usage_errors(error: ValidationError) -> list[str]:

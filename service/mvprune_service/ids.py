@@ -12,6 +12,7 @@ from mvprune.common.identifiers import ID
 
 _PROJECT = re.compile(rf"projects/({ID})")
 _JOB = re.compile(rf"projects/({ID})/jobs/({ID})")
+_SWEEP = re.compile(rf"projects/({ID})/sweeps/({ID})")
 _ATTEMPT = re.compile(rf"projects/({ID})/jobs/({ID})/attempts/([1-9][0-9]{{0,8}}|-)")
 _ARTIFACT = re.compile(rf"projects/({ID})/artifacts/([0-9a-f]{{64}})")
 _TOKEN = re.compile(rf"projects/({ID}|-)/tokens/({ID})")
@@ -27,6 +28,16 @@ class JobName(NamedTuple):
 
     def __str__(self) -> str:
         return f"projects/{self.project}/jobs/{self.job}"
+
+
+class SweepName(NamedTuple):
+    """projects/{project}/sweeps/{sweep}."""
+
+    project: str
+    sweep: str
+
+    def __str__(self) -> str:
+        return f"projects/{self.project}/sweeps/{self.sweep}"
 
 
 class AttemptName(NamedTuple):
@@ -70,6 +81,12 @@ def parse_job(name: str) -> JobName | None:
     """The parts of a job's name, None for anything else."""
     match = _JOB.fullmatch(name)
     return JobName(match[1], match[2]) if match else None
+
+
+def parse_sweep(name: str) -> SweepName | None:
+    """The parts of a sweep's name, None for anything else."""
+    match = _SWEEP.fullmatch(name)
+    return SweepName(match[1], match[2]) if match else None
 
 
 def parse_attempt(name: str) -> AttemptName | None:

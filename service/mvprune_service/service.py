@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from types import TracebackType
 from typing import Self
 
 from mvprune_service import readable
@@ -84,9 +83,7 @@ class Service:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()
 
     async def drain(self, seconds: float, force_stop: asyncio.Event) -> None:

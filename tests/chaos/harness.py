@@ -26,8 +26,8 @@ LEASE = 1.0  # seconds
 PARENT = "projects/default"
 TERMINAL = (job_pb2.Job.SUCCEEDED, job_pb2.Job.FAILED, job_pb2.Job.CANCELLED)
 STAND_IN = Path(__file__).with_name("stand_in")
-_TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-_OPTIONS = (
+TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 200),
@@ -146,7 +146,7 @@ class Client:
     def __init__(self, server: Server, patience: float = 300) -> None:
         self._dataset = {"train": str(server.train), "validation": str(server.validation)}
         self._patience = patience
-        self._channel = grpc.insecure_channel(server.address, _OPTIONS)
+        self._channel = grpc.insecure_channel(server.address, OPTIONS)
         self._jobs = job_pb2_grpc.JobServiceStub(self._channel)
 
     def create(self, request_id: str, milliseconds: int = 300, kilobytes: int = 1, **policy: Any) -> job_pb2.Job:
@@ -190,7 +190,7 @@ class Client:
             try:
                 return method(request, timeout=5)
             except grpc.RpcError as error:
-                if error.code() not in _TRANSIENT or time.monotonic() > deadline:
+                if error.code() not in TRANSIENT or time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
 

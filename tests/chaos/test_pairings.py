@@ -23,7 +23,8 @@ from mvprune.cli import main
 from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.ownership import OWNER_KEY
-from mvprune_service.db.models import ARTIFACTS, QUARANTINE
+from mvprune_service.db.models import ARTIFACTS
+from mvprune_service.db.server_models import QUARANTINE
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import COLLECTION_KEY, blob_key, verify
 

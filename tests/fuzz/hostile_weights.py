@@ -21,7 +21,7 @@ import numpy as np
 import zstandard
 
 from mvprune.artifact import ArtifactError, read_weights
-from mvprune.artifact.weights import open_header
+from mvprune.artifact.header import open_header
 
 T = TypeVar("T")
 

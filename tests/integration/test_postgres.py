@@ -14,8 +14,8 @@ from sqlalchemy.exc import InternalError
 
 from mvprune_service.db import postgres as backend
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.models import PROJECTS
 from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.server_models import PROJECTS
 
 from ..neighbours import PostgresServer
 from ..waiting import PATIENCE

@@ -84,15 +84,15 @@ async def test_the_servers_own_files_are_no_data(guarded: Guarded, task: str) ->
         links[1].hardlink_to(file)
         for path in (file, *links, guarded.folder / "x" / ".." / "home" / name):
             fields = await guarded.refusal(secret, path, task)
-            text = "is outside the folders that this server allows; ask its operator for another"
-            expected = f"{str(path)!r} {text}"
+            rule = "the path must be in a folder that this server allows"
+            expected = f"{rule}, got {str(path)!r}; ask its operator for another"
             assert fields == {"job.spec.dataset.train": expected, "job.spec.dataset.validation": expected}
 
 
 async def test_only_an_operator_learns_the_roots(guarded: Guarded) -> None:
     for secret, shows in ((await guarded.token(), False), (guarded.operator, True)):
         fields = await guarded.refusal(secret, "/etc/passwd")
-        assert (f"allowed: {guarded.folder}; " in fields["job.spec.dataset.train"]) is shows
+        assert (f"allowed folders ({guarded.folder}) " in fields["job.spec.dataset.train"]) is shows
         assert ("--roots" in str(fields)) is shows
         fields = await guarded.refusal(secret, "s3://bucket/file")
         assert ("--buckets" in str(fields)) is shows

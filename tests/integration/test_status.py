@@ -190,6 +190,7 @@ async def test_health_and_reflection(service: Service) -> None:
     assert await reflected(service.address) == {
         "mvprune.v1.JobService",
         "mvprune.v1.ArtifactService",
+        "mvprune.v1.SweepService",
         "mvprune.v1.CatalogService",
         "mvprune.v1.AdminService",
         "grpc.health.v1.Health",

@@ -133,15 +133,25 @@ def sqlite_commits(folder: Path) -> float:
 
 
 async def lists(jobs: Any) -> list[Figure]:
-    """Pages of 50: the first against one far down, of many jobs against few."""
-    token = ""
-    for _ in range(DEEP // 10):
-        walk = job_pb2.ListJobsRequest(parent="projects/big", page_size=500, page_token=token)
-        token = (await jobs.ListJobs(walk)).next_page_token
+    """Pages of 50: the first against one far down, of many jobs against few, by metric against by time."""
+
+    async def far_down(order: str) -> str:
+        token = ""
+        for _ in range(DEEP // 10):
+            walk = job_pb2.ListJobsRequest(parent="projects/big", page_size=500, page_token=token, order_by=order)
+            token = (await jobs.ListJobs(walk)).next_page_token
+        return token
+
+    def page(project: str, order: str = "", token: str = "") -> job_pb2.ListJobsRequest:
+        return job_pb2.ListJobsRequest(parent=f"projects/{project}", page_size=50, order_by=order, page_token=token)
+
     requests = {
-        "first": job_pb2.ListJobsRequest(parent="projects/big", page_size=50),
-        "deep": job_pb2.ListJobsRequest(parent="projects/big", page_size=50, page_token=token),
-        "small": job_pb2.ListJobsRequest(parent="projects/small", page_size=50),
+        "first": page("big"),
+        "deep": page("big", token=await far_down("")),
+        "small": page("small"),
+        "metric": page("big", "metric desc"),
+        "metric, deep": page("big", "metric desc", await far_down("metric desc")),  # where jobs have no metric
+        "metric, small": page("small", "metric desc"),
     }
     times: dict[str, list[float]] = {name: [] for name in requests}
     for _ in range(LISTS):
@@ -158,6 +168,9 @@ async def lists(jobs: Any) -> list[Figure]:
     return [
         figure(f"list of 50, page {DEEP:,} beside page 1", "deep", "first"),
         figure(f"list of 50, of {BIG:,} jobs beside {SMALL:,}", "first", "small"),
+        figure("list of 50 by metric beside by time", "metric", "first"),
+        figure(f"list of 50 by metric, page {DEEP:,} beside page 1", "metric, deep", "metric"),
+        figure(f"list of 50 by metric, of {BIG:,} jobs beside {SMALL:,}", "metric", "metric, small"),
     ]
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from mvprune.artifact.errors import needs
 
 with needs("mvprune_core", "worker"):
+    from mvprune_core.baselines import SharedBaseline
     from mvprune_core.callbacks import Callback, Progress
     from mvprune_core.compression import compress
     from mvprune_core.distillation import Teacher
@@ -50,6 +51,7 @@ __all__ = [
     "Result",
     "RunTooShort",
     "Schedule",
+    "SharedBaseline",
     "SoftMovement",
     "Stopped",
     "Teacher",

@@ -1,4 +1,4 @@
-"""Tokenised examples, cut into batches of similar length and padded no further than needed, or little further."""
+"""Tokenised examples in batches of similar length, padded to the longest example or to a slightly rounded length."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torch import Tensor
 
 from mvprune_core.errors import CompressionError, Reason
 
-# Batches are cut from pools this many batches large, sorted by length: little padding, still well mixed.
+# Examples are sorted by length within pools of this many batches: little padding, and batches stay well mixed.
 _POOL = 50
-_TOKENIZE_AT_ONCE = 1000
-_LENGTHS_AN_OCTAVE = 8
+_TOKENIZER_BATCH = 1000
+_LENGTHS_PER_OCTAVE = 8
 
 IGNORED = -100  # the label that PyTorch's cross-entropy leaves out
 
@@ -31,14 +31,14 @@ _Id = TypeVar("_Id", np.int32, np.int64)
 
 @dataclass(frozen=True)
 class TokenMasking:
-    """How the tokens of a training batch are hidden for masked language modelling.
+    """Masks the tokens of a training batch for masked language modelling.
 
-    As for BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, section 3.1): a token is chosen with
-    `probability`; of the chosen, 80 % become the mask, 10 % a random token, 10 % stay.
+    As for BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, section 3.1): each token is selected with
+    `probability`. Of the selected tokens, 80 % become the mask token, 10 % a random token, and 10 % stay.
 
     Attributes:
-        probability: of a token to be chosen.
-        mask_token: id of the mask.
+        probability: the probability of selecting a token.
+        mask_token: id of the mask token.
         vocabulary: random tokens have ids below this.
     """
 
@@ -49,13 +49,13 @@ class TokenMasking:
     def hide(
         self, ids: NDArray[_Id], labels: NDArray[_Id], random: np.random.Generator
     ) -> tuple[NDArray[_Id], NDArray[_Id]]:
-        """Ids with the chosen tokens hidden, and labels at these tokens alone.
+        """Ids with the selected tokens masked, and labels that are −100 at all other tokens.
 
         Args:
-            ids: any shape.
-            labels: the same shape; tokens with the label −100 are never chosen. At least one of the others of each
-                row, the last dimension, always is: what has no labels has no loss.
-            random: what is drawn from.
+            ids: token ids, any shape; the last dimension is a row.
+            labels: the same shape. Tokens with the label −100 are never selected. At least one other token of each row
+                is always selected, because a row without labels has no loss.
+            random: the random generator.
         """
         allowed = labels != IGNORED
         draws = random.random(ids.shape)
@@ -79,10 +79,10 @@ class Examples:
         inputs: by the name of the model's argument (input_ids, token_type_ids, labels of tokens): one int32 array for
             each example, as long as its input_ids.
         targets: by the name of the model's argument (labels, start_positions): a tensor, one row for each example.
-        pad_token: id that fills up input_ids.
-        notes: what evaluation has to know of an example and the model does not: one int32 array for each example.
-        masking: how the tokens of a batch are hidden; None: they are not.
-        few_lengths: batches are padded to `rounded_length`, so that few shapes occur.
+        pad_token: id that pads input_ids.
+        notes: values that evaluation needs and the model does not: one int32 array for each example.
+        masking: masks the tokens of each batch; None: no masking.
+        few_lengths: whether batches are padded to `rounded_length`, so that few shapes occur.
         padding_side: where batches are padded, see `mvprune_core.forward.padding_side`.
     """
 
@@ -99,7 +99,7 @@ class Examples:
 
     @property
     def per_token(self) -> bool:
-        """Whether tokens have labels: the loss is then a mean over them, and not over examples."""
+        """Whether tokens have labels. The loss is then a mean over tokens, not over examples."""
         return "labels" in self.inputs
 
     @cached_property
@@ -113,14 +113,14 @@ class Examples:
         """Arguments of the model's forward pass; inputs are (batch, tokens), padded on `padding_side`.
 
         Args:
-            indices: of the examples, shape (batch,).
-            device: where the tensors go.
-            random: what the masking draws from; needed where there is one, not used otherwise.
+            indices: indices of the examples, shape (batch,).
+            device: the device of the returned tensors.
+            random: the random generator of the masking; required if there is masking, else unused.
         """
         lengths = self.lengths[indices]
         tokens = lengths.max()
         if self.few_lengths:
-            tokens = min(rounded_length(tokens), self.lengths.max())  # a model takes no more than its positions
+            tokens = min(rounded_length(tokens), self.lengths.max())  # a model has no more positions than that
         begins = tokens - lengths if self.padding_side == "left" else np.zeros_like(lengths)
         padded = {
             name: _pad([column[i] for i in indices], begins, tokens, self._filler(name))
@@ -128,7 +128,7 @@ class Examples:
         }
         if self.masking is not None:
             if random is None:
-                raise ValueError("these examples are masked anew in each batch; a random generator is needed")
+                raise ValueError("random must be given for examples that are masked in each batch, got None")
             hidden, labels = self.masking.hide(padded["input_ids"], padded["labels"], random)
             padded |= {"input_ids": hidden, "labels": labels}
         places = np.arange(tokens) - begins[:, None]
@@ -143,7 +143,7 @@ class Examples:
 
 def rounded_length(tokens: int) -> int:
     """The next of eight lengths between each power of two and the one after: at most an eighth more than `tokens`."""
-    step = max(1, (1 << (int(tokens) - 1).bit_length()) // (2 * _LENGTHS_AN_OCTAVE))
+    step = max(1, (1 << (int(tokens) - 1).bit_length()) // (2 * _LENGTHS_PER_OCTAVE))
     return math.ceil(tokens / step) * step
 
 
@@ -155,17 +155,18 @@ def _pad(rows: Ragged, begins: Indices, tokens: int, filler: int) -> NDArray[np.
 
 
 def check_offsets(tokenizer: Any) -> None:
-    """Raises CompressionError INVALID_MODEL where the tokenizer cannot say which characters a token stands for."""
+    """Raises CompressionError INVALID_MODEL if the tokenizer does not give the character offsets of its tokens."""
     if not tokenizer.is_fast:
         raise CompressionError(
-            Reason.INVALID_MODEL, "the model's tokenizer cannot say where its tokens stand; a tokenizer.json is needed"
+            Reason.INVALID_MODEL,
+            "the model's tokenizer must give the character offsets of its tokens; put a tokenizer.json into the folder",
         )
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str], pairs: Sequence[str] | None, **options: Any) -> Iterator[Any]:
-    """Encodings of `texts` (with `pairs`) in order, a thousand at a time: they take far more memory than inputs."""
-    for start in range(0, len(texts), _TOKENIZE_AT_ONCE):
-        portion = slice(start, start + _TOKENIZE_AT_ONCE)
+    """Encodings of `texts` (with `pairs`) in order, 1,000 at a time: encodings take far more memory than inputs."""
+    for start in range(0, len(texts), _TOKENIZER_BATCH):
+        portion = slice(start, start + _TOKENIZER_BATCH)
         second = None if pairs is None else pairs[portion]
         yield tokenizer(texts[portion], second, return_attention_mask=False, **options)
 
@@ -173,7 +174,7 @@ def tokenize(tokenizer: Any, texts: Sequence[str], pairs: Sequence[str] | None, 
 def add_inputs(
     inputs: dict[str, list[NDArray[np.int32]]], tokenizer: Any, encodings: Any, rows: Sequence[int] | None = None
 ) -> None:
-    """Appends the model's inputs among `encodings` to `inputs`; of `rows` alone, where these are given."""
+    """Appends the model's inputs among `encodings` to `inputs`; only of `rows`, if they are given."""
     for name in tokenizer.model_input_names:
         if name in encodings and name != "attention_mask":
             column = encodings[name] if rows is None else [encodings[name][row] for row in rows]
@@ -181,7 +182,7 @@ def add_inputs(
 
 
 def pad_token(tokenizer: Any) -> int:
-    """The padding token; a decoder's end-of-text token where it has none.
+    """The id of the padding token; if there is none, as for decoders, of the end-of-text token.
 
     Raises:
         CompressionError: INVALID_MODEL, the tokenizer has neither.
@@ -193,7 +194,7 @@ def pad_token(tokenizer: Any) -> int:
 
 
 def training_batches(lengths: Indices, batch_size: int, seed: int) -> Iterator[Indices]:
-    """Endless batches, epoch after epoch, each epoch in a new order; a pure function of its arguments.
+    """Infinite batches, epoch after epoch, each epoch in a new order; a pure function of the arguments.
 
     The last batch of an epoch may be smaller.
     """
@@ -212,14 +213,14 @@ def training_batches(lengths: Indices, batch_size: int, seed: int) -> Iterator[I
 
 
 def trained_on(lengths: Indices, batch_size: int, seed: int, steps: int) -> Indices:
-    """The examples of the first `steps` training batches, ascending."""
+    """Indices of the examples in the first `steps` training batches, ascending."""
     if steps >= math.ceil(len(lengths) / batch_size):
         return np.arange(len(lengths))
     return np.unique(np.concatenate([*itertools.islice(training_batches(lengths, batch_size, seed), steps)]))
 
 
 def evaluation_batches(lengths: Indices, batch_size: int) -> list[Indices]:
-    """Every example once, longest first: each batch fits into memory that those before it have left."""
+    """Every example once, longest first: each batch fits into the memory that earlier batches have freed."""
     return _cut(np.argsort(-lengths, kind="stable"), batch_size)
 
 

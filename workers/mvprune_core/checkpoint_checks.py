@@ -1,4 +1,4 @@
-"""Whether a checkpoint gives a model its body: every tensor but those of the task head, in its shape, and finite."""
+"""Checks that a checkpoint has every tensor of a model except the task head, in the right shape and finite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXAMPLES = 3  # of names in a message
 
 @dataclass(frozen=True)
 class Unlike:
-    """A tensor that has another shape in the checkpoint than in the model."""
+    """A tensor whose shape in the checkpoint differs from its shape in the model."""
 
     name: str
     stored: Sequence[int]
@@ -30,11 +30,11 @@ class Unlike:
 
 @dataclass(frozen=True)
 class NewHead:
-    """Tensors of the task head that the checkpoint does not give: they are drawn from the seed.
+    """Tensors of the task head that do not come from the checkpoint: they are initialised from the seed.
 
     Attributes:
-        missing: names of those that the checkpoint lacks.
-        unlike: those that it has in another shape, as that of a head for more classes.
+        missing: names of tensors that the checkpoint lacks.
+        unlike: tensors that have another shape in the checkpoint, such as a head for more classes.
     """
 
     missing: tuple[str, ...] = ()
@@ -42,11 +42,11 @@ class NewHead:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all of them."""
+        """The names of all of them, sorted."""
         return tuple(sorted({*self.missing, *(tensor.name for tensor in self.unlike)}))
 
     def notes(self) -> tuple[str, ...]:
-        """What is new in the model, in a sentence; () where nothing is."""
+        """A sentence that names the new tensors; () if there are none."""
         if not self.names:
             return ()
         why = f" ({'; '.join(map(str, self.unlike))})" if self.unlike else ""
@@ -54,18 +54,19 @@ class NewHead:
 
 
 def check_body(name: str, model: Any, report: Mapping[str, Any]) -> NewHead:
-    """Refuses a checkpoint that does not give the body of a model, or holds tensors of a body that the model has not.
+    """Checks that a checkpoint and a model agree in every tensor outside the task head.
 
     Args:
-        name: of the model, for the message.
-        model: as transformers loaded it.
-        report: what transformers says of the loading, of `output_loading_info`.
+        name: the model's name, for the message.
+        model: the model that transformers loaded.
+        report: the loading report of transformers, from `output_loading_info`.
 
     Returns:
-        What of the task head is new.
+        The tensors of the task head that are new.
 
     Raises:
-        CompressionError: INVALID_MODEL; names a tensor, its shapes and what to do.
+        CompressionError: INVALID_MODEL, a tensor is missing, surplus or of another shape; the message names it, its
+            shapes and the remedy.
     """
     unlike = [Unlike(*entry) for entry in sorted(report["mismatched_keys"])]
     for tensor in unlike:
@@ -90,10 +91,10 @@ def check_body(name: str, model: Any, report: Mapping[str, Any]) -> NewHead:
 
 
 def check_finite(name: str, model: nn.Module) -> None:
-    """Refuses a model with a value that is NaN or infinite.
+    """Checks that all floating-point values of a model are finite.
 
     Raises:
-        CompressionError: INVALID_MODEL, names the tensor.
+        CompressionError: INVALID_MODEL, a tensor holds NaN or infinity; the message names it.
     """
     for key, tensor in model.state_dict().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
@@ -109,7 +110,7 @@ def _refuse(name: str, what: str) -> NoReturn:
 
 
 def _is_body(name: str, model: Any) -> bool:
-    """Whether a tensor of the model belongs to a part that has blocks or embeddings: all but the task head."""
+    """Whether a tensor is outside the task head: in a part of the model that has blocks or embeddings."""
     part, _, rest = name.partition(".")
     module = getattr(model, part, None)
     if not rest or in_block(name):
@@ -120,8 +121,8 @@ def _is_body(name: str, model: Any) -> bool:
 
 
 def _is_of_base(name: str, model: Any) -> bool:
-    """Whether a tensor that the model does not have would be of its body: checkpoints name the parts of a base model
-    with and without its prefix."""
+    """Whether a tensor that only the checkpoint has belongs to the base model. Checkpoints name the parts of a base
+    model with or without its prefix."""
     prefix = f"{model.base_model_prefix}."
     base = model.base_model
     parts = {part for part, _ in base.named_children()} | {part for part, _ in base.named_parameters(recurse=False)}
@@ -129,7 +130,7 @@ def _is_of_base(name: str, model: Any) -> bool:
 
 
 def _is_pooler(name: str) -> bool:
-    """Part of the base model for transformers, but of the task head for those who train: many checkpoints have none."""
+    """Whether a tensor is the pooler's, which transformers counts to the base model; many checkpoints have none."""
     return "pooler" in name.split(".")
 
 
@@ -147,7 +148,7 @@ def _listed(names: Collection[str]) -> str:
 
 
 def _layers(surplus: Collection[str], model: Any) -> str:
-    """Says how many blocks there are, where the surplus ones are whole blocks."""
+    """A remark about the numbers of blocks, if the surplus tensors are whole blocks; else ""."""
     for name in surplus:
         stem = block_list(name)
         if stem is None:
@@ -160,7 +161,7 @@ def _layers(surplus: Collection[str], model: Any) -> str:
 
 
 def _blocks(stem: str, names: Any) -> set[str]:
-    """Numbers of the blocks under a stem, whatever prefix it has."""
+    """The numbers of the blocks under a stem, which may have any prefix."""
     found = set()
     for name in names:
         _, separator, after = f".{name}".partition(f".{stem}.")

@@ -13,6 +13,7 @@ import torch
 from mvprune.artifact import Coding, DatasetSource, ResultInfo, Values
 from mvprune.artifact.history import History
 from mvprune.common.suggestions import must_be_one_of
+from mvprune_core.baselines import SharedBaseline
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
@@ -46,6 +47,7 @@ def compress(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     allow_density_miss: bool = False,
+    keep_fine_tuned: bool = False,
     weight_dtype: str = "fp16",
     embedding_dtype: str = "fp16",
     trim_vocabulary: bool = False,
@@ -53,7 +55,7 @@ def compress(
     seed: int = 0,
     device: str | None = None,
     callback: Callback | None = None,
-    dense_baseline: bool = True,
+    dense_baseline: bool | SharedBaseline = True,
     revision: str | None = None,
     cache: str | Path | None = None,
     checkpoint: str | Path | None = None,
@@ -76,6 +78,8 @@ def compress(
         include: patterns of layer names to prune, such as `*.attention.*`; by default every matrix of the blocks.
         exclude: patterns of layer names to leave dense.
         allow_density_miss: accept a result whose density is off by more than 10 % (relative).
+        keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
+            train it again. Another model is fine-tuned as usual. Only without a teacher.
         weight_dtype: how the artifact stores the kept weights: fp32, fp16, bf16 or int8 (with per-row scales).
         embedding_dtype: how it stores all other matrices, mainly the embeddings; the same choices.
         trim_vocabulary: store only the embeddings of tokens that the data uses.
@@ -84,7 +88,8 @@ def compress(
             model.
         device: a torch device; by default a GPU if there is one.
         callback: receives phases, steps and evaluations.
-        dense_baseline: whether to evaluate the dense model; False saves its training, unless it is the teacher.
+        dense_baseline: whether to evaluate the dense model; False saves its training, unless it is the teacher. A
+            `SharedBaseline`: the dense model of another run; nothing dense is trained, so the teacher must be named.
         revision: revision of a hub model.
         cache: folder for tokenised data, teachers' logits and dense baselines, shared by all runs; None: no cache.
         checkpoint: folder to resume from and save to; the result is the same as without interruption. The checkpoint of
@@ -111,6 +116,15 @@ def compress(
         raise ValueError(f'teacher must be a Teacher, "baseline" or None, got {teacher!r}')
     if teacher is not None and not objective.outputs:
         raise ValueError(f"teacher must be None for {data.task.name}, which cannot be distilled, got a Teacher")
+    if isinstance(dense_baseline, SharedBaseline):
+        if density == 1:
+            raise ValueError("dense_baseline must be False for density 1, got a SharedBaseline")
+        if teacher is not None and teacher.model is None:
+            raise ValueError("teacher must name a model or be None with a SharedBaseline, got the dense baseline")
+    if keep_fine_tuned and density < 1:
+        raise ValueError(f"keep_fine_tuned must be False with a density below 1, got True with {density:g}")
+    if keep_fine_tuned and teacher is not None:
+        raise ValueError("teacher must be None with keep_fine_tuned, got a Teacher")
     plan = Plan(
         data=data,
         objective=objective,
@@ -119,6 +133,7 @@ def compress(
         density=density,
         training=training,
         teacher=teacher,
+        dense_baseline=dense_baseline,
         seed=seed,
         include=tuple(include),
         exclude=tuple(exclude),
@@ -127,12 +142,13 @@ def compress(
         trim_vocabulary=trim_vocabulary,
         delta=delta,
         allow_density_miss=allow_density_miss,
+        keep_fine_tuned=keep_fine_tuned,
     )
     with _memory_errors(), stop_scope(), _flushed_denormals():
         run = _prepare(plan, callback or Callback(), cache, checkpoint, checkpoint_seconds)
         # A named teacher comes first: one that does not fit is refused before anything is trained.
         distillation = run.distillation() if run.resolved.named_teacher else None
-        baseline = run.baseline() if dense_baseline else None
+        baseline = run.baseline()
         distillation = distillation or run.distillation()
         masked = run.prune(distillation)
         folded = run.fold(masked)
@@ -142,8 +158,9 @@ def compress(
     phases = [folded.curve.history()]
     if baseline is not None:
         metrics = {f"dense/{name}": value for name, value in baseline.metrics.items()} | metrics
-        metrics |= {f"delta/{name}": value - baseline.metrics[name] for name, value in evaluated.items()}
-        phases.insert(0, baseline.history)
+        both = evaluated.keys() & baseline.metrics.keys()
+        metrics |= {f"delta/{name}": evaluated[name] - baseline.metrics[name] for name in evaluated if name in both}
+        phases = [*baseline.history, *phases]
     return Result(
         model=folded.loaded.model.cpu(),
         tokenizer=folded.loaded.tokenizer,
@@ -177,7 +194,7 @@ def _prepare(
     notes.add(*student.notes)
     folder = None if checkpoint is None else Path(checkpoint)
     results = Cache(Path(cache) if cache is not None else folder and folder / "cache")
-    resolved = resolve(plan, student, results)
+    resolved = resolve(plan, student, results, notes)
     keys = run_keys(resolved)
     checkpoints = None if folder is None else Checkpoints(folder, keys.checkpoints, checkpoint_seconds)
     return CompressionRun(
@@ -216,6 +233,7 @@ def _spec(run: ResolvedRun) -> Mapping[str, Any]:
         "include": list(run.include),
         "exclude": list(run.exclude),
         "allow_density_miss": run.allow_density_miss,
+        "keep_fine_tuned": run.keep_fine_tuned,
         "trim_vocabulary": run.trim_vocabulary,
         "delta": run.delta,
     }

@@ -41,8 +41,8 @@ class Teacher:
         hidden_states: weight, at least 0, of a further loss that matches the student's hidden states with the teacher's
             in every layer (as in TinyBERT, Jiao et al. 2020, https://arxiv.org/abs/1909.10351, equation 8, but relative
             to their size; see `HiddenStates`). Above 0, the teacher must have the student's architecture, size and
-            tokenizer, and every step runs a forward pass of the teacher. None: 1 if the dense baseline is the teacher
-            and the run takes at least five epochs, else 0.
+            tokenizer, and every step runs a forward pass of the teacher. None: 1 if the teacher is the dense baseline,
+            this run's own or a `SharedBaseline`, and the run takes at least five epochs, else 0.
 
     Raises:
         ValueError: an option out of range.

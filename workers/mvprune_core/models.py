@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Source:
-    """A model's origin: the name that the user gave, the revision on the hub ("" for a folder), the folder."""
+    """Where a model comes from: the name that the user gave, the hub revision ("" for a folder), and the folder."""
 
     name: str
     revision: str
@@ -51,7 +51,7 @@ class Loaded:
         model: the transformers model.
         tokenizer: its tokenizer.
         fine_tuned: whether its checkpoint has a head for this task.
-        notes: changes of the model, for the notes of the result.
+        notes: what was changed in the model, for the notes of the result.
     """
 
     model: nn.Module
@@ -150,26 +150,28 @@ def longest_input(loaded: Loaded, max_length: int) -> int:
 
 
 def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
-    """Takes from a tokenizer what the model `name` has no embedding for: the type of a second text.
+    """Checks that the model `name` has an embedding for every token id and token type that its tokenizer gives.
+
+    If the model has only one token type, the tokenizer stops giving token types.
 
     Raises:
         CompressionError: INVALID_MODEL, the tokenizer is empty, or gives an id without an embedding;
-            UNSUPPORTED_ARCHITECTURE, the model has no table of embeddings, a row for each token.
+            UNSUPPORTED_ARCHITECTURE, the model has no embedding table with a row for each token.
     """
     try:
         tokens, embeddings = len(tokenizer), model.get_input_embeddings().num_embeddings
-    except (NotImplementedError, AttributeError) as error:  # such as CANINE, of characters, and I-BERT, of integers
+    except (NotImplementedError, AttributeError) as error:  # such as CANINE (characters) and I-BERT (integers)
         raise CompressionError(
             Reason.UNSUPPORTED_ARCHITECTURE,
-            f"{type(model).__name__} has no nn.Embedding of its tokens; give a Transformer that has",
+            f"the model must have an nn.Embedding of its tokens, got {type(model).__name__}; give another Transformer",
         ) from error
-    # Without its files, transformers builds a tokenizer that knows the special tokens alone.
+    # If the files are missing, transformers builds a tokenizer that knows only the special tokens.
     if tokens <= len(tokenizer.all_special_tokens):
         raise CompressionError(
             Reason.INVALID_MODEL,
             f"the model {name!r} has no tokenizer: put its files (tokenizer.json, vocab.txt, …) into the folder",
         )
-    # Of holes in the vocabulary its length says nothing; an id that the data never has, a later text may.
+    # The length of a vocabulary with gaps is not its largest id. Ids that this data lacks may occur in later texts.
     word, largest = max(tokenizer.get_vocab().items(), key=itemgetter(1))
     if largest >= embeddings:
         raise CompressionError(
@@ -177,13 +179,13 @@ def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
             f"the tokenizer of {name!r} must give ids below {embeddings:,}, the rows of the model's embeddings, got "
             f"{largest:,} for {word[:_SHOWN]!r}; give the tokenizer that the model was trained with",
         )
-    if getattr(model.config, "type_vocab_size", 2) < 2:  # RoBERTa's, where the tokenizer is one as of BERT
+    if getattr(model.config, "type_vocab_size", 2) < 2:  # such as RoBERTa with a tokenizer like BERT's
         tokenizer.model_input_names = [each for each in tokenizer.model_input_names if each != "token_type_ids"]
     _check_types(name, tokenizer, model)
 
 
 def _check_types(name: str, tokenizer: Any, model: Any) -> None:
-    """Raises CompressionError INVALID_MODEL where a pair of texts has a token type without an embedding."""
+    """Raises CompressionError INVALID_MODEL if a pair of texts gets a token type without an embedding."""
     largest = max(tokenizer("a", "a").get("token_type_ids", ()), default=0)
     for path, module in model.named_modules():
         if path.endswith("token_type_embeddings") and largest >= (rows := module.weight.shape[0]):
@@ -220,11 +222,11 @@ def load_tokenizer(source: Source, config: Any) -> Any:
     except CompressionError as error:
         if not pieces or isinstance(error.__cause__, InvalidReference):
             raise
-        # transformers takes what it cannot read as SentencePiece for a file of tiktoken, and asks for that package.
+        # A file that transformers cannot read as SentencePiece it takes for one of tiktoken, and asks for that package.
         raise CompressionError(
             Reason.INVALID_MODEL,
-            f"the model {source.name!r} cannot be loaded: {pieces} is no SentencePiece model that its tokenizer can "
-            "read; put a tokenizer.json into the folder",
+            f"the model {source.name!r} cannot be loaded: its tokenizer cannot read {pieces} as a SentencePiece model; "
+            "put a tokenizer.json into the folder",
         ) from error
 
 

@@ -9,12 +9,14 @@ import torch
 
 from mvprune.artifact import Base, Coding, ModelSource
 from mvprune_core.accounting import check_density
+from mvprune_core.baselines import SharedBaseline
 from mvprune_core.batching import Examples, Indices
 from mvprune_core.distillation import Teacher, compare_states
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.forward import check_forward, padding_side
 from mvprune_core.methods import Method
 from mvprune_core.models import Loaded, Source, find_model, longest_input
+from mvprune_core.notes import Notes
 from mvprune_core.precision import check_speed, with_length_buckets
 from mvprune_core.prunable import prunable_layers
 from mvprune_core.result import model_source
@@ -37,6 +39,7 @@ class Plan:
     density: float
     training: Training
     teacher: Teacher | None
+    dense_baseline: bool | SharedBaseline
     seed: int
     include: tuple[str, ...]
     exclude: tuple[str, ...]
@@ -45,6 +48,7 @@ class Plan:
     trim_vocabulary: bool
     delta: bool
     allow_density_miss: bool
+    keep_fine_tuned: bool
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class ResolvedRun(Plan):
     """A plan with nothing left to decide. All steps of a run read it; none changes it.
 
     The method has the defaults for its number of steps. The teacher, if it is named, is a `Source`, and its hidden
-    states have a weight.
+    states have a weight. A shared baseline is one that this run can use.
 
     Attributes:
         model: provenance of the model.
@@ -80,8 +84,24 @@ class ResolvedRun(Plan):
 
     @property
     def dense_steps(self) -> int:
-        """Optimizer steps of the dense baseline."""
-        return 0 if self.fine_tuned else self.total_steps
+        """Optimizer steps of this run's own dense model, as baseline or teacher."""
+        is_teacher = self.teacher is not None and self.named_teacher is None
+        return self.total_steps if (self.has_own_baseline or is_teacher) and not self.fine_tuned else 0
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the result is the model itself, without training."""
+        return self.keep_fine_tuned and self.fine_tuned
+
+    @property
+    def has_own_baseline(self) -> bool:
+        """Whether this run evaluates its own dense baseline."""
+        return self.dense_baseline is True
+
+    @property
+    def shared_baseline(self) -> SharedBaseline | None:
+        """The dense baseline, if another run trained it."""
+        return self.dense_baseline if isinstance(self.dense_baseline, SharedBaseline) else None
 
     @property
     def named_teacher(self) -> Source | None:
@@ -93,13 +113,14 @@ class ResolvedRun(Plan):
         return self.objective.class_order(config)
 
 
-def resolve(plan: Plan, student: Loaded, cache: Cache) -> ResolvedRun:
+def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> ResolvedRun:
     """Checks a plan against the model and the data, and fills in its defaults. Trains nothing.
 
     Args:
         plan: the plan.
         student: the model of `plan.source`; left in evaluation mode.
         cache: for tokenised data.
+        notes: receives a note on a shared baseline.
 
     Raises:
         ValueError, CompressionError: see `compress`.
@@ -123,13 +144,17 @@ def resolve(plan: Plan, student: Loaded, cache: Cache) -> ResolvedRun:
     check_speed(plan.device, training.precision)
     total_steps = settings.total_steps(len(train))
     plan.method.schedule.check(total_steps)
+    model = model_source(plan.source)
+    baseline = _resolve_baseline(plan, student, model, settings, notes)
     chosen = {
         "method": plan.method.for_run(total_steps),
-        "teacher": plan.teacher and _resolve_teacher(plan.teacher, settings.passes(len(train)), student, train),
+        "dense_baseline": baseline,
+        "teacher": plan.teacher
+        and _resolve_teacher(plan.teacher, baseline, settings.passes(len(train)), student, train),
     }
     return ResolvedRun(
         **vars(plan) | chosen,
-        model=model_source(plan.source),
+        model=model,
         config=student.config,
         tokenizer=tokenizer_digest(student.tokenizer),
         fine_tuned=student.fine_tuned,
@@ -167,11 +192,35 @@ def _check_layers(plan: Plan, student: Loaded) -> None:
         check_density(plan.density, plan.method.kept(sizes, plan.density), sum(sizes), remedy)
 
 
-def _resolve_teacher(teacher: Teacher, passes: float, student: Loaded, train: Examples) -> Teacher:
+def _resolve_baseline(
+    plan: Plan, student: Loaded, model: ModelSource, settings: Settings, notes: Notes
+) -> bool | SharedBaseline:
+    """The shared baseline if this run can use it, else whether the run evaluates its own baseline."""
+    baseline = plan.dense_baseline
+    if not isinstance(baseline, SharedBaseline):
+        return baseline
+    why_not = baseline.why_not(model, plan.data)
+    if why_not and baseline.required:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"baseline must be a dense model of the same model and data, got {baseline.name}, which {why_not}; submit "
+            "without it, and the job trains its own baseline",
+        )
+    if why_not:
+        notes.add(f"the dense metrics are those of this run's own dense baseline: {baseline.name} {why_not}")
+        return True
+    notes.add(baseline.note(settings, plan.seed, fine_tuned=student.fine_tuned))
+    return baseline
+
+
+def _resolve_teacher(
+    teacher: Teacher, baseline: bool | SharedBaseline, passes: float, student: Loaded, train: Examples
+) -> Teacher:
     """The teacher with a `Source`, unless it is the dense baseline, and with a weight for its hidden states."""
     given = teacher.hidden_states
-    # A named teacher may have been pretrained differently. Its hidden states then mean something else.
-    default = float(passes >= _PASSES_FOR_HIDDEN_STATES and teacher.model is None)
+    # Another named teacher may have been pretrained differently. Its hidden states then mean something else.
+    shared = isinstance(baseline, SharedBaseline) and baseline.is_teacher and baseline.has_whole_vocabulary
+    default = float(passes >= _PASSES_FOR_HIDDEN_STATES and (teacher.model is None or shared))
     weight = default if given is None else given
     try:
         if weight:

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Accounting, ArtifactError, LayerCount, round_values
 from mvprune.artifact.history import Histogram, Phase, Plane
@@ -23,11 +25,14 @@ from mvprune_core.distillation import (
     teacher_doubt,
 )
 from mvprune_core.distributions import Distributions
-from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
+from mvprune_core.flops import count_flops, one_input
 from mvprune_core.forward import set_padding_side
+from mvprune_core.hub import first_line
 from mvprune_core.interruption import check_stop
 from mvprune_core.keys import RunKeys
 from mvprune_core.masking import Masks
+from mvprune_core.methods import Magnitude
 from mvprune_core.models import Loaded, load_model
 from mvprune_core.notes import Notes
 from mvprune_core.optimization import build_optimizer
@@ -82,10 +87,10 @@ class Folded(Trained):
 
 @dataclass(frozen=True)
 class Baseline:
-    """The metrics of the dense model, and the history of its training."""
+    """The metrics of the dense model, and the history of its training; () if another run trained it."""
 
     metrics: Mapping[str, float]
-    history: Phase
+    history: tuple[Phase, ...] = ()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -111,8 +116,16 @@ class CompressionRun:
     checkpoints: Checkpoints | None
     _dense: Trained | None = None
 
-    def baseline(self) -> Baseline:
-        """Evaluates the dense model. Trains it first, unless it is fine-tuned or the cache has its metrics."""
+    def baseline(self) -> Baseline | None:
+        """The dense baseline; None if the run is to have none.
+
+        This run's own is evaluated. It is trained first, unless it is fine-tuned or the cache has its metrics.
+        """
+        shared = self.resolved.shared_baseline
+        if shared is not None:
+            return Baseline(shared.metrics)
+        if not self.resolved.has_own_baseline:
+            return None
 
         def measure() -> dict[str, Any]:
             dense = self._train_dense()
@@ -124,7 +137,7 @@ class CompressionRun:
         curve.restore(found["curve"])
         self.callback.on_evaluate("dense", found["steps"], found["metrics"])
         self.notes.add(*found["notes"])
-        return Baseline(found["metrics"], curve.history())
+        return Baseline(found["metrics"], (curve.history(),))
 
     def distillation(self) -> DistillationLoss | None:
         """The loss with the teacher; None without one. Trains the dense model if that is the teacher and must be."""
@@ -146,10 +159,24 @@ class CompressionRun:
         loaded = self._take_student()
         model = loaded.model.to(run.device)
         layers = prunable_layers(model, run.include, run.exclude)
+        if run.is_kept:
+            return self._keep(loaded, layers)
         masks = Masks(model, run.method, density=run.density, total_steps=run.total_steps, seed=run.seed, layers=layers)
         original, curve = Distributions(masks.matrices), Curve("pruning", run.total_steps)
         steps = self._train(loaded, curve, masks, distillation, steps_before=run.dense_steps)
         return Masked(loaded, curve, steps, masks, original)
+
+    def _keep(self, loaded: Loaded, layers: Mapping[str, nn.Linear | Conv1D]) -> Masked:
+        """The original model as the result of a run with density 1."""
+        run, model = self.resolved, loaded.model
+        values = {name: value.clone() for name, value in tensors_of(model).items()}
+        # Not the run's method: the gates of some methods change the weights.
+        options: dict[str, Any] = {"density": run.density, "total_steps": run.total_steps, "seed": run.seed}
+        masks = Masks(model, Magnitude(), layers=layers, **options)
+        original = Distributions(masks.matrices)
+        load_tensors(model, values)  # masks replace zeros
+        self.notes.add("the model was taken as fine-tuned for this data, and was not trained again (keep_fine_tuned)")
+        return Masked(loaded, Curve("pruning", 0), 0, masks, original)
 
     def fold(self, masked: Masked) -> Folded:
         """Turns a masked model, in place, into the plain model that the artifact stores."""
@@ -171,10 +198,23 @@ class CompressionRun:
         """Counts the weights that are left, and checks their density."""
         run = self.resolved
         accounting, layers = account(folded.loaded.model, folded.pruned, run.density)
-        if not run.allow_density_miss:
+        if not (run.allow_density_miss or run.is_kept):
             remedy = "take more steps, store finer values"
             check_density(run.density, accounting.kept_weights, accounting.prunable_weights, remedy)
-        return accounting, layers
+        return replace(accounting, **self._flops(folded)), layers
+
+    def _flops(self, folded: Folded) -> dict[str, int]:
+        """FLOPs of the accounting; none where they cannot be counted."""
+        run, model = self.resolved, folded.loaded.model.to(self.resolved.device)
+        batch = run.validation.batch(np.array([0]), run.device, np.random.default_rng(0))
+        try:
+            dense, sparse = count_flops(model, one_input(batch, run.max_length), folded.pruned)
+        except Exception as error:  # a model's own code may raise anything
+            if is_out_of_memory(error):
+                raise
+            self.notes.add(f"the FLOPs could not be counted: {type(error).__name__}: {first_line(error)}")
+            return {}
+        return {"dense_flops": dense, "sparse_flops": sparse}
 
     def evaluate(self, folded: Folded) -> Mapping[str, float]:
         """The task's metrics of the folded model."""
@@ -190,7 +230,7 @@ class CompressionRun:
             metrics, predictions = self._measure(trained.loaded, trained.curve, trained.steps)
         doubt = self.resolved.objective.doubt(predictions)
         is_dense = trained.curve.phase == "dense"
-        if is_dense and self.resolved.fine_tuned:
+        if self.resolved.is_kept or (is_dense and self.resolved.fine_tuned):
             return metrics, [] if doubt is None else [note_on(doubt, _TAKEN)]
         name = "the dense model" if is_dense else "the pruned model"
         return metrics, [note_on(replace(doubt, fit=""), name)] if doubt is not None and doubt.by_chance else []

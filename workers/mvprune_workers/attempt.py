@@ -1,4 +1,4 @@
-"""A claimed attempt: from fetching what the trainer needs to the acknowledged outcome."""
+"""Runs a claimed attempt, from fetching the trainer's inputs to reporting the outcome."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +17,7 @@ from mvprune.common import tracing
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.base import BlobStore, StoreFull, StoreUnavailable
-from mvprune_service.stores.layout import fetch, publish
+from mvprune_service.stores.layout import fetch, fetch_manifest, publish
 from mvprune_workers import backoff
 from mvprune_workers.buckets import BadInput, base_of, inputs_of
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
@@ -37,101 +37,101 @@ from mvprune_workers.settings import Settings
 from mvprune_workers.transfer import Transfer
 
 _DEFAULT_INTERVAL = 10.0
-_CONFIRM_AGAIN = (0.5, 1.0)  # seconds: the first call after a suspension meets a connection that has died meanwhile
+_CONFIRM_AGAIN = (
+    0.5,
+    1.0,
+)  # seconds: the connection may have died during a suspension, so the first call after it may fail
 _URGENT = (Event.LEASE_LOST, Event.STOPPED, Event.CANCELLED, Event.TRAINER_ENDED)
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What to report, and the exit code once it is reported."""
+    """An outcome to report, and the exit code after the report."""
 
     exit_code: ExitCode
     request: worker_pb2.CompleteAttemptRequest
     text: str
 
 
+@dataclass(frozen=True)
 class Attempt:
     """Runs a claimed attempt to its end. The caller kills the trainer afterwards, however `run` ends."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        limits: Limits,
-        client: WorkerClient,
-        events: EventQueue,
-        log: LogFile,
-        trainer: TrainerProcess,
-        report: TrainerReport,
-        folders: Folders,
-    ) -> None:
-        self._settings = settings
-        self._limits = limits
-        self._client = client
-        self._events = events
-        self._log = log
-        self._trainer = trainer
-        self._report = report
-        self._folders = folders
-        self._oom_kills = oom_kills()
+    settings: Settings
+    limits: Limits
+    client: WorkerClient
+    events: EventQueue
+    log: LogFile
+    trainer: TrainerProcess
+    report: TrainerReport
+    folders: Folders
+    oom_kills_before: int | None = field(default_factory=oom_kills)
 
     def run(self, claim: worker_pb2.ClaimAttemptResponse) -> ExitCode:
         """Fetches teacher and checkpoint, trains, publishes, reports."""
         interval = claim.heartbeat_interval.ToTimedelta().total_seconds() or _DEFAULT_INTERVAL
         reporter = Reporter(
-            self._client, self._events, self._log, self._report, claim.log_offset, self._limits.report_interval
+            self.client, self.events, self.log, self.report, claim.log_offset, self.limits.report_interval
         )
         reporter.start()
-        with Heartbeat(self._client, self._events, lambda: self._report.progress, interval) as heartbeat:
+        with Heartbeat(self.client, self.events, lambda: self.report.progress, interval) as heartbeat:
             try:
                 outcome = self._fetch(claim) or self._train(claim, heartbeat)
-                self._log.say(outcome.text)
-                reporter.finish(self._limits.stop if self._is(Event.STOPPED) else self._limits.flush)
+                self.log.say(outcome.text)
+                reporter.finish(self.limits.stop if self._is(Event.STOPPED) else self.limits.flush)
                 return self._complete(outcome)
             except LeaseLost as error:
-                self._log.say(f"the lease is lost, nothing more is reported: {error}")
+                self.log.say(f"the lease is lost, nothing more is reported: {error}")
                 return ExitCode.LEASE_LOST
 
     @tracing.span("fetch")
     def _fetch(self, claim: worker_pb2.ClaimAttemptResponse) -> Outcome | None:
-        """Puts the teacher's artifact, a checkpoint and what lies in buckets where the trainer looks for them. An
-        outcome only if that failed: what is more urgent is left to the next step."""
+        """Fetches the teacher's artifact or the baseline's manifest, a checkpoint, and inputs in buckets.
+
+        Returns an outcome only if that failed. More urgent events are handled by the next step.
+        """
         teacher, inputs = claim.teacher_manifest_sha256, inputs_of(claim.spec)
+        is_taught = bool(claim.spec.teacher.job)  # else only the metrics of that job are needed
         if not (teacher or inputs or claim.checkpoints):
             return None
 
         def work(store: BlobStore) -> None:
-            if teacher:
-                self._log.say(f"fetching the teacher, artifact {teacher}")
-                fetch(store, teacher, self._folders.teacher)
+            if teacher and is_taught:
+                self.log.say(f"fetching the teacher, artifact {teacher}")
+                fetch(store, teacher, self.folders.teacher)
+            elif teacher:
+                self.log.say(f"fetching the baseline's manifest, artifact {teacher}")
+                fetch_manifest(store, teacher, self.folders.teacher)
             if claim.checkpoints:
-                restore(store, claim.checkpoints, self._folders.checkpoint, self._log.say)
-            for one in inputs + (base_of(self._folders.teacher) if teacher else []):
-                self._log.say(f"fetching {one.reference}")
-                one.fetch(Roots.from_environment(), self._folders)
+                restore(store, claim.checkpoints, self.folders.checkpoint, self.log.say)
+            for one in inputs + (base_of(self.folders.teacher) if teacher and is_taught else []):
+                self.log.say(f"fetching {one.reference}")
+                one.fetch(Roots.from_environment(), self.folders)
 
         fetching = self._transfer(work, Event.FETCH_ENDED)
-        if self._events.wait((*_URGENT, Event.FETCH_ENDED)) is not Event.FETCH_ENDED:
+        if self.events.wait((*_URGENT, Event.FETCH_ENDED)) is not Event.FETCH_ENDED:
             fetching.stop()
         elif fetching.error is not None:
-            return _failed(_store_failure(fetching.error, job_pb2.Failure.TEACHER_FAILED, "The teacher's artifact"))
+            what = "The teacher's artifact" if is_taught else "The baseline's manifest"
+            return _failed(_store_failure(fetching.error, job_pb2.Failure.TEACHER_FAILED, what))
         return None
 
     def _train(self, claim: worker_pb2.ClaimAttemptResponse, heartbeat: Heartbeat) -> Outcome:
-        """Has the trainer do the job, its checkpoints kept. Raises LeaseLost."""
+        """Lets the trainer do the job and uploads its checkpoints. Raises LeaseLost."""
         uploader = CheckpointUploader(
-            self._client,
-            self._settings.store,
-            self._settings.attempt_uid,
-            self._folders.checkpoint,
-            self._report.checkpoints,
+            self.client,
+            self.settings.store,
+            self.settings.attempt_uid,
+            self.folders.checkpoint,
+            self.report.checkpoints,
             claim.checkpoint_interval.ToTimedelta().total_seconds(),
-            self._log.say,
+            self.log.say,
         )
         uploader.start()
         try:
-            if self._events.wait(_URGENT, 0) is None:
-                self._trainer.send_job(MessageToJson(claim, preserving_proto_field_name=True, indent=None))
+            if self.events.wait(_URGENT, 0) is None:
+                self.trainer.send_job(MessageToJson(claim, preserving_proto_field_name=True, indent=None))
             return self._wait(heartbeat, uploader)
         finally:
             uploader.stop()
@@ -139,42 +139,43 @@ class Attempt:
     def _wait(self, heartbeat: Heartbeat, uploader: CheckpointUploader) -> Outcome:
         """Waits for the end of training and publishing. Raises LeaseLost."""
         with tracing.span("train"):
-            event = self._events.wait(_URGENT)
+            event = self.events.wait(_URGENT)
         if event is Event.TRAINER_ENDED:
-            if self._report.result is None:
-                uploader.finish(self._limits.checkpoint)
+            if self.report.result is None:
+                uploader.finish(self.limits.checkpoint)
                 return self._ended()
-            published = self._publish(self._report.result, heartbeat)
+            published = self._publish(self.report.result, heartbeat)
             if published is not None:
                 return published
         self._check_lease()
         stopped = self._is(Event.STOPPED)
         if stopped and not self._must_cancel(heartbeat):
-            deadline = time.monotonic() + self._limits.checkpoint
-            self._end_trainer(self._limits.checkpoint)
+            deadline = time.monotonic() + self.limits.checkpoint
+            self._end_trainer(self.limits.checkpoint)
             self._check_lease()
             uploader.finish(max(0.0, deadline - time.monotonic()))
             return _preempted()
-        self._end_trainer(self._limits.stop if stopped else heartbeat.grace)
+        self._end_trainer(self.limits.stop if stopped else heartbeat.grace)
         self._check_lease()
         return _cancelled()
 
     @tracing.span("upload")
     def _publish(self, artifact: Path, heartbeat: Heartbeat) -> Outcome | None:
-        """None if something more urgent came before the artifact was published."""
-        self._report.progress = job_pb2.Progress(phase="uploading", density=self._report.progress.density)
+        """Publishes the artifact. Returns None if a more urgent event came first."""
+        self.report.progress = job_pb2.Progress(phase="uploading", density=self.report.progress.density)
         work = partial(
             publish,
             directory=artifact,
-            attempt_uid=self._settings.attempt_uid,
+            attempt_uid=self.settings.attempt_uid,
             confirm=lambda: self._confirm(heartbeat),
         )
         publication = self._transfer(work, Event.PUBLISH_ENDED)
-        event = self._events.wait((Event.LEASE_LOST, Event.STOPPED, Event.CANCELLED, Event.PUBLISH_ENDED))
+        event = self.events.wait((Event.LEASE_LOST, Event.STOPPED, Event.CANCELLED, Event.PUBLISH_ENDED))
         if event in (Event.STOPPED, Event.CANCELLED):
-            publication.stop()  # an upload that is about to end may: a whole result wins over a cancellation
-            grace = self._limits.stop if event is Event.STOPPED else heartbeat.grace
-            self._events.wait((Event.LEASE_LOST, Event.PUBLISH_ENDED), grace)
+            # An upload that is nearly done may finish: a complete result takes precedence over a cancellation.
+            publication.stop()
+            grace = self.limits.stop if event is Event.STOPPED else heartbeat.grace
+            self.events.wait((Event.LEASE_LOST, Event.PUBLISH_ENDED), grace)
         self._check_lease()
         if publication.result is not None:
             return _published(publication.result)
@@ -183,13 +184,16 @@ class Attempt:
         return None
 
     def _confirm(self, heartbeat: Heartbeat) -> None:
-        """Asks whether the lease is still ours: this process may have been suspended for longer than it lasts. Raises
-        LeaseLost. Without an answer the result is committed: nobody adopts that of an attempt that is over."""
+        """Checks that this process still holds the lease, which may have expired while it was suspended.
+
+        Without an answer the result is committed: the result of an attempt that is over is never used. Raises
+        LeaseLost.
+        """
         for delay in (*_CONFIRM_AGAIN, None):
             try:
                 heartbeat.beat()
             except LeaseLost:
-                self._events.post(Event.LEASE_LOST)
+                self.events.post(Event.LEASE_LOST)
                 raise
             except (Unreachable, Rejected):
                 if delay is not None:
@@ -198,49 +202,49 @@ class Attempt:
                 return
 
     def _transfer(self, work: Callable[[BlobStore], _T], ended: Event) -> Transfer[_T]:
-        transfer = Transfer(self._settings.store, work, ended, self._events, self._log.say, self._limits.transfer)
+        transfer = Transfer(self.settings.store, work, ended, self.events, self.log.say, self.limits.transfer)
         transfer.start()
         return transfer
 
     @tracing.span("report")
     def _complete(self, outcome: Outcome) -> ExitCode:
         """Reports until acknowledged. Raises LeaseLost."""
-        deadline = time.monotonic() + self._limits.complete
+        deadline = time.monotonic() + self.limits.complete
         for delay in backoff.delays():
             try:
-                self._client.complete(outcome.request)
+                self.client.complete(outcome.request)
                 return outcome.exit_code
             except Rejected as error:
-                self._log.say(f"the outcome was refused: {error}")
+                self.log.say(f"the outcome was refused: {error}")
                 break
             except Unreachable as error:
-                if time.monotonic() + delay > deadline or self._events.wait((Event.STOPPED,), delay):
-                    self._log.say(f"the outcome could not be reported: {error}")
+                if time.monotonic() + delay > deadline or self.events.wait((Event.STOPPED,), delay):
+                    self.log.say(f"the outcome could not be reported: {error}")
                     break
         # A published result needs no report: the control plane finds its marker.
         return outcome.exit_code if outcome.exit_code is ExitCode.PUBLISHED else ExitCode.UNREACHABLE
 
     def _end_trainer(self, grace: float) -> None:
-        self._trainer.signal(signal.SIGTERM)
+        self.trainer.signal(signal.SIGTERM)
         ends = {Event.LEASE_LOST, Event.TRAINER_ENDED}
-        self._events.wait(ends if self._is(Event.STOPPED) else ends | {Event.STOPPED}, grace)
-        self._trainer.kill()
+        self.events.wait(ends if self._is(Event.STOPPED) else ends | {Event.STOPPED}, grace)
+        self.trainer.kill()
 
     def _must_cancel(self, heartbeat: Heartbeat) -> bool:
-        """Whether the stop is part of a cancellation: a last heartbeat asks, as the order may not have come yet."""
+        """Whether the stop belongs to a cancellation. A last heartbeat asks: the directive may not have arrived."""
         with suppress(Unreachable, Rejected):
-            return self._is(Event.CANCELLED) or heartbeat.beat(self._limits.stop)
+            return self._is(Event.CANCELLED) or heartbeat.beat(self.limits.stop)
         return False
 
     def _ended(self) -> Outcome:
-        """Why the trainer ended without a result, though nobody here wanted it to."""
-        code = self._trainer.returncode or 0
-        if self._report.failure is None and code == TRAINER_STOPPED:
+        """The outcome of a trainer that ended without a result and was not stopped by the supervisor."""
+        code = self.trainer.returncode or 0
+        if self.report.failure is None and code == TRAINER_STOPPED:
             return _preempted()
-        if self._report.failure is not None:
-            return _failed(self._report.failure)
-        position = read_position(self._folders.position)
-        end = classify(code, self._oom_kills, oom_kills(), self._log.last_line(), position)
+        if self.report.failure is not None:
+            return _failed(self.report.failure)
+        position = read_position(self.folders.position)
+        end = classify(code, self.oom_kills_before, oom_kills(), self.log.last_line(), position)
         return _failed(end.failure, killed=end.killed)
 
     def _check_lease(self) -> None:
@@ -248,7 +252,7 @@ class Attempt:
             raise LeaseLost("another attempt owns the job, or the job is gone")
 
     def _is(self, event: Event) -> bool:
-        return self._events.wait((event,), 0) is not None
+        return self.events.wait((event,), 0) is not None
 
 
 def _published(manifest_sha256: str) -> Outcome:
@@ -276,12 +280,10 @@ def _cancelled() -> Outcome:
 
 
 def _store_failure(error: Exception, corrupt: job_pb2.Failure.Reason, what: str) -> job_pb2.Failure:
-    if isinstance(error, StoreFull):
-        return job_pb2.Failure(reason=job_pb2.Failure.STORE_UNAVAILABLE, message=f"The artifact store is full: {error}")
     if isinstance(error, StoreUnavailable):
-        return job_pb2.Failure(
-            reason=job_pb2.Failure.STORE_UNAVAILABLE, message=f"The artifact store could not be reached: {error}"
-        )
+        problem = "is full" if isinstance(error, StoreFull) else "could not be reached"
+        message = f"The artifact store {problem}: {error}"
+        return job_pb2.Failure(reason=job_pb2.Failure.STORE_UNAVAILABLE, message=message)
     if full := disk_full(error):
         return job_pb2.Failure(reason=job_pb2.Failure.DISK_FULL, message=full)
     if isinstance(error, BadInput):

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 
 def delays(first: float = 0.2, cap: float = 5.0) -> Iterator[float]:
-    """Endless delays in seconds: doubling from `first` up to `cap`, each drawn from the upper half of its range, so
-    that workers that lost the same server do not come back in step."""
+    """Infinite delays in seconds, doubling from `first` up to `cap`. Each is random in the upper half of its range, so
+    that workers that lost the same server do not reconnect at the same time."""
     for exponent in itertools.count():
         ceiling = min(cap, first * 2.0 ** min(exponent, 32))
         yield random.uniform(ceiling / 2, ceiling)  # noqa: S311

@@ -1,6 +1,6 @@
 """Models and data files in buckets: the supervisor, which has the credentials, fetches them for the trainer.
 
-They are kept in the folder that jobs of a machine share. The trainer finds each at `input_path`.
+They are stored in the cache that the jobs of a machine share. `input_path` is where the trainer reads them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from mvprune.artifact import WEIGHTS_FILE, read_manifest
-from mvprune.artifact.header import read_header
+from mvprune.artifact.header import open_header
 from mvprune.sources.buckets import SCHEME, BucketPath, bucket_path
 from mvprune.sources.references import MAX_FILES, InvalidReference, Roots
 from mvprune.v1 import job_pb2
@@ -26,7 +26,7 @@ _CHUNK = 8 << 20
 
 
 class BadInput(Exception):
-    """What a job names in a bucket cannot be used; `reason` says whether it is the model or the data."""
+    """An input in a bucket cannot be used; `reason` says whether it is the model or the data."""
 
     def __init__(self, reason: job_pb2.Failure.Reason, message: str) -> None:
         super().__init__(message)
@@ -34,19 +34,19 @@ class BadInput(Exception):
 
 
 def input_path(reference: str, folders: Folders) -> Path:
-    """Where the trainer finds what lies in a bucket."""
+    """Where the trainer reads an input that is in a bucket."""
     return folders.inputs / hashlib.sha256(reference.encode()).hexdigest() / PurePosixPath(reference).name
 
 
 @dataclass(frozen=True)
 class Input:
-    """What a job names in a bucket: a model's folder, or a data file."""
+    """An input of a job in a bucket: a model's folder, or a data file."""
 
     reference: str
     is_model: bool
 
     def fetch(self, roots: Roots, folders: Folders) -> None:
-        """Puts it where `input_path` says; can be repeated. Raises BadInput, StoreUnavailable, OSError."""
+        """Fetches it to its `input_path`; can be repeated. Raises BadInput, StoreUnavailable, OSError."""
         try:
             path = bucket_path(self.reference, roots)
             if path is not None:
@@ -58,17 +58,15 @@ class Input:
 
 
 def inputs_of(spec: job_pb2.CompressionSpec) -> list[Input]:
-    """What `spec` names in buckets."""
+    """The inputs of `spec` that are in buckets."""
     return _in_buckets((spec.model, spec.teacher.model), is_model=True) + _in_buckets(
         (spec.dataset.train, spec.dataset.validation), is_model=False
     )
 
 
 def base_of(artifact: Path) -> list[Input]:
-    """The base model of an artifact's folder, if that is a delta and the model lies in a bucket. Raises ArtifactError,
-    OSError."""
-    with (artifact / WEIGHTS_FILE).open("rb") as file:
-        is_delta = bool(read_header(file, WEIGHTS_FILE).base)
+    """The base model of an artifact, if that is a delta and the model lies in a bucket. Raises ArtifactError."""
+    is_delta = bool(open_header(artifact / WEIGHTS_FILE).base)
     return _in_buckets([read_manifest(artifact).model.name], is_model=True) if is_delta else []
 
 
@@ -96,25 +94,25 @@ def _is_model_file(key: str) -> bool:
 
 
 def _fetch(path: BucketPath, cache: Path, wanted: Callable[[str], bool], prefix: str) -> Path:
-    """A folder with the wanted objects below `path`; another one once any of them changes."""
+    """A folder with the wanted objects below `path`. If one of them changes, the next call makes another folder."""
     try:
         store = open_store(str(path))
         entries = sorted((entry for entry in store.list(prefix) if wanted(entry.key)), key=lambda entry: entry.key)
         if not entries:
             raise InvalidReference(f"there is no {f'file {path}/{prefix}' if prefix else f'model in {path}'}")
         if len(entries) > MAX_FILES:
-            raise InvalidReference(f"{path} holds more than {MAX_FILES:,} files; it is no model's folder")
+            raise InvalidReference(f"a model's folder must hold at most {MAX_FILES:,} files, got {path}")
         facts = [str(path), [[entry.key, entry.size, entry.modified_us] for entry in entries]]
         folder = cache / BUCKETS / hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         while not hold(folder):
             _copy(store, entries, folder)
         return folder
-    except StoreDenied as error:  # unlike a store that is away, it will not come back by itself
+    except StoreDenied as error:  # waiting does not help, unlike for a store that is unavailable
         raise InvalidReference(f"the worker may not read {path}: {error}") from error
 
 
 def _copy(store: BlobStore, entries: list[Entry], folder: Path) -> None:
-    """Written aside and renamed, so that `folder` is whole wherever it is there."""
+    """Copies to a temporary folder and renames it, so that `folder` is complete whenever it exists."""
     with aside(folder) as scratch:
         copy = scratch / folder.name
         copy.mkdir()

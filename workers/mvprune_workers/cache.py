@@ -1,6 +1,6 @@
-"""What the jobs of a machine share does not grow for ever: what was used longest ago makes room for the rest.
+"""Bounds the cache that the jobs of a machine share: the least recently used entries are removed.
 
-The core's files may go at any time. A folder fetched from a bucket stays while a process holds it.
+The core's files may be removed at any time. A folder fetched from a bucket stays while a process holds it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from pathlib import Path
 
 from mvprune_workers.scratch import Scratch
 
-BUCKETS = "buckets"  # the folder of such folders; the others hold the core's files
+BUCKETS = "buckets"  # contains the folders fetched from buckets; the other folders contain the core's files
 _SHARE = 5  # of the disk: a fifth
-_OURS = re.compile(r"[0-9a-f]{64}(\.safetensors)?")  # the folder may have been chosen badly
+_OURS = re.compile(r"[0-9a-f]{64}(\.safetensors)?")  # MVPRUNE_CACHE may be a folder with other files
 
 
 def aside(folder: Path) -> Scratch:
-    """Where a folder of the cache is made, to be renamed once it is whole, or goes before it is removed."""
+    """A temporary folder beside a folder of the cache: to complete it before it is renamed, or to remove it."""
     return Scratch(folder.parent / ".aside", f"{folder.name}.{os.getpid()}")
 
 
 def hold(folder: Path) -> bool:
-    """Keeps a folder, which counts as used now, until this process ends; False if there is none."""
+    """Marks a folder as used now and holds it until this process ends. Returns False if there is none."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:
         return False
-    fcntl.flock(descriptor, fcntl.LOCK_SH)  # and never let go
+    fcntl.flock(descriptor, fcntl.LOCK_SH)  # never released
     if not _is_at(descriptor, folder):  # it was moved aside just before
         os.close(descriptor)
         return False
@@ -47,7 +47,7 @@ def _is_at(descriptor: int, folder: Path) -> bool:
 
 
 def trim(cache: Path, limit_bytes: float) -> None:
-    """Removes what was used longest ago until the rest takes `limit_bytes` at most; 0: a fifth of the disk."""
+    """Removes the least recently used entries until the rest takes at most `limit_bytes`; 0: a fifth of the disk."""
     with suppress(OSError):  # there is no cache yet, or another process removes the same
         limit = limit_bytes or shutil.disk_usage(cache).total / _SHARE
         entries = [path for path in cache.glob("*/*") if _OURS.fullmatch(path.name)]
@@ -63,7 +63,7 @@ def _size(path: Path) -> int:
 
 
 def _remove(path: Path) -> bool:
-    """False where a process holds it, or where it is another user's."""
+    """Removes an entry. Returns False if a process holds it, or if it belongs to another user."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except PermissionError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 import grpc
@@ -72,9 +71,7 @@ class WorkerClient:
     def __enter__(self) -> WorkerClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._channel.close()
 
     def claim(self, runner_id: str, node: str) -> worker_pb2.ClaimAttemptResponse:

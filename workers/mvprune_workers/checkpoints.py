@@ -1,4 +1,4 @@
-"""The trainer's checkpoints on their way to the store, and back in a later attempt."""
+"""Uploads the trainer's checkpoints to the store and restores them in a later attempt."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,8 +25,12 @@ from mvprune_workers.transfer import transfer
 def restore(
     store: BlobStore, checkpoints: Iterable[worker_pb2.Checkpoint], folder: Path, say: Callable[[str], None]
 ) -> None:
-    """Fetches the first of `checkpoints` that is whole into `folder`, if any is. Raises StoreUnavailable; OSError where
-    there is no room for it."""
+    """Fetches the first complete one of `checkpoints` into `folder`, if there is one.
+
+    Raises:
+        StoreUnavailable: the store cannot be used.
+        OSError: the disk is full.
+    """
     for checkpoint in checkpoints:
         try:
             fetch_checkpoint(store, checkpoint.attempt_uid, checkpoint.step, checkpoint.manifest_sha256, folder)
@@ -39,31 +44,24 @@ def restore(
     say("starting from scratch: there is no checkpoint")
 
 
+@dataclass
 class CheckpointUploader:
     """Uploads and commits the newest checkpoint in `folder`, every `interval` seconds at most.
 
-    What cannot be uploaded or committed in `interval` seconds is given up, for the next one. Training never waits.
+    A checkpoint that cannot be uploaded or committed within `interval` seconds is given up. Training never waits.
 
-    `steps` brings the steps of checkpoints as they become whole, and None when no more will come.
+    `steps` receives the step of each complete checkpoint, and None after the last one.
     """
 
-    def __init__(
-        self,
-        client: WorkerClient,
-        store_url: str,
-        attempt_uid: str,
-        folder: Path,
-        steps: queue.SimpleQueue[int | None],
-        interval: float,
-        say: Callable[[str], None],
-    ) -> None:
-        self._client = client
-        self._store_url = store_url
-        self._attempt_uid = attempt_uid
-        self._folder = folder
-        self._steps = steps
-        self._interval = interval
-        self._say = say
+    client: WorkerClient
+    store_url: str
+    attempt_uid: str
+    folder: Path
+    steps: queue.SimpleQueue[int | None]
+    interval: float
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
 
@@ -72,24 +70,24 @@ class CheckpointUploader:
         self._thread.start()
 
     def finish(self, timeout: float) -> None:
-        """Uploads the newest checkpoint, due or not, and ends; waits for that up to `timeout` seconds."""
-        self._steps.put(None)
+        """Uploads the newest checkpoint, even before its time, and ends. Waits up to `timeout` seconds."""
+        self.steps.put(None)
         self._thread.join(timeout)
         self.stop()
 
     def stop(self) -> None:
-        """Ends without waiting. An upload under way goes on, and is not committed."""
+        """Ends without waiting. A running upload continues and is not committed."""
         self._stopped.set()
-        self._steps.put(None)
+        self.steps.put(None)
 
     def _run(self) -> None:
         newest: int | None = None
-        due = time.monotonic() + self._interval
+        due = time.monotonic() + self.interval
         while True:
             try:
-                step = self._steps.get(timeout=None if newest is None else max(0.0, due - time.monotonic()))
+                step = self.steps.get(timeout=None if newest is None else max(0.0, due - time.monotonic()))
             except queue.Empty:
-                due = time.monotonic() + self._interval
+                due = time.monotonic() + self.interval
                 self._keep(newest)
                 newest = None
             else:
@@ -101,28 +99,28 @@ class CheckpointUploader:
     def _keep(self, step: int | None) -> None:
         if step is None or self._stopped.is_set():
             return
-        aside = self._folder.with_name("uploading")
+        aside = self.folder.with_name("uploading")
         try:
             # The trainer replaces files and never changes them, so links keep them as they are now.
-            shutil.copytree(self._folder, aside, copy_function=os.link, ignore=shutil.ignore_patterns(".*"))
-            work = partial(put_checkpoint, directory=aside, attempt_uid=self._attempt_uid, step=step)
-            self._commit(step, transfer(self._store_url, work, self._say, self._interval, self._stopped))
+            shutil.copytree(self.folder, aside, copy_function=os.link, ignore=shutil.ignore_patterns(".*"))
+            work = partial(put_checkpoint, directory=aside, attempt_uid=self.attempt_uid, step=step)
+            self._commit(step, transfer(self.store_url, work, self.say, self.interval, self._stopped))
         except Exception as error:
-            self._say(f"the checkpoint of step {step} is given up: {error}")
+            self.say(f"the checkpoint of step {step} is given up: {error}")
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _commit(self, step: int, manifest_sha256: str) -> None:
-        deadline = time.monotonic() + self._interval
+        deadline = time.monotonic() + self.interval
         for delay in backoff.delays():
             if self._stopped.is_set():
                 return
             try:
-                self._client.commit_checkpoint(step, manifest_sha256)
+                self.client.commit_checkpoint(step, manifest_sha256)
             except Unreachable:
                 if time.monotonic() + delay > deadline:
                     raise
                 self._stopped.wait(delay)
             else:
-                self._say(f"committed the checkpoint of step {step}")
+                self.say(f"committed the checkpoint of step {step}")
                 return

@@ -13,14 +13,14 @@ from mvprune.v1 import job_pb2, worker_pb2
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-# What a process does to itself: its own code is wrong. SIGBUS is none of these: a file that it has mapped lost its disk
-# or its room (/dev/shm).
+# Signals that a process causes itself by wrong code. SIGBUS is not one of them: a mapped file has lost its disk or its
+# space (/dev/shm).
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS)
 
 
 def oom_kills(own: Path = Path("/proc/self/cgroup"), cgroups: Path = _CGROUPS) -> int | None:
     """Processes that the kernel has killed for memory in this process's cgroup, or, outside of any, on this machine;
-    None where the kernel does not tell. Only its growth means something."""
+    None if the kernel does not report it. Only the increase is meaningful."""
     for source in (*_counters(own, cgroups), Path("/proc/vmstat")):
         try:
             fields = dict(line.split()[:2] for line in source.read_text().splitlines() if " " in line)
@@ -32,7 +32,7 @@ def oom_kills(own: Path = Path("/proc/self/cgroup"), cgroups: Path = _CGROUPS) -
 
 @dataclass(frozen=True)
 class End:
-    """How a trainer ended that did not say so itself: the failure and, where a signal from outside killed it, that."""
+    """The failure of a trainer that did not report one and, if a signal from outside killed it, the signal."""
 
     failure: job_pb2.Failure
     killed: worker_pb2.CompleteAttemptRequest.Killed | None = None
@@ -41,8 +41,10 @@ class End:
 def classify(
     returncode: int, oom_before: int | None, oom_after: int | None, last_line: str, position: tuple[str, int]
 ) -> End:
-    """What is behind a return code (as of subprocess: negative for a signal) that no failure event explains, of a
-    trainer that nobody here wanted to end; `position`: the phase and the last of its steps that was done."""
+    """The failure that a return code means, for a trainer that reported none and was not stopped by the supervisor.
+
+    `returncode` is negative for a signal, as in subprocess. `position` is the phase and its last completed step.
+    """
     hint = f"; its last log line: {last_line}" if last_line else ""
     if returncode >= 0:
         what = f"exited with code {returncode}" if returncode else "ended without a result"
@@ -69,7 +71,7 @@ def _crashed(message: str) -> End:
 
 
 def disk_full(error: BaseException) -> str | None:
-    """What to say of an error that comes of a disk without room, whatever it was taken for since; None for others."""
+    """The message for an error that was caused by a full disk, directly or through others; None for other errors."""
     words = [os.strerror(number) for number in _FULL]  # libraries in Rust and C++ keep nothing else
     for one in _causes(error):
         if getattr(one, "errno", None) in _FULL or any(text in str(one) for text in words):

@@ -1,4 +1,4 @@
-"""What the trainer tells the supervisor: JSON lines on a pipe of their own."""
+"""The events that the trainer sends to the supervisor: JSON lines on a separate pipe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """Where the work stands; `step` counts within `phase`."""
+    """The progress of the work; `step` counts within `phase`."""
 
     phase: str
     step: int = 0
@@ -32,14 +32,14 @@ class MetricEvent:
 
 @dataclass(frozen=True)
 class CheckpointEvent:
-    """A checkpoint is whole in the checkpoint folder; `step` counts all phases together."""
+    """A checkpoint in the checkpoint folder is complete; `step` counts all phases together."""
 
     step: int
 
 
 @dataclass(frozen=True)
 class ResultEvent:
-    """The work is done: a complete artifact lies in `directory`."""
+    """The work is done: `directory` contains a complete artifact."""
 
     directory: str
 
@@ -71,7 +71,7 @@ class EventWriter:
         self._lock = threading.Lock()
 
     def emit(self, event: TrainerEvent) -> None:
-        """Writes one event, whole."""
+        """Writes one complete event."""
         line = json.dumps({"event": _NAMES[type(event)], **asdict(event)}).encode() + b"\n"
         with self._lock:
             while line:
@@ -79,7 +79,7 @@ class EventWriter:
 
 
 def parse(line: bytes) -> TrainerEvent | None:
-    """The event on `line`; None if it is none (a trainer that was killed leaves half a line)."""
+    """The event on `line`; None if the line is invalid, such as the incomplete last line of a killed trainer."""
     try:
         fields = json.loads(line)
         return _KINDS[fields.pop("event")](**fields)

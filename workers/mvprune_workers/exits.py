@@ -1,4 +1,4 @@
-"""Exit codes of the supervisor. The outcome itself travels by CompleteAttempt and the result marker."""
+"""Exit codes of the supervisor. CompleteAttempt and the result marker report the outcome itself."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ class ExitCode(IntEnum):
     FAILED = 20  # the attempt failed and the control plane knows why
     CANCELLED = 21  # cancelled on request, acknowledged
     REFUSED = 22  # the claim was refused: another attempt or runner owns the job
-    LEASE_LOST = 23  # the lease was lost under way; nothing was published
+    LEASE_LOST = 23  # the lease was lost during the attempt; nothing was published
     UNREACHABLE = 24  # no control plane to claim from, or to report an outcome to that is not in the store
     PREEMPTED = 25  # the supervisor itself received SIGTERM or SIGINT

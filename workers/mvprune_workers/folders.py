@@ -1,4 +1,4 @@
-"""Where the files of one attempt lie."""
+"""The folders of one attempt."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Folders:
     """The folders that supervisor and trainer share.
 
     Attributes:
-        output: the artifact, written when all is done.
-        teacher: the artifact of the teacher's job, if the job has one.
-        inputs: what the job names in buckets.
-        checkpoint: what the work can be resumed from.
-        cache: what jobs on this machine share.
+        output: the artifact, written at the end.
+        teacher: the artifact of the teacher's job, or only the manifest of the baseline's job, if the job has one.
+        inputs: the inputs that the job has in buckets.
+        checkpoint: the checkpoints that the work can be resumed from.
+        cache: the cache that jobs on this machine share.
     """
 
     output: Path
@@ -26,5 +26,5 @@ class Folders:
 
     @property
     def position(self) -> Path:
-        """A file of the attempt's: see position.py."""
+        """The file with the attempt's position, see position.py."""
         return self.output.with_name("position")

@@ -1,10 +1,9 @@
-"""The thread that keeps the lease, whatever training and uploads do."""
+"""The thread that extends the lease during training and uploads."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
@@ -15,9 +14,9 @@ _DEFAULT_GRACE = 10.0
 
 
 class Heartbeat:
-    """`with Heartbeat(…):` heartbeats every `interval` seconds; posts LEASE_LOST and CANCELLED.
+    """`with Heartbeat(…):` sends a heartbeat every `interval` seconds; posts LEASE_LOST and CANCELLED.
 
-    A control plane that cannot be reached is asked again; that is no reason to stop the work.
+    If the control plane cannot be reached, the heartbeat is repeated and the work continues.
     """
 
     def __init__(
@@ -35,9 +34,7 @@ class Heartbeat:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
 
     def beat(self, timeout: float | None = None) -> bool:

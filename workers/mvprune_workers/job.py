@@ -16,7 +16,7 @@ import torch
 from google.protobuf.json_format import MessageToDict
 
 from mvprune.artifact import WEIGHTS_FILE, ArtifactError, read_manifest
-from mvprune.artifact.weights import open_header
+from mvprune.artifact.header import open_header
 from mvprune.common.excerpts import hidden, with_discreet_errors
 from mvprune.common.units import percent
 from mvprune.data.loading import Columns, find_task_files
@@ -43,6 +43,7 @@ from mvprune_core import (
     Reason,
     RunTooShort,
     Schedule,
+    SharedBaseline,
     Teacher,
     Training,
     find_model,
@@ -79,7 +80,7 @@ def run_job(
     """Compresses what `spec` says and writes the artifact, resuming from what lies in the checkpoint folder.
 
     Every batch is cut into `accumulation_factor` times as many passes as the spec says, up to one an example. With
-    `measure_latency` the metrics have latency_ratio.
+    `measure_latency` the metrics have latency_ratio and latency_ms.
     References are honoured under the roots of the environment alone (see mvprune.sources.references.Roots).
 
     Raises:
@@ -94,7 +95,7 @@ def run_job(
             "install a build of torch with CUDA, or submit with --gpus 0",
         )
     source = _find_model(spec.model, spec.model_revision, roots, folders)
-    teacher = _teacher(spec, folders, roots)
+    teacher, baseline = _teacher(spec, folders, roots), _baseline(spec, folders)
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
         load = partial(_load_data, spec, roots, folders)
         data = with_discreet_errors(load, CompressionError, when=roots.discreet)
@@ -114,13 +115,14 @@ def run_job(
             include=tuple(spec.include),
             exclude=tuple(spec.exclude),
             allow_density_miss=spec.allow_density_miss,
+            keep_fine_tuned=spec.keep_fine_tuned,
             **{option: given for option, given in _given(spec).items() if option in _DTYPES},
             trim_vocabulary=spec.trim_vocabulary,
             delta=spec.delta,
             seed=spec.seed,
             device=device,
             callback=Reports(emit, Position(folders.position)),
-            dense_baseline=spec.target_density < 1,  # else it is the dense model itself
+            dense_baseline=baseline,
             cache=folders.cache,
             checkpoint=folders.checkpoint,
             checkpoint_seconds=checkpoint_seconds,
@@ -279,6 +281,18 @@ def _teacher(spec: job_pb2.CompressionSpec, folders: Folders, roots: Roots) -> T
         source = _find_model(teacher.model, teacher.revision, roots, folders)
     given = _given(teacher)
     return Teacher(source, **{option: given[option] for option in _TEACHER if option in given})
+
+
+def _baseline(spec: job_pb2.CompressionSpec, folders: Folders) -> bool | SharedBaseline:
+    """The argument `dense_baseline` of `compress`."""
+    if spec.target_density == 1 or spec.baseline.none:  # at density 1 the result is the dense model
+        return False
+    job, is_teacher = spec.baseline.job or spec.teacher.job, bool(spec.teacher.job)
+    if not job:
+        return True
+    with _invalid(Reason.INVALID_MODEL, ArtifactError):
+        manifest = read_manifest(folders.teacher)
+    return SharedBaseline(job, manifest, is_teacher=is_teacher, required=bool(spec.baseline.job))
 
 
 def _unpack(folders: Folders, roots: Roots) -> Path:

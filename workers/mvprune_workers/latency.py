@@ -1,4 +1,4 @@
-"""What a gate on latency_ratio looks at: measured here, since the service has no torch."""
+"""The latency of a result: measured here, since the service has no torch."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from mvprune_core.result import Result
 
 log = logging.getLogger(__name__)
 
-METRIC = "latency_ratio"
+RATIO, MILLISECONDS = "latency_ratio", "latency_ms"
 _TOKENS = 128  # of the one input, or as many as the model takes
 
 
 def add_latency(result: Result, base: Path) -> None:
-    """Adds latency_ratio to the metrics of a result: dense time to sparse time of one input on one thread.
+    """Adds metrics to a result: latency_ms, the sparse model's time for one input on one thread, and latency_ratio, the
+    dense model's time to that.
 
-    What is measured is a draft of the artifact, since the manifest of the one that is published has this metric in it.
-    Where that fails the metric is missing, and a gate on it is not passed: the result stays one.
+    Times are the minimum of several calls, as in `mvprune.runtime.measure`. What is measured is a draft of the
+    artifact, since the manifest of the one that is published has these metrics in it. If that fails, the metrics are
+    missing, a note says so, and a gate on them is not passed: the result stays one.
 
     Args:
         base: the folder of the base model, which a delta artifact needs.
@@ -34,7 +36,9 @@ def add_latency(result: Result, base: Path) -> None:
             result.save(draft)
             latency = measure(draft, tokens=tokens, base=None if result.base is None else base)
     except Exception:
-        log.exception("%s could not be measured", METRIC)
+        log.exception("%s and %s could not be measured", RATIO, MILLISECONDS)
+        note = f"{RATIO} and {MILLISECONDS} could not be measured; the log of the job has the error"
+        result.info = replace(result.info, notes=(*result.info.notes, note))
         return
     log.info(
         "one input of %d tokens on one thread: %.1f ms dense, %.1f ms sparse, %.2f times faster",
@@ -43,4 +47,5 @@ def add_latency(result: Result, base: Path) -> None:
         1000 * latency.sparse_seconds,
         latency.ratio,
     )
-    result.info = replace(result.info, metrics={**result.info.metrics, METRIC: latency.ratio})
+    found = {RATIO: latency.ratio, MILLISECONDS: 1000 * latency.sparse_seconds}
+    result.info = replace(result.info, metrics={**result.info.metrics, **found})

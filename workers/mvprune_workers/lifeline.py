@@ -1,4 +1,4 @@
-"""The trainer's tie to its supervisor, standard input: it brings the job, and it ends when the supervisor dies."""
+"""The trainer's connection to its supervisor, standard input: it carries the job and ends if the supervisor dies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mvprune_workers.event_queue import SIGNAL_SECONDS
 class Lifeline:
     """Reads the job from standard input, then waits for its end and kills the process group with it.
 
-    A thread does the reading, so the job can be awaited while slow imports go on, and a supervisor that is killed
-    takes its trainer along even before the job arrived.
+    A thread reads, so that slow imports can run before the job arrives, and so that the trainer also ends if the
+    supervisor is killed before it has sent the job.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The attempt's log: one local file that the trainer's output goes to, followed by those who pass it on."""
+"""The attempt's log: a local file that receives the trainer's output and is read by the threads that send it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CUT = b"\n[the log ends here: it is too long, or the disk is full]\n"
 
 
 class LogFile:
-    """Bytes that only grow. Writers never wait for readers; each reader follows at an offset of its own."""
+    """An append-only file. Writers never wait for readers; each reader has an offset of its own."""
 
     def __init__(self, path: Path, max_bytes: int = _MAX_BYTES) -> None:
         self._file = path.open("a+b", buffering=0)
@@ -29,7 +29,7 @@ class LogFile:
         return self._size
 
     def append(self, data: bytes) -> None:
-        """Adds bytes. Past the size limit, or with the disk full, they are dropped: the trainer must not notice."""
+        """Adds bytes. Beyond the size limit, or on a full disk, they are dropped: the trainer is not affected."""
         with self._changed:
             self._append(data)
 
@@ -40,7 +40,7 @@ class LogFile:
             self._append(b"\n" + line if self._line_open else line)
 
     def finish(self) -> None:
-        """Nothing more comes: readers reach the end."""
+        """Marks the end of the log for readers."""
         with self._changed:
             self._finished = True
             self._changed.notify_all()
@@ -56,7 +56,7 @@ class LogFile:
         return self.read(offset, limit)
 
     def last_line(self) -> str:
-        """The last line with something on it, at most 200 characters; "" if there is none."""
+        """The last line that is not blank, at most 200 characters; "" if there is none."""
         tail = self.read(max(0, self._size - 4096), 4096).decode(errors="replace")
         lines = [line.strip() for line in tail.splitlines() if line.strip()]
         return lines[-1][-200:] if lines else ""
@@ -79,7 +79,7 @@ class LogFile:
 
 
 def forward(log: LogFile, fd: int) -> None:
-    """Copies a log to `fd` until the log is finished, or until nobody reads there any more."""
+    """Copies a log to `fd` until the log is finished or `fd` is closed by its reader."""
     offset = 0
     while data := log.follow(offset, 1 << 16):
         offset += len(data)

@@ -1,4 +1,4 @@
-"""The trainer process: its own session, a pipe for output, a pipe for events, standard input as its lifeline."""
+"""The trainer process: a session of its own, pipes for output and events, standard input as its lifeline."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _DRAIN_SECONDS = 5.0
 
 
 class TrainerProcess:
-    """Starts at once, in `folder`. `command` gets one argument more: --events-fd NUMBER, a pipe for events.
+    """Starts the process in `folder`. `command` gets one more option: --events-fd NUMBER, a pipe for events.
 
-    Output (stdout and stderr in one) goes to `on_output`, events to `on_event`, each from a thread that does nothing
-    else, so the trainer never waits. `on_end` comes once, after the process and the rest of its group are dead
-    and everything it wrote was handed over.
+    A thread of its own passes the output (stdout and stderr together) to `on_output`, and another one events to
+    `on_event`, so that the trainer never waits. `on_end` is called once, after the process group is dead and all its
+    output has been passed on.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TrainerProcess:
     def send_job(self, job: str) -> None:
         """Gives the trainer its job: one line of JSON. Standard input stays open."""
         assert self._process.stdin is not None  # noqa: S101 - PIPE was asked for
-        with suppress(BrokenPipeError):  # it is dead; its exit says why
+        with suppress(BrokenPipeError):  # it has ended; its return code says why
             self._process.stdin.write(job.encode() + b"\n")
 
     def signal(self, number: signal.Signals) -> None:
@@ -80,13 +80,13 @@ class TrainerProcess:
         self._waiter.join(2 * _DRAIN_SECONDS)
 
     def _wait(self) -> None:
-        # Left as a zombie until the group is dead: its number cannot pass to another process meanwhile.
+        # It stays a zombie until its group is dead, so that its process id is not reused.
         os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         self.signal(signal.SIGKILL)
         with self._reap_lock:
             self.returncode = self._process.wait()
         for pump in self._pumps:
-            pump.join(_DRAIN_SECONDS)  # a descendant in a session of its own may hold the pipes for ever
+            pump.join(_DRAIN_SECONDS)  # a descendant in a session of its own may never close the pipes
         self._on_end()
 
 
@@ -108,7 +108,7 @@ def _line_splitter(on_event: Callable[[TrainerEvent], None]) -> Callable[[bytes]
         nonlocal rest
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            # A value of a wrong type is no event either; this thread must go on, or the trainer would block.
+            # An event with a value of a wrong type is skipped: if this thread ended, the trainer would block.
             with suppress(TypeError, ValueError):
                 if event := parse(line):
                     on_event(event)

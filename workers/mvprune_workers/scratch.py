@@ -1,4 +1,4 @@
-"""A folder for what is temporary, as of one attempt, removed at the end and, after a kill, by the next worker."""
+"""A temporary folder, such as an attempt's: removed at its end or, if the process was killed, by the next worker."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 _LOCK = ".mvprune-attempt.lock"
 
 
 class Scratch:
-    """`with Scratch(root, name) as folder:` a folder `root/name` of its own, held by a lock that dies with the process.
+    """`with Scratch(root, name) as folder:` makes the folder `root/name`, with a lock that ends with the process.
 
-    Entering first removes what killed workers left: folders under `root` with a lock file that nobody holds.
+    Entering first removes the folders of killed workers: those under `root` with a lock file that no process holds.
     """
 
     def __init__(self, root: Path, name: str) -> None:
@@ -33,8 +32,8 @@ class Scratch:
         return self.folder
 
     def _hold(self) -> bool:
-        """Makes and locks the folder; False if another worker swept it before the lock was taken. Raises
-        PermissionError where somebody else has made it."""
+        """Makes and locks the folder. Returns False if another worker removed it before the lock was taken. Raises
+        PermissionError if it belongs to another user."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         try:
             held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -60,9 +59,7 @@ class Scratch:
         os.close(self._lock)
         return False
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
 

@@ -29,7 +29,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Tls:
-    """In PEM: who vouches for the control plane, and what to show to it where it asks for a certificate."""
+    """TLS files in PEM: the CA of the control plane, and the client certificate with its key for mTLS."""
 
     ca: bytes
     cert: bytes | None
@@ -47,12 +47,12 @@ class Settings:
     secret: str = field(repr=False)
     store: str  # URL of the artifact store
     scratch: Path  # folder for temporary files; the attempt gets a subfolder of its own
-    cache: Path  # folder for what attempts on this machine can share: tokenized data, a teacher's logits
-    cache_bytes: float  # that it may take; 0: a fifth of its disk
+    cache: Path  # cache that attempts on this machine share: tokenized data, a teacher's logits
+    cache_bytes: float  # limit of the cache's size; 0: a fifth of its disk
     cpus: float
     gpus: float
-    tls: Tls | None = None  # None: the control plane is called without
-    traceparent: str = ""  # of the span that started it
+    tls: Tls | None = None  # None: calls without TLS
+    traceparent: str = ""  # of the span that started the attempt
 
     @property
     def threads(self) -> int:
@@ -64,7 +64,7 @@ class Settings:
         """Reads MVPRUNE_* variables. Raises SettingsError."""
         uid = _required(environ, "MVPRUNE_ATTEMPT_UID")
         if not _UID.fullmatch(uid):
-            raise SettingsError(f"MVPRUNE_ATTEMPT_UID is {uid!r}: letters, digits, '-' and '_' are allowed")
+            raise SettingsError(f"MVPRUNE_ATTEMPT_UID must be letters, digits, '-' and '_', got {uid!r}")
         scratch = Path(_required(environ, "MVPRUNE_SCRATCH")).absolute()
         return cls(
             target=_required(environ, "MVPRUNE_WORKER_TARGET"),
@@ -113,20 +113,20 @@ def _content(environ: Mapping[str, str], name: str) -> bytes | None:
     try:
         return Path(path).read_bytes() if path else None
     except OSError as error:
-        raise SettingsError(f"{name} names {path}, which cannot be read ({error.strerror})") from None
+        raise SettingsError(f"{name} must name a readable file, got {path} ({error.strerror})") from None
 
 
 def _required(environ: Mapping[str, str], name: str) -> str:
     value = environ.get(name, "")
     if not value:
-        raise SettingsError(f"{name} is not set: the supervisor is started by the control plane, which sets it")
+        raise SettingsError(f"{name} must be set; the control plane sets it when it starts the supervisor")
     return value
 
 
 def _token(environ: Mapping[str, str], name: str) -> int:
     text = _required(environ, name)
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise SettingsError(f"{name} is {text!r}: a whole number is needed")
+        raise SettingsError(f"{name} must be a whole number, got {text!r}")
     return int(text)
 
 
@@ -137,5 +137,5 @@ def _number(environ: Mapping[str, str], name: str, default: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise SettingsError(f"{name} is {text!r}: a number of at least 0 is needed")
+        raise SettingsError(f"{name} must be a number of at least 0, got {text!r}")
     return value

@@ -2,11 +2,11 @@
 
     claim ──▶ fetch teacher and checkpoint ──▶ train ──▶ publish ──▶ send the logs ──▶ complete
       │                     │                    │          │
-      └─────────────────────┴────────────────────┴──────────┴── lease lost, cancelled, told to stop: the trainer's
-                                                                process group dies first
+      └─────────────────────┴────────────────────┴──────────┴── lease lost, cancelled, stop signal: the trainer's
+                                                                process group is killed first
 
-The trainer is started before the gRPC channel is opened (gRPC and fork do not mix) and imports its libraries while
-the claim is under way. Neither the trainer nor the scratch folder outlives this process, however it ends.
+The trainer is started before the gRPC channel is opened (a process that uses gRPC must not fork) and imports its
+libraries during the claim. Neither the trainer nor the scratch folder outlives this process, however it ends.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from mvprune.common import tracing
@@ -41,7 +42,7 @@ TRAINER = (sys.executable, "-P", "-m", "mvprune_workers.trainer")  # -P: no modu
 
 
 class Supervisor:
-    """Runs one attempt. `trainer` is the command to start, given what mvprune_workers.trainer takes; `limits` bounds
+    """Runs one attempt. `trainer` is the command to start, with the options of mvprune_workers.trainer; `limits` bounds
     every wait."""
 
     def __init__(self, settings: Settings, trainer: Sequence[str] = TRAINER, limits: Limits | None = None) -> None:
@@ -56,7 +57,7 @@ class Supervisor:
         self._events.post(Event.STOPPED)
 
     def run(self) -> ExitCode:
-        """Runs the attempt to its end, cleaned up."""
+        """Runs the attempt to its end and cleans up."""
         settings = self._settings
         with Scratch(settings.scratch, f"{settings.attempt_uid}-{self._runner_id[:8]}") as scratch:
             log, report = LogFile(scratch / "attempt.log"), TrainerReport()
@@ -92,11 +93,7 @@ class Supervisor:
         threads = self._settings.threads
         temporary.mkdir()
         options = {
-            "--output": folders.output,
-            "--teacher": folders.teacher,
-            "--inputs": folders.inputs,
-            "--checkpoint": folders.checkpoint,
-            "--cache": folders.cache,
+            **{f"--{name}": folder for name, folder in asdict(folders).items()},
             "--threads": threads,
             "--device": "cuda" if self._settings.gpus else "cpu",
         }
@@ -111,7 +108,7 @@ class Supervisor:
 
     @tracing.span("claim")
     def _claim(self, client: WorkerClient, log: LogFile) -> worker_pb2.ClaimAttemptResponse | ExitCode:
-        """The lease, or why there is none."""
+        """The claimed lease, or the exit code if there is none."""
         deadline = time.monotonic() + self._limits.claim
         for delay in backoff.delays():
             try:

@@ -1,7 +1,7 @@
 """`python -m mvprune_workers.trainer`: the process that does the work. Started by the supervisor, see process.py.
 
-Standard input brings the job, a ClaimAttemptResponse as one line of JSON, and is the tie to the supervisor; events go
-to the pipe --events-fd; what is printed is the attempt's log.
+Standard input receives the job, a ClaimAttemptResponse as one line of JSON, and closes when the supervisor dies. Events
+go to the pipe --events-fd. The output is the attempt's log.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import traceback
+from dataclasses import fields
 from pathlib import Path
 
 from google.protobuf.json_format import Parse
@@ -31,16 +32,15 @@ _QUOTING = (ValueError, TypeError, LookupError)  # errors of a wrong value, whic
 
 
 def main() -> int:
-    """Runs the job on standard input; 0 once its artifact lies in --output, 75 if SIGTERM came first, else 1 after a
-    failure event."""
+    """Runs the job on standard input.
+
+    Returns 0 when its artifact is in --output, 75 if SIGTERM came first, and 1 after a failure event.
+    """
     signal.signal(signal.SIGTERM, lambda *_: os._exit(TRAINER_STOPPED))  # there is nothing to save yet
     parser = argparse.ArgumentParser(prog="mvprune_workers.trainer", description=__doc__)
     parser.add_argument("--events-fd", type=int, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--teacher", type=Path, required=True)
-    parser.add_argument("--inputs", type=Path, required=True)
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
+    for folder in fields(Folders):
+        parser.add_argument(f"--{folder.name}", type=Path, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     args = parser.parse_args()
@@ -64,14 +64,11 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace, root
         from mvprune_core import CompressionError, Stopped, request_stop
         from mvprune_workers.job import run_job
     except ModuleNotFoundError as error:
-        events.emit(
-            FailureEvent(
-                "MISSING_DEPENDENCY", f"The worker lacks the package {error.name}: pip install 'mvprune[worker]'"
-            )
-        )
+        message = f"The worker lacks the package {error.name}: pip install 'mvprune[worker]'"
+        events.emit(FailureEvent("MISSING_DEPENDENCY", message))
         return _FAILED
     torch.set_num_threads(args.threads)
-    folders = Folders(args.output, args.teacher, args.inputs, args.checkpoint, args.cache)
+    folders = Folders(*(getattr(args, folder.name) for folder in fields(Folders)))
     claim = Parse(lifeline.job(), worker_pb2.ClaimAttemptResponse())
     signal.signal(signal.SIGTERM, lambda *_: request_stop())
     try:
@@ -115,5 +112,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: the work is over, and the libraries' threads and exit hooks have nothing to add but risk.
+    # Not sys.exit: the threads and exit hooks of the libraries could only fail now.
     os._exit(code)

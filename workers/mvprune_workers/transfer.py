@@ -1,10 +1,11 @@
-"""Moving files from and to a store that may be away."""
+"""Transfers from and to a store that may be unavailable."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from mvprune_service.stores import open_store
@@ -18,10 +19,10 @@ _T = TypeVar("_T")
 def transfer(
     store_url: str, work: Callable[[BlobStore], _T], say: Callable[[str], None], limit: float, stopped: threading.Event
 ) -> _T:
-    """What `work` makes of the store.
+    """The result of `work` on the store.
 
-    A store that is away is tried again for up to `limit` seconds, unless `stopped`, so `work` must be repeatable.
-    Raises StoreUnavailable, and what `work` raises.
+    If the store is unavailable, `work` is repeated for up to `limit` seconds, unless `stopped` is set. Raises
+    StoreUnavailable, and the errors of `work`.
     """
     deadline = time.monotonic() + limit
     for delay in backoff.delays(first=1.0, cap=30.0):
@@ -35,39 +36,33 @@ def transfer(
     raise AssertionError("delays are endless")
 
 
+@dataclass
 class Transfer(Generic[_T]):
     """A `transfer` in a thread of its own; posts `ended`."""
 
-    def __init__(
-        self,
-        store_url: str,
-        work: Callable[[BlobStore], _T],
-        ended: Event,
-        events: EventQueue,
-        say: Callable[[str], None],
-        limit: float,
-    ) -> None:
-        self._store_url = store_url
-        self._work = work
-        self._ended = ended
-        self._events = events
-        self._say = say
-        self._limit = limit
+    store_url: str
+    work: Callable[[BlobStore], _T]
+    ended: Event
+    events: EventQueue
+    say: Callable[[str], None]
+    limit: float
+    result: _T | None = None  # set once the work is done
+    error: Exception | None = None
+
+    def __post_init__(self) -> None:
         self._stopped = threading.Event()
-        self.result: _T | None = None  # set once the work is done
-        self.error: Exception | None = None
 
     def start(self) -> None:
         """Starts working."""
         threading.Thread(target=self._run, name="transfer", daemon=True).start()
 
     def stop(self) -> None:
-        """No further try. One under way goes on."""
+        """Prevents further tries. The current one continues."""
         self._stopped.set()
 
     def _run(self) -> None:
         try:
-            self.result = transfer(self._store_url, self._work, self._say, self._limit, self._stopped)
+            self.result = transfer(self.store_url, self.work, self.say, self.limit, self._stopped)
         except Exception as error:
             self.error = error
-        self._events.post(self._ended)
+        self.events.post(self.ended)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from mvprune.artifact.manifest import ResultInfo
+from mvprune.artifact.manifest import Accounting, ResultInfo
 from mvprune.common.units import percent
 from mvprune.data.tasks import Task, UnknownTask, get_task
 
@@ -127,8 +127,17 @@ def _facts(info: ResultInfo) -> list[tuple[str, ...]]:
         ("method", _code(method or "as manifest.json says")),
         ("density", f"{percent(counts.density)} of the prunable weights (asked for: {percent(counts.target_density)})"),
         ("bytes", f"{counts.sparse_bytes:,} as an artifact (dense in fp32: {counts.dense_bytes:,}{smaller})"),
+        ("FLOPs", flops_in_words(counts)),
         ("seed", str(info.seed)),
     ]
+
+
+def flops_in_words(counts: Accounting) -> str:
+    """The operations of a forward pass over one input of max_length tokens: of the weights left, and dense."""
+    if not counts.dense_flops:
+        return "unknown"
+    sparse, dense = counts.sparse_flops, counts.dense_flops
+    return f"{sparse:,} of the weights left (dense: {dense:,}) for one input of max_length tokens"
 
 
 def method_name(info: ResultInfo) -> str:

@@ -24,6 +24,20 @@ def open_file(path: Path) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
+def read_limited(path: Path, limit: int) -> bytes:
+    """The content of a regular file of at most `limit` bytes.
+
+    Raises:
+        ArtifactError: it has more.
+        OSError: see `open_file`.
+    """
+    with open_file(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ArtifactError(f"{path.name}: more than {limit} bytes")
+    return content
+
+
 def check_free(folder: Path) -> None:
     """Raises ArtifactError unless `folder` is new or empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

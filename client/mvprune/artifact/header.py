@@ -11,9 +11,11 @@ import os
 import re
 from dataclasses import dataclass
 from io import BufferedReader
+from pathlib import Path
 from typing import Any
 
 from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.files import open_file
 from mvprune.common.strictjson import InvalidJson, parse_json
 
 VERSION = 2
@@ -132,6 +134,19 @@ class _Invalid(Exception):
 def is_name(name: str) -> bool:
     """Whether a tensor may have this name: '::' is kept for the parts of a packed tensor, and exports name files so."""
     return 0 < len(name) <= _MAX_NAME and name.isprintable() and "::" not in name and not set(name) & set("/\\")
+
+
+def open_header(path: Path) -> Header:
+    """What a weights file holds, without its data.
+
+    Raises:
+        ArtifactError: the file is not a valid weights file of a known version.
+    """
+    try:
+        with open_file(path) as file:
+            return read_header(file, path.name)
+    except OSError as error:
+        raise ArtifactError(f"{path.name}: cannot be read ({error.strerror or error})") from error
 
 
 def read_header(file: BufferedReader, where: str) -> Header:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.files import open_file
+from mvprune.artifact.files import read_limited
 from mvprune.artifact.typed import decode
 from mvprune.common.strictjson import InvalidJson, parse_json
 
@@ -134,10 +134,7 @@ def read_history(directory: str | Path) -> History:
         ArtifactError: there is none, or it is not valid.
     """
     try:
-        with open_file(Path(directory) / HISTORY_FILE) as file:
-            content = file.read(_MAX_HISTORY + 1)
+        content = read_limited(Path(directory) / HISTORY_FILE, _MAX_HISTORY)
     except OSError as error:
         raise ArtifactError(f"{directory}: {HISTORY_FILE}: {error.strerror or error}") from error
-    if len(content) > _MAX_HISTORY:
-        raise ArtifactError(f"{HISTORY_FILE}: more than {_MAX_HISTORY} bytes")
     return History.from_json(content)

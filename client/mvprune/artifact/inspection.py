@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.files import open_file
-from mvprune.artifact.header import SPARSE_LAYOUTS, Header, read_header
+from mvprune.artifact.header import SPARSE_LAYOUTS, Header, open_header
 from mvprune.artifact.kinds import place
 from mvprune.artifact.manifest import MANIFEST_FILE, Manifest, read_manifest, verify
 from mvprune.artifact.parts import PARTS, StoredTensor, stored_tensors
@@ -104,11 +103,7 @@ def inspect(directory: str | Path, *, outline: bool = False) -> Inspection:
     """
     directory = Path(directory)
     manifest = read_manifest(directory) if outline else verify(directory)
-    try:
-        with open_file(directory / WEIGHTS_FILE) as file:
-            header = read_header(file, WEIGHTS_FILE)
-    except OSError as error:
-        raise ArtifactError(f"{WEIGHTS_FILE}: cannot be read ({error.strerror or error})") from error
+    header = open_header(directory / WEIGHTS_FILE)
     tensors = {tensor.name: tensor for tensor in stored_tensors(header)}
     matrices = tuple(_matrices(manifest, header, tensors))
     parts = tuple(_part(part, [tensor for tensor in tensors.values() if tensor.part == part]) for part in PARTS)

@@ -23,6 +23,7 @@ MANIFEST_FILE = "manifest.json"
 _MAX_MANIFEST = 16 << 20
 _MAX_FILES = 1000
 _MAX_PATH = 255  # characters
+_FLOPS = ("dense_flops", "sparse_flops")  # of an accounting; older manifests lack them
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -83,6 +84,9 @@ class Accounting:
     sparse_bytes: int = 0  # the weights file
     encoder_bytes: int = 0  # of it, for the encoder
     embedding_bytes: int = 0
+    # Of a forward pass over one input of the run's max_length, 2 a multiply-add. 0: not counted, as in older manifests.
+    dense_flops: int = 0
+    sparse_flops: int = 0  # without those of pruned weights
 
     def __post_init__(self) -> None:
         _check_fractions(self, "target_density", "density")
@@ -91,6 +95,7 @@ class Accounting:
             ("kept_weights", "prunable_weights"),
             ("encoder_nonzero", "encoder_parameters"),
             ("total_nonzero", "total_parameters"),
+            ("sparse_flops", "dense_flops"),
         ):
             if getattr(self, part) > getattr(self, whole):
                 raise ArtifactError(f"{part} is {getattr(self, part)}, more than {whole}, {getattr(self, whole)}")
@@ -165,6 +170,9 @@ class Manifest(ResultInfo):
         plain = asdict(checked) | {"spec_sha256": checked.spec_sha256, "version": self.VERSION}
         if not checked.notes:
             del plain["notes"]
+        if not checked.accounting.dense_flops:
+            for name in _FLOPS:
+                del plain["accounting"][name]
         return (_dump(plain, indent=2) + "\n").encode()
 
     @classmethod
@@ -185,6 +193,9 @@ class Manifest(ResultInfo):
         version, spec_sha256 = values.pop("version", None), values.pop("spec_sha256", None)
         if type(version) is not int or version != cls.VERSION:
             raise ArtifactError(f"{MANIFEST_FILE}: version is {version!r:.200}, this reader knows {cls.VERSION}")
+        counts = values.get("accounting")
+        if isinstance(counts, dict):
+            values["accounting"] = dict.fromkeys(_FLOPS, 0) | counts
         manifest = decode(cls, {"notes": [], **values}, MANIFEST_FILE)
         if spec_sha256 != manifest.spec_sha256:
             raise ArtifactError(f"{MANIFEST_FILE}: spec_sha256 is {spec_sha256!r:.200}, not the digest of spec")

@@ -21,8 +21,8 @@ from mvprune.artifact.base import Base, open_base
 from mvprune.artifact.card import CARD_FILE, model_card
 from mvprune.artifact.config import build_config
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.files import give_usual_modes, open_file
-from mvprune.artifact.header import ELEMENTS_ALWAYS, VERSION
+from mvprune.artifact.files import give_usual_modes, read_limited
+from mvprune.artifact.header import ELEMENTS_ALWAYS, VERSION, open_header
 from mvprune.artifact.history import HISTORY_FILE, History
 from mvprune.artifact.manifest import (
     MANIFEST_FILE,
@@ -36,7 +36,7 @@ from mvprune.artifact.manifest import (
 from mvprune.artifact.parts import EMBEDDINGS, ENCODER, bytes_by_part
 from mvprune.artifact.report import REPORT_FILE, report_page
 from mvprune.artifact.values import rounded
-from mvprune.artifact.weights import Coding, open_header, stream_weights, tied_names, write_weights
+from mvprune.artifact.weights import Coding, stream_weights, tied_names, write_weights
 from mvprune.common.strictjson import InvalidJson, parse_json
 from mvprune.sources.model_config import CONFIG_FILE, WEIGHTS_FILE
 from mvprune.sources.references import InvalidReference
@@ -275,11 +275,7 @@ def _check_tensors(config: dict[str, Any], found: dict[str, tuple[int, ...]]) ->
 def _read_config(directory: Path) -> dict[str, Any]:
     """config.json, without the note that the weights are an artifact's, refused if a key of it reaches code."""
     try:
-        with open_file(directory / CONFIG_FILE) as file:
-            content = file.read(_MAX_CONFIG + 1)
-        if len(content) > _MAX_CONFIG:
-            raise ArtifactError(f"{CONFIG_FILE}: more than {_MAX_CONFIG} bytes")
-        config = parse_json(content)
+        config = parse_json(read_limited(directory / CONFIG_FILE, _MAX_CONFIG))
     except (OSError, InvalidJson) as error:
         raise ArtifactError(f"{CONFIG_FILE}: {error}") from error
     if not isinstance(config, dict):

@@ -16,15 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from mvprune.artifact.base import Base
+from mvprune.artifact.coding import decode_positions
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import open_file
 from mvprune.artifact.header import (
     DTYPES,
     METADATA_KEY,
+    SPARSE_LAYOUTS,
     VERSION,
     Entry,
     Header,
     is_name,
+    open_header,
     read_header,
 )
 from mvprune.artifact.packing import pack_tensor, unpack_tensor
@@ -109,19 +112,6 @@ def read_weights(path: Path, base: Base | None = None) -> dict[str, Array]:
     return tensors | {alias: tensors[target] for alias, target in aliases.items()}
 
 
-def open_header(path: Path) -> Header:
-    """What a weights file holds, without its data.
-
-    Raises:
-        ArtifactError: the file is not a valid weights file of a known version.
-    """
-    try:
-        with open_file(path) as file:
-            return read_header(file, path.name)
-    except OSError as error:
-        raise ArtifactError(f"{path.name}: cannot be read ({error.strerror or error})") from error
-
-
 def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, Array]]:
     """Every stored tensor with its name, one at a time: fp16 where that is stored, else floats as fp32.
 
@@ -144,6 +134,26 @@ def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, 
         raise ArtifactError(f"{path.name}: cannot be read ({error.strerror or error})") from error
     except MemoryError as error:
         raise ArtifactError(f"{path.name}: unpacked, it does not fit into memory") from error
+
+
+def stream_positions(path: Path) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Where the non-zeros of every sparse tensor are, in row-major order and ascending, with the tensor's name.
+
+    The base model is not needed: sparse tensors are never left out.
+
+    Raises:
+        ArtifactError: the file is not a valid weights file of a known version.
+    """
+    try:
+        with open_file(path) as file:
+            header = read_header(file, path.name)
+            for name, tensor in header.packed.items():
+                if tensor.layout in SPARSE_LAYOUTS and tensor.positions is not None:
+                    frame = _read_entry(file, header, tensor.positions)
+                    elements = int(np.prod(tensor.shape, dtype=np.int64))
+                    yield name, decode_positions(tensor.layout, frame, tensor.count, elements)
+    except OSError as error:
+        raise ArtifactError(f"{path.name}: cannot be read ({error.strerror or error})") from error
 
 
 def tied_names(tensors: Mapping[str, Array]) -> list[list[str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -119,8 +118,7 @@ def manifest_of(given: str, client: Client | None) -> Manifest:
         if client is None or is_folder(given):
             return read_manifest(expanded(given))
         with as_job(given):
-            artifact = client.artifact(given)
-        return Manifest.from_json(_manifest(_source(client, artifact), artifact))
+            return Manifest.from_json(client.manifest(given))
 
 
 def fetch_outline(client: Client, artifact: Artifact, folder: Path) -> None:
@@ -134,7 +132,7 @@ def fetch_outline(client: Client, artifact: Artifact, folder: Path) -> None:
     from mvprune.sources.model_config import WEIGHTS_FILE
 
     source = _source(client, artifact)
-    (folder / MANIFEST_FILE).write_bytes(_manifest(source, artifact))
+    (folder / MANIFEST_FILE).write_bytes(client.manifest(artifact.name))
     weights = _file(artifact, WEIGHTS_FILE)
     with (folder / WEIGHTS_FILE).open("wb") as file:
         head = b"".join(source.blocks(weights, 0, min(8, weights.size_bytes)))
@@ -148,16 +146,6 @@ def _source(client: Client, artifact: Artifact) -> Source:
     from mvprune.client.source import Source  # urllib is slow to import
 
     return Source(client._core._transport, artifact)
-
-
-def _manifest(source: Source, artifact: Artifact) -> bytes:
-    from mvprune.artifact.manifest import MANIFEST_FILE
-
-    file = _file(artifact, MANIFEST_FILE)
-    content = b"".join(source.blocks(file, 0, min(file.size_bytes, _MAX_HEADER)))
-    if hashlib.sha256(content).hexdigest() != artifact.sha256:
-        raise IntegrityError(f"{MANIFEST_FILE} is not the one that {artifact.name} is named by")
-    return content
 
 
 def _file(artifact: Artifact, path: str) -> ArtifactFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 COMPLETING = "_ARGCOMPLETE"  # set by a shell that asks how the command line could continue
+SETTING = "sweep."  # begins the `dest` of a setting of sweeps, as some are named as parameters of jobs
 CONNECTION = ("address", "project", "token_file", "ca_cert", "insecure")  # common options, arguments of Client
 
 
@@ -29,14 +30,15 @@ COMMANDS = {
     "get": Command("Show a job.", "jobs"),
     "list": Command("List jobs.", "jobs"),
     "watch": Command("Show a job's changes until it ends.", "follow"),
-    "wait": Command("Wait until a job ends; the exit code reports how.", "follow"),
+    "wait": Command("Wait until jobs end; the exit code reports how.", "follow"),
     "logs": Command("Print a job's log.", "follow"),
     "events": Command("Show a job's audit trail.", "jobs"),
     "attempts": Command("Show a job's attempts.", "jobs"),
-    "cancel": Command("Cancel a job.", "jobs"),
-    "retry": Command("Put a failed or cancelled job back into the queue.", "jobs"),
-    "delete": Command("Delete a job that has ended; its artifact is kept.", "jobs"),
+    "cancel": Command("Cancel jobs.", "jobs"),
+    "retry": Command("Put failed or cancelled jobs back into the queue.", "jobs"),
+    "delete": Command("Delete jobs that have ended; their artifacts are kept.", "jobs"),
     "download": Command("Download a job's artifact.", "download"),
+    "sweep": Command("Create, watch and compare families of jobs.", "sweep"),
     "export": Command("Convert an artifact to dense weights, ONNX or CSR.", "export"),
     "inspect": Command("Show an artifact's layers, sizes and origin.", "inspect"),
     "compare": Command("Show artifacts side by side.", "compare"),

@@ -17,7 +17,7 @@ from argcomplete.completers import ChoicesCompleter, FilesCompleter
 from argcomplete.finders import CompletionFinder
 from argcomplete.lexers import split_line
 
-from mvprune.cli._commands import COMPLETING, CONNECTION
+from mvprune.cli._commands import COMPLETING, CONNECTION, SETTING
 from mvprune.cli._types import one_of, path
 from mvprune.client import contexts
 from mvprune.common.exceptions import MvpruneError
@@ -57,6 +57,10 @@ def options(parser: argparse.ArgumentParser) -> None:
         from mvprune.spec.parameters import PARAMETERS  # only submit has them
 
         words = {one.name: one.words for one in PARAMETERS.values() if one.words}
+    if any(action.dest.startswith(SETTING) for action in parser._actions):
+        from mvprune.spec.sweep_settings import SETTINGS  # only those of sweeps have them
+
+        words |= {SETTING + one.name: one.words for one in SETTINGS.values() if one.words}
     for action in parser._actions:
         completer: Any = None
         if isinstance(action.type, one_of):
@@ -102,6 +106,11 @@ def _jobs(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
     return {job.id: f"{job.state} {job.spec.task}" for job in jobs}
 
 
+def _sweeps(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
+    sweeps = _ask(args, lambda client: client.sweeps(limit=_MOST_JOBS))
+    return {sweep.id: f"{sweep.state} {sweep.spec.base.task}" for sweep in sweeps}
+
+
 def _artifacts(prefix: str, args: argparse.Namespace) -> list[str]:
     return [*_jobs(prefix, args), *FilesCompleter()(prefix)]
 
@@ -111,16 +120,29 @@ def _models(prefix: str, args: argparse.Namespace) -> list[str]:
     return [*usable, *FilesCompleter()(prefix)]
 
 
+def _baselines(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
+    jobs = _jobs(prefix, args) if prefix.startswith("job:") else {}
+    return {"train": "", "none": "", **{f"job:{name}": about for name, about in jobs.items()}}
+
+
 def _tasks(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
     from mvprune.data.tasks import TASKS
 
     return {task.name: task.description for task in TASKS.values()}
 
 
+def _more_jobs(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
+    """The jobs that are not on the command line yet."""
+    return {job: about for job, about in _jobs(prefix, args).items() if job not in (args.jobs or ())}
+
+
 _VALUES: dict[str, Values] = {
     "job": _jobs,
+    "sweep": _sweeps,
+    "jobs": _more_jobs,
     "model": _models,
     "teacher": _models,
+    "baseline": _baselines,
     "task": _tasks,
     **dict.fromkeys(("artifact", "artifacts", "source"), _artifacts),
     "context": lambda prefix, args: contexts.read().contexts,

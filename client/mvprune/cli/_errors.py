@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._text import advice, clean
-from mvprune.client.exceptions import JobCancelled, JobFailed, WaitTimeout
+from mvprune.client.exceptions import (
+    JobCancelled,
+    JobFailed,
+    NoPointPasses,
+    SweepCancelled,
+    SweepFailed,
+    SweepWaitTimeout,
+    WaitTimeout,
+)
 from mvprune.common.exceptions import (
     AlreadyExists,
     Conflict,
@@ -36,6 +45,10 @@ _CODES: dict[type[MvpruneError], ExitCode] = {
     JobFailed: ExitCode.FAILED,
     JobCancelled: ExitCode.CANCELLED,
     WaitTimeout: ExitCode.TIMEOUT,
+    SweepFailed: ExitCode.FAILED,
+    SweepCancelled: ExitCode.CANCELLED,
+    SweepWaitTimeout: ExitCode.TIMEOUT,
+    NoPointPasses: ExitCode.GATE,
     ServerUnreachable: ExitCode.UNREACHABLE,
     MlflowUnreachable: ExitCode.UNREACHABLE,
     NotFound: ExitCode.NOT_FOUND,
@@ -60,25 +73,38 @@ class UsageError(Exception):
         self.prog = prog
 
 
-def report(error: MvpruneError) -> ExitCode:
-    """Prints an error and returns the exit code for it."""
+def code_of(error: MvpruneError) -> ExitCode:
+    """The exit code for an error."""
+    if isinstance(error, JobFailed) and error.job.failure and error.job.failure.reason == "GATE_FAILED":
+        return ExitCode.GATE
+    return _CODES.get(type(error), ExitCode.ERROR)
+
+
+def report(error: MvpruneError, job: str = "") -> ExitCode:
+    """Prints an error and returns the exit code for it.
+
+    Args:
+        job: which of several jobs it is about, if its message does not say that.
+    """
+    is_named = not job or re.search(rf"(?<![\w.-]){re.escape(job)}(?![\w.-])", str(error))
+    about = "" if is_named else f"job {job}: "
     if isinstance(error, InvalidArgument) and error.violations:
         for field, description in error.violations:
             option = _option(field)
-            _line(f"error: {field}{f' ({option})' if option else ''}: {description}")
+            _line(f"error: {about}{field}{f' ({option})' if option else ''}: {description}")
     else:
-        _line(f"error: {error}")
+        _line(f"error: {about}{error}")
     for note in getattr(error, "__notes__", ()):
         _line(f"hint: {note}")
     if isinstance(error, JobFailed) and advice(error.job):
         _line(f"hint: {advice(error.job)}")
     if isinstance(error, WaitTimeout):
         _line(f"wait again: mvpctl wait {error.job.id}")
+    if isinstance(error, SweepWaitTimeout):
+        _line(f"wait again: mvpctl sweep watch {error.sweep.id}")
     if isinstance(error, ServerUnreachable):
         _line("start a server with `mvpctl server start`, or name another with --address or MVPRUNE_ADDRESS")
-    if isinstance(error, JobFailed) and error.job.failure and error.job.failure.reason == "GATE_FAILED":
-        return ExitCode.GATE
-    return _CODES.get(type(error), ExitCode.ERROR)
+    return code_of(error)
 
 
 def report_usage(error: UsageError) -> ExitCode:
@@ -108,4 +134,6 @@ def _option(field: str) -> str:
     """The options that set a field of a request, "" if there are none."""
     from mvprune.spec.lookup import flags_of  # only errors need it
 
+    if "sweep." in field:  # it has its option already, see `_sweep_places`
+        return ""
     return _FLAGS.get(field) or flags_of(field)

@@ -10,7 +10,10 @@ from mvprune.cli._options import Parser
 from mvprune.cli._types import one_of
 from mvprune.client.models import JobState
 
-_FIELDS = "state, task, model, method, display_name, creator, priority, create_time, end_time, labels.KEY"
+_FIELDS = (
+    "state, failure, task, model, method, display_name, creator, sweep (its id), priority, metric, difference, "
+    "duration (seconds), create_time, end_time, labels.KEY"
+)
 _LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]+")
 
 
@@ -41,7 +44,8 @@ def add_filter(parser: Parser) -> None:
         default="",
         metavar="FILTER",
         help=f"comparisons of {_FIELDS} with = != < <= > >=, joined by AND, OR, NOT and parentheses "
-        "(OR binds tighter than AND); labels:KEY for jobs that have it",
+        "(OR binds tighter than AND); labels:KEY for jobs that have it; metrics and differences are fractions: "
+        "-0.01 is one point less",
     )
 
 

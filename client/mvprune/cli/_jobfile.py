@@ -1,6 +1,7 @@
 """Job files: what `mvpctl submit -f` reads, with errors that name file, line and column.
 
-A document is a table of the parameters of `Client.submit`: see `mvprune.spec.parameters`.
+A document is a table of the parameters of `Client.submit`: see `mvprune.spec.parameters`. One for `mvpctl sweep create`
+has a section `sweep` too.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,9 @@ from mvprune.spec.parameters import PARAMETERS
 from mvprune.spec.schema import SIZE_PATTERN, TIME_PATTERN
 
 STDIN = "-"
+SECTION = "sweep"
+Key = tuple[str | int, ...]
+"""Of a place: see `JobDocument`."""
 _PREFIXES = ("job:", "s3://")  # of what is no path
 
 
@@ -32,6 +36,10 @@ class Problem(NamedTuple):
 
     place: Place
     text: str
+
+
+Section = Callable[[Node, dict[Key, Place], Path], tuple[dict[str, Any], list[Problem]]]
+"""Reads a section: its node, where its places go, and the file's folder; to values and problems."""
 
 
 @dataclass(frozen=True)
@@ -43,36 +51,42 @@ class JobDocument:
         values: parameters of `Client.submit`.
         places: where each key is, where its items are ("include", 0) and where its entries are ("labels", "team");
             (): where the document begins.
+        sweep: what its section `sweep` says.
     """
 
     file: str
     values: Mapping[str, Any]
-    places: Mapping[tuple[str | int, ...], Place]
+    places: Mapping[Key, Place]
+    sweep: Mapping[str, Any] = field(default_factory=dict)
 
     def located(self, refusal: InvalidArgument) -> InvalidArgument:
         """What the server refuses, with the place of each field that the file has."""
-        violations = [FieldViolation(self._located(one.field), one.description) for one in refusal.violations]
+        violations = [FieldViolation(self.located_field(one.field), one.description) for one in refusal.violations]
         return InvalidArgument(str(refusal), code=refusal.code, reason=refusal.reason, violations=violations)
 
-    def _located(self, field: str) -> str:
+    def located_field(self, field: str) -> str:
+        """A field of a request with its place, if the file has it."""
         known = parameter_of(field, self.values)
         if known is None:
-            return f"{_at(self.file, self.places[()])}: {field}"
+            return f"{located_at(self.file, self.places[()])}: {field}"
         place = self.places.get((known.name, *_part(field)))
         if known.name not in self.values or place is None:  # an option's
             return field
-        return f"{_at(self.file, place)}: {known.name}"
+        return f"{located_at(self.file, place)}: {known.name}"
 
 
-def read(file: str) -> list[JobDocument]:
+def read(file: str, section: Section | None = None) -> list[JobDocument]:
     """The jobs of a file of YAML or JSON, one a document; "-" is stdin.
+
+    Args:
+        section: reads the section `sweep`; None: a document must have none.
 
     Raises:
         InvalidArgument: it cannot be read, or something is wrong in it: all that is, each with its place.
     """
     name, folder = ("stdin", Path()) if file == STDIN else (file, Path(file).parent)
     try:
-        jobs, problems = _jobs(name, folder, _text(file))
+        jobs, problems = _jobs(name, folder, _text(file), section)
     except BadYaml as error:
         raise _refused(name, [Problem(error.place, str(error))]) from None
     if problems:
@@ -82,17 +96,27 @@ def read(file: str) -> list[JobDocument]:
     return jobs
 
 
-def _jobs(name: str, folder: Path, text: str) -> tuple[list[JobDocument], list[Problem]]:
-    jobs, problems = [], []
+def _jobs(name: str, folder: Path, text: str, section: Section | None) -> tuple[list[JobDocument], list[Problem]]:
+    jobs, problems = list[JobDocument](), list[Problem]()
     for document in documents(text):
         if not isinstance(document, Table):
             problems.append(Problem(document.place, "must be keys with their values, such as model: ./m"))
             continue
-        places: dict[tuple[str | int, ...], Place] = {(): document.place}
+        places: dict[Key, Place] = {(): document.place}
         values: dict[str, Any] = {}
+        sweep: dict[str, Any] = {}
         for key, node in document.entries:
-            problems += _read_key(key, node, values, places)
-        jobs.append(JobDocument(name, _beside(folder, values), places))
+            if key.value != SECTION:
+                problems += _read_key(key, node, values, places)
+            elif section is None:
+                rule = f"must be absent for mvpctl submit; `mvpctl sweep create -f {name}` reads it"
+                problems.append(Problem(key.place, f"{SECTION}: {rule}"))
+            else:
+                places[(SECTION,)] = node.place
+                sweep, found = section(node, places, folder)
+                problems += found
+        values = {key: beside(folder, key, value) for key, value in values.items()}
+        jobs.append(JobDocument(name, values, places, sweep))
     return jobs, problems
 
 
@@ -114,9 +138,7 @@ def _text(file: str) -> str:
         raise _refused(file, [Problem(Place(line, 1), "is not UTF-8")]) from None
 
 
-def _read_key(
-    key: Scalar, node: Node, values: dict[str, Any], places: dict[tuple[str | int, ...], Place]
-) -> Iterator[Problem]:
+def _read_key(key: Scalar, node: Node, values: dict[str, Any], places: dict[Key, Place]) -> Iterator[Problem]:
     """Puts one key's value into `values`, or yields what is wrong with it."""
     name = str(key.value)
     known = PARAMETERS.get(name)
@@ -127,19 +149,19 @@ def _read_key(
     places[(name,)] = node.place
     if known.kind is Kind.TEXTS and isinstance(node, Items):
         places.update({(name, index): item.place for index, item in enumerate(node.items)})
-        yield from (_wrong(f"{name}[{i}]", item, "text") for i, item in enumerate(node.items) if not _is_text(item))
+        yield from (wrong(f"{name}[{i}]", item, "text") for i, item in enumerate(node.items) if not is_text(item))
         values[name] = [item.value for item in node.items if isinstance(item, Scalar)]
     elif known.kind is Kind.LABELS and isinstance(node, Table):
         places.update({(name, str(entry.value)): item.place for entry, item in node.entries})
-        yield from (_wrong(f"{name}.{e.value}", item, "text") for e, item in node.entries if not _is_text(item))
+        yield from (wrong(f"{name}.{e.value}", item, "text") for e, item in node.entries if not is_text(item))
         values[name] = {entry.value: item.value for entry, item in node.entries if isinstance(item, Scalar)}
-    elif isinstance(node, Scalar) and (value := _value(known, node)) is not None:
+    elif isinstance(node, Scalar) and (value := value_of(known, node)) is not None:
         values[name] = value
     else:
-        yield _wrong(name, node, f"one of {known.takes}" if known.words else known.takes)
+        yield wrong(name, node, f"one of {known.takes}" if known.words else known.takes)
 
 
-def _value(key: Parameter, node: Scalar) -> Any:
+def value_of(key: Parameter, node: Scalar) -> Any:
     """The value of a scalar as `Client.submit` takes it; None: it is of the wrong kind."""
     match key.kind, node.value:
         case Kind.FLAG, bool(flag):
@@ -161,11 +183,13 @@ def _value(key: Parameter, node: Scalar) -> Any:
     return None
 
 
-def _is_text(node: Node) -> bool:
+def is_text(node: Node) -> bool:
+    """Whether it is text."""
     return isinstance(node, Scalar) and isinstance(node.value, str)
 
 
-def _wrong(name: str, node: Node, rule: str) -> Problem:
+def wrong(name: str, node: Node, rule: str) -> Problem:
+    """That a key must be something else; `rule` says what."""
     remedy = ""
     match node:
         case Items():
@@ -183,16 +207,15 @@ def _wrong(name: str, node: Node, rule: str) -> Problem:
     return Problem(node.place, f"{name}: must be {rule}, got {given}{remedy}")
 
 
-def _beside(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Relative paths begin at the file's folder."""
-    for name, known in PARAMETERS.items():
-        text = values.get(name, "") if known.unit in ("file", "model") else ""
-        if not text or text.startswith(("/", "~", *_PREFIXES)):
-            continue
-        looks_like_path = known.unit == "file" or text.startswith(("./", "../")) or text in (".", "..")
-        if looks_like_path or (folder / text).exists():
-            values[name] = str((folder / text).absolute())
-    return values
+def beside(folder: Path, name: str, value: Any) -> Any:
+    """The value of a parameter: a relative path begins at the file's folder."""
+    known = PARAMETERS[name]
+    if known.unit not in ("file", "model") or not isinstance(value, str) or not value:
+        return value
+    if value.startswith(("/", "~", *_PREFIXES)):
+        return value
+    looks_like_path = known.unit == "file" or value.startswith(("./", "../")) or value in (".", "..")
+    return str((folder / value).absolute()) if looks_like_path or (folder / value).exists() else value
 
 
 def _part(field: str) -> tuple[str | int, ...]:
@@ -208,10 +231,13 @@ def _refused(file: str, problems: list[Problem]) -> InvalidArgument:
     for place, text in problems:
         name, separator, rest = text.partition(": ")
         violations.append(
-            FieldViolation(f"{_at(file, place)}: {name}", rest) if separator else FieldViolation(_at(file, place), text)
+            FieldViolation(f"{located_at(file, place)}: {name}", rest)
+            if separator
+            else FieldViolation(located_at(file, place), text)
         )
     return InvalidArgument(violations=violations)
 
 
-def _at(file: str, place: Place) -> str:
+def located_at(file: str, place: Place) -> str:
+    """FILE:LINE:COLUMN."""
     return f"{file}:{place.line}:{place.column}"

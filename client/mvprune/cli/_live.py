@@ -1,4 +1,4 @@
-"""Progress of a job, a download or an evaluation while it goes: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of jobs, sweeps, downloads and evaluations: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from mvprune.cli._output import state_style
-from mvprune.cli._text import clean, details, size, state, steps
+from mvprune.cli._text import clean, details, state, steps
+from mvprune.common.units import size
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from mvprune.client.models import JobRecord
 
 _SECONDS_BETWEEN_LINES = 5.0
@@ -22,11 +25,13 @@ class Lines:
     Args:
         stream: where to print.
         clock: seconds; only differences count.
+        about: what each line begins with.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, about: str = "") -> None:
         self._stream = stream
         self._clock = clock
+        self._about = about
         self._kind: tuple[str, ...] = ()
         self._line = ""
         self._printed_at = 0.0
@@ -34,8 +39,12 @@ class Lines:
     def show(self, job: JobRecord) -> None:
         """A job as it is now."""
         phase = job.progress.phase if job.progress else ""
-        text = "  ".join(filter(None, (state(job), _steps(job), _details(job))))
+        text = "  ".join(filter(None, (self._about, state(job), live_steps(job), live_details(job))))
         self.line((job.state, job.state_reason, phase), text)
+
+    def points(self, state: str, done: int, total: int, counts: str) -> None:
+        """A sweep as it is now."""
+        self.line((state, counts), f"{state}  {counts}")
 
     def bytes(self, done: int, total: int) -> None:
         """A download as it is now."""
@@ -65,17 +74,7 @@ class Bar:
     """A bar that stays in its place, with notes above it."""
 
     def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=True),
-            BarColumn(),
-            TextColumn("{task.fields[steps]}  {task.fields[details]}", markup=False),
-            TimeElapsedColumn(),
-            console=Console(file=stream),
-            transient=True,
-        )
+        self._progress = new_bars(stream)
         self._task = self._progress.add_task("", total=None, steps="", details="")
 
     def show(self, job: JobRecord) -> None:
@@ -83,11 +82,17 @@ class Bar:
         progress = job.progress
         self._progress.update(
             self._task,
-            description=_coloured(clean(state(job))),
+            description=coloured(clean(state(job))),
             completed=progress.step if progress else 0,
             total=(progress and progress.total_steps) or None,
-            steps=_steps(job),
-            details=_details(job),
+            steps=live_steps(job),
+            details=live_details(job),
+        )
+
+    def points(self, state: str, done: int, total: int, counts: str) -> None:
+        """A sweep as it is now."""
+        self._progress.update(
+            self._task, description=coloured(clean(state)), completed=done, total=total or None, steps=clean(counts)
         )
 
     def bytes(self, done: int, total: int) -> None:
@@ -108,7 +113,7 @@ class Bar:
 
     def doing(self, what: str) -> None:
         """What is being done, where nothing is counted."""
-        self._progress.update(self._task, description=_coloured(clean(what)))
+        self._progress.update(self._task, description=coloured(clean(what)))
 
     def note(self, text: str) -> None:
         """A line of its own above the bar."""
@@ -127,6 +132,9 @@ class Silence:
 
     def show(self, job: JobRecord) -> None:
         """A job as it is now."""
+
+    def points(self, state: str, done: int, total: int, counts: str) -> None:
+        """A sweep as it is now."""
 
     def bytes(self, done: int, total: int) -> None:
         """A download as it is now."""
@@ -153,17 +161,35 @@ def live(stream: TextIO | None) -> Iterator[Lines | Bar | Silence]:
         yield Lines(stream)
 
 
-def _coloured(text: str) -> str:
-    """A text in rich's markup, in the colour of the state that it begins with."""
+def new_bars(stream: TextIO) -> Progress:
+    """Bars on a terminal, each a task with the fields `steps` and `details`. Its descriptions are rich's markup."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=True),
+        BarColumn(),
+        TextColumn("{task.fields[steps]}  {task.fields[details]}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(file=stream),
+        transient=True,
+    )
+
+
+def coloured(text: str, about: str = "") -> str:
+    """A text in rich's markup, in the colour of the state that it begins with, after the id of a job."""
     from rich.markup import escape
 
     style = state_style(text)
-    return f"[{style}]{escape(text)}[/]" if style else escape(text)
+    styled = f"[{style}]{escape(text)}[/]" if style else escape(text)
+    return f"{escape(clean(about))}  {styled}" if about else styled
 
 
-def _steps(job: JobRecord) -> str:
+def live_steps(job: JobRecord) -> str:
+    """The steps of a job that goes on."""
     return "" if job.state.is_terminal else clean(steps(job.progress))
 
 
-def _details(job: JobRecord) -> str:
+def live_details(job: JobRecord) -> str:
+    """Loss, density and remaining time of a job that goes on."""
     return "" if job.state.is_terminal else details(job.progress)

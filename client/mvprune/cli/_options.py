@@ -20,6 +20,7 @@ from mvprune.client.contexts import FORMS
 from mvprune.common.suggestions import must_be_one_of, unknown_options
 
 if TYPE_CHECKING:
+    from mvprune.client.async_client import AsyncClient
     from mvprune.client.client import Client
     from mvprune.client.models import JobRecord
 
@@ -28,6 +29,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are exceptions; what it parses has `form`, how to answer, where answers have one."""
 
     _given: Sequence[str] = ()
+    _intermixed = False
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses; when a shell asks for completions, prints those instead and ends the program."""
@@ -36,11 +38,15 @@ class Parser(argparse.ArgumentParser):
 
             _complete.options(self)
         self._given = args or ()
-        found = super().parse_args(args, namespace)
+        found = (self.parse_intermixed_args if self._intermixed else super().parse_args)(args, namespace)
         values = vars(found)
         if "output" in values:
             found.form = Form(values.pop("output") or _default_output(), values.pop("quiet"))
         return found
+
+    def allow_options_between(self) -> None:
+        """Allows options between the arguments of a command that takes several: cancel A --reason R B."""
+        self._intermixed = True
 
     def error(self, message: str) -> NoReturn:
         text = message.removeprefix("argument ").replace(": must be ", " must be ", 1)
@@ -97,6 +103,17 @@ def command_parser(name: str, example: str, details: str = "", *, job: bool = Tr
     return parser
 
 
+def several_jobs_parser(name: str, example: str, details: str = "") -> Parser:
+    """A parser of a command that takes several jobs: all are tried."""
+    exit_code = "With several jobs, all are tried; the exit code is the worst of them: see docs/cli.md."
+    parser = command_parser(name, example, "\n\n".join(filter(None, (details, exit_code))), job=False)
+    parser.add_argument(
+        "jobs", nargs="+", metavar="JOB", help="a job's id, or its name projects/P/jobs/J; several are allowed"
+    )
+    parser.allow_options_between()
+    return parser
+
+
 def add_form(group: argparse._ActionsContainer) -> None:
     """Adds what all commands have that answer something: in which form."""
     group.add_argument(
@@ -130,6 +147,13 @@ def connect(args: argparse.Namespace) -> Client:
     from mvprune.client.client import Client
 
     return Client(**{name: getattr(args, name) for name in CONNECTION})
+
+
+def connect_async(args: argparse.Namespace) -> AsyncClient:
+    """As `connect`, for commands that do several things at once."""
+    from mvprune.client.async_client import AsyncClient
+
+    return AsyncClient(**{name: getattr(args, name) for name in CONNECTION})
 
 
 def _default_output() -> str:

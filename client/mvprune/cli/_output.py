@@ -16,14 +16,14 @@ from mvprune.cli._text import (
     clean,
     details,
     keeps,
-    size,
+    labels,
     smaller,
     state,
     steps,
     stored,
     timestamp,
 )
-from mvprune.common.units import percent
+from mvprune.common.units import percent, size
 
 if TYPE_CHECKING:
     from mvprune.client.models import Artifact, JobRecord
@@ -112,11 +112,13 @@ def job_with_result(job: JobRecord, artifact: Artifact | None) -> dict[str, Any]
 
 
 def as_json(value: Any) -> Any:
-    """Dataclasses by field, times in RFC 3339; a number that JSON does not have (NaN, infinity) is null."""
+    """Dataclasses by field, and by the properties that they name as COMPUTED; times in RFC 3339; a number that JSON
+    does not have (NaN, infinity) is null."""
     if isinstance(value, str):
         return str(value)  # not the subclass that an enum's word is: YAML knows none
     if dataclasses.is_dataclass(value):
-        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        names = (*(field.name for field in dataclasses.fields(value)), *getattr(value, "COMPUTED", ()))
+        return {name: as_json(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {key: as_json(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -236,14 +238,16 @@ def print_job(job: JobRecord) -> None:
             ("task", job.spec.task),
             ("method", job.spec.method),
             ("teacher", _teacher(job)),
+            ("baseline", _baseline(job)),
             ("density", keeps(job)),
             ("stored", stored(job.spec)),
             ("priority", str(job.policy.priority or "")),
             ("attempt", str(job.attempt or "")),
-            ("labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))),
+            ("labels", labels(job)),
             ("creator", job.creator),
             ("created", f"{timestamp(job.create_time)} UTC, {age(job.create_time)} ago" if job.create_time else ""),
             ("expires", f"{timestamp(job.expire_time)} UTC, with its artifact" if job.expire_time else ""),
+            ("sweep", job.sweep),
             ("artifact", job.artifact),
         ]
     )
@@ -252,6 +256,11 @@ def print_job(job: JobRecord) -> None:
 def _teacher(job: JobRecord) -> str:
     teacher = job.spec.teacher
     return teacher.model or teacher.job or ("none" if teacher.none else "") if teacher else ""
+
+
+def _baseline(job: JobRecord) -> str:
+    baseline = job.spec.baseline
+    return baseline.job or ("none" if baseline.none else "") if baseline else ""
 
 
 def print_result(artifact: Artifact) -> None:

@@ -1,4 +1,4 @@
-"""What became of a job, for CI systems: a summary in Markdown, and the job and its gates as tests in JUnit's XML."""
+"""What became of jobs, for CI systems: a summary in Markdown, and each job and its gates as tests in JUnit's XML."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from mvprune.cli._ended import Ended
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._gates import gate_rows
 from mvprune.cli._output import RESULT_COLUMNS, result_rows
-from mvprune.cli._text import clean
+from mvprune.common.markdown import escaped, table
 from mvprune.common.units import percent
 
 if TYPE_CHECKING:
-    from mvprune.client.models import Artifact, JobRecord
+    from datetime import datetime
 
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&])")
+    from mvprune.client.models import JobRecord
+
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MARKS = {True: "✓", False: "✗", None: "not evaluated"}
 
@@ -35,16 +37,16 @@ def check_reports(summary: Path | None, junit: Path | None) -> None:
             raise LocalRefusal(f"{option}: {path} cannot be written")
 
 
-def write_reports(job: JobRecord, artifact: Artifact | None, summary: Path | None, junit: Path | None) -> None:
-    """Writes the files that were asked for.
+def write_reports(jobs: Sequence[Ended], summary: Path | None, junit: Path | None) -> None:
+    """Writes the files that were asked for, each with all jobs.
 
     Raises:
         LocalRefusal: one cannot be written.
     """
     if summary:
-        _write("--summary", summary, "ab", markdown(job, artifact).encode())
+        _write("--summary", summary, "ab", "".join(map(markdown, jobs)).encode())
     if junit:
-        _write("--junit", junit, "wb", junit_xml(job))
+        _write("--junit", junit, "wb", junit_xml(jobs))
 
 
 def _can_be_written(path: Path) -> bool:
@@ -62,8 +64,11 @@ def _write(option: str, path: Path, mode: str, content: bytes) -> None:
         raise LocalRefusal(f"{option}: {path} cannot be written ({error.strerror})") from None
 
 
-def markdown(job: JobRecord, artifact: Artifact | None) -> str:
+def markdown(ended: Ended) -> str:
     """The job, the pruned model beside the dense one, the gates."""
+    job, artifact = ended.job, ended.artifact
+    if job is None:
+        return f"### {_MARKS[False]} {escaped(ended.given)}: {escaped(str(ended.error))}\n\n"
     reached = f" asked, {percent(artifact.accounting.density)} reached" if artifact else " asked"
     facts = [
         ("job", job.id),
@@ -76,34 +81,66 @@ def markdown(job: JobRecord, artifact: Artifact | None) -> str:
     ]
     is_good = job.state == "SUCCEEDED" and not job.missed_gates
     parts = [
-        f"### {_MARKS[is_good]} {_escaped(job.display_name or job.id)}: {_verdict(job)}",
-        _table(["", ""], [[name, value] for name, value in facts if value]),
+        f"### {_MARKS[is_good]} {escaped(job.display_name or job.id)}: {_verdict(job)}",
+        table(["", ""], [[name, value] for name, value in facts if value]),
     ]
     if artifact:
-        parts.append(_table(RESULT_COLUMNS, result_rows(artifact), numbers=True))
+        parts.append(table(RESULT_COLUMNS, result_rows(artifact), numbers=True))
     if rows := gate_rows(job):
-        parts.append(_table(["gate", "observed", ""], [[gate, seen, _MARKS[passed]] for gate, seen, passed in rows]))
+        parts.append(table(["gate", "observed", ""], [[gate, seen, _MARKS[passed]] for gate, seen, passed in rows]))
     return "\n\n".join(parts) + "\n\n"
 
 
-def junit_xml(job: JobRecord) -> bytes:
-    """One suite: the job is a test, and so is each gate. Valid by the schemas of Ant and of Jenkins."""
+def junit_xml(jobs: Sequence[Ended]) -> bytes:
+    """A suite for each job: the job is a test, and so is each gate. Valid by the schemas of Ant and of Jenkins."""
+    root = ElementTree.Element("testsuites")
+    for number, ended in enumerate(jobs):
+        suite = _element(root, "testsuite", package="mvprune", id=str(number))
+        if ended.job is None:
+            _unknown(suite, ended)
+        else:
+            _job(suite, ended.job)
+        ElementTree.SubElement(suite, "system-out")
+        ElementTree.SubElement(suite, "system-err")
+    ElementTree.indent(root)
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _describe(suite: ElementTree.Element, name: str, start: datetime | None, seconds: float, **counts: int) -> None:
+    """Sets the attributes of a suite."""
+    suite.attrib |= {"name": _xml(name), "time": f"{seconds:.3f}"}
+    suite.attrib |= {name: str(number) for name, number in counts.items()}
+    suite.set("timestamp", f"{start:%Y-%m-%dT%H:%M:%S}" if start else "1970-01-01T00:00:00")
+    suite.set("hostname", _xml(platform.node()) or "localhost")
+
+
+def _unknown(suite: ElementTree.Element, ended: Ended) -> None:
+    """A job that the server did not show: one test with an error."""
+    _describe(suite, ended.given, None, 0.0, tests=1, failures=0, errors=1, skipped=0)
+    ElementTree.SubElement(suite, "properties")
+    classname = f"mvprune.{ended.given.replace('.', ',')}"
+    case = _element(suite, "testcase", classname=classname, name="job", time="0.000")
+    _element(case, "error", type=type(ended.error).__name__, message=str(ended.error))
+
+
+def _job(suite: ElementTree.Element, job: JobRecord) -> None:
+    """A job and its gates."""
     ended = job.end_time or job.update_time
     seconds = (ended - job.create_time).total_seconds() if ended and job.create_time else 0.0
     gates = gate_rows(job)
     missed = sum(passed is False for _, _, passed in gates)
     failed = job.state == "FAILED"
-    counts = {
-        "tests": 1 + len(gates),
-        "failures": missed + failed,
-        "errors": int(not failed and job.state != "SUCCEEDED"),
-        "skipped": sum(passed is None for _, _, passed in gates),
-    }
-    root = ElementTree.Element("testsuites")
-    suite = _element(root, "testsuite", name=job.id, package="mvprune", id="0", time=f"{seconds:.3f}")
-    suite.attrib |= {name: str(number) for name, number in counts.items()}
-    suite.set("timestamp", f"{job.create_time:%Y-%m-%dT%H:%M:%S}" if job.create_time else "1970-01-01T00:00:00")
-    suite.set("hostname", _xml(platform.node()) or "localhost")
+    _describe(
+        suite,
+        job.id,
+        job.create_time,
+        seconds,
+        tests=1 + len(gates),
+        failures=missed + failed,
+        errors=int(not failed and job.state != "SUCCEEDED"),
+        skipped=sum(passed is None for _, _, passed in gates),
+    )
     properties = ElementTree.SubElement(suite, "properties")
     for name in ("model", "task", "method", "target_density"):
         _element(properties, "property", name=name, value=str(getattr(job.spec, name)))
@@ -122,28 +159,12 @@ def junit_xml(job: JobRecord) -> bytes:
             ElementTree.SubElement(case, "skipped")
         elif not passed:
             _element(case, "failure", type="GATE", message=f"observed: {observed or 'no such metric'}")
-    ElementTree.SubElement(suite, "system-out")
-    ElementTree.SubElement(suite, "system-err")
-    ElementTree.indent(root)
-    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return written + b"\n"
 
 
 def _verdict(job: JobRecord) -> str:
     total = len(job.gate_results)
     gates = f", {total - len(job.missed_gates)} of {total} gates passed" if total else ""
     return job.state + gates
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False) -> str:
-    rule = ["---:" if numbers and index else "---" for index in range(len(columns))]
-    lines = [columns, rule, *([_escaped(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    """A text that means itself in Markdown, and has no line breaks."""
-    return _MARKDOWN.sub(r"\\\1", clean(text).replace("\n", " "))
 
 
 def _element(parent: ElementTree.Element, tag: str, **attributes: str) -> ElementTree.Element:

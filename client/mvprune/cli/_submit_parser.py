@@ -43,10 +43,10 @@ def submit_parser() -> Parser:
     """A parser, by groups of options. Where an option goes (`dest`) is the parameter of `Client.submit`."""
     parser = command_parser("submit", _EXAMPLE, job=False)
     parser.usage = _USAGE
-    groups = {name: parser.add_argument_group(name, text) for name, text in _groups().items()}
-    _add_file(groups["model"])
+    groups = {name: parser.add_argument_group(name, text) for name, text in group_texts().items()}
+    add_file(groups["model"])
     for one in PARAMETERS.values():
-        _add(groups[one.group], one)
+        add_parameter(groups[one.group], one)
     groups["model"].add_argument(
         "--sparsity", type=number, metavar="D", help="the same number, as the paper names it: the fraction that remains"
     )
@@ -54,7 +54,8 @@ def submit_parser() -> Parser:
     return parser
 
 
-def _groups() -> dict[str, str | None]:
+def group_texts() -> dict[str, str | None]:
+    """The groups of options, and what is said about each."""
     texts = {
         "method": "\n".join(f"  {name:<20}{text}" for name, text in METHODS.items()),
         "limits": "A TIME is a number with its unit: 90s, 15m, 2h, 7d.",
@@ -63,14 +64,21 @@ def _groups() -> dict[str, str | None]:
     return {one.group: texts.get(one.group) for one in PARAMETERS.values()}
 
 
-def _add(group: argparse._ArgumentGroup, one: Parameter) -> None:
+def add_parameter(group: argparse._ArgumentGroup, one: Parameter, **how: Any) -> None:
+    """Adds the option of a parameter.
+
+    Args:
+        how: arguments of argparse in place of those that are usual for its kind.
+    """
     takes: dict[str, Any] = {} if one.kind is Kind.FLAG else {"metavar": one.metavar}
     text = one.description if one.name == "method" or not one.words else f"{', '.join(one.words)}: {one.description}"
     more = "; may be repeated" if one.kind in (Kind.TEXTS, Kind.LABELS) else ""
-    group.add_argument(one.flag, dest=one.name, help=(text + more).replace("%", "%%"), **takes, **_TYPES[one.kind])
+    shown = (text + more).replace("%", "%%")
+    group.add_argument(one.flag, **{"dest": one.name, "help": shown, **takes, **_TYPES[one.kind], **how})
 
 
-def _add_file(group: argparse._ArgumentGroup) -> None:
+def add_file(group: argparse._ArgumentGroup) -> None:
+    """Adds the options about job files."""
     group.add_argument(
         "-f",
         "--file",

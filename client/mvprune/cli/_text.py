@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from mvprune.common.units import percent
+from mvprune.common.units import count, duration, percent
 
 if TYPE_CHECKING:
     from mvprune.client.models import JobEvent, JobRecord, Progress
@@ -16,7 +16,7 @@ _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # and what
 _WAITS = {
     "WAITING_FOR_CAPACITY": "waits until the cluster has room for it",
     "WAITING_FOR_QUOTA": "waits until the project's quota leaves it GPUs",
-    "WAITING_FOR_TEACHER": "waits for its teacher",
+    "WAITING_FOR_TEACHER": "waits for the job of its teacher or baseline",
     "EXECUTOR_UNREACHABLE": "waits until the cluster can be reached",
 }
 _ADVICE = {
@@ -30,37 +30,9 @@ def clean(text: str) -> str:
     return _CONTROL.sub(" ", text)
 
 
-def count(number: float) -> str:
-    """85054464 → "85.1 M"."""
-    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{number:.0f}"
-
-
-def size(number: int) -> str:
-    """24117248 → "24.1 MB"."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if number >= factor:
-            return f"{number / factor:.1f} {unit}"
-    return f"{number} B"
-
-
 def smaller(dense: int, sparse: int) -> str:
     """How many times smaller, "" where that is not known."""
     return f"{dense / sparse:.1f}x smaller" if dense and sparse else ""
-
-
-def duration(seconds: float) -> str:
-    """80 → "1m20s"."""
-    total = max(0, int(seconds))
-    if total < 60:
-        return f"{total}s"
-    if total < 3600:
-        return f"{total // 60}m{total % 60:02}s"
-    if total < 86400:
-        return f"{total // 3600}h{total % 3600 // 60:02}m"
-    return f"{total // 86400}d{total % 86400 // 3600:02}h"
 
 
 def timestamp(time: datetime | None) -> str:
@@ -71,6 +43,11 @@ def timestamp(time: datetime | None) -> str:
 def age(then: datetime | None) -> str:
     """Time since `then`, "" if there is none."""
     return duration((datetime.now(UTC) - then).total_seconds()) if then else ""
+
+
+def labels(job: JobRecord) -> str:
+    """model=bert, team=search"""
+    return ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))
 
 
 def keeps(job: JobRecord) -> str:
@@ -90,7 +67,7 @@ def stored(spec: Spec) -> str:
 
 
 def state(job: JobRecord) -> str:
-    """QUEUED: waits for its teacher (WAITING_FOR_TEACHER)"""
+    """QUEUED: waits for the job of its teacher or baseline (WAITING_FOR_TEACHER)"""
     reason = job.state_reason
     if not reason or job.state.is_terminal:  # why it ended is its failure
         return job.state

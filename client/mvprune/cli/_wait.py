@@ -1,4 +1,4 @@
-"""Waiting for a job and fetching its artifact, with progress: what `submit`, `wait` and `download` share."""
+"""Waiting for one job and fetching its artifact, with progress: what `submit`, `wait` and `download` share."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mvprune.cli._ended import Ended
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._gates import gate_code, print_outcome
 from mvprune.cli._live import live
 from mvprune.cli._options import download_line, job_goes_on
 from mvprune.cli._output import Form, answer, job_with_result, state_style
-from mvprune.cli._text import clean, duration
+from mvprune.cli._text import clean
 from mvprune.cli._types import path, seconds
 from mvprune.client.exceptions import JobError, WaitTimeout
+from mvprune.common.units import duration
 
 if TYPE_CHECKING:
     from mvprune.client.client import Client
@@ -93,7 +95,7 @@ def _report(job: JobRecord, artifact: Artifact | None, waiting: Waiting, form: F
     if waiting.summary or waiting.junit:
         from mvprune.cli._report import write_reports  # few need it
 
-        write_reports(job, artifact, waiting.summary, waiting.junit)
+        write_reports([Ended(job.id, job, artifact)], waiting.summary, waiting.junit)
 
 
 def print_end(job: JobRecord, directory: Path | None = None) -> None:

@@ -9,8 +9,8 @@ from mvprune.cli._artifacts import artifact_parser, fetched
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._local import refusals
 from mvprune.cli._output import answer, print_fields, print_table
-from mvprune.cli._text import size
 from mvprune.cli._types import positive_number, seconds
+from mvprune.common.units import size
 
 if TYPE_CHECKING:
     from mvprune.runtime import Latency

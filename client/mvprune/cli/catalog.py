@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_table
-from mvprune.cli._text import clean, count
+from mvprune.cli._text import clean
 from mvprune.common.exceptions import ServerUnreachable
+from mvprune.common.units import count
 
 if TYPE_CHECKING:
     from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry

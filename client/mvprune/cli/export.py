@@ -9,8 +9,9 @@ from mvprune.cli._artifacts import artifact_parser, fetched
 from mvprune.cli._live import live
 from mvprune.cli._local import refusals
 from mvprune.cli._output import answer
-from mvprune.cli._text import clean, size
+from mvprune.cli._text import clean
 from mvprune.cli._types import one_of, path
+from mvprune.common.units import size
 
 if TYPE_CHECKING:
     from mvprune.export import Exported

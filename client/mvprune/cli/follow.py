@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._gates import gate_code, print_gates, print_outcome
 from mvprune.cli._live import live
-from mvprune.cli._options import command_parser, connect, job_goes_on
+from mvprune.cli._options import command_parser, connect, job_goes_on, several_jobs_parser
 from mvprune.cli._output import print_data
 from mvprune.cli._text import transition
 from mvprune.cli._wait import Waiting, add_waiting, finish, print_end
@@ -44,18 +44,23 @@ def watch_command(argv: Sequence[str]) -> ExitCode:
 
 
 def wait_command(argv: Sequence[str]) -> ExitCode:
-    """Waits for the end."""
+    """Waits for the end of one or several jobs."""
     details = (
         "0: it SUCCEEDED; 3: it FAILED; 4: it was CANCELLED; 5: its result misses a gate; 6: --timeout has passed and "
-        "the job continues."
+        "the job continues. The --timeout is for all jobs together."
     )
-    parser = command_parser("wait", "mvpctl wait sst2-k3x9 --timeout 600 --junit gates.xml", details)
+    example = "mvpctl wait sst2-k3x9 --timeout 600 --junit gates.xml\n  mvpctl wait sst2-k3x9 sst2-m4p2"
+    parser = several_jobs_parser("wait", example, details)
     add_waiting(parser.add_argument_group("waiting"))
     args = parser.parse_args(argv)
     waiting = Waiting(args.timeout, summary=args.summary, junit=args.junit)
     waiting.check()
+    if len(args.jobs) > 1:
+        from mvprune.cli._wait_jobs import finish_all  # asyncio is slow to import
+
+        return finish_all(args, waiting)
     with connect(args) as client:
-        return finish(client, args.job, waiting, args.form)
+        return finish(client, args.jobs[0], waiting, args.form)
 
 
 def logs_command(argv: Sequence[str]) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mvprune.artifact.card import flops_in_words
 from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, fetch_outline, is_folder
 from mvprune.cli._local import refusals
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_fields, print_table
-from mvprune.cli._text import size, smaller
+from mvprune.cli._text import smaller
 from mvprune.common.files import expanded
-from mvprune.common.units import percent
+from mvprune.common.units import percent, size
 
 if TYPE_CHECKING:
     from mvprune.artifact.inspection import Inspection
@@ -117,6 +118,7 @@ def _provenance(found: Inspection) -> list[tuple[str, str]]:
         ("data", f"{data.name}, {data.train_rows:,} rows to train on, {data.validation_rows:,} to evaluate on"),
         ("", f"fingerprint {data.fingerprint}"),
         ("spec", f"sha256 {manifest.spec_sha256}"),
+        ("FLOPs", flops_in_words(manifest.accounting)),
         ("seed", str(manifest.seed)),
         *(("note", note) for note in manifest.notes),
         ("versions", ", ".join(f"{package} {version}" for package, version in sorted(manifest.versions.items()))),

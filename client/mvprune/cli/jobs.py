@@ -6,20 +6,24 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mvprune.cli._errors import UsageError
+from mvprune.cli._exit import ExitCode
 from mvprune.cli._filter import add_filter, filter_of
 from mvprune.cli._gates import print_gates
-from mvprune.cli._options import command_parser, connect
-from mvprune.cli._output import Form, answer, job_with_result, print_job, print_result, print_table
-from mvprune.cli._text import age, clean, steps, timestamp, transition
+from mvprune.cli._job_columns import COLUMNS, OF_A_LIST, columns, print_jobs
+from mvprune.cli._options import command_parser, connect, several_jobs_parser
+from mvprune.cli._output import answer, job_with_result, print_job, print_result, print_table
+from mvprune.cli._several import Done, for_each
+from mvprune.cli._text import timestamp, transition
 from mvprune.cli._types import positive_number
-from mvprune.common.units import percent
 
 if TYPE_CHECKING:
     from mvprune.client.models import Attempt, JobEvent, JobRecord
 
 _LIST_EXAMPLE = """mvpctl list --state RUNNING --state QUEUED --label team=search
   mvpctl list --task squad --filter 'create_time > "2026-01-31T00:00:00Z" AND NOT labels:draft'
-  mvpctl list --filter 'priority > 0 OR creator = local' --order-by 'create_time desc' --limit 10"""
+  mvpctl list --filter 'difference >= -0.01 AND duration < 3600' --order-by 'metric desc' --limit 10
+  mvpctl list --filter 'failure = OUT_OF_MEMORY' --columns job,model,failure,labels"""
 
 
 _TIMES = ("CREATED (UTC)", "STARTED", "ENDED", "NODE")
@@ -49,35 +53,26 @@ def list_command(argv: Sequence[str]) -> None:
         "--order-by",
         default="",
         metavar="FIELD",
-        help="create_time, state, task or model; 'FIELD desc' for descending; default: 'create_time desc'",
+        help="create_time, state, task, model, metric, difference, duration or failure; 'FIELD desc' for descending; "
+        "jobs without a value are last; default: 'create_time desc'",
+    )
+    parser.add_argument(
+        "--columns",
+        type=columns,
+        metavar="NAMES",
+        help=f"columns of the table, separated by commas: {', '.join(COLUMNS)}",
     )
     parser.add_argument("--limit", type=positive_number, default=50, metavar="N", help="at most N jobs; default 50")
     args = parser.parse_args(argv)
+    if args.columns and not args.form.is_text:
+        given = f"-o {args.form.output}, which has all fields" if args.form.is_data else "--quiet"
+        raise UsageError(f"--columns must be used with a table, got {given}", parser.prog)
     with connect(args) as client:
         jobs = list(client.list(filter=filter_of(args), order_by=args.order_by, limit=args.limit))
-    answer(args.form, jobs, [job.id for job in jobs], lambda: _print_jobs(jobs))
+    names, chosen = args.columns or OF_A_LIST, bool(args.columns)
+    answer(args.form, jobs, [job.id for job in jobs], lambda: print_jobs(jobs, names, chosen=chosen))
     if len(jobs) == args.limit and not args.form.quiet:
         print(f"these are the first {args.limit}; raise --limit to list more", file=sys.stderr)
-
-
-def _print_jobs(jobs: Sequence[JobRecord]) -> None:
-    shows_priority = any(job.policy.priority for job in jobs)
-    rows = [
-        [
-            job.id,
-            job.spec.task,
-            job.spec.method,
-            percent(job.spec.target_density),
-            *([str(job.policy.priority)] if shows_priority else []),
-            job.state,
-            "" if job.state.is_terminal else steps(job.progress),
-            age(job.create_time),
-        ]
-        for job in jobs
-    ]
-    priority = ["PRIORITY"] if shows_priority else []
-    columns = ["JOB", "TASK", "METHOD", "DENSITY", *priority, "STATE", "PROGRESS", "AGE"]
-    print_table(columns, rows, expendable=("METHOD", "AGE", "PROGRESS", "TASK", "PRIORITY", "DENSITY"))
 
 
 def events_command(argv: Sequence[str]) -> None:
@@ -125,32 +120,42 @@ def _print_attempts(attempts: Sequence[Attempt]) -> None:
     print_table(["#", "STATE", "NODE", "CREATED (UTC)", "STARTED", "ENDED", "FAILURE"], rows, expendable=_TIMES)
 
 
-def cancel_command(argv: Sequence[str]) -> None:
+def cancel_command(argv: Sequence[str]) -> ExitCode:
     """Asks for cancellation."""
-    parser = command_parser("cancel", "mvpctl cancel sst2-k3x9 --reason 'wrong data'")
+    example = "mvpctl cancel sst2-k3x9 --reason 'wrong data'\n  mvpctl cancel sst2-k3x9 sst2-m4p2"
+    parser = several_jobs_parser("cancel", example)
     parser.add_argument("--reason", default="", help="reason, for the audit trail")
     args = parser.parse_args(argv)
     with connect(args) as client:
-        _print_state(client.cancel(args.job, args.reason), args.form)
+        return for_each(args.jobs, client.project, args.form, lambda job: _moved(client.cancel(job, args.reason)))
 
 
-def retry_command(argv: Sequence[str]) -> None:
-    """Puts a job back in the queue."""
-    details = "It goes on from its last checkpoint, with all its attempts and its time to run again."
-    parser = command_parser("retry", "mvpctl retry sst2-k3x9", details)
+def retry_command(argv: Sequence[str]) -> ExitCode:
+    """Puts jobs back in the queue."""
+    details = "A job goes on from its last checkpoint, with all its attempts and its time to run again."
+    parser = several_jobs_parser("retry", "mvpctl retry sst2-k3x9\n  mvpctl retry sst2-k3x9 sst2-m4p2", details)
     parser.add_argument("--from-scratch", action="store_true", help="start from the beginning, without checkpoints")
     args = parser.parse_args(argv)
+
+    def retry(job: str) -> Done:
+        return _moved(client.retry(job, from_scratch=args.from_scratch))
+
     with connect(args) as client:
-        _print_state(client.retry(args.job, from_scratch=args.from_scratch), args.form)
+        return for_each(args.jobs, client.project, args.form, retry)
 
 
-def delete_command(argv: Sequence[str]) -> None:
-    """Deletes a job."""
-    args = command_parser("delete", "mvpctl delete sst2-k3x9").parse_args(argv)
+def delete_command(argv: Sequence[str]) -> ExitCode:
+    """Deletes jobs."""
+    parser = several_jobs_parser("delete", "mvpctl delete sst2-k3x9\n  mvpctl delete sst2-k3x9 sst2-m4p2")
+    args = parser.parse_args(argv)
+
+    def delete(job: str) -> Done:
+        client.delete(job)
+        return Done(job, {"deleted": job}, f"job {job} deleted")
+
     with connect(args) as client:
-        client.delete(args.job)
-    answer(args.form, {"deleted": args.job}, [args.job], lambda: print(clean(f"job {args.job} deleted")))
+        return for_each(args.jobs, client.project, args.form, delete)
 
 
-def _print_state(job: JobRecord, form: Form) -> None:
-    answer(form, job_with_result(job, None), [job.id], lambda: print(clean(f"job {job.id} is {job.state}")))
+def _moved(job: JobRecord) -> Done:
+    return Done(job.id, job_with_result(job, None), f"job {job.id} is {job.state}")

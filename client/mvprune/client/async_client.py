@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from typing import TYPE_CHECKING
 
 from mvprune.client import endpoint
 from mvprune.client.core import Core
@@ -11,8 +12,11 @@ from mvprune.client.job import AsyncJob
 from mvprune.client.transport import Transport
 from mvprune.client.wire import AsyncWire
 
+if TYPE_CHECKING:
+    from mvprune.client.sweep import AsyncSweep
 
-class AsyncClient(Core[AsyncJob]):
+
+class AsyncClient(Core[AsyncJob, "AsyncSweep"]):
     """A client of a compression service for asyncio.
 
         async with AsyncClient() as client:
@@ -42,10 +46,16 @@ class AsyncClient(Core[AsyncJob]):
         found = endpoint.find(address, token=token, token_file=token_file, ca_cert=ca_cert, insecure=insecure)
         self.address = found.address
         transport = Transport(AsyncWire(found), found, timeout)
-        super().__init__(transport, endpoint.project(project), functools.partial(AsyncJob, client=self))
+        super().__init__(transport, endpoint.project(project), functools.partial(AsyncJob, client=self), _sweep_class)
 
     async def __aenter__(self) -> AsyncClient:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
+
+
+def _sweep_class() -> type[AsyncSweep]:
+    from mvprune.client.sweep import AsyncSweep  # few need it
+
+    return AsyncSweep

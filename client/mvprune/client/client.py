@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from mvprune.client.admin import Admin
     from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
+    from mvprune.client.sweep import Sweep
+    from mvprune.client.sweep_models import SweepRecord
     from mvprune.spec.options import SubmitOptions
+    from mvprune.spec.sweep_options import SweepOptions
 
 
 class Client:
@@ -64,7 +67,7 @@ class Client:
         self.address = found.address
         self.project = endpoint.project(project)
         transport = Transport(BlockingWire(found), found, timeout)
-        self._core: Core[Job] = Core(transport, self.project, functools.partial(Job, client=self))
+        self._core: Core[Job, Sweep] = Core(transport, self.project, functools.partial(Job, client=self), _sweep_class)
 
     def __enter__(self) -> Client:
         return self
@@ -98,8 +101,11 @@ class Client:
 
         Args:
             filter: such as 'state = RUNNING AND (task = "squad" OR labels.team = "search")'; the fields are state,
-                task, model, method, display_name, creator, priority, create_time, end_time and labels.KEY.
-            order_by: create_time, state, task or model, with " desc" for descending; default: newest first.
+                task, model, method, display_name, creator, sweep, failure, priority, metric,
+                difference, duration, create_time, end_time and labels.KEY. Metrics and differences are fractions,
+                durations seconds.
+            order_by: create_time, state, task, model, metric, difference, duration or failure, with " desc" for
+                descending; jobs without a value are last. Default: newest first.
 
         Raises:
             InvalidArgument: the filter or the order is malformed; says where. The limit is below 0.
@@ -204,6 +210,43 @@ class Client:
         """
         return run(self._core.download(job, directory, on_progress))
 
+    def manifest(self, job: str | JobRecord) -> bytes:
+        """Returns the manifest.json of the artifact of a job, or of the artifact with that name; verified.
+
+        Raises:
+            JobFailed, JobCancelled, FailedPrecondition: the job has no artifact, or none yet.
+            IntegrityError: it is not the manifest that the artifact is named by.
+        """
+        return run(self._core.manifest(job))
+
+    def sweep(
+        self,
+        *,
+        model: str | os.PathLike[str] | None = None,
+        density: float | None = None,
+        **options: Unpack[SweepOptions],
+    ) -> Sweep:
+        """Creates a sweep: a family of jobs that differ in some parameters. Options that are not given have the
+        server's defaults.
+
+        Args:
+            model: as of `submit`; None where the axes have it.
+            density: as of `submit`; None where the axes have it, and for a search, which has its own densities.
+            options: see `SweepOptions`.
+
+        Raises:
+            InvalidArgument: `violations` names each field with what was given and what is allowed.
+        """
+        return run(self._core.sweep(model=model, density=density, **options))
+
+    def get_sweep(self, sweep: str | SweepRecord) -> Sweep:
+        """Returns the current state of a sweep."""
+        return run(self._core.get_sweep(sweep))
+
+    def sweeps(self, *, limit: int | None = None) -> Iterator[Sweep]:
+        """Iterates over the project's sweeps, newest first, at most `limit`. Raises InvalidArgument for one below 0."""
+        return iterate(self._core.sweeps(limit=limit))
+
     def models(self) -> Iterator[ModelEntry]:
         """Iterates over possible values of `model`: the server's models, then well-known models of the hub."""
         return iterate(self._core.models())
@@ -222,3 +265,9 @@ class Client:
         from mvprune.client.admin import Admin  # few need it
 
         return Admin(self._core.admin)
+
+
+def _sweep_class() -> type[Sweep]:
+    from mvprune.client.sweep import Sweep  # few need it
+
+    return Sweep

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -17,9 +18,12 @@ from mvprune.spec.gate import Gate, GateResult
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2
 
+if TYPE_CHECKING:
+    from mvprune.v1 import sweep_pb2
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _T = TypeVar("_T")
-_State = TypeVar("_State", models.JobState, models.AttemptState)
+_State = TypeVar("_State", bound=StrEnum)
 
 
 def job_fields(message: job_pb2.Job) -> dict[str, Any]:
@@ -28,16 +32,16 @@ def job_fields(message: job_pb2.Job) -> dict[str, Any]:
         "name": message.name,
         "uid": message.uid,
         "display_name": message.display_name,
-        "spec": _spec(message.spec),
-        "policy": _policy(message.policy),
+        "spec": spec_of(message.spec),
+        "policy": policy_of(message.policy),
         "labels": dict(message.labels),
         "state": _job_state(message.state),
         "state_reason": message.state_reason,
-        "progress": _progress(message.progress) if message.HasField("progress") else None,
+        "progress": progress_of(message.progress) if message.HasField("progress") else None,
         "attempt": message.attempt,
-        "model_size": _same_fields(ModelSize, message.model_size) if message.HasField("model_size") else None,
+        "model_size": same_fields(ModelSize, message.model_size) if message.HasField("model_size") else None,
         "artifact": message.artifact,
-        "failure": _failure(message),
+        "failure": failure_of(message),
         "metrics": dict(message.metrics),
         "creator": message.creator,
         "gate_results": tuple(map(_gate_result, message.gate_results)),
@@ -48,6 +52,8 @@ def job_fields(message: job_pb2.Job) -> dict[str, Any]:
         "etag": message.etag,
         "expire_time": time_of(message, "expire_time"),
         "notes": tuple(message.notes),
+        "sweep": message.sweep,
+        "primary_metric": message.primary_metric,
     }
 
 
@@ -78,10 +84,10 @@ def attempt(message: job_pb2.Attempt) -> models.Attempt:
     """One attempt."""
     return models.Attempt(
         name=message.name,
-        state=_state(models.AttemptState, job_pb2.Attempt.State, message.state),
+        state=state_of(models.AttemptState, job_pb2.Attempt.State, message.state),
         executor_ref=message.executor_ref,
         node=message.node,
-        failure=_failure(message),
+        failure=failure_of(message),
         create_time=time_of(message, "create_time"),
         start_time=time_of(message, "start_time"),
         end_time=time_of(message, "end_time"),
@@ -106,25 +112,27 @@ def artifact(message: artifact_pb2.Artifact) -> models.Artifact:
         name=message.name,
         job=message.job,
         attempt=message.attempt,
-        files=tuple(_same_fields(models.ArtifactFile, file) for file in message.files),
+        files=tuple(same_fields(models.ArtifactFile, file) for file in message.files),
         total_bytes=message.total_bytes,
         metrics=dict(message.metrics),
         primary_metric=message.primary_metric,
-        accounting=_same_fields(models.Accounting, message.accounting),
+        accounting=same_fields(models.Accounting, message.accounting),
         create_time=time_of(message, "create_time"),
         expire_time=time_of(message, "expire_time"),
     )
 
 
-def _spec(message: job_pb2.CompressionSpec) -> spec_models.Spec:
+def spec_of(message: job_pb2.CompressionSpec) -> spec_models.Spec:
+    """What a job compresses, and how."""
     method = message.WhichOneof("method") or ""
     return spec_models.Spec(
         **_values(message),
         method=method,
         method_options=_method_options(getattr(message, method), method) if method else {},
-        dataset=_same_fields(spec_models.Dataset, message.dataset) if message.HasField("dataset") else None,
-        teacher=_same_fields(spec_models.Teacher, message.teacher) if message.HasField("teacher") else None,
-        training=_same_fields(spec_models.Training, message.training),
+        dataset=same_fields(spec_models.Dataset, message.dataset) if message.HasField("dataset") else None,
+        teacher=same_fields(spec_models.Teacher, message.teacher) if message.HasField("teacher") else None,
+        baseline=same_fields(spec_models.Baseline, message.baseline) if message.HasField("baseline") else None,
+        training=same_fields(spec_models.Training, message.training),
     )
 
 
@@ -144,12 +152,14 @@ def _method_options(message: Any, method: str) -> dict[str, float | str]:
     return options
 
 
-def _policy(message: job_pb2.ExecutionPolicy) -> spec_models.Policy:
-    gates = tuple(map(_gate, message.gates))
+def policy_of(message: job_pb2.ExecutionPolicy) -> spec_models.Policy:
+    """How a job is run."""
+    gates = tuple(map(gate_of, message.gates))
     return spec_models.Policy(**_values(message.resources), **_values(message), gates=gates)
 
 
-def _gate(message: job_pb2.Gate) -> Gate:
+def gate_of(message: job_pb2.Gate) -> Gate:
+    """A gate."""
     return Gate(
         metric=message.metric,
         min=message.min if message.HasField("min") else None,
@@ -160,13 +170,14 @@ def _gate(message: job_pb2.Gate) -> Gate:
 
 def _gate_result(message: job_pb2.GateResult) -> GateResult:
     return GateResult(
-        gate=_gate(message.gate),
+        gate=gate_of(message.gate),
         observed=message.observed if message.HasField("observed") else None,
         passed=message.passed,
     )
 
 
-def _progress(message: job_pb2.Progress) -> models.Progress:
+def progress_of(message: job_pb2.Progress) -> models.Progress:
+    """Where a job is."""
     return models.Progress(
         phase=message.phase,
         step=message.step,
@@ -177,7 +188,8 @@ def _progress(message: job_pb2.Progress) -> models.Progress:
     )
 
 
-def _failure(message: job_pb2.Job | job_pb2.Attempt) -> models.Failure | None:
+def failure_of(message: job_pb2.Job | job_pb2.Attempt | sweep_pb2.SweepPoint) -> models.Failure | None:
+    """Why the work failed, None where it has not."""
     if not message.HasField("failure"):
         return None
     known = job_pb2.Failure.Reason.DESCRIPTOR.values_by_number.get(message.failure.reason)
@@ -187,15 +199,16 @@ def _failure(message: job_pb2.Job | job_pb2.Attempt) -> models.Failure | None:
 
 
 def _job_state(number: int) -> models.JobState:
-    return _state(models.JobState, job_pb2.Job.State, number)
+    return state_of(models.JobState, job_pb2.Job.State, number)
 
 
-def _state(kind: type[_State], enum: Any, number: int) -> _State:
+def state_of(kind: type[_State], enum: Any, number: int) -> _State:
+    """A state of this kind; one that this version does not know is UNSPECIFIED."""
     known = enum.DESCRIPTOR.values_by_number.get(number)
     return kind[known.name] if known and known.name in kind.__members__ else kind["UNSPECIFIED"]
 
 
-def _same_fields(kind: type[_T], message: Message) -> _T:
+def same_fields(kind: type[_T], message: Message) -> _T:
     """A dataclass from a message of scalars with the same field names."""
     return kind(**_values(message))
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mvprune.client import convert, watch
 from mvprune.client.exceptions import JobCancelled, JobFailed, WaitTimeout
@@ -25,22 +25,35 @@ if TYPE_CHECKING:
 
     from mvprune.client.admin import AsyncAdmin
     from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
+    from mvprune.client.sweep_models import SweepRecord
+    from mvprune.client.sweeps import SweepCalls
     from mvprune.spec.options import SubmitOptions
+    from mvprune.spec.sweep_options import SweepOptions
+
+AnySweep = TypeVar("AnySweep", bound="SweepRecord")
 
 
-class Core(Generic[AnyJob]):
+class Core(Generic[AnyJob, AnySweep]):
     """The methods of `AsyncClient`; `Client` has the same, which block.
 
     Args:
         transport: the way to the server.
         project: of jobs that are given by id alone.
         bind: makes a job of its fields.
+        sweep_class: gives what makes a sweep of its fields; called once, when the first sweep is needed.
     """
 
-    def __init__(self, transport: Transport, project: str, bind: Callable[..., AnyJob]) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        project: str,
+        bind: Callable[..., AnyJob],
+        sweep_class: Callable[[], Callable[..., AnySweep]],
+    ) -> None:
         self.project = project
         self._transport = transport
         self._bind = bind
+        self._sweep_class = sweep_class
 
     async def close(self) -> None:
         """Closes the connection."""
@@ -73,8 +86,11 @@ class Core(Generic[AnyJob]):
 
         Args:
             filter: such as 'state = RUNNING AND (task = "squad" OR labels.team = "search")'; the fields are state,
-                task, model, method, display_name, creator, priority, create_time, end_time and labels.KEY.
-            order_by: create_time, state, task or model, with " desc" for descending; default: newest first.
+                task, model, method, display_name, creator, sweep, failure, priority, metric,
+                difference, duration, create_time, end_time and labels.KEY. Metrics and differences are fractions,
+                durations seconds.
+            order_by: create_time, state, task, model, metric, difference, duration or failure, with " desc" for
+                descending; jobs without a value are last. Default: newest first.
 
         Raises:
             InvalidArgument: the filter or the order is malformed; says where. The limit is below 0.
@@ -236,6 +252,47 @@ class Core(Generic[AnyJob]):
         report = wire.callback(on_progress or (lambda done, total: None))
         return await wire.work(functools.partial(download.download, self._transport, artifact, Path(directory), report))
 
+    async def manifest(self, job: str | JobRecord) -> bytes:
+        """Returns the manifest.json of the artifact of a job, or of the artifact with that name; verified.
+
+        Raises:
+            JobFailed, JobCancelled, FailedPrecondition: the job has no artifact, or none yet.
+            IntegrityError: it is not the manifest that the artifact is named by.
+        """
+        from mvprune.client import download  # urllib is slow to import
+
+        artifact = await self.artifact(job)
+        return await self._transport.wire.work(lambda cancelled: download.manifest(self._transport, artifact))
+
+    async def sweep(
+        self,
+        *,
+        model: str | os.PathLike[str] | None = None,
+        density: float | None = None,
+        **options: Unpack[SweepOptions],
+    ) -> AnySweep:
+        """Creates a sweep: a family of jobs that differ in some parameters. Options that are not given have the
+        server's defaults.
+
+        Args:
+            model: as of `submit`; None where the axes have it.
+            density: as of `submit`; None where the axes have it, and for a search, which has its own densities.
+            options: see `SweepOptions`.
+
+        Raises:
+            InvalidArgument: `violations` names each field with what was given and what is allowed.
+        """
+        return await self._sweeps.create(model, density, options)
+
+    async def get_sweep(self, sweep: str | SweepRecord) -> AnySweep:
+        """Returns the current state of a sweep."""
+        return await self._sweeps.get(sweep)
+
+    async def sweeps(self, *, limit: int | None = None) -> AsyncGenerator[AnySweep, None]:
+        """Iterates over the project's sweeps, newest first, at most `limit`. Raises InvalidArgument for one below 0."""
+        async for sweep in self._sweeps.list(limit):
+            yield sweep
+
     async def models(self) -> AsyncGenerator[ModelEntry, None]:
         """Iterates over possible values of `model`: the server's models, then well-known models of the hub."""
         from mvprune.client import catalog  # few need it
@@ -263,6 +320,12 @@ class Core(Generic[AnyJob]):
         from mvprune.client.admin import AsyncAdmin  # few need it
 
         return AsyncAdmin(self._transport)
+
+    @functools.cached_property
+    def _sweeps(self) -> SweepCalls[AnySweep]:
+        from mvprune.client.sweeps import SweepCalls  # few need it
+
+        return SweepCalls(self._transport, self.project, self._sweep_class(), self.download)
 
     def _name(self, job: str | JobRecord) -> str:
         return job_name(job, self.project)

@@ -27,6 +27,7 @@ from mvprune.common.exceptions import DestinationNotEmpty, DownloadError, Integr
 from mvprune.common.files import expanded
 
 MANIFEST = "manifest.json"
+_MAX_MANIFEST = 20 << 20  # more than a reader takes
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
 
@@ -66,6 +67,28 @@ def download(
     except OSError as error:
         raise DownloadError(f"{error.filename or directory}: {error.strerror or error}") from error
     return directory
+
+
+def manifest(transport: Transport, artifact: Artifact) -> bytes:
+    """The manifest of an artifact.
+
+    Args:
+        transport: over any wire: a connection of its own is used.
+
+    Raises:
+        IntegrityError: it is not the one that the artifact is named by.
+        DownloadError, ServerUnreachable, RequestRefused.
+    """
+    check_files(artifact)
+    file = next(file for file in artifact.files if file.path == MANIFEST)
+    own = Transport(BlockingWire(transport.endpoint), transport.endpoint, transport.timeout)
+    try:
+        content = b"".join(Source(own, artifact).blocks(file, 0, min(file.size_bytes, _MAX_MANIFEST)))
+    finally:
+        run(own.wire.close())
+    if hashlib.sha256(content).hexdigest() != artifact.sha256:
+        raise IntegrityError(f"{MANIFEST} is not the one that {artifact.name} is named by")
+    return content
 
 
 def check_destination(directory: Path) -> None:

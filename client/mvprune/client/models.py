@@ -85,7 +85,11 @@ class JobRecord:
         expire_time: when it is deleted; None while it goes on, and where it is kept.
         notes: only as `submit` gives it: which columns of the data are read, and what was guessed, is replaced or looks
             wrong in it.
+        sweep: the name of the sweep that created it; "" if none did.
+        primary_metric: the name of the task's metric without prefix, e.g. "accuracy"; set when the job has SUCCEEDED.
     """
+
+    COMPUTED = ("metric", "difference", "duration")  # properties that JSON output has beside the fields
 
     name: str
     uid: str
@@ -110,11 +114,30 @@ class JobRecord:
     etag: str
     expire_time: datetime | None
     notes: tuple[str, ...]
+    sweep: str
+    primary_metric: str
 
     @property
     def id(self) -> str:
         """The last part of the name."""
         return self.name.rpartition("/")[2]
+
+    @property
+    def metric(self) -> float | None:
+        """The final value of the primary metric, a fraction: `metrics["eval/NAME"]`. None unless SUCCEEDED."""
+        return self.metrics.get(f"eval/{self.primary_metric}")
+
+    @property
+    def difference(self) -> float | None:
+        """The primary metric of the pruned model minus that of the dense one: `metrics["delta/NAME"]`."""
+        return self.metrics.get(f"delta/{self.primary_metric}")
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from `start_time` to `end_time`. None before the job has ended, and if it never started."""
+        if self.start_time is None or self.end_time is None:
+            return None
+        return (self.end_time - self.start_time).total_seconds()
 
     @property
     def missed_gates(self) -> tuple[GateResult, ...]:
@@ -206,6 +229,8 @@ class Accounting:
         dense_bytes: all parameters in fp32.
         sparse_bytes: the weights file of the artifact.
         encoder_bytes, embedding_bytes: what the encoder and the embeddings take of it.
+        dense_flops: operations of a forward pass over one input of the job's max_length; 0: not counted.
+        sparse_flops: those without pruned weights.
     """
 
     target_density: float
@@ -220,6 +245,8 @@ class Accounting:
     sparse_bytes: int
     encoder_bytes: int
     embedding_bytes: int
+    dense_flops: int
+    sparse_flops: int
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,13 @@ class Transport:
         return self._showing_token(artifact_pb2_grpc.ArtifactServiceStub(self.wire.channel))
 
     @functools.cached_property
+    def sweeps(self) -> Any:
+        """Stub of the SweepService."""
+        from mvprune.v1 import sweep_pb2_grpc  # few need it
+
+        return self._showing_token(sweep_pb2_grpc.SweepServiceStub(self.wire.channel))
+
+    @functools.cached_property
     def catalog(self) -> Any:
         """Stub of the CatalogService."""
         from mvprune.v1 import catalog_pb2_grpc  # few need it

@@ -15,6 +15,11 @@ MvpruneError
 │   ├── JobFailed              .job.failure says why
 │   └── JobCancelled
 ├── WaitTimeout                the timeout has passed, the job continues: .job
+├── SweepError                 the sweep ended without a result: .sweep
+│   ├── SweepFailed            .sweep.state_reason says why
+│   └── SweepCancelled
+├── SweepWaitTimeout           the timeout has passed, the sweep continues: .sweep
+├── NoPointPasses              no point of the sweep passes its gates: .sweep
 ├── PushFailed                 MLflow rejected an artifact
 │   └── MlflowUnreachable
 └── DownloadError

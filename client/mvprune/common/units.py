@@ -1,4 +1,4 @@
-"""Sizes in bytes and fractions, as people write them, and the longest time to wait."""
+"""Sizes in bytes, counts, fractions and times, as people write them, and the longest time to wait."""
 
 from __future__ import annotations
 
@@ -36,3 +36,31 @@ def percent(fraction: float) -> str:
     """0.03 → "3.0 %"; more digits where one would not do. How every density is written for people."""
     value = 100 * fraction
     return f"{value:.1f} %" if value >= 0.1 else f"{value:.2g} %"
+
+
+def count(number: float) -> str:
+    """85054464 → "85.1 M"."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number:.0f}"
+
+
+def size(number: int) -> str:
+    """24117248 → "24.1 MB"."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= factor:
+            return f"{number / factor:.1f} {unit}"
+    return f"{number} B"
+
+
+def duration(seconds: float) -> str:
+    """80 → "1m20s"."""
+    total = max(0, int(seconds))
+    if total < 60:
+        return f"{total}s"
+    if total < 3600:
+        return f"{total // 60}m{total % 60:02}s"
+    if total < 86400:
+        return f"{total // 3600}h{total % 3600 // 60:02}m"
+    return f"{total // 86400}d{total % 86400 // 3600:02}h"

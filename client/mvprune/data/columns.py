@@ -162,7 +162,7 @@ def check_late(table: Table, chosen: Sequence[str], choose: Callable[[Table], Se
         others = choose(replace(table, columns=(*table.columns, *table.late)))
         for name in set(others) - set(chosen):
             message = f"the key {shown(name)} must be in all rows or in none, and no row before this one has it"
-            raise DataError(table.path, message, line=table.late[name], unit=table.unit)
+            raise table.error(table.late[name], message)
 
 
 def _label(task: Task, table: Table, named: str | None) -> str:

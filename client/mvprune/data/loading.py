@@ -8,12 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mvprune.data.columns import FOUND_BY_NAME, Columns
-from mvprune.data.kinds.base import Rows, Task, TaskData
+from mvprune.data.kinds.base import Task, TaskData
 from mvprune.data.kinds.classification.labelled import ClassificationData, Split
 from mvprune.data.kinds.masked_lm import PassageData
 from mvprune.data.kinds.question_answering import Question, QuestionAnsweringData
 from mvprune.data.kinds.token_classification.sentences import TaggedSplit, TokenClassificationData
-from mvprune.data.tables import TABLES
+from mvprune.data.tables import TABLES, Rows, table_of_rows
 from mvprune.data.textfiles import COMPRESSED, DataError
 
 __all__ = [
@@ -135,11 +135,11 @@ def load_rows(
     kind = task.kind
     kind.check_columns(task, columns, name)
     splits = [
-        kind.read_rows(task, f"{name} ({split})", rows, columns, classes)
+        kind.read_table(table_of_rows(f"{name} ({split})", rows, classes), columns)
         for split, rows in (("train", train), ("validation", validation))
     ]
     more = {
-        ending: kind.read_rows(task, f"{name} ({ending})", rows, columns, _NO_CLASSES)
+        ending: kind.read_table(table_of_rows(f"{name} ({ending})", rows), columns)
         for ending, rows in more_validation.items()
     }
     return kind.data(task, splits[0], splits[1], columns, more)

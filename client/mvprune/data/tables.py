@@ -24,6 +24,8 @@ from mvprune.data.textfiles import COMPRESSED, DataError, check_file, lines_of, 
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 """Suffixes of tables."""
+Rows = Iterable[Mapping[str, object]]
+"""Rows in memory, mappings with the same keys."""
 MAX_CELL = 16 * 2**20
 """Characters of a csv cell: one whose quote is never closed would take all of the file into memory."""
 _FIRST_OBJECTS = 1000
@@ -51,6 +53,10 @@ class Table:
     unit: str = "line"
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     late: Mapping[str, int] = field(default_factory=dict)
+
+    def error(self, line: int, message: str) -> DataError:
+        """The DataError about one row."""
+        return DataError(self.path, message, line=line, unit=self.unit)
 
 
 def read_table(path: Path, implied_header: tuple[str, ...] = ()) -> Table:
@@ -83,7 +89,7 @@ def read_table(path: Path, implied_header: tuple[str, ...] = ()) -> Table:
 def checked_text(table: Table, line: int, column: str, value: object) -> str:
     """The cell `value` of `column`. Raises DataError where it is not text, blank, or cannot be written as UTF-8."""
     if flaw := flaw_of_text(value):
-        raise DataError(table.path, f"{shown(column)} {flaw}", line=line, unit=table.unit)
+        raise table.error(line, f"{shown(column)} {flaw}")
     return str(value)
 
 
@@ -107,9 +113,7 @@ def is_writable(text: str) -> bool:
         return False
 
 
-def table_of_rows(
-    name: str, rows: Iterable[Mapping[str, object]], classes: Mapping[str, Sequence[str]] = MappingProxyType({})
-) -> Table:
+def table_of_rows(name: str, rows: Rows, classes: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Table:
     """A table of rows that are in memory already, such as a data set of the hub called `name`."""
     return replace(_objects(name, enumerate(rows, 1), unit="row"), classes=classes)
 
@@ -154,7 +158,9 @@ def _json_records(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         try:
             value = json.loads(line, object_pairs_hook=_object)
         except _TwiceInObject as error:
-            raise DataError(path, f"the key {shown(error.key)} appears twice in one object", line=number) from None
+            raise DataError(
+                path, f"the keys of an object must be different, got {shown(error.key)} twice", line=number
+            ) from None
         except (ValueError, RecursionError) as error:
             if line.startswith("["):
                 raise _array(path, number) from None
@@ -192,7 +198,7 @@ def _array(path: Path, line: int) -> DataError:
 def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], implied_header: tuple[str, ...]) -> Table:
     number, first = next(records, (0, None))
     if first is None:
-        raise DataError(path, "the file is empty")
+        raise DataError(path, "the file must not be empty")
     columns = tuple(cell.strip() for cell in first)
     if len(columns) == len(implied_header) and not {name.lower() for name in columns} & set(implied_header):
         columns, records = implied_header, chain([(number, first)], records)
@@ -212,7 +218,7 @@ def _objects(path: Path | str, records: Iterable[tuple[int, Mapping[str, object]
     iterator = iter(records)
     first = list(islice(iterator, _FIRST_OBJECTS))
     if not first:
-        raise DataError(path, "there are no rows")
+        raise DataError(path, "the rows must be at least 1, got 0")
     columns = dict.fromkeys(name for _, record in first for name in record)
     late: dict[str, int] = {}
 
@@ -235,10 +241,10 @@ def _parquet(path: Path) -> Table:
     broken = (pyarrow.ArrowException, OSError, ValueError, OverflowError)
     try:
         file = parquet.ParquetFile(path)
-        columns = tuple(file.schema_arrow.names)
-        classes = _classes_of_metadata(path, file.schema_arrow.metadata or {})
+        schema = file.schema_arrow
     except broken as error:
         raise unreadable(path, error) from None
+    columns, classes = tuple(schema.names), _classes_of_metadata(path, schema.metadata or {})
 
     def rows(names: Sequence[str]) -> Iterator[tuple[int, Sequence[object] | str]]:
         try:
@@ -263,9 +269,11 @@ def _classes_of_metadata(path: Path, metadata: Mapping[bytes, bytes]) -> dict[st
         return {}  # another program's, or about something else
     for column, names in found.items():
         if not all(isinstance(name, str) and name.strip() and is_writable(name) for name in names):
-            raise DataError(path, f"the metadata names classes of {shown(column)} that are empty or not text")
+            raise DataError(
+                path, f"the names of the classes of {shown(column)} in the metadata must be text that is not blank"
+            )
         if len(set(names)) < len(names):
-            raise DataError(path, f"the metadata names two classes of {shown(column)} alike")
+            raise DataError(path, f"the names of the classes of {shown(column)} in the metadata must be different")
     return {column: names for column, names in found.items() if names}
 
 
@@ -283,5 +291,5 @@ def _class_names(feature: Any) -> tuple[str, ...]:
 def _distinct(path: Path, columns: tuple[str, ...]) -> tuple[str, ...]:
     for index, name in enumerate(columns):
         if name and name in columns[:index]:
-            raise DataError(path, f"the column {shown(name)} appears twice")
+            raise DataError(path, f"the columns must have different names, got {shown(name)} twice")
     return columns

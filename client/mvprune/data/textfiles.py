@@ -63,9 +63,9 @@ def check_file(path: Path) -> os.stat_result:
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from None
     if not stat.S_ISREG(status.st_mode):
-        raise DataError(path, "this is not a file")
+        raise DataError(path, "the path must be that of a file, got a folder or something else")
     if status.st_size == 0:
-        raise DataError(path, "the file is empty")
+        raise DataError(path, "the file must not be empty")
     if status.st_size > MAX_BYTES:
         raise DataError(path, f"the file must have at most {MAX_BYTES:,} bytes, got {status.st_size:,}")
     return status

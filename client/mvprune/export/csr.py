@@ -10,8 +10,9 @@ from scipy import sparse
 
 from mvprune.artifact.base import open_base
 from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.header import open_header
 from mvprune.artifact.manifest import read_manifest
-from mvprune.artifact.weights import open_header, stream_weights
+from mvprune.artifact.weights import stream_weights
 from mvprune.sources.model_config import WEIGHTS_FILE
 
 

@@ -29,10 +29,9 @@ with needs("mvprune.hf", "runtime"):
 
     from mvprune.artifact import MANIFEST_FILE, WEIGHTS_FILE, ArtifactError, verify
     from mvprune.artifact.base import open_base
-    from mvprune.artifact.header import VERSION, Header, PackedTensor
+    from mvprune.artifact.header import VERSION, Header, PackedTensor, open_header
     from mvprune.artifact.model import QUANT_METHOD
     from mvprune.artifact.packing import unpack_tensor
-    from mvprune.artifact.weights import open_header
 
 __all__ = ["MvpruneConfig", "MvpruneQuantizer"]
 

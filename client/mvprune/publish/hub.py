@@ -10,7 +10,7 @@ from pathlib import Path
 from mvprune.artifact.card import CARD_FILE, model_card
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import check_free
-from mvprune.artifact.header import read_header
+from mvprune.artifact.header import open_header
 from mvprune.artifact.history import HISTORY_FILE
 from mvprune.artifact.manifest import MANIFEST_FILE, Manifest, read_manifest, verify
 from mvprune.artifact.report import REPORT_FILE
@@ -78,12 +78,11 @@ def _write_dense(artifact: Path, staged: Path, base: str | Path | None) -> None:
 
 def _refuse_delta(artifact: Path) -> None:
     """Users of the repository may not have the base model."""
-    with (artifact / WEIGHTS_FILE).open("rb") as file:
-        if read_header(file, WEIGHTS_FILE).base:
-            raise ArtifactError(
-                f"{artifact} must not be a delta artifact, because a repository has no base model; publish it dense, "
-                "with its base"
-            )
+    if open_header(artifact / WEIGHTS_FILE).base:
+        raise ArtifactError(
+            f"{artifact} must not be a delta artifact, because a repository has no base model; publish it dense, "
+            "with its base"
+        )
 
 
 def _attributes(folder: Path) -> str:

@@ -132,7 +132,7 @@ class Batcher:
     async def _compute(self, requests: list[_Request]) -> None:
         inputs = [given for request in requests for given in request.inputs]
         try:
-            answers = iter(await self._predict(inputs))
+            answers = iter(await asyncio.get_running_loop().run_in_executor(self._thread, self._call, inputs))
         except Exception as error:
             if len(requests) == 1:
                 _fail(requests[0], error)
@@ -144,9 +144,6 @@ class Batcher:
             its = [next(answers) for _ in request.inputs]
             if not request.answers.cancelled():
                 request.answers.set_result(its)
-
-    async def _predict(self, inputs: Sequence[Input]) -> list[Answer]:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._call, inputs)
 
     def _call(self, inputs: Sequence[Input]) -> list[Answer]:
         try:

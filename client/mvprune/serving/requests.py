@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from mvprune.common.excerpts import listed
 from mvprune.common.strictjson import InvalidJson, parse_json
+from mvprune.common.suggestions import must_be_one_of
 from mvprune.data.tables import is_writable
 from mvprune.serving.batching import Field, Input
 
@@ -115,7 +116,7 @@ def _input(given: object, place: str, fields: Sequence[Field], limits: Limits) -
 def _check_names(given: Mapping[str, object], place: str, allowed: Sequence[str]) -> None:
     for name in given:
         if name not in allowed:
-            raise Refused(422, _path(place, name[:80]), f"must not be given; allowed: {listed(allowed)}")
+            raise Refused(422, _path(place, name[:80]), must_be_one_of(allowed, name[:80]))
 
 
 def _text(value: object, field: str, limits: Limits) -> str:

@@ -37,7 +37,7 @@ def parse_bucket(url: str) -> BucketPath:
     parts = key.split("/") if key else []
     well_formed = url.startswith(SCHEME) and _BUCKET.fullmatch(bucket) and all(map(_SEGMENT.fullmatch, parts))
     if not well_formed or len(url) > MAX_LENGTH:
-        raise InvalidReference(f"{url[:200]!r} is no path in a bucket ({_FORM})")
+        raise InvalidReference(f"the path in a bucket must be {_FORM}, got {url[:200]!r}")
     return BucketPath(bucket, key)
 
 
@@ -52,10 +52,9 @@ def bucket_path(ref: str, roots: Roots) -> BucketPath | None:
     path = parse_bucket(ref)
     if not any(parse_bucket(allowed).holds(path) for allowed in roots.buckets):
         if roots.discreet:
-            raise InvalidReference(
-                f"{ref!r} is outside the buckets that this server allows; ask its operator for another"
-            )
-        allowed = ", ".join(roots.buckets) or "none"
+            rule = "the path must be in a bucket that this server allows"
+            raise InvalidReference(f"{rule}, got {ref!r}; ask its operator for another")
+        allowed = ", ".join(roots.buckets) or "there are none"
         how = "`mvpctl server start --buckets s3://BUCKET/PATH` or MVPRUNE_BUCKETS allows another"
-        raise InvalidReference(f"{ref!r} is outside the allowed buckets; allowed: {allowed}; {how}")
+        raise InvalidReference(f"the path must be in one of the allowed buckets ({allowed}), got {ref!r}; {how}")
     return path

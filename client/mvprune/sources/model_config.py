@@ -42,6 +42,10 @@ def _rule(keys: str, allows: Callable[[object], bool], allowed: str, remedy: str
     return _Rule(re.compile(keys), allows, allowed, remedy)
 
 
+def _left_out(keys: str, remedy: str = "remove the key") -> _Rule:
+    return _rule(keys, lambda value: value is None, "left out", remedy)
+
+
 def _one_of(*names: str) -> Callable[[object], bool]:
     return lambda value: value in names or isinstance(value, bool) or value is None
 
@@ -56,29 +60,18 @@ _RULES = (
     # owner/repository is fetched from the hub, and imported.
     _rule(r".*attn_implementation.*", _one_of("eager", "sdpa"), "eager or sdpa"),
     _rule(
-        r".*experts_implementation.*",
-        _one_of("eager", "batched_mm", "grouped_mm"),
-        "eager, batched_mm or grouped_mm",
+        r".*experts_implementation.*", _one_of("eager", "batched_mm", "grouped_mm"), "eager, batched_mm or grouped_mm"
     ),
     _rule(
         r".*(kernel|implementation).*",
         lambda value: value is None or isinstance(value, bool | int | float),
         "a number, true or false",
     ),
-    _rule(r"auto_map", lambda value: value is None, "left out", "the model needs code of its own, which is never run"),
-    _rule(
-        r"quantization_config|compression_config",
-        lambda value: value is None,
-        "left out",
-        "the model is quantized: give the floating-point checkpoint",
-    ),
+    _left_out(r"auto_map", "the model needs code of its own, which is never run"),
+    _left_out(r"quantization_config|compression_config", "the model is quantized: give the floating-point checkpoint"),
     # Other files than those that were looked into.
-    _rule(
-        r"transformers_weights|configuration_files|fast_tokenizer_files|gguf_file",
-        lambda value: value is None,
-        "left out",
-    ),
-    _rule(r"fusion_config|distributed_config", lambda value: value is None, "left out"),
+    _left_out(r"transformers_weights|configuration_files|fast_tokenizer_files|gguf_file"),
+    _left_out(r"fusion_config|distributed_config"),
     _rule(
         r"(torch_)?dtype",
         _matches(r"auto|b?float\d\w*"),
@@ -170,7 +163,7 @@ def check_pointers(folder: Path) -> None:
             with open_regular(path) as file:
                 if file.read(len(_POINTER)) == _POINTER:
                     raise InvalidReference(
-                        f"{str(path)!r} is a pointer of git-lfs, not the file itself; run `git lfs pull` in its folder"
+                        f"{str(path)!r} must be the file itself, got a pointer of git-lfs; run `git lfs pull`"
                     )
 
 
@@ -179,7 +172,7 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, object]:
     with open_regular(path) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise InvalidReference(f"{str(path)!r} is larger than {limit:,} bytes")
+        raise InvalidReference(f"{str(path)!r} must have at most {limit:,} bytes, got more")
     return json_object(path, content)
 
 
@@ -190,7 +183,7 @@ def json_object(path: Path, content: bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise InvalidReference(f"{str(path)!r} is corrupt: no JSON object")
+        raise InvalidReference(f"{str(path)!r} must be a JSON object, got something else")
     return value
 
 

@@ -79,14 +79,16 @@ def inspect_model(folder: Path) -> ModelSize:
             has not fetched, or no numbered blocks with matrices to prune.
     """
     if not is_folder(folder):
-        raise InvalidReference(f"there is no model folder {str(folder)!r}")
+        raise InvalidReference(f"the model must be a folder, got {str(folder)!r}, where there is none")
     check_pointers(folder)
     _check_adapter(folder)
     config_file = folder / CONFIG_FILE
     config = read_json(config_file)
     check_config(config, f"{str(config_file)!r}")
-    if not isinstance(config.get("model_type"), str):
-        raise InvalidReference(f"{str(config_file)!r} names no model_type, such as bert")
+    if not isinstance(model_type := config.get("model_type"), str):
+        raise InvalidReference(
+            f"{str(config_file)!r}: model_type must be a name, such as bert, got {model_type!r:.100}"
+        )
     check_tokenizer(folder, f"{str(folder)!r}: ")
     tensors = {tensor.name: tensor for file in _weight_files(folder) for tensor in _tensors(file)}
     _check_quantized(folder, tensors)
@@ -104,7 +106,8 @@ def inspect_model(folder: Path) -> ModelSize:
         ),
     )
     if size.prunable_weights == 0:
-        raise InvalidReference(f"{str(folder)!r} has no numbered blocks (layer.0., h.0., …) with matrices to prune")
+        blocks = "numbered blocks (layer.0., h.0., …) with matrices to prune"
+        raise InvalidReference(f"{str(folder)!r} must have {blocks}, got none")
     return size
 
 
@@ -125,7 +128,7 @@ def _check_adapter(folder: Path) -> None:
     if (folder / "adapter_config.json").exists():
         base = read_json(folder / "adapter_config.json").get("base_model_name_or_path")
         raise InvalidReference(
-            f"{str(folder)!r} holds an adapter (adapter_config.json) of the model {base!r:.100}, which is not applied; "
+            f"{str(folder)!r} must be a whole model, got an adapter (adapter_config.json) of the model {base!r:.100}; "
             "merge it: PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(new_folder), and "
             "give the new folder, with the tokenizer"
         )
@@ -135,8 +138,8 @@ def _check_quantized(folder: Path, tensors: Mapping[str, _Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.dtype in _QUANTIZED and in_block(tensor.name) and "weight" in name.rpartition(".")[2]:
             raise InvalidReference(
-                f"{str(folder)!r} is quantized: tensor {shown(name)} holds {tensor.dtype}; give the floating-point "
-                "checkpoint that it was made from"
+                f"{str(folder)!r}: the weights must be floating-point, got {tensor.dtype} in {shown(name)}; give the "
+                "checkpoint that was quantized"
             )
 
 
@@ -198,8 +201,8 @@ def _weight_files(folder: Path) -> list[Path]:
         raise InvalidReference(f"{str(folder)!r} cannot be read ({error.strerror})") from None
     if any(map(_DISTRIBUTED.fullmatch, names)):
         raise InvalidReference(
-            f"{str(folder)!r} holds a distributed checkpoint (shard-…-model-….safetensors), which is not read; save "
-            "the model with save_pretrained of transformers"
+            f"{str(folder)!r} must have its weights in model.safetensors, got a distributed checkpoint "
+            "(shard-…-model-….safetensors); save the model with save_pretrained of transformers"
         )
     if "model.safetensors" in names:
         return [folder / "model.safetensors"]
@@ -211,13 +214,14 @@ def _weight_files(folder: Path) -> list[Path]:
     if pickles := sorted(name for name in names if Path(name).suffix in _PICKLE_SUFFIXES):
         convert = "convert it with `model.save_pretrained(folder)` of transformers, on a machine where you trust it"
         raise InvalidReference(
-            f"{str(folder)!r} is refused: {pickles[0]!r} is a pickle, which can run code; safetensors only ({convert})"
+            f"{str(folder)!r} must have its weights in safetensors, got the pickle {pickles[0]!r}, which can run code; "
+            f"{convert}"
         )
     if WEIGHTS_FILE in names:
         raise InvalidReference(
-            f"{str(folder)!r} is a sparse artifact; `mvpctl export ARTIFACT OUT --to dense` makes it a model folder"
+            f"{str(folder)!r} must be a model, got a sparse artifact; `mvpctl export ARTIFACT OUT --to dense` makes one"
         )
-    raise InvalidReference(f"{str(folder)!r} has no weights: there is no model.safetensors")
+    raise InvalidReference(f"{str(folder)!r} must have its weights in model.safetensors, got no such file")
 
 
 def _is_file_name(name: object) -> bool:

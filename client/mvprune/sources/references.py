@@ -94,7 +94,7 @@ class Roots:
         """
         for path in self.allowed:
             if os.pathsep in str(path):
-                raise InvalidReference(f"the root {str(path)!r} holds {os.pathsep!r}, which separates roots")
+                raise InvalidReference(f"a root must not hold {os.pathsep!r}, which separates roots, got {str(path)!r}")
         return {
             "MVPRUNE_MODELS": str(self.models or ""),
             "MVPRUNE_DATA": str(self.data or ""),
@@ -158,7 +158,7 @@ def resolve_path(ref: str, roots: Roots) -> Path:
     """
     _check_text(ref)
     if not ref.startswith("/"):
-        raise InvalidReference(f"{ref!r} is not an absolute path; give the path from / on")
+        raise InvalidReference(f"the path must be absolute, from / on, got {ref!r}")
     path = _resolved(Path(ref))
     if path is None or not roots.hold(path):
         raise _outside(ref, roots)
@@ -179,7 +179,7 @@ def resolve_model(ref: str, roots: Roots) -> Path | HubModel:
         return path
     if ref.startswith((".", "~")):
         allowed = "an absolute path, a name under the models root or a hub id"
-        raise InvalidReference(f"{ref!r} is a relative path; give {allowed}")
+        raise InvalidReference(f"the model must be {allowed}, got the relative path {ref!r}")
     if roots.models is not None and ".." not in ref.split("/"):
         folder = _resolved(roots.models / ref)
         if folder is not None and is_folder(folder):
@@ -205,8 +205,9 @@ def check_inside(path: Path, roots: Roots) -> Path:
     if real is None or not roots.hold(real):
         shown = repr(roots.describe(str(path)))
         if real is not None and roots.is_private(real):
-            raise InvalidReference(f"{shown} is one of the server's own files, which are never read")
-        raise InvalidReference(f"{shown} is a symbolic link that leads outside the allowed folders, or in a circle")
+            raise InvalidReference(f"the file must be none of the server's own, which are never read, got {shown}")
+        links = "a symbolic link that leads outside them or in a circle"
+        raise InvalidReference(f"the file must be in the allowed folders, got {shown}, {links}")
     return real
 
 
@@ -214,7 +215,7 @@ def check_revision(revision: str) -> str:
     """`revision`, if it can be a branch, a tag or a commit on the hub. Raises InvalidReference."""
     if not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision:
         allowed = "1 to 200 letters, digits, '-', '_', '.' and '/', as in main, v1.0 or a commit's digest"
-        raise InvalidReference(f"{revision[:200]!r} cannot be a branch, a tag or a commit ({allowed})")
+        raise InvalidReference(f"the revision must be a branch, a tag or a commit ({allowed}), got {revision[:200]!r}")
     return revision
 
 
@@ -223,8 +224,8 @@ def check_hub_id(ref: str) -> str:
     _check_text(ref)
     parts = ref.split("/")
     if len(parts) > 2 or len(ref) > 96 or ".." in ref or "--" in ref or not all(map(_HUB_NAME.fullmatch, parts)):
-        allowed = "letters, digits, '-', '_' and '.', as in owner/name, 96 characters at most"
-        raise InvalidReference(f"{ref!r} is neither a folder that this machine knows nor a hub id ({allowed})")
+        hub_id = "a hub id (letters, digits, '-', '_' and '.', as in owner/name, 96 characters at most)"
+        raise InvalidReference(f"the name must be that of a folder on this machine or {hub_id}, got {ref!r}")
     return ref
 
 
@@ -242,14 +243,15 @@ def _check_owner(hub_id: str, roots: Roots) -> str:
 
 def _check_text(ref: str) -> None:
     if not ref:
-        raise InvalidReference("the reference is empty; give a path, a name or a hub id")
+        raise InvalidReference("the reference must not be empty; give a path, a name or a hub id")
     if len(ref) > MAX_LENGTH:
-        raise InvalidReference(f"{ref[:40]!r}… has {len(ref):,} characters; at most {MAX_LENGTH} are allowed")
+        found = f"{len(ref):,} in {ref[:40]!r}…"
+        raise InvalidReference(f"the reference must have at most {MAX_LENGTH} characters, got {found}")
     if not ref.isprintable():
-        raise InvalidReference(f"{ref!r} holds control or unprintable characters")
+        raise InvalidReference(f"the reference must have only printable characters, got {ref!r}")
     if "://" in ref:
-        allowed = "folders and files of the server, hub ids, s3://BUCKET/PATH where the service allows the bucket"
-        raise InvalidReference(f"{ref!r} is a URL of a kind that is not read; allowed: {allowed}")
+        allowed = "a folder or file of the server, a hub id or, where the service allows the bucket, s3://BUCKET/PATH"
+        raise InvalidReference(f"the reference must be {allowed}, got the URL {ref!r}")
 
 
 def _resolved(path: Path) -> Path | None:
@@ -267,7 +269,7 @@ def _check_links(folder: Path, roots: Roots) -> None:
         for path in _entries(waiting.pop()):
             files += 1
             if files > MAX_FILES:
-                raise InvalidReference(f"{str(folder)!r} holds more than {MAX_FILES:,} files; it is no model's folder")
+                raise InvalidReference(f"a model's folder must hold at most {MAX_FILES:,} files, got {str(folder)!r}")
             real = check_inside(path, roots)
             if real not in seen and is_folder(real):
                 seen.add(real)
@@ -291,8 +293,9 @@ def is_folder(path: Path) -> bool:
 
 def _outside(ref: str, roots: Roots) -> InvalidReference:
     if roots.discreet:
-        return InvalidReference(f"{ref!r} is outside the folders that this server allows; ask its operator for another")
-    allowed = ", ".join(str(root) for root in roots.allowed) or "none"
+        rule = "the path must be in a folder that this server allows"
+        return InvalidReference(f"{rule}, got {ref!r}; ask its operator for another")
+    allowed = ", ".join(map(str, roots.allowed)) or "there are none"
+    own = " and none of the server's own files, which are never read" if roots.private else ""
     how = "`mvpctl server start --roots FOLDER` or MVPRUNE_ROOTS allows another"
-    own = "; the server's own files are never read" if roots.private else ""
-    return InvalidReference(f"{ref!r} is outside the allowed folders; allowed: {allowed}{own}; {how}")
+    return InvalidReference(f"the path must be in one of the allowed folders ({allowed}){own}, got {ref!r}; {how}")

@@ -52,7 +52,7 @@ def parse_gate(text: str) -> Gate:
     found = _GATE.fullmatch(text)
     if found is None:
         raise ValueError(f"must be {_FORM}, got {text!r}")
-    metric = _metric(found[1])
+    metric = metric_of(found[1])
     bound = float(parse_size(found[3])) if metric == "bytes" else _bound(metric, found[3], text)
     if found[2] == ">=":
         return Gate(metric, min=bound)
@@ -73,7 +73,7 @@ def observed_text(result: GateResult) -> str:
         return ""
     if metric == "bytes":
         return f"{value:,.0f} B"
-    return f"{100 * value if _is_percent(metric) else value:.6g}"
+    return f"{100 * value if is_percent(metric) else value:.6g}"
 
 
 def _checked(gate: Gate) -> Gate:
@@ -82,8 +82,8 @@ def _checked(gate: Gate) -> Gate:
     return gate
 
 
-def _metric(name: str) -> str:
-    """delta_f1 -> delta/f1, the contract's name."""
+def metric_of(name: str) -> str:
+    """The contract's name of a metric as users write it: delta_f1 -> delta/f1."""
     kind, _, rest = name.partition("_")
     if name in _OF_THE_ARTIFACT:
         return name
@@ -99,7 +99,7 @@ def _bound(metric: str, written: str, text: str) -> float:
         raise ValueError(f"must be {_FORM}, got {text!r}")
     if metric == "density" and not 0 <= value <= 1:
         raise ValueError(f"must be a fraction from 0 to 1, got {text!r}; 0.03 is 3 %")
-    if not _is_percent(metric):
+    if not is_percent(metric):
         return float(value)
     if 0 < value < 1 and not metric.startswith("delta/"):
         raise ValueError(f"must be in percent, got {text!r}; write {float(100 * value):g}")
@@ -111,11 +111,12 @@ def _bound(metric: str, written: str, text: str) -> float:
 def _shown(metric: str, bound: float) -> str:
     if metric == "bytes":
         return exact_size(round(bound))
-    number = Decimal(repr(bound)) * (100 if _is_percent(metric) else 1)
+    number = Decimal(repr(bound)) * (100 if is_percent(metric) else 1)
     return f"{number.normalize():f}"
 
 
-def _is_percent(metric: str) -> bool:
+def is_percent(metric: str) -> bool:
+    """Whether people write this metric of the contract (eval/NAME, delta/NAME, dense/NAME) in percent."""
     from mvprune.data.tasks import LOSSES  # late, so that clients without gates start without the readers of data
 
     return "/" in metric and metric.partition("/")[2] not in LOSSES

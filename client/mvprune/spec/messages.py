@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
 
 from mvprune.common.exceptions import InvalidArgument, bad_field
 from mvprune.common.files import expanded
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from mvprune.spec.options import SubmitOptions
 
 DEFAULT_OWN_DATA_TASK = "text-classification"
-_JOB_PREFIX, _TRAIN, _NONE = "job:", "train", "none"  # what a teacher may be besides a model
+_JOB_PREFIX, _TRAIN, _NONE = "job:", "train", "none"  # what a teacher may be besides a model, and a baseline
 
 
 def reference(given: str | os.PathLike[str]) -> str:
@@ -54,32 +56,55 @@ def create_request(
     Raises:
         InvalidArgument: an unknown method, an option that the method does not have, a value of the wrong type.
     """
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None and value != ""}
+    given = set_options(options)
     call = {name: given.pop(name) for name in CallOptions.__annotations__ if name in given}
     request = job_pb2.CreateJobRequest(parent=parent)
-    job = request.job
-    job.policy.SetInParent()
+    request.job.policy.SetInParent()
     gates = gates_of(given.pop("gates", ()), strict=given.pop("strict_gates", False))
-    job.policy.gates.extend(job_pb2.Gate(**vars(gate)) for gate in gates)
-    method = given.pop("method", PARAMETERS["method"].default)
-    if method not in METHODS:
-        raise bad_field("job.spec.method", must_be_one_of(METHODS, str(method)[:200]))
-    getattr(job.spec, method).SetInParent()
-    _set_teacher(job.spec, given.pop("teacher", ""))
-    for name, value in {"model": model, "density": density, **given}.items():
-        path = _field_of(name, method)
-        if not path:
-            raise _not_an_option(name, value, method)
-        _set_path(job, path, value, PARAMETERS[name])
-    if job.spec.HasField("dataset") and "task" not in given:
-        job.spec.task = DEFAULT_OWN_DATA_TASK
-    _set(request, "validate_only", call.get("validate_only", False), "validate_only", Kind.FLAG)
-    request_id = call.get("request_id") or _request_id(request, call.get("run_id", ""))
-    _set(request, "request_id", request_id, "request_id", Kind.TEXT)
+    request.job.policy.gates.extend(job_pb2.Gate(**vars(gate)) for gate in gates)
+    fill_job(request.job, {"model": model, "density": density, **given})
+    set_field(request, "validate_only", call.get("validate_only", False), "validate_only", Kind.FLAG)
+    request_id = call.get("request_id") or id_of_request(request, call.get("run_id", ""))
+    set_field(request, "request_id", request_id, "request_id", Kind.TEXT)
     return request
 
 
-def _field_of(name: str, method: str) -> str:
+def set_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are set: neither None nor ""."""
+    return {name: value for name, value in options.items() if value is not None and value != ""}
+
+
+def fill_job(job: job_pb2.Job, given: Mapping[str, Any]) -> None:
+    """Sets what parameters say about a job.
+
+    Args:
+        given: parameter to value, without gates.
+
+    Raises:
+        InvalidArgument: an unknown method, an option that the method does not have, a value of the wrong type.
+    """
+    rest = dict(given)
+    method = rest.pop("method", PARAMETERS["method"].default)
+    if method not in METHODS:
+        raise bad_field("job.spec.method", must_be_one_of(METHODS, str(method)[:200]))
+    getattr(job.spec, method).SetInParent()
+    set_teacher(job.spec, rest.pop("teacher", ""), reference)
+    set_baseline(job.spec, rest.pop("baseline", ""))
+    for name, value in rest.items():
+        path = field_of(name, method)
+        if not path:
+            raise _not_an_option(name, value, method)
+        set_value(job, path, value, PARAMETERS[name], reader_of(PARAMETERS[name]))
+    if job.spec.HasField("dataset") and "task" not in given:
+        job.spec.task = DEFAULT_OWN_DATA_TASK
+
+
+def reader_of(parameter: Parameter) -> Callable[[Any], str] | None:
+    """What makes a text of a value of this parameter, None where a value is taken as it is."""
+    return {"file": file, "model": reference}.get(parameter.unit)
+
+
+def field_of(name: str, method: str) -> str:
     """The field of a job that a parameter sets, "" where the method does not have it, or there is no such one."""
     known = PARAMETERS.get(name)
     fields = known.fields if known else ()
@@ -96,38 +121,75 @@ def _not_an_option(name: str, value: object, method: str) -> InvalidArgument:
     return bad_field(f"job.spec.{method}.{name}", rule + hint)
 
 
-def _set_path(job: job_pb2.Job, path: str, value: Any, parameter: Parameter) -> None:
-    """Sets one field of a job; `path`: from the job on, such as spec.training.max_steps."""
+def set_value(
+    job: job_pb2.Job, path: str, value: Any, parameter: Parameter, read: Callable[[Any], str] | None = None
+) -> None:
+    """Sets one field of a job.
+
+    Args:
+        path: from the job on, such as spec.training.max_steps.
+        read: what makes a text of the value.
+
+    Raises:
+        InvalidArgument: the parameter does not take this value.
+    """
     *parents, name = path.split(".")
     holder: Any = job
     for parent in parents:
         holder = getattr(holder, parent)
-    read = {"file": file, "model": reference}.get(parameter.unit)
-    _set(holder, name, value, f"job.{path}", parameter.kind, read)
+    set_field(holder, name, value, f"job.{path}", parameter.kind, read)
 
 
-def _request_id(request: job_pb2.CreateJobRequest, run_id: str) -> str:
+def id_of_request(request: Message, run_id: str) -> str:
     """The same for the same request in the same run, and for no other; a new one where there is no run."""
     if not run_id:
         return secrets.token_hex(16)
     return hashlib.sha256(run_id.encode() + b"\0" + request.SerializeToString(deterministic=True)).hexdigest()
 
 
-def _set_teacher(spec: job_pb2.CompressionSpec, teacher: Any) -> None:
-    """A teacher is a model, "job:" with a job's id or name, "train" or "none"."""
-    if isinstance(teacher, NamedJob):
-        spec.teacher.job = teacher.name
-    elif isinstance(teacher, str) and teacher.startswith(_JOB_PREFIX):
-        spec.teacher.job = teacher.removeprefix(_JOB_PREFIX)
-    elif teacher == _TRAIN:
-        spec.teacher.train = True
-    elif teacher == _NONE:
-        spec.teacher.none = True
-    elif teacher:
-        spec.teacher.model = reference(teacher)
+def set_teacher(spec: job_pb2.CompressionSpec, teacher: Any, read: Callable[[Any], str] = str) -> None:
+    """Sets the teacher's source: a model, "job:" with a job's id or name, "train" or "none"; "" leaves it as it is.
+
+    Args:
+        read: what makes a reference of a model.
+    """
+    if teacher and not _set_source(spec, "teacher", teacher):
+        spec.teacher.model = read(teacher)
 
 
-def _set(message: Any, name: str, value: Any, field: str, kind: Kind, read: Callable[[Any], str] | None = None) -> None:
+def set_baseline(spec: job_pb2.CompressionSpec, baseline: Any) -> None:
+    """Sets the baseline's source: "job:" with a job's id or name, "train" or "none"; "" leaves it as it is.
+
+    Raises:
+        InvalidArgument: it is none of these.
+    """
+    if baseline and not _set_source(spec, "baseline", baseline):
+        raise bad_field("job.spec.baseline", f"must be job:ID, train or none, got {str(baseline)[:200]!r}")
+
+
+def _set_source(spec: job_pb2.CompressionSpec, field: str, given: Any) -> bool:
+    """Sets a teacher or a baseline to a job, "train" or "none". Returns whether `given` is one of these."""
+    if isinstance(given, NamedJob):
+        getattr(spec, field).job = given.name
+    elif isinstance(given, str) and given.startswith(_JOB_PREFIX):
+        getattr(spec, field).job = given.removeprefix(_JOB_PREFIX)
+    elif given == _TRAIN:
+        getattr(spec, field).train = True
+    elif given == _NONE:
+        getattr(spec, field).none = True
+    else:
+        return False
+    return True
+
+
+def names_no_model(teacher: str) -> bool:
+    """Whether a teacher is another job, or one of the words for a teacher that is no model."""
+    return teacher.startswith(_JOB_PREFIX) or teacher in (_TRAIN, _NONE)
+
+
+def set_field(
+    message: Any, name: str, value: Any, field: str, kind: Kind, read: Callable[[Any], str] | None = None
+) -> None:
     """Sets a field of a message to what a parameter of this kind was given; `field` is for errors."""
     try:
         if kind is Kind.LABELS:

@@ -55,6 +55,15 @@ class Teacher:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """Where the metrics of the dense model come from: one of `job`, `train` and `none`, or the default."""
+
+    job: str
+    train: bool
+    none: bool
+
+
+@dataclass(frozen=True)
 class Training:
     """Settings of the fine-tuning.
 
@@ -121,6 +130,8 @@ class Spec:
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings.
         trim_vocabulary: keep only the embeddings of tokens that occur in the data.
         delta: leave out tensors that are equal to the model's; loading the artifact needs the model then.
+        keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
+            train it again.
         seed: seed of the random numbers.
         method: name of the method.
         method_options: the options of the method that were set.
@@ -139,7 +150,9 @@ class Spec:
     trim_vocabulary: bool
     delta: bool
     teacher: Teacher | None
+    baseline: Baseline | None
     training: Training
+    keep_fine_tuned: bool
     seed: int
     method: str
     method_options: Mapping[str, float | str]
@@ -164,6 +177,8 @@ class Policy:
         retention: job, logs and artifact are deleted this long after the job's end.
         allow_smaller_batch: after OUT_OF_MEMORY, retry with every batch split into twice as many passes; the result
             is the same.
+        measure_latency: measure the time of one input on one thread of the worker: adds latency_ratio and
+            latency_ms to the metrics.
         gates: what the result must reach, such as 'f1>=80', 'delta_f1>=-2' or 'bytes<=10MB'.
     """
 
@@ -178,4 +193,5 @@ class Policy:
     checkpoint_interval: float | None
     retention: float | None
     allow_smaller_batch: bool
+    measure_latency: bool
     gates: tuple[Gate, ...]

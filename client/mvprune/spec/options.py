@@ -116,8 +116,11 @@ class DistillationOptions(TypedDict, total=False):
         temperature: softens the outputs of teacher and student; above 0, at most 100; default: 2.
         alpha: weight of the distillation loss; the task loss has 1 - alpha; from 0 to 1; default: 0.9.
         hidden_states: weight of the difference between hidden states; above 0, the teacher must have the student's
-            architecture, size and tokenizer; from 0 to 100; default: 1 in runs of five epochs or more with the
-            job's own baseline, else 0.
+            architecture, size and tokenizer; from 0 to 100; default: 1 in runs of five epochs or more if the
+            teacher is the dense baseline, else 0.
+        baseline: where the metrics of the dense model come from: job:ID, a dense job; train, a dense job that is
+            created and shared; none, nowhere. Without teacher, that job is the teacher too; default: the teacher's
+            job if it can be, else the job's own dense baseline.
     """
 
     teacher: str | os.PathLike[str] | NamedJob | None
@@ -125,6 +128,7 @@ class DistillationOptions(TypedDict, total=False):
     temperature: float | None
     alpha: float | None
     hidden_states: float | None
+    baseline: str | NamedJob | None
 
 
 class TrainingOptions(TypedDict, total=False):
@@ -158,6 +162,8 @@ class TrainingOptions(TypedDict, total=False):
         keep_best: the result is the best model evaluated at the target density, not the last; needs evaluate_every;
             default: no.
         best_metric: metric of the task that patience and keep_best compare; default: the task's primary metric.
+        keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
+            train it again; default: no.
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.
     """
 
@@ -180,6 +186,7 @@ class TrainingOptions(TypedDict, total=False):
     patience: int | None
     keep_best: bool | None
     best_metric: str | None
+    keep_fine_tuned: bool | None
     seed: int | None
 
 
@@ -216,6 +223,8 @@ class LimitsOptions(TypedDict, total=False):
             default: the server's.
         allow_smaller_batch: after OUT_OF_MEMORY, retry with every batch split into twice as many passes; the result
             is the same; default: no.
+        measure_latency: measure the time of one input on one thread of the worker: adds latency_ratio and
+            latency_ms to the metrics; default: no.
     """
 
     priority: int | None
@@ -226,6 +235,7 @@ class LimitsOptions(TypedDict, total=False):
     checkpoint_interval: float | None
     retention: float | None
     allow_smaller_batch: bool | None
+    measure_latency: bool | None
 
 
 class GatesOptions(TypedDict, total=False):

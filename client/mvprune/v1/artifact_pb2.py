@@ -16,7 +16,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19mvprune/v1/artifact.proto\x12\nmvprune.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfe\x02\n\x08\x41rtifact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\'\n\x05\x66iles\x18\x04 \x03(\x0b\x32\x18.mvprune.v1.ArtifactFile\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x03\x12\x32\n\x07metrics\x18\x06 \x03(\x0b\x32!.mvprune.v1.Artifact.MetricsEntry\x12\x16\n\x0eprimary_metric\x18\x07 \x01(\t\x12*\n\naccounting\x18\x08 \x01(\x0b\x32\x16.mvprune.v1.Accounting\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"T\n\x0c\x41rtifactFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\t\x12\x12\n\nmedia_type\x18\x04 \x01(\t\"\xa6\x02\n\nAccounting\x12\x16\n\x0etarget_density\x18\x01 \x01(\x01\x12\x0f\n\x07\x64\x65nsity\x18\x02 \x01(\x01\x12\x18\n\x10prunable_weights\x18\x03 \x01(\x03\x12\x14\n\x0ckept_weights\x18\x04 \x01(\x03\x12\x1a\n\x12\x65ncoder_parameters\x18\x05 \x01(\x03\x12\x17\n\x0f\x65ncoder_nonzero\x18\x06 \x01(\x03\x12\x18\n\x10total_parameters\x18\x07 \x01(\x03\x12\x15\n\rtotal_nonzero\x18\x08 \x01(\x03\x12\x13\n\x0b\x64\x65nse_bytes\x18\t \x01(\x03\x12\x14\n\x0csparse_bytes\x18\n \x01(\x03\x12\x15\n\rencoder_bytes\x18\x0b \x01(\x03\x12\x17\n\x0f\x65mbedding_bytes\x18\x0c \x01(\x03\"\"\n\x12GetArtifactRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"M\n\x14ListArtifactsRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Y\n\x15ListArtifactsResponse\x12\'\n\tartifacts\x18\x01 \x03(\x0b\x32\x14.mvprune.v1.Artifact\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"b\n\x1bGenerateDownloadUrlsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05paths\x18\x02 \x03(\t\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xad\x01\n\x1cGenerateDownloadUrlsResponse\x12:\n\x04urls\x18\x01 \x03(\x0b\x32,.mvprune.v1.GenerateDownloadUrlsResponse.Url\x1aQ\n\x03Url\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"=\n\x0fReadFileRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"=\n\x10ReadFileResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x08\x32\xe0\x02\n\x0f\x41rtifactService\x12\x43\n\x0bGetArtifact\x12\x1e.mvprune.v1.GetArtifactRequest\x1a\x14.mvprune.v1.Artifact\x12T\n\rListArtifacts\x12 .mvprune.v1.ListArtifactsRequest\x1a!.mvprune.v1.ListArtifactsResponse\x12i\n\x14GenerateDownloadUrls\x12\'.mvprune.v1.GenerateDownloadUrlsRequest\x1a(.mvprune.v1.GenerateDownloadUrlsResponse\x12G\n\x08ReadFile\x12\x1b.mvprune.v1.ReadFileRequest\x1a\x1c.mvprune.v1.ReadFileResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19mvprune/v1/artifact.proto\x12\nmvprune.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfe\x02\n\x08\x41rtifact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\'\n\x05\x66iles\x18\x04 \x03(\x0b\x32\x18.mvprune.v1.ArtifactFile\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x03\x12\x32\n\x07metrics\x18\x06 \x03(\x0b\x32!.mvprune.v1.Artifact.MetricsEntry\x12\x16\n\x0eprimary_metric\x18\x07 \x01(\t\x12*\n\naccounting\x18\x08 \x01(\x0b\x32\x16.mvprune.v1.Accounting\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"T\n\x0c\x41rtifactFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\t\x12\x12\n\nmedia_type\x18\x04 \x01(\t\"\xd1\x02\n\nAccounting\x12\x16\n\x0etarget_density\x18\x01 \x01(\x01\x12\x0f\n\x07\x64\x65nsity\x18\x02 \x01(\x01\x12\x18\n\x10prunable_weights\x18\x03 \x01(\x03\x12\x14\n\x0ckept_weights\x18\x04 \x01(\x03\x12\x1a\n\x12\x65ncoder_parameters\x18\x05 \x01(\x03\x12\x17\n\x0f\x65ncoder_nonzero\x18\x06 \x01(\x03\x12\x18\n\x10total_parameters\x18\x07 \x01(\x03\x12\x15\n\rtotal_nonzero\x18\x08 \x01(\x03\x12\x13\n\x0b\x64\x65nse_bytes\x18\t \x01(\x03\x12\x14\n\x0csparse_bytes\x18\n \x01(\x03\x12\x15\n\rencoder_bytes\x18\x0b \x01(\x03\x12\x17\n\x0f\x65mbedding_bytes\x18\x0c \x01(\x03\x12\x13\n\x0b\x64\x65nse_flops\x18\r \x01(\x03\x12\x14\n\x0csparse_flops\x18\x0e \x01(\x03\"\"\n\x12GetArtifactRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"M\n\x14ListArtifactsRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Y\n\x15ListArtifactsResponse\x12\'\n\tartifacts\x18\x01 \x03(\x0b\x32\x14.mvprune.v1.Artifact\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"b\n\x1bGenerateDownloadUrlsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05paths\x18\x02 \x03(\t\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xad\x01\n\x1cGenerateDownloadUrlsResponse\x12:\n\x04urls\x18\x01 \x03(\x0b\x32,.mvprune.v1.GenerateDownloadUrlsResponse.Url\x1aQ\n\x03Url\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"=\n\x0fReadFileRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"=\n\x10ReadFileResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x08\x32\xe0\x02\n\x0f\x41rtifactService\x12\x43\n\x0bGetArtifact\x12\x1e.mvprune.v1.GetArtifactRequest\x1a\x14.mvprune.v1.Artifact\x12T\n\rListArtifacts\x12 .mvprune.v1.ListArtifactsRequest\x1a!.mvprune.v1.ListArtifactsResponse\x12i\n\x14GenerateDownloadUrls\x12\'.mvprune.v1.GenerateDownloadUrlsRequest\x1a(.mvprune.v1.GenerateDownloadUrlsResponse\x12G\n\x08ReadFile\x12\x1b.mvprune.v1.ReadFileRequest\x1a\x1c.mvprune.v1.ReadFileResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,23 +32,23 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_ARTIFACTFILE']._serialized_start=491
   _globals['_ARTIFACTFILE']._serialized_end=575
   _globals['_ACCOUNTING']._serialized_start=578
-  _globals['_ACCOUNTING']._serialized_end=872
-  _globals['_GETARTIFACTREQUEST']._serialized_start=874
-  _globals['_GETARTIFACTREQUEST']._serialized_end=908
-  _globals['_LISTARTIFACTSREQUEST']._serialized_start=910
-  _globals['_LISTARTIFACTSREQUEST']._serialized_end=987
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=989
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=1078
-  _globals['_GENERATEDOWNLOADURLSREQUEST']._serialized_start=1080
-  _globals['_GENERATEDOWNLOADURLSREQUEST']._serialized_end=1178
-  _globals['_GENERATEDOWNLOADURLSRESPONSE']._serialized_start=1181
-  _globals['_GENERATEDOWNLOADURLSRESPONSE']._serialized_end=1354
-  _globals['_GENERATEDOWNLOADURLSRESPONSE_URL']._serialized_start=1273
-  _globals['_GENERATEDOWNLOADURLSRESPONSE_URL']._serialized_end=1354
-  _globals['_READFILEREQUEST']._serialized_start=1356
-  _globals['_READFILEREQUEST']._serialized_end=1417
-  _globals['_READFILERESPONSE']._serialized_start=1419
-  _globals['_READFILERESPONSE']._serialized_end=1480
-  _globals['_ARTIFACTSERVICE']._serialized_start=1483
-  _globals['_ARTIFACTSERVICE']._serialized_end=1835
+  _globals['_ACCOUNTING']._serialized_end=915
+  _globals['_GETARTIFACTREQUEST']._serialized_start=917
+  _globals['_GETARTIFACTREQUEST']._serialized_end=951
+  _globals['_LISTARTIFACTSREQUEST']._serialized_start=953
+  _globals['_LISTARTIFACTSREQUEST']._serialized_end=1030
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=1032
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=1121
+  _globals['_GENERATEDOWNLOADURLSREQUEST']._serialized_start=1123
+  _globals['_GENERATEDOWNLOADURLSREQUEST']._serialized_end=1221
+  _globals['_GENERATEDOWNLOADURLSRESPONSE']._serialized_start=1224
+  _globals['_GENERATEDOWNLOADURLSRESPONSE']._serialized_end=1397
+  _globals['_GENERATEDOWNLOADURLSRESPONSE_URL']._serialized_start=1316
+  _globals['_GENERATEDOWNLOADURLSRESPONSE_URL']._serialized_end=1397
+  _globals['_READFILEREQUEST']._serialized_start=1399
+  _globals['_READFILEREQUEST']._serialized_end=1460
+  _globals['_READFILERESPONSE']._serialized_start=1462
+  _globals['_READFILERESPONSE']._serialized_end=1523
+  _globals['_ARTIFACTSERVICE']._serialized_start=1526
+  _globals['_ARTIFACTSERVICE']._serialized_end=1878
 # @@protoc_insertion_point(module_scope)

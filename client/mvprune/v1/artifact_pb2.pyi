@@ -51,7 +51,7 @@ class ArtifactFile(_message.Message):
     def __init__(self, path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., media_type: _Optional[str] = ...) -> None: ...
 
 class Accounting(_message.Message):
-    __slots__ = ("target_density", "density", "prunable_weights", "kept_weights", "encoder_parameters", "encoder_nonzero", "total_parameters", "total_nonzero", "dense_bytes", "sparse_bytes", "encoder_bytes", "embedding_bytes")
+    __slots__ = ("target_density", "density", "prunable_weights", "kept_weights", "encoder_parameters", "encoder_nonzero", "total_parameters", "total_nonzero", "dense_bytes", "sparse_bytes", "encoder_bytes", "embedding_bytes", "dense_flops", "sparse_flops")
     TARGET_DENSITY_FIELD_NUMBER: _ClassVar[int]
     DENSITY_FIELD_NUMBER: _ClassVar[int]
     PRUNABLE_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,8 @@ class Accounting(_message.Message):
     SPARSE_BYTES_FIELD_NUMBER: _ClassVar[int]
     ENCODER_BYTES_FIELD_NUMBER: _ClassVar[int]
     EMBEDDING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DENSE_FLOPS_FIELD_NUMBER: _ClassVar[int]
+    SPARSE_FLOPS_FIELD_NUMBER: _ClassVar[int]
     target_density: float
     density: float
     prunable_weights: int
@@ -76,7 +78,9 @@ class Accounting(_message.Message):
     sparse_bytes: int
     encoder_bytes: int
     embedding_bytes: int
-    def __init__(self, target_density: _Optional[float] = ..., density: _Optional[float] = ..., prunable_weights: _Optional[int] = ..., kept_weights: _Optional[int] = ..., encoder_parameters: _Optional[int] = ..., encoder_nonzero: _Optional[int] = ..., total_parameters: _Optional[int] = ..., total_nonzero: _Optional[int] = ..., dense_bytes: _Optional[int] = ..., sparse_bytes: _Optional[int] = ..., encoder_bytes: _Optional[int] = ..., embedding_bytes: _Optional[int] = ...) -> None: ...
+    dense_flops: int
+    sparse_flops: int
+    def __init__(self, target_density: _Optional[float] = ..., density: _Optional[float] = ..., prunable_weights: _Optional[int] = ..., kept_weights: _Optional[int] = ..., encoder_parameters: _Optional[int] = ..., encoder_nonzero: _Optional[int] = ..., total_parameters: _Optional[int] = ..., total_nonzero: _Optional[int] = ..., dense_bytes: _Optional[int] = ..., sparse_bytes: _Optional[int] = ..., encoder_bytes: _Optional[int] = ..., embedding_bytes: _Optional[int] = ..., dense_flops: _Optional[int] = ..., sparse_flops: _Optional[int] = ...) -> None: ...
 
 class GetArtifactRequest(_message.Message):
     __slots__ = ("name",)

@@ -19,7 +19,7 @@ LOCAL: Selection
 GLOBAL: Selection
 
 class Job(_message.Message):
-    __slots__ = ("name", "uid", "display_name", "spec", "policy", "labels", "state", "state_reason", "progress", "attempt", "model_size", "artifact", "failure", "metrics", "creator", "gate_results", "create_time", "start_time", "end_time", "update_time", "etag", "expire_time", "notes")
+    __slots__ = ("name", "uid", "display_name", "spec", "policy", "labels", "state", "state_reason", "progress", "attempt", "model_size", "artifact", "failure", "metrics", "creator", "gate_results", "create_time", "start_time", "end_time", "update_time", "etag", "expire_time", "notes", "sweep", "primary_metric")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Job.State]
@@ -77,6 +77,8 @@ class Job(_message.Message):
     ETAG_FIELD_NUMBER: _ClassVar[int]
     EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    SWEEP_FIELD_NUMBER: _ClassVar[int]
+    PRIMARY_METRIC_FIELD_NUMBER: _ClassVar[int]
     name: str
     uid: str
     display_name: str
@@ -100,10 +102,12 @@ class Job(_message.Message):
     etag: str
     expire_time: _timestamp_pb2.Timestamp
     notes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., creator: _Optional[str] = ..., gate_results: _Optional[_Iterable[_Union[GateResult, _Mapping]]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+    sweep: str
+    primary_metric: str
+    def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., creator: _Optional[str] = ..., gate_results: _Optional[_Iterable[_Union[GateResult, _Mapping]]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., sweep: _Optional[str] = ..., primary_metric: _Optional[str] = ...) -> None: ...
 
 class CompressionSpec(_message.Message):
-    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "include", "exclude", "allow_density_miss", "weight_dtype", "embedding_dtype", "trim_vocabulary", "delta", "teacher", "training", "seed")
+    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "include", "exclude", "allow_density_miss", "weight_dtype", "embedding_dtype", "trim_vocabulary", "delta", "teacher", "baseline", "training", "keep_fine_tuned", "seed")
     class Values(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VALUES_UNSPECIFIED: _ClassVar[CompressionSpec.Values]
@@ -135,7 +139,9 @@ class CompressionSpec(_message.Message):
     TRIM_VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     TEACHER_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FINE_TUNED_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_revision: str
@@ -156,9 +162,11 @@ class CompressionSpec(_message.Message):
     trim_vocabulary: bool
     delta: bool
     teacher: Teacher
+    baseline: Baseline
     training: Training
+    keep_fine_tuned: bool
     seed: int
-    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., trim_vocabulary: bool = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., seed: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., trim_vocabulary: bool = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., keep_fine_tuned: bool = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Dataset(_message.Message):
     __slots__ = ("train", "validation", "hub_id", "hub_config", "text_column", "text_pair_column", "label_column")
@@ -344,8 +352,18 @@ class Teacher(_message.Message):
     hidden_states: float
     def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., train: bool = ..., none: bool = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ..., hidden_states: _Optional[float] = ...) -> None: ...
 
+class Baseline(_message.Message):
+    __slots__ = ("job", "train", "none")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TRAIN_FIELD_NUMBER: _ClassVar[int]
+    NONE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    train: bool
+    none: bool
+    def __init__(self, job: _Optional[str] = ..., train: bool = ..., none: bool = ...) -> None: ...
+
 class ExecutionPolicy(_message.Message):
-    __slots__ = ("resources", "priority", "max_attempts", "max_runtime", "max_queue_time", "start_timeout", "checkpoint_interval", "retention", "allow_smaller_batch", "gates")
+    __slots__ = ("resources", "priority", "max_attempts", "max_runtime", "max_queue_time", "start_timeout", "checkpoint_interval", "retention", "allow_smaller_batch", "measure_latency", "gates")
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
@@ -355,6 +373,7 @@ class ExecutionPolicy(_message.Message):
     CHECKPOINT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     ALLOW_SMALLER_BATCH_FIELD_NUMBER: _ClassVar[int]
+    MEASURE_LATENCY_FIELD_NUMBER: _ClassVar[int]
     GATES_FIELD_NUMBER: _ClassVar[int]
     resources: Resources
     priority: int
@@ -365,8 +384,9 @@ class ExecutionPolicy(_message.Message):
     checkpoint_interval: _duration_pb2.Duration
     retention: _duration_pb2.Duration
     allow_smaller_batch: bool
+    measure_latency: bool
     gates: _containers.RepeatedCompositeFieldContainer[Gate]
-    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., allow_smaller_batch: bool = ..., gates: _Optional[_Iterable[_Union[Gate, _Mapping]]] = ...) -> None: ...
+    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., allow_smaller_batch: bool = ..., measure_latency: bool = ..., gates: _Optional[_Iterable[_Union[Gate, _Mapping]]] = ...) -> None: ...
 
 class Gate(_message.Message):
     __slots__ = ("metric", "min", "max", "fail_job")

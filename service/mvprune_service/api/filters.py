@@ -8,10 +8,12 @@ comparison  = field operator value | "labels:" key
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, not_, or_, select
@@ -19,8 +21,9 @@ from sqlalchemy import ColumnElement, and_, not_, or_, select
 from mvprune.common.suggestions import did_you_mean
 from mvprune_service.api.errors import Violation, bad, invalid
 from mvprune_service.clock import SECOND
+from mvprune_service.db.job_order import ORDERS, Order
 from mvprune_service.db.models import JOBS, LABELS
-from mvprune_service.db.records import Order
+from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 
 _LENGTH = 1000
@@ -41,11 +44,69 @@ _TEXTS = {
     "display_name": JOBS.c.display_name,
     "creator": JOBS.c.creator,
 }
-_TIMES = {"create_time": JOBS.c.create_us, "end_time": JOBS.c.end_us}
-ORDERS = ("create_time", "state", "task", "model")
-FIELDS = ("state", *_TEXTS, "priority", *_TIMES, "labels.KEY")
+_WORDS: Mapping[str, tuple[Any, type[StrEnum]]] = {
+    "state": (JOBS.c.state, JobState),
+    "failure": (JOBS.c.failure_reason, FailureReason),
+}
+
+_SWEEP = "sweep"  # its id
 
 Clause = ColumnElement[bool]
+
+
+def _whole(text: str) -> int:
+    return _bounded(int(text))
+
+
+def _fraction(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("no number")
+    return number
+
+
+def _seconds(text: str) -> int:
+    """Microseconds."""
+    return _bounded(round(_fraction(text) * SECOND))
+
+
+def _micros(text: str) -> int:
+    """Microseconds since the epoch of an RFC 3339 time with its zone."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("no zone")
+    return round(time.timestamp() * SECOND)
+
+
+def _bounded(number: int) -> int:
+    if abs(number) >= 1 << 62:
+        raise OverflowError
+    return number
+
+
+class _Number(NamedTuple):
+    """A field that has an order.
+
+    Attributes:
+        read: the value of the column that a text stands for. Raises ValueError, OverflowError.
+        wanted: which texts do.
+    """
+
+    column: Any
+    read: Callable[[str], float]
+    wanted: str
+
+
+_A_TIME = 'a time such as "2026-01-31T12:00:00Z"'
+_NUMBERS = {
+    "priority": _Number(JOBS.c.priority, _whole, "a whole number"),
+    "metric": _Number(JOBS.c.metric, _fraction, "a number; metrics are fractions: 0.9 is 90 %"),
+    "difference": _Number(JOBS.c.difference, _fraction, "a number; differences are fractions: -0.01 is one point less"),
+    "duration": _Number(JOBS.c.duration_us, _seconds, "a number of seconds"),
+    "create_time": _Number(JOBS.c.create_us, _micros, _A_TIME),
+    "end_time": _Number(JOBS.c.end_us, _micros, _A_TIME),
+}
+FIELDS = (*_WORDS, *_TEXTS, _SWEEP, *_NUMBERS, "labels.KEY")
 
 
 class _Token(NamedTuple):
@@ -133,7 +194,7 @@ class _Parser:
             raise self._wrong(value, "a value; quote it where it has spaces or signs")
         if sign.text == ":":
             return _labelled(LABELS.c.key == value.text)
-        if name.text in ("priority", *_TIMES):
+        if name.text in _NUMBERS:
             column, number = self._number(name, value)
             return and_(column.is_not(None), _COMPARE[sign.text](column, number))
         clause = self._equal(name, value)
@@ -142,23 +203,24 @@ class _Parser:
         return clause if sign.text == "=" else not_(clause)
 
     def _equal(self, name: _Token, value: _Token) -> Clause:
+        if name.text == _SWEEP:
+            return and_(JOBS.c.sweep_id.is_not(None), JOBS.c.sweep_id == value.text)
         if name.text in _TEXTS:
             return _TEXTS[name.text] == value.text
         if name.text.startswith("labels."):
             return _labelled(and_(LABELS.c.key == name.text.removeprefix("labels."), LABELS.c.value == value.text))
-        if name.text != "state":
+        if name.text not in _WORDS:
             raise self._wrong(name, f"a field: {', '.join(FIELDS)}{did_you_mean(name.text, FIELDS)}")
-        if value.text not in JobState.__members__:
-            raise self._wrong(value, f"one of {', '.join(JobState)}{did_you_mean(value.text, JobState)}")
-        return JOBS.c.state == value.text
+        column, words = _WORDS[name.text]
+        if value.text not in words.__members__:
+            raise self._wrong(value, f"one of {', '.join(words)}{did_you_mean(value.text, words)}")
+        return and_(column.is_not(None), column == value.text)  # never null, so that != is its opposite
 
-    def _number(self, name: _Token, value: _Token) -> tuple[Any, int]:
+    def _number(self, name: _Token, value: _Token) -> tuple[Any, float]:
+        column, read, wanted = _NUMBERS[name.text]
         try:
-            if name.text == "priority":
-                return JOBS.c.priority, _bounded(int(value.text))
-            return _TIMES[name.text], _micros(value.text)
+            return column, read(value.text)
         except (ValueError, OverflowError):
-            wanted = "a whole number" if name.text == "priority" else 'a time such as "2026-01-31T12:00:00Z"'
             raise self._wrong(value, wanted) from None
 
     def _take_if(self, kind: str, text: str) -> bool:
@@ -184,17 +246,3 @@ class _Parser:
 
 def _labelled(found: Clause) -> Clause:
     return JOBS.c.uid.in_(select(LABELS.c.job_uid).where(LABELS.c.project == JOBS.c.project, found))
-
-
-def _micros(text: str) -> int:
-    """Microseconds since the epoch of an RFC 3339 time with its zone."""
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError("no zone")
-    return round(time.timestamp() * SECOND)
-
-
-def _bounded(number: int) -> int:
-    if abs(number) >= 1 << 62:
-        raise OverflowError
-    return number

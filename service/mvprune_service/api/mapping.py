@@ -7,7 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mvprune.sources.known_models import ModelSize
 from mvprune.v1 import artifact_pb2, job_pb2
 from mvprune_service.db.rows import ArtifactRow, AttemptRow, EventRow, JobRow, MetricRow
-from mvprune_service.ids import ArtifactName, AttemptName, JobName
+from mvprune_service.ids import ArtifactName, AttemptName, JobName, SweepName
 
 MANIFEST = "manifest.json"
 
@@ -39,6 +39,7 @@ def job(row: JobRow) -> job_pb2.Job:
         state_reason=row.state_reason,
         attempt=row.attempt,
         metrics=row.metrics,
+        primary_metric=row.primary_metric or "",
         creator=row.creator,
         etag=str(row.version),
     )
@@ -54,6 +55,8 @@ def job(row: JobRow) -> job_pb2.Job:
         result.MergeFromString(row.gate_results)
     if row.artifact_sha256:
         result.artifact = str(ArtifactName(row.project, row.artifact_sha256))
+    if row.sweep_id:
+        result.sweep = str(SweepName(row.project, row.sweep_id))
     if row.failure_reason:
         result.failure.CopyFrom(_failure(row))
     if row.start_us is not None:

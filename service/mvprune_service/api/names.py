@@ -21,3 +21,11 @@ def parse_job(given: str, field: str = "name") -> ids.JobName:
     if name is None:
         raise invalid(bad(field, given, "projects/PROJECT/jobs/JOB"))
     return name
+
+
+def parse_sweep(given: str, field: str = "name") -> ids.SweepName:
+    """The parts of projects/{project}/sweeps/{sweep}. Raises ApiError."""
+    name = ids.parse_sweep(given)
+    if name is None:
+        raise invalid(bad(field, given, "projects/PROJECT/sweeps/SWEEP"))
+    return name

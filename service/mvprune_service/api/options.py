@@ -80,6 +80,34 @@ def check_teacher(teacher: job_pb2.Teacher) -> Iterator[Violation]:
         yield bad(f"{field}.revision", teacher.revision, "unset without a model of the hub")
 
 
+def check_baseline(spec: job_pb2.CompressionSpec, task: Task | None) -> Iterator[Violation]:
+    """Where the dense metrics come from. The job that it names is checked elsewhere."""
+    source, teacher = spec.baseline.WhichOneof("source"), spec.teacher.WhichOneof("source")
+    if source is None:
+        return
+    field, given = f"job.spec.baseline.{source}", spec.baseline.job if source == "job" else "true"
+    if source != "job" and not getattr(spec.baseline, source):
+        yield bad(field, "false", "true or unset")
+    elif spec.target_density == 1:
+        yield bad(field, given, "unset with density 1, whose result is the dense model")
+    elif source == "none":
+        if teacher is None and not (task and task.kind.not_distilled):
+            yield bad(field, given, "unset without teacher, which is the dense baseline then; give a teacher, or none")
+    elif teacher in ("job", "train") and spec.baseline.job != spec.teacher.job:
+        yield bad(field, given, f"unset or the teacher's job beside teacher.{teacher}")
+    elif source == "train" and teacher in ("job", "train"):
+        yield bad(field, given, f"unset beside teacher.{teacher}, whose metrics are the dense ones")
+
+
+def check_keep_fine_tuned(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
+    """Whether the result can be the model itself."""
+    field = "job.spec.keep_fine_tuned"
+    if spec.keep_fine_tuned and spec.target_density < 1:
+        yield bad(field, "true", f"unset with a density below 1, here {spec.target_density:g}")
+    elif spec.keep_fine_tuned and spec.HasField("teacher") and not spec.teacher.none:
+        yield bad(field, "true", "unset with a teacher")
+
+
 def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Training) -> Iterator[Violation]:
     yield from check_numbers(field, schedule)
     if schedule.shape == job_pb2.Schedule.ONE_SHOT:

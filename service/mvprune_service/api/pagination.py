@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, get_args
 
 from google.protobuf.message import Message
 
@@ -14,6 +16,9 @@ from mvprune_service.api.errors import Violation, bad, invalid
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
+
+Part = int | float | str | None
+"""A part of a key."""
 
 _DEFAULT, _CAP = 50, 500
 _BYTES = 2 << 20  # of a page; clients refuse messages of more than 4 MiB
@@ -30,7 +35,7 @@ def make_page(
     rows: Sequence[R],
     size: int,
     message: Callable[[R], M],
-    key: Callable[[R], Iterable[int | str]],
+    key: Callable[[R], Iterable[Part]],
 ) -> tuple[list[M], str]:
     """Up to `size` messages, fewer where they are large, and the token of the next page, "" after the last. `rows`:
     one more than `size` where there are more; `key`: what the next page begins after."""
@@ -46,12 +51,12 @@ def make_page(
     return messages, make_token(*key(rows[len(messages) - 1])) if more else ""
 
 
-def make_token(*key: int | str) -> str:
+def make_token(*key: Part) -> str:
     """A token that names the row with this key."""
     return base64.urlsafe_b64encode(json.dumps(key, ensure_ascii=False).encode()).decode()
 
 
-def read_token(token: str, *types: type, query: str = "") -> list[Any] | None:
+def read_token(token: str, *types: type | UnionType, query: str = "") -> list[Any] | None:
     """The key in a token made by make_token, None for the first page. `query`: what the key must begin with, where
     a list has several. Raises ApiError for anything else."""
     if not token:
@@ -59,7 +64,7 @@ def read_token(token: str, *types: type, query: str = "") -> list[Any] | None:
     types = (str, *types) if query else types
     try:
         key = json.loads(base64.urlsafe_b64decode(token.encode("ascii")))
-        typed = isinstance(key, list) and [type(part) for part in key] == list(types)
+        typed = isinstance(key, list) and len(key) == len(types) and all(map(_is_a, key, types))
         if typed and all(map(_can_be_stored, key)) and key[:1] == [query or key[0]]:
             return list(key[1:] if query else key)
     except (ValueError, RecursionError):
@@ -67,6 +72,13 @@ def read_token(token: str, *types: type, query: str = "") -> list[Any] | None:
     raise invalid(Violation("page_token", "must be a token from an earlier page of this list; leave it empty to begin"))
 
 
-def _can_be_stored(part: int | str) -> bool:
+def _is_a(part: Any, kind: type | UnionType) -> bool:
+    """Whether a part has this type: true is no number, though Python says so."""
+    return type(part) in (get_args(kind) or (kind,))
+
+
+def _can_be_stored(part: Part) -> bool:
     """JSON can name what no database takes."""
-    return is_writable(part) if isinstance(part, str) else abs(part) < 1 << 62
+    if isinstance(part, str):
+        return is_writable(part)
+    return part is None or (math.isfinite(part) if isinstance(part, float) else abs(part) < 1 << 62)

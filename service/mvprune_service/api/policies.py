@@ -40,7 +40,7 @@ def check_gates(job: job_pb2.Job, task: Task | None) -> Iterator[Violation]:
     for index, gate in enumerate(gates):
         side = gate.WhichOneof("bound")
         if task is not None:
-            yield from _check_metric(f"{field}[{index}].metric", gate.metric, task, job.spec.target_density)
+            yield from _check_metric(f"{field}[{index}].metric", gate.metric, task, job.spec)
         if side is None:
             yield bad(f"{field}[{index}]", "neither", "bounded by min or max")
         elif not math.isfinite(bound := getattr(gate, side)):
@@ -52,9 +52,10 @@ def check_gates(job: job_pb2.Job, task: Task | None) -> Iterator[Violation]:
         seen.add((gate.metric, side))
 
 
-def _check_metric(field: str, metric: str, task: Task, target_density: float) -> Iterator[Violation]:
+def _check_metric(field: str, metric: str, task: Task, spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
     kind, _, name = metric.partition("/")
-    kinds = ("eval", "delta", "dense") if target_density < 1 else ("eval",)  # else there is no dense model beside it
+    has_baseline = spec.target_density < 1 and not spec.baseline.none
+    kinds = ("eval", "delta", "dense") if has_baseline else ("eval",)
     if metric not in OF_THE_ARTIFACT and (kind not in kinds or name not in task.metrics):
         names = f"{'/, '.join(kinds)}/ with {', '.join(task.metrics)}"
         yield bad(field, metric, f"one of {', '.join(OF_THE_ARTIFACT)}, or {names}")

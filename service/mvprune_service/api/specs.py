@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from mvprune.common.excerpts import hidden, with_discreet_errors
 from mvprune.common.identifiers import ID_PATTERN, ID_RULE
@@ -28,7 +29,14 @@ from mvprune.spec.annotations import annotation, bound_of
 from mvprune.v1 import job_pb2
 from mvprune_service.api import mapping
 from mvprune_service.api.errors import Violation, bad
-from mvprune_service.api.options import check_method, check_numbers, check_teacher, check_training
+from mvprune_service.api.options import (
+    check_baseline,
+    check_keep_fine_tuned,
+    check_method,
+    check_numbers,
+    check_teacher,
+    check_training,
+)
 from mvprune_service.api.policies import check_gates, check_policy
 from mvprune_service.executors.base import Capacity
 
@@ -54,13 +62,27 @@ def _check_once(
     return (*data.columns, *data.notes)
 
 
-class Checker:
-    """Collects the violations of one job."""
+class ModelCheck(NamedTuple):
+    """What was found out about a model: its size, where it can be counted, or what is wrong with the reference."""
 
-    def __init__(self, job: job_pb2.Job, job_id: str, roots: Roots) -> None:
+    size: job_pb2.ModelSize | None = None
+    problem: str = ""
+
+
+class Checker:
+    """Collects the violations of one job.
+
+    Args:
+        models: what was found out about models; checkers of several jobs that share it read each model once.
+    """
+
+    def __init__(
+        self, job: job_pb2.Job, job_id: str, roots: Roots, models: dict[str, ModelCheck] | None = None
+    ) -> None:
         self._job = job
         self._job_id = job_id
         self._roots = roots
+        self._models = {} if models is None else models
         self.violations: list[Violation] = []
         self.notes: tuple[str, ...] = ()
         self.size: job_pb2.ModelSize | None = None
@@ -84,6 +106,8 @@ class Checker:
         self.violations += check_method(spec)
         task = self._check_task(spec)
         self.violations += check_training(spec.training, task)
+        self.violations += check_keep_fine_tuned(spec)
+        self.violations += check_baseline(spec, task)
         self.violations += check_policy(policy)
         self.size = self._check_model("job.spec.model", spec.model)
         self._check_revision("job.spec.model_revision", spec.model_revision)
@@ -136,16 +160,23 @@ class Checker:
                 self._bad(f"job.labels.{key[:63]}", len(value), f"at most {_LABELS.max_length} characters")
 
     def _check_model(self, field: str, reference: str) -> job_pb2.ModelSize | None:
+        if reference not in self._models:
+            self._models[reference] = self._look_at_model(reference)
+        checked = self._models[reference]
+        if checked.problem:
+            self._add(field, checked.problem)
+        return checked.size
+
+    def _look_at_model(self, reference: str) -> ModelCheck:
         try:
             if bucket_path(reference, self._roots):
-                return None  # the worker looks into it
+                return ModelCheck()  # the worker looks into it
             found = resolve_model(reference, self._roots)
             with hidden(when=self._roots.discreet):
                 size = KNOWN_SIZES.get(found.id) if isinstance(found, HubModel) else inspect_model(found)
         except InvalidReference as error:
-            self._add(field, str(error))
-            return None
-        return None if size is None else mapping.model_size(size)
+            return ModelCheck(problem=str(error))
+        return ModelCheck(None if size is None else mapping.model_size(size))
 
     def _check_revision(self, field: str, revision: str) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -27,19 +27,25 @@ from mvprune_service.db import lifecycle, quotas, records, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.rows import JobRow
-from mvprune_service.executors.base import Executor
+from mvprune_service.executors.base import Capacity, Executor
 from mvprune_service.observability.probes import Probe, Problems
 
-_TEACHER_JOB = "job.spec.teacher.job"
-_READ_AT_ONCE = 4  # jobs whose files are looked into: each takes memory
 _CAPACITY_SECONDS = 5.0  # that a submit waits for it
+_READ_AT_ONCE = 4  # jobs whose files are looked into: each takes memory
+
+
+def capacity_of(executor: Executor) -> Callable[[], Awaitable[Capacity | None]]:
+    """Asks an executor for its capacity; None where it does not answer in time."""
+    ask = Probe("executor", lambda: asyncio.to_thread(executor.capacity), Problems(), _CAPACITY_SECONDS, fresh=0.0)
+    return ask.get
 
 
 class Submissions:
     """Checks jobs and creates them.
 
     Args:
-        max_queued_jobs: of a project that has no quota of its own.
+        capacity: what the executor has; None where it does not answer.
+        quota: of jobs in the queue.
         retention_seconds: of jobs that name none; None: for ever.
     """
 
@@ -47,17 +53,15 @@ class Submissions:
         self,
         db: Database,
         roots: Roots,
-        executor: Executor,
+        capacity: Callable[[], Awaitable[Capacity | None]],
         *,
-        max_queued_jobs: int,
+        quota: quotas.QueueQuota,
         retention_seconds: int | None = None,
     ) -> None:
         self._db = db
         self._roots = roots
-        self._capacity = Probe(
-            "executor", lambda: asyncio.to_thread(executor.capacity), Problems(), _CAPACITY_SECONDS, fresh=0.0
-        )
-        self._queue_quota = quotas.QueueQuota(max_queued_jobs)
+        self._capacity = capacity
+        self._queue_quota = quota
         self._retention_seconds = retention_seconds
         # Threads of its own: a disk or a store that does not answer holds up no other calls.
         self._threads = ThreadPoolExecutor(_READ_AT_ONCE, thread_name_prefix="submit")
@@ -98,7 +102,7 @@ class Submissions:
                 return _noted(mapping.job(known), checker)
             if await self._db.look_up(records.job_named, name) is not None:
                 raise _exists(name)
-            named = spec if teacher is None else _name_teacher(spec, teacher)
+            named = spec if teacher is None else teachers.name_job(spec, teacher)
             job = job_pb2.Job(name=str(name), spec=named, policy=policy, model_size=checker.size, creator=creator)
             return _noted(job, checker)
 
@@ -108,7 +112,7 @@ class Submissions:
             known = _known(tx.conn, project, request.request_id, body)
             if known is not None:
                 return known
-            new = _with_teacher(tx, new_job())
+            new = teachers.with_teacher(tx, new_job())
             self.check_room(tx, project)  # after its teacher, which takes room too
             job = lifecycle.create(tx, new, actor=creator, details=details)
             if request.request_id:
@@ -137,16 +141,18 @@ class Submissions:
         else:
             checker.check()
         if request.job.policy.HasField("resources"):
-            capacity = await self._capacity.get()
+            capacity = await self._capacity()
             if capacity is not None:  # else the scheduler decides
                 checker.check_feasible(capacity)
-        if request.job.spec.teacher.WhichOneof("source") == "job":
+        spec, role = request.job.spec, teachers.role_of(request.job.spec)
+        if role is not None and getattr(spec, role).WhichOneof("source") == "job":
             try:
-                teacher = await self._db.read(teachers.named, project, request.job.spec)
-                spec = job_pb2.CompressionSpec.FromString(teacher.spec)
-                await self._read(partial(checker.check_teachers_base, _TEACHER_JOB, spec))
+                teacher = await self._db.read(teachers.named, project, spec)
+                if teachers.name_job(spec, teacher).teacher.job:
+                    base = job_pb2.CompressionSpec.FromString(teacher.spec)
+                    await self._read(partial(checker.check_teachers_base, f"job.spec.{role}.job", base))
             except teachers.NoTeacher as error:
-                checker.violations.append(Violation(_TEACHER_JOB, str(error)))
+                checker.violations.append(Violation(error.field, str(error)))
         if checker.violations:
             raise invalid(*checker.violations)
         return checker, teacher
@@ -164,27 +170,7 @@ class Submissions:
         except IntegrityError:
             raise _exists(name) from None
         except teachers.NoTeacher as error:
-            raise invalid(Violation(_TEACHER_JOB, str(error))) from None
-
-
-def _with_teacher(tx: Tx, new: NewJob) -> NewJob:
-    """The job with the full name of its teacher, which is created here if it has to be trained."""
-    if new.spec.teacher.WhichOneof("source") == "job":
-        teacher = teachers.named(tx.conn, new.project, new.spec, lock=True)
-    elif new.spec.teacher.train:
-        teacher = teachers.get_or_create_teacher(tx, new, actor=new.creator)
-    else:
-        return new
-    spec = _name_teacher(new.spec, teacher)
-    return replace(new, spec=spec, teacher_uid=teacher.uid, teacher_sha256=teacher.artifact_sha256)
-
-
-def _name_teacher(spec: job_pb2.CompressionSpec, teacher: JobRow) -> job_pb2.CompressionSpec:
-    """The spec with its teacher's job by its full name."""
-    named = job_pb2.CompressionSpec()
-    named.CopyFrom(spec)
-    named.teacher.job = str(teacher.name)
-    return named
+            raise invalid(Violation(error.field, str(error))) from None
 
 
 def _noted(job: job_pb2.Job, checker: Checker) -> job_pb2.Job:

@@ -77,7 +77,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             ],
             checkpoint_interval=policy.checkpoint_interval,
             accumulation_factor=job.accumulation_factor,
-            measure_latency=any(gate.metric == gates.LATENCY for gate in policy.gates),
+            measure_latency=policy.measure_latency or any(gate.metric == gates.LATENCY for gate in policy.gates),
         )
 
     async def Heartbeat(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, select, update
 
 from mvprune_service.db.database import Tx
-from mvprune_service.db.models import INSTALLATION, QUARANTINE
+from mvprune_service.db.server_models import INSTALLATION, QUARANTINE
 
 _REMEMBERED = 16  # tokens: replicas may write their marks at the same time
 

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or
 from mvprune_service.db.database import Tx
 from mvprune_service.db.leases import KEPT_CHECKPOINTS
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS, JobColumns
+from mvprune_service.db.sweep_models import SWEEP_REQUESTS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
 
 
@@ -32,10 +33,13 @@ class ArtifactKey(NamedTuple):
 
 
 def forget_requests(tx: Tx, before_us: int, limit: int) -> int:
-    """Deletes idempotency keys older than `before_us`; returns how many."""
-    key = tuple_(REQUESTS.c.project, REQUESTS.c.request_id)
-    old = select(REQUESTS.c.project, REQUESTS.c.request_id).where(REQUESTS.c.create_us < before_us).limit(limit)
-    return tx.conn.execute(delete(REQUESTS).where(key.in_(old))).rowcount
+    """Deletes idempotency keys older than `before_us`, up to `limit` of jobs and of sweeps; returns how many."""
+    gone = 0
+    for table in (REQUESTS, SWEEP_REQUESTS):
+        key = tuple_(table.c.project, table.c.request_id)
+        old = select(table.c.project, table.c.request_id).where(table.c.create_us < before_us).limit(limit)
+        gone += tx.conn.execute(delete(table).where(key.in_(old))).rowcount
+    return gone
 
 
 def delete_expired_jobs(tx: Tx, limit: int) -> int:

@@ -169,12 +169,23 @@ def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manife
         "finalizer",
         {"artifact": sha256} | ({"gates": gates.outcome(results)} if results else {}),
         artifact_sha256=sha256,
-        metrics=manifest["metrics"],
+        **metric_columns(manifest),
         gate_results=recorded,
         fencing_token=job.fencing_token + 1,
         state_reason="",
     )
     return True
+
+
+def metric_columns(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a job that its artifact's manifest determines."""
+    metrics, primary = manifest["metrics"], manifest["primary_metric"]
+    return {
+        "metrics": metrics,
+        "primary_metric": primary,
+        "metric": metrics.get(f"eval/{primary}"),
+        "difference": metrics.get(f"delta/{primary}"),
+    }
 
 
 def fail_attempt(tx: Tx, fence: Fence, failure: Failure, *, actor: str) -> None:

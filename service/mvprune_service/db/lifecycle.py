@@ -59,6 +59,7 @@ class NewJob:
     teacher_uid: str | None = None
     teacher_sha256: str | None = None
     teacher_key: str | None = None
+    sweep_id: str | None = None
 
 
 def lock_job(tx: Tx, uid: str) -> JobRow | None:
@@ -99,6 +100,7 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
         "teacher_uid": new.teacher_uid,
         "teacher_sha256": new.teacher_sha256,
         "teacher_key": new.teacher_key,
+        "sweep_id": new.sweep_id,
         "state": JobState.QUEUED,
         "state_reason": Wait.TEACHER if waits else "",
         "metrics": {},
@@ -204,7 +206,7 @@ def move(tx: Tx, job: JobRow, command: Command, actor: str, details: Mapping[str
     policy = job_pb2.ExecutionPolicy.FromString(job.policy)
     waits = values.get("state_reason") == Wait.TEACHER
     sequence = job.last_sequence + 1
-    changed = times.after_move(job.state, state, policy, tx.now, waits=waits)
+    changed = times.after_move(job.state, state, policy, tx.now, start_us=job.start_us, waits=waits)
     touch(tx, job, state=state, last_sequence=sequence, **changed, **values)
     _event(tx, job.uid, sequence, command.value, actor, job.state, state, details)
     about = logs.About(job, values.get("attempt", job.attempt))

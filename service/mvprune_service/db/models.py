@@ -55,6 +55,11 @@ class Member(TypeDecorator[E]):
         super().__init__()
         self.kind = kind
 
+    @property
+    def python_type(self) -> type[str]:
+        """The type that members have in common, as the driver takes it."""
+        return str
+
     def process_result_value(self, value: str | None, dialect: Dialect) -> E | None:
         """The member that was stored. Raises ValueError for text that is none."""
         return None if value is None else self.kind(value)
@@ -82,6 +87,7 @@ class JobColumns(TypedColumns):
     teacher_sha256: Named[str | None] = Column(Text)
     # Of a teacher that was made on request: a digest of its spec. Students with the same dense spec share the teacher.
     teacher_key: Named[str | None] = Column(Text)
+    sweep_id: Named[str | None] = Column(Text)  # of the sweep that created the job
 
     state: Named[JobState] = Column(Member(JobState))
     state_reason: Named[str] = Column(Text)
@@ -90,6 +96,10 @@ class JobColumns(TypedColumns):
     failure_message: Named[str | None] = Column(Text)
     artifact_sha256: Named[str | None] = Column(Text)
     metrics: Named[dict[str, Any]] = Column(JSON)
+    # Of a SUCCEEDED job, to filter and order lists: the task's metric, and its final value and difference in `metrics`.
+    primary_metric: Named[str | None] = Column(Text)
+    metric: Named[float | None] = Column(Double)
+    difference: Named[float | None] = Column(Double)
     gate_results: Named[bytes | None] = Column(LargeBinary)  # once they are evaluated: a Job with no other field
 
     attempt: Named[int] = Column(BigInteger)  # number of the newest attempt, 0 before the first
@@ -109,6 +119,7 @@ class JobColumns(TypedColumns):
     create_us: Named[int] = Column(BigInteger)
     start_us: Named[int | None] = Column(BigInteger)
     end_us: Named[int | None] = Column(BigInteger)
+    duration_us: Named[int | None] = Column(BigInteger)  # from start_us to end_us, to filter and order lists
     # Of a job that has ended and has a retention: then the job and its artifact are deleted.
     expire_us: Named[int | None] = Column(BigInteger)
     update_us: Named[int] = Column(BigInteger)
@@ -116,15 +127,27 @@ class JobColumns(TypedColumns):
     last_sequence: Named[int] = Column(BigInteger)  # of its events
 
 
+ORDERED = ("metric", "difference", "duration_us", "failure_reason")  # columns of jobs that are null until the end
+
+
+def _index_of_values(column: str) -> Index:
+    """The jobs with a value in a column, in its order. A new job has none and costs nothing here."""
+    has_value = text(f"{column} IS NOT NULL")
+    name = f"ix_jobs_project_{column}"
+    return Index(name, "project", column, "create_us", "uid", sqlite_where=has_value, postgresql_where=has_value)
+
+
 JOBS = Table(
     "jobs",
     METADATA,
     JobColumns,
     Index("uq_jobs_project_job_id", "project", "job_id", unique=True),
-    Index("ix_jobs_project_create_us", "project", "create_us", "uid"),
+    # The last four columns find the jobs without a value, for lists in the order of one, without reading the table.
+    Index("ix_jobs_project_create_us", "project", "create_us", "uid", *ORDERED),
     Index("ix_jobs_project_state", "project", "state", "create_us", "uid"),
     Index("ix_jobs_project_task", "project", "task", "create_us", "uid"),
     Index("ix_jobs_project_model", "project", "model", "create_us", "uid"),
+    *map(_index_of_values, ORDERED),
     Index("ix_jobs_state", "state", "rank_us", "uid"),
     Index("ix_jobs_queue_deadline_us", "queue_deadline_us"),
     Index(
@@ -135,6 +158,13 @@ JOBS = Table(
     ),
     Index("ix_jobs_expire_us", "expire_us"),
     Index("uq_jobs_project_teacher_key", "project", "teacher_key", unique=True),
+    Index(
+        "ix_jobs_project_sweep_id",
+        "project",
+        "sweep_id",
+        sqlite_where=text("sweep_id IS NOT NULL"),
+        postgresql_where=text("sweep_id IS NOT NULL"),
+    ),
     CheckConstraint(f"(end_us IS NOT NULL) = (state IN ({_TERMINAL_SQL}))", name="end_in_terminal"),
 )
 
@@ -311,76 +341,4 @@ CHECKPOINTS = Table(
     "checkpoints",
     METADATA,
     CheckpointColumns,
-)
-
-
-class TokenColumns(TypedColumns):
-    """An API token. Its secret has 256 random bits, so a plain hash is enough."""
-
-    token_id: Named[str] = Column(Text, primary_key=True)
-    project: Named[str] = Column(Text)  # "-": an operator's token, valid for all projects
-    display_name: Named[str] = Column(Text)
-    scope: Named[str] = Column(Text)
-    secret_sha256: Named[str] = Column(Text)
-    creator: Named[str] = Column(Text)
-    create_us: Named[int] = Column(BigInteger)
-    expire_us: Named[int | None] = Column(BigInteger)
-    revoke_us: Named[int | None] = Column(BigInteger)
-    last_use_us: Named[int | None] = Column(BigInteger)
-
-
-TOKENS = Table(
-    "tokens",
-    METADATA,
-    TokenColumns,
-    Index("uq_tokens_secret_sha256", "secret_sha256", unique=True),
-    Index("ix_tokens_project_create_us", "project", "create_us", "token_id"),
-)
-
-
-class ProjectColumns(TypedColumns):
-    """Quotas of a project that differ from the server's defaults."""
-
-    project: Named[str] = Column(Text, primary_key=True)
-    max_queued_jobs: Named[int | None] = Column(BigInteger)
-    max_running_gpus: Named[float | None] = Column(Double)
-
-
-PROJECTS = Table(
-    "projects",
-    METADATA,
-    ProjectColumns,
-)
-
-
-class InstallationColumns(TypedColumns):
-    """What distinguishes this database from others, and from its copies and backups. One row, made with the tables."""
-
-    uid: Named[str] = Column(Text, primary_key=True)  # random: the same database, whatever its URL, key and home
-    # It only grows: on SQLite with each commit, on both databases with each new mark in the store.
-    generation: Named[int] = Column(BigInteger)
-    # The tokens of the newest marks that this database wrote to its store. A copy of the database draws others.
-    tokens: Named[list[str]] = Column(JSON)
-
-
-INSTALLATION = Table(
-    "installation",
-    METADATA,
-    InstallationColumns,
-)
-
-
-class QuarantineColumns(TypedColumns):
-    """An object of the store that nothing refers to, from the moment it is found until it is deleted."""
-
-    part: Named[str] = Column(Text, primary_key=True)  # of the store, as garbage collection divides it
-    key: Named[str] = Column(Text, primary_key=True)
-    modified_us: Named[int] = Column(BigInteger)  # by the store's clock; an upload since then restarts the delay
-    found_us: Named[int] = Column(BigInteger)
-
-
-QUARANTINE = Table(
-    "quarantine",
-    METADATA,
-    QuarantineColumns,
 )

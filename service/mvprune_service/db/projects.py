@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, func, insert, literal_column, select, union
 
 from mvprune_service.db.database import Tx
-from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, JOBS, PROJECTS, TOKENS
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, JOBS
 from mvprune_service.db.rows import ProjectRow
+from mvprune_service.db.server_models import PROJECTS, TOKENS
 from mvprune_service.db.statements import fetch_all
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
 

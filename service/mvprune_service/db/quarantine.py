@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from mvprune_service.db.database import Tx
-from mvprune_service.db.models import QUARANTINE
+from mvprune_service.db.server_models import QUARANTINE
 
 
 class Found(NamedTuple):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, literal, select, tuple_, update
 
 from mvprune_service.db.database import Tx
+from mvprune_service.db.job_order import Order
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, LOGS, METRICS, REQUESTS
 from mvprune_service.db.rows import ArtifactRow, AttemptRow, EventRow, JobRow, Live, MetricRow, RequestRow
 from mvprune_service.db.statements import Query, fetch_all, fetch_one
@@ -45,46 +45,25 @@ def job_by_uid(conn: Connection, uid: str) -> JobRow | None:
     return _JOB_BY_UID.first(conn, {"by_uid": uid})
 
 
-@dataclass(frozen=True)
-class Order:
-    """The order of a list of jobs. Equal jobs are ordered by age, in the same direction."""
-
-    column: str  # create_time, state, task or model
-    descending: bool
-
-    def key(self, job: JobRow) -> tuple[int | str, ...]:
-        """The key of a job in this order."""
-        return tuple(getattr(job, column.key) for column in self.columns)
-
-    @property
-    def key_types(self) -> tuple[type, ...]:
-        """The types of the parts of a key."""
-        return (int, str) if self.column == "create_time" else (str, int, str)
-
-    @property
-    def columns(self) -> tuple[Any, ...]:
-        """The columns that make the key, the first one first."""
-        age = (JOBS.c.create_us, JOBS.c.uid)
-        return age if self.column == "create_time" else (JOBS.c[self.column], *age)
-
-
 def page_of_jobs(
     conn: Connection,
     project: str,
     wanted: ColumnElement[bool] | None,
     order: Order,
-    after: Sequence[int | str] | None,
+    after: Sequence[Any] | None,
     size: int,
 ) -> list[JobRow]:
     """Jobs of a project that match `wanted` (None: all), from just after a key of `order`."""
-    found = select(JOBS).where(JOBS.c.project == project)
+    every = select(JOBS).where(JOBS.c.project == project)
     if wanted is not None:
-        found = found.where(wanted)
-    if after is not None:
-        keys, last = tuple_(*order.columns), tuple_(*after)
-        found = found.where(keys < last if order.descending else keys > last)
-    directed = [column.desc() if order.descending else column.asc() for column in order.columns]
-    return fetch_all(conn, JobRow, found.order_by(*directed).limit(size))
+        every = every.where(wanted)
+    found: list[JobRow] = []
+    for part in order.parts(after):
+        limited = every.where(*part.where).order_by(*part.order_by).limit(size - len(found))
+        found += fetch_all(conn, JobRow, limited)
+        if len(found) == size:
+            break
+    return found
 
 
 def attempts_of(conn: Connection, job_uid: str, after: int, size: int) -> list[AttemptRow]:

@@ -31,6 +31,7 @@ class JobRow(NamedTuple):
     teacher_uid: str | None
     teacher_sha256: str | None
     teacher_key: str | None
+    sweep_id: str | None
     state: JobState
     state_reason: str
     progress: bytes | None
@@ -38,6 +39,9 @@ class JobRow(NamedTuple):
     failure_message: str | None
     artifact_sha256: str | None
     metrics: dict[str, Any]
+    primary_metric: str | None
+    metric: float | None
+    difference: float | None
     gate_results: bytes | None
     attempt: int
     attempts_left: int
@@ -53,6 +57,7 @@ class JobRow(NamedTuple):
     create_us: int
     start_us: int | None
     end_us: int | None
+    duration_us: int | None
     expire_us: int | None
     update_us: int
     version: int

@@ -1,4 +1,7 @@
-"""Jobs that are distilled from the model of another job: students and their teachers.
+"""Jobs that need the artifact of another job: students and their teachers.
+
+A student is distilled from the teacher's model. The teacher of a job with a baseline is the job that its dense metrics
+come from, whether the model is learned from or not.
 
 A student refers to its teacher by uid, so a new job with an old name is not its teacher. The student waits in the queue
 until the teacher has an artifact. From then on it needs only that artifact.
@@ -8,10 +11,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from typing import Literal
 
 from sqlalchemy import Connection, Select, exists, literal, literal_column, select, update
 
 from mvprune.common.identifiers import ID_PATTERN
+from mvprune.data.tasks import get_task
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
 from mvprune_service.db import lifecycle
@@ -25,6 +30,7 @@ from mvprune_service.domain.machine import TERMINAL, JobState, Wait
 from mvprune_service.domain.teaching import Resolution, can_teach, resolve
 from mvprune_service.domain.times import queue_deadline_us
 
+Role = Literal["teacher", "baseline"]
 _AT_ONCE = 1000  # students in a round
 
 
@@ -47,35 +53,88 @@ _UNRESOLVED = Query(UidRow, _unresolved())
 
 
 class NoTeacher(Exception):
-    """A job cannot be the teacher of another; the text says why."""
+    """A job cannot be the teacher or the baseline of another; the text says why.
+
+    Attributes:
+        field: the field that names the job.
+    """
+
+    def __init__(self, role: Role, text: str) -> None:
+        super().__init__(text)
+        self.field = f"job.spec.{role}.job"
+
+
+def role_of(spec: job_pb2.CompressionSpec) -> Role | None:
+    """What the job that `spec` waits for is to it; None if it waits for none. A teacher may be the baseline too."""
+    roles: tuple[Role, ...] = ("teacher", "baseline")
+    return next((role for role in roles if getattr(spec, role).WhichOneof("source") in ("job", "train")), None)
+
+
+def trains(spec: job_pb2.CompressionSpec) -> bool:
+    """Whether a dense job is created for this one, unless there is one that it can share."""
+    role = role_of(spec)
+    return role is not None and getattr(spec, role).WhichOneof("source") == "train"
 
 
 def named(conn: Connection, project: str, spec: job_pb2.CompressionSpec, *, lock: bool = False) -> JobRow:
-    """The job that `spec.teacher.job` names, by id or in full. With `lock` it stays as it is until the transaction
-    ends. Raises NoTeacher."""
-    given = spec.teacher.job
+    """The job that `spec` names as its teacher or baseline, by id or in full. With `lock` it stays as it is until the
+    transaction ends. Raises NoTeacher."""
+    role: Role = role_of(spec) or "teacher"
+    given = getattr(spec, role).job
     name = ids.JobName(project, given) if ID_PATTERN.fullmatch(given) else ids.parse_job(given)
     if name is None or name.project != project:
-        raise NoTeacher(f"must be the id of a job, or its name, projects/{project}/jobs/JOB, got {given[:200]!r}")
+        raise NoTeacher(role, f"must be the id of a job, or its name, projects/{project}/jobs/JOB, got {given[:200]!r}")
     found = select(JOBS).where(JOBS.c.project == project, JOBS.c.job_id == name.job)
     job = fetch_one(conn, JobRow, found.with_for_update(read=True) if lock else found)
     if job is None:
-        raise NoTeacher(f"must be a job that exists, got {name}")
+        raise NoTeacher(role, f"must be a job that exists, got {name}")
     if not can_teach(job.state):
-        raise NoTeacher(f"must be a job that has a model or will have one, got {name}, which is {job.state}")
-    task = job_pb2.CompressionSpec.FromString(job.spec).task
-    if task != spec.task:
-        raise NoTeacher(f"must be a job for the task {spec.task}, got {name}, which is for {task}")
+        raise NoTeacher(role, f"must be a job that has a model or will have one, got {name}, which is {job.state}")
+    other = job_pb2.CompressionSpec.FromString(job.spec)
+    if other.task != spec.task:
+        raise NoTeacher(role, f"must be a job for the task {spec.task}, got {name}, which is for {other.task}")
+    if spec.baseline.job and other.target_density != 1:
+        text = f"must be a job with density 1, got {name}, which has the density {other.target_density:g}"
+        raise NoTeacher("baseline", text)
     return job
 
 
-def get_or_create_teacher(tx: Tx, student: NewJob, *, actor: str) -> JobRow:
-    """The dense job that is the teacher of a student: one that was created for another student, or a new one.
+def with_teacher(tx: Tx, new: NewJob) -> NewJob:
+    """The job with the full name of the job of its teacher or baseline, which is created here if it has to be trained.
 
-    If two transactions create the same teacher at once, the unique index on `teacher_key` lets only one commit.
+    The caller creates the returned job in the same transaction. Raises NoTeacher.
+    """
+    role = role_of(new.spec)
+    if role is None:
+        return new
+    if getattr(new.spec, role).WhichOneof("source") == "job":
+        teacher = named(tx.conn, new.project, new.spec, lock=True)
+    else:
+        teacher = get_or_create_teacher(tx, new, role, actor=new.creator)
+    spec = name_job(new.spec, teacher)
+    return replace(new, spec=spec, teacher_uid=teacher.uid, teacher_sha256=teacher.artifact_sha256)
+
+
+def name_job(spec: job_pb2.CompressionSpec, job: JobRow) -> job_pb2.CompressionSpec:
+    """The spec with the full name of the job of its teacher or baseline. Without a teacher, the baseline is that."""
+    copy = job_pb2.CompressionSpec()
+    copy.CopyFrom(spec)
+    role = role_of(spec)
+    if role == "baseline" or spec.baseline.job:
+        copy.baseline.job = str(job.name)
+    can_be_distilled = not get_task(spec.task).kind.not_distilled
+    if role == "teacher" or (spec.teacher.WhichOneof("source") is None and can_be_distilled):
+        copy.teacher.job = str(job.name)
+    return copy
+
+
+def get_or_create_teacher(tx: Tx, student: NewJob, role: Role, *, actor: str) -> JobRow:
+    """The dense job of a student: one that was created for another student, or a new one.
+
+    If two transactions create the same job at once, the unique index on `teacher_key` lets only one commit.
     """
     dense = dense_spec(student.spec)
-    key = hashlib.sha256(lifecycle.canonical(dense)).hexdigest()
+    key = digest(dense)
     shared = select(JOBS).where(JOBS.c.project == student.project, JOBS.c.teacher_key == key)
     known = fetch_one(tx.conn, JobRow, shared.with_for_update())
     if known is not None and can_teach(known.state):
@@ -85,20 +144,28 @@ def get_or_create_teacher(tx: Tx, student: NewJob, *, actor: str) -> JobRow:
     policy = job_pb2.ExecutionPolicy()
     policy.CopyFrom(student.policy)
     policy.ClearField("gates")  # they are about the pruned model
+    policy.ClearField("measure_latency")
     teacher = replace(
         student,
-        job_id=ids.new_job_id(f"{dense.task}-teacher"),
-        display_name=f"teacher of {student.job_id}",
+        job_id=ids.new_job_id(f"{dense.task}-{role}"),
+        display_name=f"{role} of {student.job_id}",
         spec=dense,
         policy=policy,
         labels={},
         teacher_key=key,
+        sweep_id=None,
     )
     return lifecycle.create(tx, teacher, actor=actor)
 
 
+def digest(dense: job_pb2.CompressionSpec) -> str:
+    """What identifies a shared dense job: its `teacher_key`."""
+    return hashlib.sha256(lifecycle.canonical(dense)).hexdigest()
+
+
 def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
-    """The spec of a fine-tuning with the student's model, data, settings and seed, without pruning."""
+    """The spec of a fine-tuning with the student's model, data, settings and seed, without pruning. A model that is
+    fine-tuned already is its own result."""
     spec = job_pb2.CompressionSpec(
         model=student.model,
         model_revision=student.model_revision,
@@ -106,6 +173,7 @@ def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
         target_density=1.0,
         seed=student.seed,
         magnitude=job_pb2.MagnitudePruning(),
+        keep_fine_tuned=True,
     )
     if student.HasField("dataset"):
         spec.dataset.CopyFrom(student.dataset)
@@ -147,8 +215,10 @@ def resolve_teacher(tx: Tx, uid: str, *, actor: str) -> None:
 
 
 def _why(student: JobRow, teacher: JobRow | None) -> str:
+    spec = job_pb2.CompressionSpec.FromString(student.spec)
+    role: Role = role_of(spec) or "teacher"
     if teacher is None:
-        given = job_pb2.CompressionSpec.FromString(student.spec).teacher.job
-        return f"the teacher's job {given} was deleted before its model was learned from"
+        lost = "its model was learned from" if role == "teacher" else "its metrics were read"
+        return f"the {role}'s job {getattr(spec, role).job} was deleted before {lost}"
     failure = f" ({teacher.failure_reason}: {teacher.failure_message})" if teacher.failure_reason else ""
-    return f"the teacher's job {teacher.name} is {teacher.state}{failure}; retry that one first, then this one"
+    return f"the {role}'s job {teacher.name} is {teacher.state}{failure}; retry that one first, then this one"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, and_, bindparam, or_, select, tuple_, update
 
 from mvprune_service.db.database import Tx
-from mvprune_service.db.models import TOKENS
 from mvprune_service.db.rows import TokenRow
+from mvprune_service.db.server_models import TOKENS
 from mvprune_service.db.statements import Insert, Query, fetch_all, fetch_one
 from mvprune_service.ids import TokenName
 

@@ -70,7 +70,7 @@ RULES: Mapping[FailureReason, Rule] = MappingProxyType(
         FailureReason.UNSATISFIABLE_RESOURCES: Rule(Retry.NEVER, "no node has the resources that the job asks for"),
         FailureReason.MISSING_DEPENDENCY: Rule(Retry.NEVER, "the worker lacks a package"),
         FailureReason.PREEMPTED: Rule(Retry.ALWAYS, "the worker received a signal to stop"),
-        FailureReason.TEACHER_FAILED: Rule(Retry.NEVER, "the teacher's job did not succeed"),
+        FailureReason.TEACHER_FAILED: Rule(Retry.NEVER, "the job of the teacher or the baseline did not succeed"),
         FailureReason.MAX_RUNTIME: Rule(Retry.NEVER, "the job ran longer than its max_runtime"),
         FailureReason.MAX_QUEUE_TIME: Rule(Retry.NEVER, "the job waited in the queue longer than its max_queue_time"),
         FailureReason.GATE_FAILED: Rule(Retry.NEVER, "the result misses a gate without which the job is to fail"),

@@ -15,6 +15,7 @@ class Times(TypedDict, total=False):
     """Columns of a job that change when its state does. A missing one stays as it is."""
 
     end_us: int | None
+    duration_us: int | None
     expire_us: int | None
     queue_deadline_us: int | None
 
@@ -38,11 +39,25 @@ def expire_us(now: int, policy: job_pb2.ExecutionPolicy) -> int | None:
     return now + policy.retention.ToMicroseconds() if policy.HasField("retention") else None
 
 
-def after_move(before: JobState, after: JobState, policy: job_pb2.ExecutionPolicy, now: int, *, waits: bool) -> Times:
-    """What changes when a job goes from one state to another. `waits`: it waits for its teacher."""
+def after_move(
+    before: JobState,
+    after: JobState,
+    policy: job_pb2.ExecutionPolicy,
+    now: int,
+    *,
+    start_us: int | None,
+    waits: bool,
+) -> Times:
+    """What changes when a job goes from one state to another.
+
+    Args:
+        start_us: when it first ran; None: it never ran.
+        waits: it waits for its teacher.
+    """
     queued = queue_deadline_us(now, policy, waits=waits) if after is JobState.QUEUED else None
     if after in TERMINAL:
-        return Times(end_us=now, expire_us=expire_us(now, policy), queue_deadline_us=queued)
+        duration = None if start_us is None else now - start_us
+        return Times(end_us=now, duration_us=duration, expire_us=expire_us(now, policy), queue_deadline_us=queued)
     if before in TERMINAL:
-        return Times(end_us=None, expire_us=None, queue_deadline_us=queued)
+        return Times(end_us=None, duration_us=None, expire_us=None, queue_deadline_us=queued)
     return Times(queue_deadline_us=queued)

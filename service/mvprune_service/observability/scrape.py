@@ -46,11 +46,7 @@ class OverviewCollector(Collector):
             jobs.add_metric([state], count)
         yield jobs
         for name, text, since in (
-            (
-                "mvprune_queue_oldest_age_seconds",
-                "Longest wait in the queue",
-                seen.oldest_queued_us,
-            ),
+            ("mvprune_queue_oldest_age_seconds", "Longest wait in the queue", seen.oldest_queued_us),
             ("mvprune_lease_lag_seconds", "Age of the oldest heartbeat of a running attempt", seen.oldest_heartbeat_us),
         ):
             yield GaugeMetricFamily(name, text, value=0.0 if since is None else (self._clock() - since) / SECOND)

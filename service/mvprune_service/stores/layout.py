@@ -109,6 +109,14 @@ def fetch(store: BlobStore, manifest_sha256: str, directory: Path) -> None:
     (directory / MANIFEST_FILE).write_bytes(data)
 
 
+def fetch_manifest(store: BlobStore, manifest_sha256: str, directory: Path) -> None:
+    """Downloads only the manifest of an artifact into a folder; can be repeated. Raises ArtifactCorrupt,
+    StoreUnavailable, OSError."""
+    data = get_manifest(store, manifest_key(manifest_sha256), manifest_sha256)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / MANIFEST_FILE).write_bytes(data)
+
+
 @dataclass(frozen=True)
 class StoredFile:
     """A file as a manifest lists it; `path` is relative, with '/'."""

@@ -99,11 +99,7 @@ class LocalStore:
     def delete(self, key: str) -> None:
         """See BlobStore.delete."""
         *parents, name = check_key(key).split("/")
-        with (
-            contextlib.suppress(ObjectNotFound),
-            self._errors(key),
-            tree.folders(self._root, parents) as held,
-        ):
+        with contextlib.suppress(ObjectNotFound), self._errors(key), tree.folders(self._root, parents) as held:
             os.unlink(name, dir_fd=held[-1])
 
     def list(self, prefix: str) -> Iterator[Entry]:
@@ -118,11 +114,7 @@ class LocalStore:
 
     def remove_torn(self, before_us: int) -> None:
         """See BlobStore.remove_torn: files that were never moved into place."""
-        with (
-            self._errors(),
-            tree.folders(self._root, [_STAGING]) as (_, staging),
-            os.scandir(staging) as drafts,
-        ):
+        with self._errors(), tree.folders(self._root, [_STAGING]) as (_, staging), os.scandir(staging) as drafts:
             for draft in drafts:
                 with contextlib.suppress(FileNotFoundError):  # moved meanwhile
                     if draft.stat(follow_symlinks=False).st_mtime_ns < before_us * 1000:

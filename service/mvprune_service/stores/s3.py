@@ -37,24 +37,12 @@ if TYPE_CHECKING:
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ABSENT = {"NoSuchKey", "404"}
+_DENIED = {"AccessDenied", "403", "401", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
+# Not AWS's, which has no end: of servers that keep buckets on disks of their own.
+_FULL = {"507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
 _KINDS: Mapping[str, type[StoreUnavailable]] = {
-    **dict.fromkeys(
-        (
-            "AccessDenied",
-            "403",
-            "401",
-            "InvalidAccessKeyId",
-            "SignatureDoesNotMatch",
-            "ExpiredToken",
-            "InvalidToken",
-        ),
-        StoreDenied,
-    ),
-    # Not AWS's, which has no end: of servers that keep buckets on disks of their own.
-    **dict.fromkeys(
-        ("507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"),
-        StoreFull,
-    ),
+    **dict.fromkeys(_DENIED, StoreDenied),
+    **dict.fromkeys(_FULL, StoreFull),
 }
 _CONFLICT_ATTEMPTS = 6
 _MULTIPART = 64 << 20  # bytes from which a file goes up in parts

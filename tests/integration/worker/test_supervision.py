@@ -346,5 +346,5 @@ def test_missing_settings_are_named(tmp_path: Path) -> None:
         timeout=30,
     )
     assert run.returncode == ExitCode.USAGE
-    assert "MVPRUNE_ATTEMPT_UID is not set" in run.stderr
+    assert "MVPRUNE_ATTEMPT_UID must be set" in run.stderr
     assert "Traceback" not in run.stderr

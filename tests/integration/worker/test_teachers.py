@@ -34,6 +34,20 @@ def test_a_teacher_that_is_not_whole_is_a_failure_of_its_own(worker: Any, tmp_pa
     assert "SHA-256" in failure.message
 
 
+def test_only_the_manifest_of_a_baseline_is_fetched(worker: Any, tmp_path: Path) -> None:
+    worker.service.spec.baseline.job = "projects/p/jobs/dense"
+    worker.service.spec.teacher.none = True
+    teach(worker, tmp_path / "dense")
+    for blob in worker.store.list("blobs/"):
+        worker.store.put(blob.key, b"x")
+    worker.go()
+    worker.start("taught")
+    assert worker.wait() is ExitCode.PUBLISHED
+    assert json.loads(worker.told("teacher")) == {"manifest.json": True}
+    assert b"fetching the baseline's manifest" in bytes(worker.service.log)
+    worker.assert_clean()
+
+
 def test_the_base_of_a_teacher_that_is_a_delta_is_fetched_too(worker: Any, tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     save_file({WORDS: tensors()[WORDS]}, tmp_path / "base" / "model.safetensors")
@@ -41,7 +55,7 @@ def test_the_base_of_a_teacher_that_is_a_delta_is_fetched_too(worker: Any, tmp_p
     teach(worker, tmp_path / "teacher", base=base, model=named)
     failure = failure_of(worker)
     assert failure.reason == job_pb2.Failure.INVALID_MODEL
-    assert "'s3://models/base' is outside the allowed buckets" in failure.message
+    assert "must be in one of the allowed buckets (there are none), got 's3://models/base'" in failure.message
 
 
 def failure_of(worker: Any) -> Any:
@@ -74,6 +88,8 @@ def test_cancelling_does_not_wait_for_a_teacher(worker: Any, tmp_path: Path) -> 
 
 
 def teach(worker: Any, folder: Path, **changes: Any) -> None:
-    """Puts an artifact into the store, and makes it the teacher of the worker's job."""
+    """Puts an artifact into the store, and makes it the teacher of the worker's job, unless that has a baseline."""
+    if not worker.service.spec.HasField("baseline"):
+        worker.service.spec.teacher.job = "projects/p/jobs/teacher"
     make_artifact(folder, **changes)
     worker.service.teacher = publish(worker.store, folder, "0190-teacher")

@@ -14,7 +14,8 @@ from tests.sparse_artifacts import SHA256, WORDS, make_artifact, tensors
 
 from mvprune.artifact import WEIGHTS_FILE, ArtifactError, Base, Manifest, ModelSource
 from mvprune.artifact.base import find_base, open_base
-from mvprune.artifact.weights import open_header, read_weights
+from mvprune.artifact.header import open_header
+from mvprune.artifact.weights import read_weights
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 

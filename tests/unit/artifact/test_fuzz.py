@@ -43,7 +43,7 @@ def test_the_bound_would_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def _opens(content: bytes, folder: Path) -> bool:
     """Whether the header is valid and the tensors are small."""
     from mvprune.artifact import ArtifactError
-    from mvprune.artifact.weights import open_header
+    from mvprune.artifact.header import open_header
 
     path = folder / "w"
     path.write_bytes(content)

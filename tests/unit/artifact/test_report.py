@@ -14,7 +14,7 @@ from mvprune.artifact import Accounting, DatasetSource, LayerCount, ModelSource,
 from mvprune.artifact.history import MAX_POINTS, Evaluated, Histogram, History, Phase, Plane
 from mvprune.artifact.report import report_page
 from mvprune.artifact.report.figures import Figure, figures
-from mvprune.artifact.report.svg import INNER_HEIGHT, INNER_WIDTH, Axis
+from mvprune.artifact.report.svg import INNER_HEIGHT, INNER_WIDTH, Axis, Plot
 
 MATRICES = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
             "intermediate.dense", "output.dense")  # fmt: skip
@@ -274,8 +274,37 @@ def test_an_artifact_without_a_history_has_a_report_all_the_same(info: ResultInf
         (Axis("x", 0, 1), [0, 0.2, 0.4, 0.6, 0.8, 1]),
         (Axis("x", -0.5, 0.5), [-0.4, -0.2, 0, 0.2, 0.4]),
         (Axis("x", 0, 25_000), [0, 5_000, 10_000, 15_000, 20_000, 25_000]),
+        (Axis("x", 0, 11), [0, 2, 4, 6, 8, 10]),
+        (Axis("x", -0.012, 0.004, factor=100), [-0.01, -0.005, 0]),
         (Axis("x", 0.5, 2_000, logarithmic=True), [1, 10, 100, 1000]),
+        (Axis("x", 0.018, 0.6, logarithmic=True), [0.02, 0.05, 0.1, 0.2, 0.5]),
+        (Axis("x", 1.5, 900, logarithmic=True), [3, 10, 30, 100, 300]),
+        (Axis("x", 3.1e6, 8.4e6, logarithmic=True), [4e6, 5e6, 6e6, 7e6, 8e6]),
     ],
 )
 def test_ticks_are_round(axis: Axis, ticks: list[float]) -> None:
     assert axis.ticks() == pytest.approx(ticks)
+
+
+def test_ticks_of_a_logarithmic_axis_are_powers_and_multiples_of_them() -> None:
+    axis = Axis("x", 1, 1000, logarithmic=True)
+    assert [axis.tick_text(value) for value in (100, 0.001, 20)] == ["10²", "10⁻³", "2·10¹"]
+
+
+def test_marks_and_bars_are_where_the_values_are() -> None:
+    plot = Plot("title", Axis("x", 0, 10), Axis("y", 0, 1), "what is seen")
+    plot.mark(5, 0.5, "circle", "m", "a <note>")
+    plot.error_bar(5, 0.25, 0.75, "e")
+    plot.level(1, "g")
+    plot.upright(10, "g")
+    root = ElementTree.fromstring(plot.svg())  # noqa: S314 (our own)
+    paths = {path.get("class"): path.get("d", "") for path in root.iter("path")}
+    middle = f"{INNER_WIDTH / 2:g} {INNER_HEIGHT / 2:g}"
+    assert paths["m"].startswith(f"M{middle}m")
+    assert paths["e"].startswith(f"M{INNER_WIDTH / 2:g} {INNER_HEIGHT / 4:g}V{INNER_HEIGHT * 0.75:g}M")
+    assert [path.get("d") for path in root.iter("path") if path.get("class") == "g"] == [
+        f"M0 0H{INNER_WIDTH}",
+        f"M{INNER_WIDTH} 0V{INNER_HEIGHT}",
+    ]
+    assert root.findtext("desc") == "what is seen"
+    assert [title.text for title in root.iter("title")] == ["a <note>"]

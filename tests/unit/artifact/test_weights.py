@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 
 from mvprune.artifact import ArtifactError, Coding, Values, read_weights, stream_weights, write_weights
 from mvprune.artifact.values import rounded
+from mvprune.artifact.weights import stream_positions
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -245,3 +246,15 @@ def test_the_golden_file_is_written_as_ever(
         return parts
 
     assert content(tmp_path / "w") == content(GOLDEN / f"{values.value}.safetensors")
+
+
+def test_the_places_of_kept_weights_are_read_without_the_base_model(tmp_path: Path) -> None:
+    array = np.zeros((4, 6), np.float32)
+    array[[0, 2, 3], [5, 0, 1]] = [1, -2, 0.5]
+    dense = np.ones((3, 3), np.float32)
+    path = tmp_path / "w"
+    write_weights(path, {"pruned": array, "none": np.zeros((2, 2), np.float32), "dense": dense}, ("pruned", "none"))
+    found = {name: places.tolist() for name, places in stream_positions(path)}
+    assert found == {"pruned": [5, 12, 19], "none": []}
+    with pytest.raises(ArtifactError, match="missing: cannot be read"):
+        list(stream_positions(tmp_path / "missing"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.unit.cli.processes import started
 from tests.unit.client.scripted_server import NAME, SIZE, SUBMIT, Fake, Mvpctl, always, job, refuse, watch
 from tests.waiting import PATIENCE
 
@@ -67,15 +67,6 @@ def test_time_is_up(fake: Fake, mvpctl: Mvpctl) -> None:
     assert outcome.code == 6
     assert outcome.err == "error: job j1 is still RUNNING after 0.2 s\nwait again: mvpctl wait j1\n"
     assert mvpctl("wait", "j1", "--timeout", "0.2", "-o", "json").json["state"] == "RUNNING"
-
-
-def started(fake: Fake, *argv: str) -> subprocess.Popen[str]:
-    """mvpctl in a process of its own."""
-    # A shell's background jobs ignore SIGINT, and so would whatever the tests start in one.
-    heard = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    command = [sys.executable, "-c", f"{heard}; from mvprune.cli import main; sys.exit(main())", *argv]
-    env = {**os.environ, "MVPRUNE_ADDRESS": fake.address}
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_an_interrupted_submit_says_what_may_have_become_of_it(fake: Fake) -> None:
@@ -159,7 +150,7 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
     taught.spec.teacher.job = "projects/default/jobs/sst2-teacher-k3"
     fake.answers["GetJob"] = always(taught)
     text = mvpctl("get", "j1").out
-    assert "state    QUEUED: waits for its teacher (WAITING_FOR_TEACHER)\n" in text
+    assert "state    QUEUED: waits for the job of its teacher or baseline (WAITING_FOR_TEACHER)\n" in text
     assert "teacher  projects/default/jobs/sst2-teacher-k3\n" in text
     alone = job("QUEUED")
     alone.spec.teacher.none = True

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from tests.unit.client.scripted_server import Fake, Mvpctl, always, job
+from tests.unit.client.scripted_sweeps import sweep
 from tests.waiting import PATIENCE, until
 
 from mvprune.cli._commands import COMMANDS
 from mvprune.data.tasks import TASKS
-from mvprune.v1 import catalog_pb2, job_pb2
+from mvprune.v1 import catalog_pb2, job_pb2, sweep_pb2
 
 BIN = Path(sys.executable).parent
 # What readline sets and calls when TAB is pressed at the end of a line.
@@ -50,7 +51,7 @@ def press_tab(*lines: str, address: str = "127.0.0.1:1", **environment: str) -> 
 
 def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").touch()
-    commands, one, options, methods, tasks, of_token, scopes, file, states, none, unknown, job = press_tab(
+    commands, one, options, methods, tasks, of_token, scopes, file, states, none, unknown, job, *of_sweeps = press_tab(
         "mvpctl ",
         "mvpctl subm",
         "mvpctl submit --me",
@@ -63,10 +64,13 @@ def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
         "mvpctl submit --density ",
         "mvpctl nonsense ",
         "mvpctl get ",
+        "mvpctl sweep re",
+        "mvpctl sweep create --goal ",
     )
+    assert of_sweeps == [["report", "resume", "retry"], ["density", "bytes", "latency"]]
     assert set(commands) == set(COMMANDS)
     assert one == ["submit"]
-    assert options == ["--method", "--memory"]
+    assert options == ["--method", "--memory", "--measure-latency"]
     assert methods == ["movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random"]
     assert set(tasks) == {name for name in TASKS if name.startswith("s")}
     assert of_token == ["create", "list", "revoke"]
@@ -111,16 +115,23 @@ def test_jobs_and_models_of_the_server(fake: Fake) -> None:
         catalog_pb2.ModelEntry(name="broken", source="SERVER", problem="no weights"),
     ]
     fake.answers["ListModels"] = always(catalog_pb2.ListModelsResponse(models=models))
-    lines = ("mvpctl get ", "mvpctl wait --timeout 3 ss", "mvpctl submit --model t")
+    lines = (
+        *("mvpctl get ", "mvpctl wait --timeout 3 ss", "mvpctl submit --model t"),
+        *(f"mvpctl {name} j1 " for name in ("wait", "cancel", "retry", "delete")),
+        "mvpctl sweep get ",
+    )
+    fake.answers["ListSweeps"] = always(sweep_pb2.ListSweepsResponse(sweeps=[sweep()]))
 
     def offered() -> list[list[str]]:
         found = press_tab(*lines, address=fake.address)
         return found if all(found) else []
 
     # A server that is late is not waited for: on a busy machine one presses it again.
-    of_jobs, begun, of_models = until(offered)
+    of_jobs, begun, of_models, *more, of_sweeps = until(offered)
+    assert of_sweeps == ["s1"]
     assert of_jobs == ["j1", "sst2-other"]
     assert begun == ["sst2-other"]
+    assert more == [["sst2-other"]] * 4, "the one that is there already is not offered again"
     assert "tiny/bert" in of_models
     assert "broken" not in of_models
 

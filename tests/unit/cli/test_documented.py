@@ -10,17 +10,20 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
+import grpc
 import pytest
 import yaml
 from alembic import command as alembic
 from google.protobuf import json_format
 from tests.sparse_artifacts import make_artifact
-from tests.unit.client.scripted_server import NAME, Fake, Mvpctl, always, job
+from tests.unit.client.scripted_server import NAME, Fake, Mvpctl, always, job, refuse
+from tests.unit.client.scripted_sweeps import PASSES, point
+from tests.unit.client.scripted_sweeps import SWEEP as SWEEP_NAME
 
 from mvprune.cli import _complete, main
 from mvprune.cli._commands import COMMANDS, COMPLETING
 from mvprune.cli._options import Parser
-from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2
+from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, sweep_pb2
 from mvprune_migrations import config_for, upgrade
 from mvprune_service.control.ownership import OWNER_KEY
 from mvprune_service.db.database import Database
@@ -44,6 +47,7 @@ JOB = {
         "include": ["*.attention.*"],
         "exclude": ["*.0.*"],
         "teacher": {"model": "bert-large-uncased", "temperature": 2, "alpha": 0.9, "hidden_states": 0},
+        "baseline": {"job": "projects/default/jobs/sst2-baseline-p4x7tq"},
         "training": {
             **{
                 "maxSteps": 3000,
@@ -70,11 +74,32 @@ JOB = {
     "progress": {"phase": "pruning", "step": 120, "totalSteps": 400, "density": 0.4, "loss": 0.43, "eta": "80s"},
     "attempt": 1,
     "modelSize": {"baseParameters": 108891648, "encoderParameters": 85054464, "prunableWeights": 84934656},
-    "metrics": {"eval/accuracy": 0.875},
+    "metrics": {"eval/accuracy": 0.875, "delta/accuracy": -0.025},
+    "primaryMetric": "accuracy",
     "creator": "local",
     "gateResults": [{"gate": GATE, "observed": 0.875}],
     "notes": ["columns: text 'text', label 'label'"],
     **{f"{name}Time": TIME for name in ("create", "start", "end", "update", "expire")},
+}
+SWEEP = {
+    "name": SWEEP_NAME,
+    "spec": {
+        "axes": [{"parameter": "density", "values": [0.03, 0.05]}],
+        "points": [{"density": 1, "model": "small"}],
+        "exclude": [{"density": 0.03}],
+        "search": {"goal": "DENSITY", "seeds": 1},
+        "objectives": [{"metric": "eval/accuracy", "direction": "MAXIMIZE"}],
+        "gates": [{"metric": "delta/accuracy", "min": -0.01}],
+    },
+    "policy": {"parallel": 4, "maxFailed": 3, "maxRuntime": "86400s", "maxGpuHours": 24},
+    "labels": {"team": "search"},
+    "state": "SUCCEEDED",
+    "counts": {"total": 40},
+    "recommendation": PASSES,
+    "cost": {"runtime": "9s", "gpuHours": 12, "baselineRuntime": "9s", "savedRuntime": "9s"},
+    "estimate": {"jobs": 40, "runtime": "9s", "text": "40 jobs"},
+    "notes": ["penalty does not apply to magnitude"],
+    **{f"{name}Time": TIME for name in ("create", "end", "update")},
 }
 TOKEN = {
     **{"name": "projects/p/tokens/token-k3h9", "displayName": "CI", "scope": "SUBMIT", "creator": "local"},
@@ -94,8 +119,20 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
     artifact.create_time.FromJsonString(TIME)
     artifact.expire_time.FromJsonString(TIME)
     failed = job("FAILED", failure=job_pb2.Failure(reason="INVALID_MODEL", message="no weights"))
+
+    def get_job(request: job_pb2.GetJobRequest, context: grpc.ServicerContext) -> job_pb2.Job:
+        if request.name.endswith(("gone", "away")):
+            refuse(context, grpc.StatusCode.NOT_FOUND, f"{request.name} does not exist")
+        return failed if request.name.endswith("failed") else done
+
     times = {f"{name}Time": TIME for name in ("create", "start", "end", "lastHeartbeat")}
     attempt = {"name": f"{NAME}/attempts/1", "state": "SUCCEEDED", "executorRef": "mvprune-1", "node": "n1", **times}
+    base = {name: JOB[name] for name in ("spec", "policy")}
+    sweep = parsed(
+        sweep_pb2.Sweep,
+        {**SWEEP, "spec": {**SWEEP["spec"], "base": base["spec"], "jobPolicy": base["policy"]}},  # type: ignore[dict-item]
+    )
+    one = point(7, artifact=succeeds, optimal=True, targetDensity=1)  # the report reads no artifact of it
     event = {"sequence": 1, "time": TIME, "type": "CLAIM", "actor": "worker", "details": {"node": "n1"}}
     event |= {"fromState": "STARTING", "toState": "RUNNING"}
     update = {"sequence": 7, "job": {**JOB, "artifact": succeeds}, "events": [event], "done": True}
@@ -111,7 +148,7 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
     task = catalog_pb2.TaskEntry(name="sst2", metrics=["accuracy"])
     method = catalog_pb2.MethodEntry(name="movement", options=[option])
     fake.answers |= {
-        "GetJob": lambda request, context: failed if request.name.endswith("failed") else done,
+        "GetJob": get_job,
         "ListJobs": always(job_pb2.ListJobsResponse(jobs=[done])),
         "CreateJob": always(done),
         "CancelJob": always(done),
@@ -121,6 +158,12 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
         "ListJobEvents": always(job_pb2.ListJobEventsResponse(events=[parsed(job_pb2.JobEvent, event)])),
         "ListAttempts": always(job_pb2.ListAttemptsResponse(attempts=[parsed(job_pb2.Attempt, attempt)])),
         "GetArtifact": always(artifact),
+        **dict.fromkeys(("CreateSweep", "GetSweep", "CancelSweep", "PauseSweep", "ResumeSweep"), always(sweep)),
+        **dict.fromkeys(("RetrySweep", "ExtendSweep", "UpdateSweepPolicy"), always(sweep)),
+        "DeleteSweep": always(sweep_pb2.DeleteSweepResponse()),
+        "ListSweeps": always(sweep_pb2.ListSweepsResponse(sweeps=[sweep])),
+        "WatchSweep": lambda request, context: iter([sweep_pb2.WatchSweepResponse(sweep=sweep, done=True)]),
+        "ListSweepPoints": always(sweep_pb2.ListSweepPointsResponse(points=[one])),
         "ListModels": always(catalog_pb2.ListModelsResponse(models=[model])),
         "ListTasks": always(catalog_pb2.ListTasksResponse(tasks=[task])),
         "ListMethods": always(catalog_pb2.ListMethodsResponse(methods=[method])),
@@ -142,6 +185,9 @@ COMMANDS_ANSWER = {
     "get j1": "Job",
     "wait j1": "Job",
     "cancel j1": "Job",
+    "wait j1 j2": ["Job"],
+    "delete j1 j2": ["Deleted"],
+    "wait gone away": ["Job error"],
     "retry j1": "Job",
     "list": ["Job without result"],
     "watch j1": "Update",
@@ -149,6 +195,20 @@ COMMANDS_ANSWER = {
     "attempts j1": ["Attempt"],
     "delete j1": "Deleted",
     "download j1 OUT": "Download",
+    "sweep create --model m --task sst2 --max-loss 1": "Sweep",
+    "sweep get s1": "Sweep with front",
+    "sweep list": ["Sweep"],
+    "sweep watch s1": "Sweep",
+    "sweep points s1": ["Sweep point"],
+    "sweep cancel s1": "Sweep",
+    "sweep pause s1": "Sweep",
+    "sweep resume s1": "Sweep",
+    "sweep retry s1": "Sweep",
+    "sweep extend s1 --density 0.1": "Sweep",
+    "sweep update s1 --parallel 2": "Sweep",
+    "sweep delete s1": "Deleted",
+    "sweep download s1 OUT --front": "Sweep download",
+    "sweep report s1 OUT": "Sweep report",
     "models": ["Model"],
     "tasks": ["Task"],
     "methods": ["Method"],
@@ -163,7 +223,17 @@ COMMANDS_ANSWER = {
     "server check --home FOREIGN": "Check",
     "server adopt-store --home FOREIGN": "Adoption",
 }
-_FREE = {"labels", "metrics", "details", "method_options", "jobs", "problems", "contexts"}  # keys are data there
+_FREE = {
+    "cell",
+    "strategy_options",
+    "labels",
+    "metrics",
+    "details",
+    "method_options",
+    "jobs",
+    "problems",
+    "contexts",
+}  # keys are data there
 
 
 def shape(value: Any) -> Any:
@@ -180,10 +250,16 @@ def examples() -> dict[str, Any]:
     found = re.findall(r"^## ([A-Z][\w ]*)\n.*?```json\n(.*?)```", TEXT, flags=re.MULTILINE | re.DOTALL)
     documented = {name: json.loads(example) for name, example in found}
     job = {**documented["Job"], "result": documented["Artifact"]}
+    point = {**documented["Sweep point"], "accounting": documented["Artifact"]["accounting"]}
+    spec = {**documented["Sweep"]["spec"], "base": job["spec"], "job_policy": job["policy"]}
+    sweep = {**documented["Sweep"], "spec": spec}
     without_result = {key: value for key, value in job.items() if key != "result"}
     return {
         **documented,
         "Job": job,
+        "Sweep": sweep,
+        "Sweep point": point,
+        "Sweep with front": {**sweep, "front": [point]},
         "Job without result": without_result,
         "Update": {**documented["Update"], "job": without_result, "events": [documented["Event"]]},
         "Download": {**documented["Download"], "artifact": documented["Artifact"]},

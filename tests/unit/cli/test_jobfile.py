@@ -359,7 +359,7 @@ def test_what_the_schema_allows_is_read_and_nothing_else(
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "any.json"
     file.write_text(json.dumps({name: value}))
-    partial = {**schema(PARAMETERS), "required": []}
+    partial = {key: value for key, value in schema(PARAMETERS).items() if key != "anyOf"}
     is_allowed = jsonschema.Draft202012Validator(partial).is_valid({name: value})
     try:
         read(str(file))

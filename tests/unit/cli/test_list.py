@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import grpc
 import pytest
 from tests.unit.client.scripted_server import Fake, Mvpctl, always, job, refuse
 
+from mvprune.cli._filter import _FIELDS
+from mvprune.cli._job_columns import COLUMNS, OF_A_LIST
 from mvprune.v1 import job_pb2
-from mvprune_service.api.filters import parse_filter
+from mvprune_service.api.filters import FIELDS, parse_filter
+from mvprune_service.db.job_order import ORDERS
 
 
 def test_list(fake: Fake, mvpctl: Mvpctl) -> None:
@@ -34,10 +39,69 @@ def test_list_shows_priorities_where_there_are_any(fake: Fake, mvpctl: Mvpctl) -
     assert (first[5:7], second[5:7]) == (["5", "RUNNING"], ["0", "RUNNING"])
 
 
+METRICS = {"eval/accuracy": 0.875, "delta/accuracy": -0.025, "eval/perplexity": 8.5, "delta/perplexity": 1.25}
+ENDS = [
+    job("SUCCEEDED", metrics=METRICS, primary_metric="accuracy"),
+    job("SUCCEEDED", metrics=METRICS, primary_metric="perplexity", labels={"team": "search", "a": "b c"}),
+    job("FAILED", failure=job_pb2.Failure(reason="NAN_LOSS", message="it became NaN")),
+    job(),
+]
+for _job in ENDS[:3]:
+    _job.start_time.FromJsonString("2026-01-31T12:00:10Z")
+    _job.end_time.FromJsonString("2026-01-31T12:01:30Z")
+
+
+def test_list_shows_what_became_of_jobs_where_there_is_something(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["ListJobs"] = always(job_pb2.ListJobsResponse(jobs=ENDS))
+    lines = mvpctl("list").out.splitlines()
+    assert lines[0].split()[5:] == ["PROGRESS", "METRIC", "DIFF", "DURATION", "FAILURE", "LABELS", "AGE"]
+    first, second, third, fourth = (" ".join(line.split()) for line in lines[1:])
+    assert "SUCCEEDED accuracy 0.8750 -2.50 1m20s" in first
+    assert "SUCCEEDED perplexity 8.5000 +1.2500 perplexity 1m20s a=b c, team=search" in second
+    assert "FAILED 1m20s NAN_LOSS" in third
+    assert "RUNNING" in fourth
+    found = mvpctl("list", "-o", "json").json
+    assert [(each["metric"], each["difference"], each["duration"]) for each in found] == [
+        (0.875, -0.025, 80.0),
+        (8.5, 1.25, 80.0),
+        (None, None, 80.0),
+        (None, None, None),
+    ]
+    fake.answers["ListJobs"] = always(job_pb2.ListJobsResponse(jobs=ENDS[3:]))
+    assert mvpctl("list").out.split()[:7] == ["JOB", "TASK", "METHOD", "DENSITY", "STATE", "PROGRESS", "AGE"]
+
+
+def test_list_shows_the_columns_that_are_chosen(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["ListJobs"] = always(job_pb2.ListJobsResponse(jobs=ENDS[3:]))
+    heading, row = mvpctl("list", "--columns", "state,job, failure").out.splitlines()
+    assert (heading.split(), row.split()) == (["STATE", "JOB", "FAILURE"], ["RUNNING", "j1"])
+    every = ",".join(COLUMNS)
+    assert mvpctl("list", "--columns", every).out.split()[: len(COLUMNS)] == [one.heading for one in COLUMNS.values()]
+    assert set(OF_A_LIST) <= set(COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (["--columns", "job,metrics"], "--columns must be one of job, name, "),
+        (["--columns", "job,metrics"], "got 'metrics'; did you mean metric?"),
+        (["--columns", "job,job"], "--columns must be different columns, got job more than once"),
+        (["--columns", ""], "--columns must be one of job, name, "),
+        (["--columns", "job", "-o", "json"], "must be used with a table, got -o json, which has all fields"),
+        (["--columns", "job", "--quiet"], "--columns must be used with a table, got --quiet"),
+    ],
+)
+def test_columns_that_are_none(fake: Fake, mvpctl: Mvpctl, argv: list[str], error: str) -> None:
+    outcome = mvpctl("list", *argv)
+    assert (outcome.code, fake.requests) == (2, {})
+    assert error in outcome.err
+
+
 @pytest.mark.parametrize(
     ("argv", "sent"),
     [
         ([], ""),
+        (["--filter", "metric >= 0.9 AND failure != NAN_LOSS"], "metric >= 0.9 AND failure != NAN_LOSS"),
         (["--state", "RUNNING"], "state = RUNNING"),
         (["--state", "RUNNING", "--state", "QUEUED"], "state = RUNNING OR state = QUEUED"),
         (["--task", "squad"], 'task = "squad"'),
@@ -80,3 +144,11 @@ def test_a_filter_that_the_server_refuses(fake: Fake, mvpctl: Mvpctl) -> None:
     outcome = mvpctl("list", "--filter", "x")
     assert outcome.code == 2
     assert outcome.err == "error: filter (--filter): at character 1\nerror: order_by (--order-by): got x\n"
+
+
+def test_the_help_names_what_the_server_knows(mvpctl: Mvpctl) -> None:
+    text = " ".join(mvpctl("list", "--help").out.split())
+    assert f"{', '.join(ORDERS[:-1])} or {ORDERS[-1]}; 'FIELD desc'" in text
+    assert sorted(re.sub(r" \([^)]*\)", "", _FIELDS).split(", ")) == sorted(FIELDS)
+    for field in FIELDS:
+        assert field in text

@@ -71,6 +71,30 @@ def test_a_narrow_terminal_gets_fewer_columns(fake: Fake, terminal: Terminal, co
     assert (told in " ".join(" ".join(lines).split())) == bool(hidden)
 
 
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (180, "JOB TASK METHOD DENSITY STATE PROGRESS METRIC DIFF DURATION FAILURE LABELS AGE"),
+        (120, "JOB TASK DENSITY STATE PROGRESS METRIC DIFF DURATION FAILURE"),
+        (100, "JOB TASK DENSITY STATE METRIC DIFF FAILURE"),
+        (80, "JOB DENSITY STATE METRIC DIFF FAILURE"),
+        (50, "JOB STATE METRIC DIFF"),
+    ],
+)
+def test_a_narrow_terminal_keeps_what_became_of_jobs(fake: Fake, terminal: Terminal, columns: int, shown: str) -> None:
+    metrics = {"eval/accuracy": 0.875, "delta/accuracy": -0.025}
+    done = job("SUCCEEDED", metrics=metrics, primary_metric="accuracy", labels={"team": "search", "stage": "x" * 30})
+    failed = job("FAILED", failure=job_pb2.Failure(reason="UNSATISFIABLE_RESOURCES"))
+    for one in (done, failed):
+        one.start_time.FromJsonString("2026-01-31T12:00:10Z")
+        one.end_time.FromJsonString("2026-01-31T12:01:30Z")
+    running = job(progress=job_pb2.Progress(phase="evaluating", step=1200, total_steps=4000))
+    fake.answers["ListJobs"] = always(job_pb2.ListJobsResponse(jobs=[done, failed, running]))
+    lines = plain(terminal(columns, "list")).splitlines()
+    assert next(line for line in lines if line.startswith(" JOB")).split() == shown.split()
+    assert max(map(len, lines)) <= columns
+
+
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_no_command_breaks_its_rows(
     terminal: Terminal, fake: Fake, succeeds: str, tmp_path: Path, columns: int

@@ -18,7 +18,15 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from mvprune import Client
 from mvprune.artifact import MANIFEST_FILE, Manifest
 from mvprune.cli import main
-from mvprune.v1 import admin_pb2_grpc, artifact_pb2, artifact_pb2_grpc, catalog_pb2_grpc, job_pb2, job_pb2_grpc
+from mvprune.v1 import (
+    admin_pb2_grpc,
+    artifact_pb2,
+    artifact_pb2_grpc,
+    catalog_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
+    sweep_pb2_grpc,
+)
 
 NAME = "projects/default/jobs/j1"
 Stub = Callable[[Any, grpc.ServicerContext], Any]
@@ -87,6 +95,8 @@ ACCOUNTING = artifact_pb2.Accounting(
     sparse_bytes=54_750_000,
     encoder_bytes=7_000_000,
     embedding_bytes=47_100_000,
+    dense_flops=22_350_000_000,
+    sparse_flops=5_900_000_000,
 )
 
 
@@ -173,6 +183,8 @@ def fake() -> Iterator[Fake]:
     artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(artifacts, server)
     admin = _servicer(admin_pb2_grpc.AdminServiceServicer, state, set())
     admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
+    sweeps = _servicer(sweep_pb2_grpc.SweepServiceServicer, state, {"WatchSweep"})
+    sweep_pb2_grpc.add_SweepServiceServicer_to_server(sweeps, server)
     catalog = _servicer(catalog_pb2_grpc.CatalogServiceServicer, state, set())
     catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
     state.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

@@ -17,7 +17,7 @@ from tests.unit.client.scripted_server import NAME, Fake, always, echo, job, ref
 from tests.waiting import PATIENCE, until_true
 
 import mvprune
-from mvprune import AsyncClient, AsyncJob, Client, Job, JobState
+from mvprune import AsyncClient, AsyncJob, AsyncSweep, Client, Job, JobState, Sweep
 from mvprune.client.admin import Admin, AsyncAdmin
 from mvprune.v1 import job_pb2
 
@@ -35,10 +35,13 @@ def _surface(kind: type) -> dict[str, Any]:
 def _blocking(annotation: str) -> str:
     """What a method of Client returns where that of AsyncClient returns this."""
     annotation = re.sub(r"AsyncGenerator\[(.*), None\]", r"Iterator[\1]", annotation)
+    annotation = re.sub(r"\b(AnySweep|AsyncSweep)\b", "Sweep", annotation)
     return re.sub(r"\b(AnyJob|AsyncJob)\b", "Job", annotation).replace("AsyncAdmin", "Admin")
 
 
-@pytest.mark.parametrize(("kind", "other"), [(Client, AsyncClient), (Job, AsyncJob), (Admin, AsyncAdmin)])
+@pytest.mark.parametrize(
+    ("kind", "other"), [(Client, AsyncClient), (Job, AsyncJob), (Sweep, AsyncSweep), (Admin, AsyncAdmin)]
+)
 def test_both_clients_have_the_same_surface(kind: type, other: type) -> None:
     first, second = _surface(kind), _surface(other)
     assert set(second) | {"address", "project"} == set(first) | {"address", "project"}

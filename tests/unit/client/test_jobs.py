@@ -201,12 +201,13 @@ def test_states_and_reasons_of_a_newer_server(fake: Fake, client: Client) -> Non
 
 
 def test_models_mirror_the_contract() -> None:
-    from mvprune.v1 import artifact_pb2, catalog_pb2
+    from mvprune.v1 import artifact_pb2, catalog_pb2, sweep_pb2
 
     pairs = {
         job_pb2.Job: mvprune.Job,
         job_pb2.Dataset: mvprune.Dataset,
         job_pb2.Teacher: mvprune.Teacher,
+        job_pb2.Baseline: mvprune.Baseline,
         job_pb2.Training: mvprune.Training,
         job_pb2.Progress: mvprune.Progress,
         job_pb2.ModelSize: mvprune.ModelSize,
@@ -222,6 +223,15 @@ def test_models_mirror_the_contract() -> None:
         catalog_pb2.TaskEntry: mvprune.TaskEntry,
         catalog_pb2.MethodEntry: mvprune.MethodEntry,
         catalog_pb2.MethodOption: mvprune.MethodOption,
+        sweep_pb2.Sweep: mvprune.SweepRecord,
+        sweep_pb2.SweepPolicy: mvprune.SweepPolicy,
+        sweep_pb2.SweepCounts: mvprune.SweepCounts,
+        sweep_pb2.SweepCost: mvprune.SweepCost,
+        sweep_pb2.SweepEstimate: mvprune.SweepEstimate,
+        sweep_pb2.SweepPoint: mvprune.SweepPoint,
+        sweep_pb2.SweepEvent: mvprune.SweepEvent,
+        sweep_pb2.Recommendation: mvprune.Recommendation,
+        sweep_pb2.Objective: mvprune.Objective,
     }
     for message, model in pairs.items():
         expected = [each.name for each in message.DESCRIPTOR.fields]
@@ -337,14 +347,15 @@ def test_a_proxy_is_not_asked_for_this_machine(fake: Fake, monkeypatch: pytest.M
 
 
 def test_exported_members() -> None:
-    from mvprune.client import catalog, job, models
+    from mvprune.client import catalog, job, models, sweep, sweep_models
     from mvprune.client import exceptions as job_exceptions
     from mvprune.common import exceptions
     from mvprune.spec import gate
     from mvprune.spec import models as spec_models
 
     public = {"AsyncClient", "Client", "ModelSize", "SubmitOptions", "load", "__version__"}
-    for module in (models, spec_models, gate, job, catalog, exceptions, job_exceptions):
+    public |= {"PolicyOptions", "RandomStrategy", "SearchStrategy", "SweepOptions"}
+    for module in (models, spec_models, gate, job, sweep, sweep_models, catalog, exceptions, job_exceptions):
         classes = {name: each for name, each in vars(module).items() if isinstance(each, type)}
         public |= {name for name, each in classes.items() if each.__module__ == module.__name__}
     assert set(mvprune.__all__) == public

@@ -65,6 +65,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         checkpoint_interval=30,
         retention=86_400,
         allow_smaller_batch=True,
+        measure_latency=True,
         gates=["f1>=80"],
         display_name="mine",
         labels={"team": "search"},
@@ -128,6 +129,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         max_runtime=Duration(seconds=7200),
         max_queue_time=Duration(seconds=90, nanos=500_000_000),
         allow_smaller_batch=True,
+        measure_latency=True,
         retention=Duration(seconds=86_400),
         checkpoint_interval=Duration(seconds=30),
         gates=[job_pb2.Gate(metric="eval/f1", min=0.8)],
@@ -166,7 +168,8 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         best_metric="f1",
     )
     gates = (mvprune.Gate("eval/f1", min=0.8),)
-    assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, -5, 2, 7200.0, 90.5, 60.0, 30.0, 86_400.0, True, gates)
+    times = (7200.0, 90.5, 60.0, 30.0, 86_400.0)
+    assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, -5, 2, *times, True, True, gates)
     assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, False, "v1", 4.0, 0.0, 1.0)
     assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
     assert submitted.spec.allow_density_miss
@@ -339,3 +342,19 @@ def test_violations_of_the_server(fake: Fake, client: Client) -> None:
     assert caught.value.violations == (("job.spec.target_density", "got 'nan'; allowed: (0, 1]"),)
     assert str(caught.value) == "job.spec.target_density: got 'nan'; allowed: (0, 1]"
     assert caught.value.__cause__ is None  # nothing of gRPC reaches the user
+
+
+def test_a_baseline_is_a_job_one_that_is_trained_or_none(fake: Fake, client: Client) -> None:
+    fake.answers["CreateJob"] = echo
+
+    def sent(baseline: Any) -> mvprune.Baseline | None:
+        return client.submit(model="m", task="sst2", density=0.5, baseline=baseline).spec.baseline
+
+    assert sent("train") == mvprune.Baseline("", True, False)
+    assert sent("none") == mvprune.Baseline("", False, True)
+    assert sent("job:sst2-k3") == mvprune.Baseline("sst2-k3", False, False)
+    earlier = client.submit(model="m", task="sst2", density=0.5)
+    assert sent(earlier) == mvprune.Baseline(earlier.name, False, False)
+    assert sent("") is None
+    with pytest.raises(mvprune.InvalidArgument, match=r"baseline: must be job:ID, train or none, got 'bert'"):
+        sent("bert")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mvprune.artifact import load
-from mvprune.artifact.weights import open_header
+from mvprune.artifact.header import open_header
 from mvprune.data.loading import ClassificationData
 from mvprune_core import Training, compress
 from mvprune_core.tasks import objective_for

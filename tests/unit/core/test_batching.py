@@ -75,7 +75,7 @@ def test_masking_draws_from_the_generator_alone() -> None:
     assert not torch.equal(one["labels"], other["labels"])
     assert not torch.equal(one["labels"][0], one["labels"][1])
     assert np.array_equal(rows[0], np.arange(5, 45)), "the examples stay as they are"
-    with pytest.raises(ValueError, match="a random generator is needed"):
+    with pytest.raises(ValueError, match="random must be given"):
         examples.batch(np.arange(3), CPU)
 
 

@@ -365,8 +365,8 @@ def _other_tokenizer(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (_no_weights, "no model.safetensors"),
-        (_pickle, "safetensors only"),
+        (_no_weights, "must have its weights in model.safetensors, got no such file"),
+        (_pickle, "must have its weights in safetensors, got the pickle"),
         (_cut, "cut or corrupt"),
         (_half_an_encoder, "num_hidden_layers must be 1, the number of layers in the weights, got 2"),
         (_unknown_type, "no-such-model"),

@@ -119,7 +119,7 @@ def test_a_masked_language_model(made: Made, model_folder: Path, capsys: pytest.
     sparse = evaluate(folder, dev, runtime="sparse").metrics
     assert sparse["perplexity"] == pytest.approx(found.metrics["perplexity"], rel=1e-4)
     dev.write_text("\n")
-    with pytest.raises(CannotEvaluate, match=r"dev\.txt: there is no text"):
+    with pytest.raises(CannotEvaluate, match=r"dev\.txt: the texts must be at least 1"):
         evaluate(folder, dev)
 
 

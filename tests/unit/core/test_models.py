@@ -136,7 +136,7 @@ TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "in
         (
             lambda: CanineModel(CanineConfig(**TINY, num_hash_buckets=64)),  # reads characters
             Training(),
-            r"^CanineFor\w+ has no nn\.Embedding of its tokens",
+            r"^the model must have an nn\.Embedding of its tokens, got CanineFor\w+;",
         ),
         (
             # What it rotates is wider than its heads.

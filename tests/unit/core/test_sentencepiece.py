@@ -88,6 +88,8 @@ def test_without_the_package_the_error_names_it(
 def test_a_file_that_is_no_sentencepiece_model(layout: str, folder: Path, objective: Objective) -> None:
     file = LAYOUTS[layout][1]
     (folder / file).write_bytes(b"\x00damaged" * 100)
-    with pytest.raises(CompressionError, match=rf"{file} is no SentencePiece model .* put a tokenizer\.json") as raised:
+    with pytest.raises(
+        CompressionError, match=rf"cannot read {file} as a SentencePiece model; put a tokenizer\.json"
+    ) as raised:
         load_model(find_model(folder, None), objective, seed=0)
     assert raised.value.reason is Reason.INVALID_MODEL

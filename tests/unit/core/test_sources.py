@@ -177,7 +177,7 @@ def test_a_name_under_the_models_root_needs_no_hub(model_folder: Path, monkeypat
 
 
 def test_the_home_of_nobody_is_a_folder_that_is_not_there() -> None:
-    with pytest.raises(CompressionError, match=r"no model folder .*~nobody\.here/model"):
+    with pytest.raises(CompressionError, match=r"the model must be a folder, got .*~nobody\.here/model"):
         find_model("~nobody.here/model", None)
 
 

@@ -104,7 +104,7 @@ def test_an_exact_name_comes_before_another_case(load):
             Columns(text="sentence1"),
             "text_pair_column must be given with text_column for the task mrpc, got sentence1",
         ),
-        (SST2, "label\tlabel", Columns(), "the column 'label' appears twice"),
+        (SST2, "label\tlabel", Columns(), "the columns must have different names, got 'label' twice"),
     ],
 )
 def test_columns_that_are_not_there(task, header: str, columns: Columns, found: str, load):
@@ -210,7 +210,7 @@ def test_a_late_key_that_is_not_read(load):
 
 def test_a_key_twice_in_one_object(refused):
     error = refused('{"text": "a", "label": 1}\n{"text": "a", "label": 1, "label": 0}\n', task=OWN, name="train.jsonl")
-    assert str(error).endswith("line 2: the key 'label' appears twice in one object")
+    assert str(error).endswith("line 2: the keys of an object must be different, got 'label' twice")
 
 
 @pytest.mark.parametrize(

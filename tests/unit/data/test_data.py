@@ -163,7 +163,7 @@ def test_errors_of_rows_name_split_and_row():
         match=r"^owner/set \(validation\), row 2: the label must be one of negative, positive, or 0 to 1, got -1",
     ):
         load_rows(SST2, rows, [rows[0], {"sentence": "z", "label": -1}], name="owner/set")
-    with pytest.raises(DataError, match=r"^owner/set \(train\): there are no rows"):
+    with pytest.raises(DataError, match=r"^owner/set \(train\): the rows must be at least 1, got 0"):
         load_rows(SST2, [], rows, name="owner/set")
 
 

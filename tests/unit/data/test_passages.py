@@ -49,8 +49,8 @@ def test_the_fingerprint_is_of_the_texts(load):
 @pytest.mark.parametrize(
     ("name", "content", "columns", "found"),
     [
-        ("train.txt", " \n\n", Columns(), "there is no text"),
-        ("train.txt", "", Columns(), "the file is empty"),
+        ("train.txt", " \n\n", Columns(), "the texts must be at least 1, got 0"),
+        ("train.txt", "", Columns(), "the file must not be empty"),
         ("train.txt", b"a\n\xff\n", Columns(), "line 2: text must be UTF-8, got byte 0xff at position 1"),
         ("train.txt", "a", Columns(text="text"), "text_column must not be given for a text file, got 'text'"),
         (
@@ -80,5 +80,5 @@ def test_files_that_cannot_be_used(name: str, content, columns: Columns, found: 
 
 
 def test_errors_of_rows_name_the_split():
-    with pytest.raises(DataError, match=r"^owner/set \(validation\): there is no text"):
+    with pytest.raises(DataError, match=r"^owner/set \(validation\): the texts must be at least 1"):
         load_rows(OWN, [{"text": "a"}], [{"text": " "}], name="owner/set")

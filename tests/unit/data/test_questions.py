@@ -51,7 +51,7 @@ def test_squad_1_names_the_task_that_takes_questions_without_answers(refused):
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (squad(), "there are no questions"),
+        (squad(), "the questions must be at least 1, got 0"),
         (
             squad(entry(0, ("Good", 1))),
             "answer_start of question 'q0' must be where its answer begins, got 1; the answer 'Good' begins at",
@@ -74,7 +74,7 @@ def test_squad_1_names_the_task_that_takes_questions_without_answers(refused):
         ("[1]", "(data, paragraphs, qas, answers), got something else in place of an object or a list"),
         ("[" * 100_000, "the file must be JSON in SQuAD's format and in UTF-8, got something else"),
         (b'{"data": "\xff"}', "the file must be JSON in SQuAD's format and in UTF-8"),
-        ("", "the file is empty"),
+        ("", "the file must not be empty"),
     ],
     ids=range(18),
 )
@@ -126,9 +126,9 @@ def test_tables_that_cannot_be_used(row: dict, found: str, refused):
 def test_rows_of_a_data_set():
     data = load_rows(V2, [ROW, OPEN_ROW], [ROW], name="owner/set")
     assert [question.answers for question in data.train] == [(("Good", 0),), ()]
-    with pytest.raises(
-        DataError, match=r"^owner/set \(validation\), row 1: the row must have id, question, context and answers"
-    ):
+    with pytest.raises(DataError, match=r"^owner/set \(validation\), row 1: the row must have id, question, context"):
+        load_rows(V2, [ROW], [ROW | {"answers": None}], name="owner/set")
+    with pytest.raises(DataError, match=r"^owner/set \(validation\): the columns must be .*, got none called question"):
         load_rows(V2, [ROW], [{"id": "a"}], name="owner/set")
 
 

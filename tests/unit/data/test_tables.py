@@ -17,13 +17,15 @@ GOOD = "sentence\tlabel\ngood\t1\nbad\t0\n"
 
 @pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.jsonl", "train.parquet"])
 def test_an_empty_file(name: str, refused):
-    assert "the file is empty" in str(refused("", name=name))
+    assert "the file must not be empty" in str(refused("", name=name))
 
 
 @pytest.mark.parametrize("content", ["\n\n", "\ufeff", "\r\n"])
 @pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.jsonl"])
 def test_a_file_of_nothing(content: str, name: str, refused):
-    assert str(refused(content, name=name)).endswith(("the file is empty", "there are no rows"))
+    assert str(refused(content, name=name)).endswith(
+        ("the file must not be empty", "the rows must be at least 1, got 0")
+    )
 
 
 def test_a_header_alone(refused):
@@ -55,8 +57,8 @@ def test_a_missing_file_a_folder_a_pipe_and_a_long_name(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe.tsv")
     for name, found in [
         ("missing.tsv", "No such file"),
-        ("", "this is not a file"),
-        ("pipe.tsv", "this is not a file"),
+        ("", "must be that of a file"),
+        ("pipe.tsv", "must be that of a file"),
         ("a" * 300, "File name too long"),
         ("a\0.tsv", "null"),
     ]:

@@ -98,8 +98,8 @@ def test_the_fingerprint_covers_names_words_and_tags(load):
     [
         ("a O\nb\n", 2, "the row must have 2 columns, as the first row has, got 1"),
         ("a O\nb\t\n", 2, "the row must have a word and its tag, in columns 1 and 2"),
-        ("\n\n", None, "there are no sentences"),
-        ("-DOCSTART- O\n", None, "there are no sentences"),
+        ("\n\n", None, "the sentences must be at least 1, got 0"),
+        ("-DOCSTART- O\n", None, "the sentences must be at least 1, got 0"),
         ("a O\nb O\n", None, "the words must have at least two different tags"),
         ("a O\n\0 O\n", 2, "NUL"),
         ("".join(f"a B-{number}\n" for number in range(1001)), 1, "at most 1,000 different tags"),

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import mvprune.hf  # noqa: F401 (registers the format)
 from mvprune.artifact import WEIGHTS_FILE, Base, Values, load
-from mvprune.artifact.weights import open_header
+from mvprune.artifact.header import open_header
 
 INPUTS = torch.arange(24).reshape(2, 12)
 

@@ -38,6 +38,7 @@ LAYERS = (
     "spec",
     "client",
     "artifact",
+    "sweep",
     "runtime",
     "serving",
     "export",

@@ -12,7 +12,7 @@ from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
-from mvprune_service.api.submissions import Submissions
+from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
 from mvprune_service.control.dispatcher import Dispatcher
@@ -20,6 +20,7 @@ from mvprune_service.control.finalizer import Finalizer
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
+from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.domain.machine import TERMINAL, Command, JobState
 from mvprune_service.ids import JobName
 from mvprune_service.observability.probes import Problems
@@ -57,7 +58,7 @@ class Plane:
         """Makes new objects of everything."""
         url, cluster, store, clock = self._parts
         self.db = db = GatedDatabase(url, clock)
-        submissions = Submissions(db, Roots(), cluster, max_queued_jobs=100)
+        submissions = Submissions(db, Roots(), capacity_of(cluster), quota=QueueQuota(100))
         changes = Changes()
         self.jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
         self.worker = WorkerServicer(db, _KEY, lease_seconds=_LEASE, heartbeat_seconds=1)

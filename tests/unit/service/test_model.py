@@ -22,7 +22,8 @@ from sqlalchemy import Engine
 
 from mvprune.v1 import job_pb2
 from mvprune_service.db.database import Database
-from mvprune_service.db.models import INSTALLATION, METADATA
+from mvprune_service.db.schema import METADATA
+from mvprune_service.db.server_models import INSTALLATION
 
 from .model_gate import Fault
 from .model_worker import ACTIONS
@@ -109,7 +110,7 @@ def test_no_job_is_lost_whatever_happens(new_database: Callable[..., str], reque
     )
     @given(st.lists(jobs(), min_size=2, max_size=5), st.lists(happenings, min_size=_STEPS, max_size=_STEPS))
     def example(requests: list[job_pb2.CreateJobRequest], story: list[tuple[str, dict[str, Any]]]) -> None:
-        _empty(db.engine)
+        empty(db.engine)
         with TemporaryDirectory(prefix="mvprune-model-") as folder:
             asyncio.run(_tell(url, Path(folder), requests, story))
 
@@ -130,7 +131,8 @@ async def _tell(
         await world.heal()
 
 
-def _empty(engine: Engine) -> None:
+def empty(engine: Engine) -> None:
+    """Removes all rows but the database's identity."""
     with engine.begin() as conn:
         for table in reversed(METADATA.sorted_tables):
             if table is not INSTALLATION:  # the database's identity, made with its schema

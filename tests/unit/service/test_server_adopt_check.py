@@ -16,8 +16,8 @@ from sqlalchemy import insert, make_url, text
 from tests.waiting import until
 
 from mvprune.cli import main
-from mvprune_service.check import CannotCheck, check
-from mvprune_service.config import Settings
+from mvprune_service.check import check
+from mvprune_service.config import CommandFailed, Settings
 from mvprune_service.control.ownership import OWNER_KEY, Ownership, Standing
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.integrity import Witness
@@ -258,7 +258,7 @@ def test_a_check_finds_rows_that_say_something_else(url: str, store: BlobStore, 
 def test_a_check_finds_damage_in_sqlite(store: BlobStore, tmp_path: Path) -> None:
     file = tmp_path / "x.sqlite"
     given = {"home": str(tmp_path), "database_url": f"sqlite:///{file}", "store": store.url}
-    with pytest.raises(CannotCheck, match="the database is empty"):
+    with pytest.raises(CommandFailed, match="the database is empty"):
         check(files=False, **given)
     own(given["database_url"], store)
     with closing(sqlite3.connect(file)) as conn, conn:

@@ -16,11 +16,11 @@ from pydantic_settings import SettingsError
 import mvprune_migrations
 from mvprune_migrations import config_for
 from mvprune_service.api.ports import PortError, is_loopback
-from mvprune_service.config import Settings
+from mvprune_service.config import CommandFailed, Settings
 from mvprune_service.db import opening
 from mvprune_service.db.database import Database
 from mvprune_service.db.opening import CannotOpen, opened, prepare
-from mvprune_service.migrate import CannotMigrate, migrate
+from mvprune_service.migrate import migrate
 from mvprune_service.secret import load_key
 from mvprune_service.service import Service
 from mvprune_service.startup import StartError
@@ -135,7 +135,7 @@ def test_a_settings_file_that_is_none_is_named(tmp_path: Path, content: bytes) -
     (tmp_path / "mvprune.toml").write_bytes(content)
     with pytest.raises(SettingsError, match=rf"^{tmp_path}/mvprune\.toml cannot be read \("):
         Settings(home=tmp_path)
-    with pytest.raises(CannotMigrate, match=r"mvprune\.toml cannot be read \("):
+    with pytest.raises(CommandFailed, match=r"mvprune\.toml cannot be read \("):
         migrate(home=str(tmp_path))
 
 

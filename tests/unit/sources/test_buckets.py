@@ -28,9 +28,9 @@ def test_what_lies_under_an_allowed_bucket(ref: str, key: str) -> None:
     "ref", ["s3://models", "s3://models/bertha", "s3://models/other", "s3://secrets/x", "s3://dat"]
 )
 def test_nothing_else_does(ref: str) -> None:
-    with pytest.raises(InvalidReference, match=r"allowed: s3://models/bert, s3://data; .*MVPRUNE_BUCKETS"):
+    with pytest.raises(InvalidReference, match=r"\(s3://models/bert, s3://data\), got .*MVPRUNE_BUCKETS"):
         bucket_path(ref, ROOTS)
-    with pytest.raises(InvalidReference, match="allowed: none"):
+    with pytest.raises(InvalidReference, match="there are none"):
         bucket_path(ref, Roots())
 
 
@@ -52,7 +52,7 @@ def test_nothing_else_does(ref: str) -> None:
     ],
 )
 def test_malformed_references_are_refused(ref: str) -> None:
-    with pytest.raises(InvalidReference, match="is no path in a bucket"):
+    with pytest.raises(InvalidReference, match="must be s3://BUCKET/PATH"):
         bucket_path(ref, ROOTS)
 
 

@@ -127,7 +127,9 @@ def test_an_index_leads_only_to_files_beside_it(shards: object, tmp_path: Path):
 def test_a_pickle_is_refused_with_the_way(name: str, tmp_path: Path):
     write_model(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / name)
-    with pytest.raises(InvalidReference, match=rf"'{name}' is a pickle.*safetensors only \(convert it with"):
+    with pytest.raises(
+        InvalidReference, match=rf"must have its weights in safetensors, got the pickle '{name}'.*; convert it with"
+    ):
         inspect_model(tmp_path)
 
 
@@ -140,32 +142,32 @@ def test_a_pickle_beside_safetensors_is_left_alone(tmp_path: Path):
 def test_a_folder_without_weights(tmp_path: Path):
     write_model(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(InvalidReference, match=r"has no weights: there is no model\.safetensors"):
+    with pytest.raises(InvalidReference, match=r"must have its weights in model\.safetensors, got no such file"):
         inspect_model(tmp_path)
     (tmp_path / "weights.safetensors").touch()
-    with pytest.raises(InvalidReference, match=r"is a sparse artifact; `mvpctl export ARTIFACT OUT --to dense`"):
+    with pytest.raises(InvalidReference, match=r"got a sparse artifact; `mvpctl export ARTIFACT OUT --to dense`"):
         inspect_model(tmp_path)
 
 
 def test_a_folder_without_a_config(tmp_path: Path):
     with pytest.raises(InvalidReference, match=r"there is no file .*config\.json"):
         inspect_model(tmp_path)
-    with pytest.raises(InvalidReference, match="there is no model folder"):
+    with pytest.raises(InvalidReference, match="the model must be a folder, got"):
         inspect_model(tmp_path / "missing")
-    with pytest.raises(InvalidReference, match="there is no model folder"):
+    with pytest.raises(InvalidReference, match="the model must be a folder, got"):
         inspect_model(tmp_path / ("a" * 300))
 
 
 @pytest.mark.parametrize(
     ("config", "found"),
     [
-        ({}, "names no model_type"),
-        ({"model_type": 3}, "names no model_type"),
+        ({}, "model_type must be a name"),
+        ({"model_type": 3}, "model_type must be a name"),
         (
             {"model_type": "mine", "auto_map": {"AutoModel": "modeling.Mine"}},
             r"auto_map must be left out, got .*needs code",
         ),
-        ([1], "no JSON object"),
+        ([1], "must be a JSON object"),
     ],
 )
 def test_a_config_that_cannot_be_used(config: object, found: str, tmp_path: Path):
@@ -177,14 +179,14 @@ def test_a_config_that_cannot_be_used(config: object, found: str, tmp_path: Path
 def test_a_config_that_is_no_json(content: bytes, tmp_path: Path):
     write_model(tmp_path)
     (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(InvalidReference, match=r"config\.json.* is corrupt"):
+    with pytest.raises(InvalidReference, match=r"config\.json.* must be a JSON object"):
         inspect_model(tmp_path)
 
 
 def test_a_config_that_is_too_large(tmp_path: Path):
     write_model(tmp_path)
     os.truncate(tmp_path / "config.json", model_config.MAX_JSON_BYTES + 1)
-    with pytest.raises(InvalidReference, match="larger than 10,000,000 bytes"):
+    with pytest.raises(InvalidReference, match="at most 10,000,000 bytes, got more"):
         inspect_model(tmp_path)
 
 
@@ -197,7 +199,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path):
 
 
 def test_a_model_without_blocks(tmp_path: Path):
-    with pytest.raises(InvalidReference, match="no numbered blocks"):
+    with pytest.raises(InvalidReference, match="must have numbered blocks"):
         inspect_model(write_model(tmp_path, {"embeddings.weight": (4, 4), "classifier.weight": (2, 4)}))
 
 
@@ -232,8 +234,8 @@ ENTRY = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 @pytest.mark.parametrize(
     ("header", "found"),
     [
-        (b"[]", "no JSON object"),
-        (b"{", "no JSON object"),
+        (b"[]", "must be a JSON object"),
+        (b"{", "must be a JSON object"),
         ({NAME: 3}, "no usable dtype, shape and offsets"),
         ({NAME: {"dtype": "F32", "shape": [2, 2]}}, "no usable"),
         ({NAME: ENTRY | {"shape": [1] * 65}}, "no usable"),

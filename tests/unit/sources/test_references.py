@@ -94,9 +94,9 @@ def test_a_link_that_leads_out_is_refused(roots: Roots, tmp_path: Path):
     (tmp_path / "data" / "link").symlink_to(tmp_path / "outside")
     (tmp_path / "data" / "inner").symlink_to(tmp_path / "extra")
     (tmp_path / "models" / "out").symlink_to(tmp_path / "outside")
-    with pytest.raises(InvalidReference, match="outside the allowed folders"):
+    with pytest.raises(InvalidReference, match="must be in one of the allowed folders"):
         resolve_path(f"{tmp_path}/data/link/x", roots)
-    with pytest.raises(InvalidReference, match="outside the allowed folders"):
+    with pytest.raises(InvalidReference, match="must be in one of the allowed folders"):
         resolve_model("out", roots)
     assert resolve_path(f"{tmp_path}/data/inner/x", roots) == tmp_path / "extra" / "x"
 
@@ -109,13 +109,13 @@ def test_a_loop_of_links_is_refused(roots: Roots, tmp_path: Path):
 
 
 def test_without_roots_no_path_is_allowed(tmp_path: Path):
-    with pytest.raises(InvalidReference, match="allowed: none"):
+    with pytest.raises(InvalidReference, match=r"allowed folders \(there are none\), got"):
         resolve_path(str(tmp_path), Roots())
 
 
 @pytest.mark.parametrize("path", ["train.tsv", "./train.tsv", "../train.tsv", "~/train.tsv"])
 def test_a_relative_path_is_refused(path: str, roots: Roots):
-    with pytest.raises(InvalidReference, match="not an absolute path"):
+    with pytest.raises(InvalidReference, match="must be absolute"):
         resolve_path(path, roots)
 
 
@@ -124,11 +124,11 @@ def test_a_relative_path_is_refused(path: str, roots: Roots):
     ("ref", "found"),
     [
         ("", "empty"),
-        ("/a\0b", "control"),
-        ("/a\nb", "control"),
-        ("/a\x1b[2J", "control"),
-        ("/\ud800", "unprintable"),
-        ("/" + "a" * 512, "513 characters; at most 512"),
+        ("/a\0b", "printable"),
+        ("/a\nb", "printable"),
+        ("/a\x1b[2J", "printable"),
+        ("/\ud800", "only printable"),
+        ("/" + "a" * 512, "at most 512 characters, got 513"),
     ],
 )
 def test_text_that_is_no_reference_is_refused(resolve, ref: str, found: str, roots: Roots):
@@ -159,9 +159,7 @@ def test_a_file_under_the_models_root_is_no_model(roots: Roots, tmp_path: Path):
 
 @pytest.mark.parametrize("ref", ["./x", "../x", ".", "..", "~", "~/models/x", ".hidden"])
 def test_a_relative_model_path_is_refused_with_the_way(ref: str, roots: Roots):
-    with pytest.raises(
-        InvalidReference, match="is a relative path; give an absolute path, a name under the models root"
-    ):
+    with pytest.raises(InvalidReference, match="a name under the models root or a hub id, got the relative path"):
         resolve_model(ref, roots)
 
 
@@ -169,7 +167,7 @@ def test_a_relative_model_path_is_refused_with_the_way(ref: str, roots: Roots):
     "ref", ["a/b/c", "a/../b", "a/..", "a..b", "a--b", "-a", "a/", "a//b", "a b", "é", "a\\b", "a:b"]
 )
 def test_a_name_that_the_hub_does_not_allow_is_refused(ref: str, roots: Roots):
-    with pytest.raises(InvalidReference, match="neither a folder that this machine knows nor a hub id"):
+    with pytest.raises(InvalidReference, match="must be that of a folder on this machine or a hub id"):
         resolve_model(ref, roots)
 
 
@@ -255,7 +253,7 @@ def test_a_link_in_a_model_folder_must_not_lead_outside(name: str, roots: Roots,
     link.symlink_to(tmp_path / "outside" / "secret")
     for reference in ("mine", str(folder)):
         with pytest.raises(
-            InvalidReference, match=r"is a symbolic link that leads outside the allowed folders"
+            InvalidReference, match=r"must be in the allowed folders, .* a symbolic link that leads outside"
         ) as caught:
             resolve_model(reference, roots)
         assert "secret" not in str(caught.value)
@@ -290,7 +288,7 @@ def test_a_link_in_a_model_folder_that_leads_in_a_circle(roots: Roots, tmp_path:
 def test_a_folder_of_too_many_files_is_no_model(roots: Roots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     model_at(tmp_path / "models" / "mine")
     monkeypatch.setattr(references, "MAX_FILES", 2)
-    with pytest.raises(InvalidReference, match="more than 2 files"):
+    with pytest.raises(InvalidReference, match="at most 2 files"):
         resolve_model("mine", roots)
 
 
@@ -300,9 +298,9 @@ def test_a_folder_of_too_many_files_is_no_model(roots: Roots, tmp_path: Path, mo
 @pytest.mark.parametrize("ref", ["s3://bucket/model", "https://host/model", "file:///etc/passwd", "hf://a/b"])
 def test_urls_are_refused_in_so_many_words(ref: str, roots: Roots):
     for check in (resolve_model, resolve_path):
-        with pytest.raises(InvalidReference, match="is a URL of a kind that is not read"):
+        with pytest.raises(InvalidReference, match="s3://BUCKET/PATH, got the URL"):
             check(ref, roots)
-    with pytest.raises(InvalidReference, match="is a URL"):
+    with pytest.raises(InvalidReference, match="got the URL"):
         check_hub_id(ref)
 
 
@@ -315,7 +313,7 @@ def test_revisions(revision: str):
     "revision", ["", "../x", "a..b", "-x", "/a", "a/", "a//b", "a b", "é", "a\n", "a\x00", "a" * 201]
 )
 def test_what_cannot_be_a_revision(revision: str):
-    with pytest.raises(InvalidReference, match="cannot be a branch, a tag or a commit"):
+    with pytest.raises(InvalidReference, match="must be a branch, a tag or a commit"):
         check_revision(revision)
 
 
@@ -340,7 +338,7 @@ def guarded(tmp_path: Path) -> Roots:
 def test_what_is_private_is_in_no_root(name: str, guarded: Roots):
     (root,) = guarded.allowed
     assert resolve_path(str(root / "open.tsv"), guarded) == root / "open.tsv"
-    with pytest.raises(InvalidReference, match="the server's own files are never read"):
+    with pytest.raises(InvalidReference, match="none of the server's own files, which are never read, got"):
         resolve_path(f"{root}/{name}", guarded)
     (root / "link").symlink_to(root / name)
     with pytest.raises(InvalidReference, match="never read"):
@@ -371,12 +369,12 @@ def test_a_private_file_that_is_made_or_replaced_later_is_private(guarded: Roots
 def test_a_model_folder_with_a_private_file_in_it_is_refused(guarded: Roots):
     (root,) = guarded.allowed
     with pytest.raises(
-        InvalidReference, match=r"/(home|.*\.key)' is one of the server's own files, which are never read"
+        InvalidReference, match=r"none of the server's own, which are never read, got '.*/(home|.*\.key)'"
     ):
         resolve_model(str(root), guarded)
     (root / "model").mkdir()
     (root / "model/vocab.txt").hardlink_to(root / "home/token")
-    with pytest.raises(InvalidReference, match=r"vocab.txt' is one of the server's own files"):
+    with pytest.raises(InvalidReference, match=r"none of the server's own, .* got '.*vocab.txt'"):
         resolve_model(str(root / "model"), guarded)
 
 
@@ -386,7 +384,7 @@ def test_discreet_roots_show_themselves_to_nobody(guarded: Roots, tmp_path: Path
     for path in ("/etc/passwd", str(root / "home/token")):
         with pytest.raises(InvalidReference) as caught:
             resolve_path(path, discreet)
-        text = f"{path!r} is outside the folders that this server allows; ask its operator for another"
+        text = f"the path must be in a folder that this server allows, got {path!r}; ask its operator for another"
         assert str(caught.value) == text, "a private file is not told from any other"
     assert discreet.describe(f"{root}/models/a/config.json: bad") == "a/config.json: bad"
     assert guarded.describe(f"{root}/models/a: bad") == f"{root}/models/a: bad"

@@ -14,7 +14,7 @@ from mvprune.sources.known_models import ModelSize
 from mvprune.spec.annotations import METHODS as CONTRACT_METHODS
 from mvprune.spec.annotations import annotation, bound_of, words_of
 from mvprune.spec.gate import Gate, GateResult
-from mvprune.spec.models import Dataset, Policy, Spec
+from mvprune.spec.models import Baseline, Dataset, Policy, Spec
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2
 from mvprune_core import METHODS, Reason, Schedule, Teacher, Training, compress
@@ -99,7 +99,17 @@ def test_the_core_takes_the_numbers_that_the_contract_allows(field: Any, kind: A
 def test_compress_takes_what_else_the_contract_has() -> None:
     elsewhere = {"model", "data", "method", "density", "training", "teacher", "revision"}
     of_the_run = {"device", "callback", "dense_baseline", "cache", "checkpoint", "checkpoint_seconds"}
-    messages = {"model", "model_revision", "task", "dataset", "teacher", "training", "target_density", *METHODS}
+    messages = {
+        "model",
+        "model_revision",
+        "task",
+        "dataset",
+        "teacher",
+        "baseline",
+        "training",
+        "target_density",
+        *METHODS,
+    }
     contract = {field.name: field for field in SPEC.fields if field.name not in messages}
     core = {
         name: parameter.default
@@ -136,6 +146,7 @@ def test_counts_are_those_of_the_contract() -> None:
 
 def test_the_models_have_every_field_of_the_spec() -> None:
     assert _fields(Dataset) == _names(job_pb2.Dataset)
+    assert _fields(Baseline) == _names(job_pb2.Baseline)
     assert _fields(Spec) == _names(job_pb2.CompressionSpec) - set(METHODS) | {"method", "method_options"}
     assert _fields(Policy) == _names(job_pb2.ExecutionPolicy) - {"resources"} | _names(job_pb2.Resources)
     assert _fields(Gate) == _names(job_pb2.Gate)

@@ -33,6 +33,7 @@ def test_it_is_measured_on_an_artifact_that_needs_its_base_too(
 ) -> None:
     manifest = manifest_of(tiny, tmp_path, monkeypatch, delta=True)
     assert manifest.metrics["latency_ratio"] > 0
+    assert manifest.metrics["latency_ms"] > 0
     assert "eval/accuracy" in manifest.metrics
 
 
@@ -44,6 +45,7 @@ def test_a_result_that_cannot_be_measured_is_one_all_the_same(
 
     monkeypatch.setattr("mvprune.runtime._measure.measure", fail)
     manifest = manifest_of(tiny, tmp_path, monkeypatch)
-    assert "latency_ratio" not in manifest.metrics
-    assert "latency_ratio could not be measured" in caplog.text
+    assert not {"latency_ratio", "latency_ms"} & manifest.metrics.keys()
+    assert any("latency_ms could not be measured" in note for note in manifest.notes)
+    assert "latency_ratio and latency_ms could not be measured" in caplog.text
     assert "no such instruction" in caplog.text

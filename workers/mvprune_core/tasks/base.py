@@ -23,6 +23,7 @@ from mvprune_core.tasks.outputs import DistilledOutput
 EVALUATION_BATCH = 64
 
 Input = Mapping[str, str]
+Answer = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Objective(ABC):
 
     def answers(
         self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
-    ) -> list[dict[str, Any]]:
+    ) -> list[Answer]:
         """The model's answer to each input, as `Predictor.predict` returns it.
 
         Args:

@@ -15,7 +15,7 @@ from mvprune.data.kinds.base import Task
 from mvprune.data.loading import ClassificationData, Split
 from mvprune_core.batching import Examples, Indices, add_inputs, pad_token, tokenize
 from mvprune_core.metrics import compute_metrics
-from mvprune_core.tasks.base import Field, Input, Objective, forward_passes
+from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt, class_doubt, value_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
 from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, Values
@@ -114,7 +114,7 @@ class Classification(_Texts):
 
     def answers(
         self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
-    ) -> list[dict[str, Any]]:
+    ) -> list[Answer]:
         answers = []
         for row in self.logits(model, examples, device).softmax(dim=1).tolist():
             scores = dict(zip(self.classes, row, strict=True))
@@ -154,7 +154,7 @@ class Regression(_Texts):
 
     def answers(
         self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
-    ) -> list[dict[str, Any]]:
+    ) -> list[Answer]:
         return [{"value": value} for value in self.logits(model, examples, device)[:, 0].tolist()]
 
     @classmethod

@@ -20,7 +20,7 @@ from mvprune.data.kinds.base import Task
 from mvprune.data.loading import Question, QuestionAnsweringData
 from mvprune_core.batching import Examples, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.metrics import answer_metrics
-from mvprune_core.tasks.base import Field, Input, Objective, forward_passes
+from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt
 from mvprune_core.tasks.outputs import DistilledOutput, PositionLogits
 from mvprune_core.tasks.spans import Characters, Span, best_of_windows, best_spans
@@ -82,7 +82,7 @@ class QuestionAnswering(Objective):
 
     def answers(
         self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
-    ) -> list[dict[str, Any]]:
+    ) -> list[Answer]:
         answers = []
         for given, spans in zip(inputs, self.spans(model, examples, device, count=1), strict=True):
             begin, end, score = (spans[0].begin, spans[0].end, spans[0].score) if spans else (0, 0, None)

@@ -22,7 +22,7 @@ from mvprune.data.loading import TaggedSplit, TokenClassificationData
 from mvprune_core.batching import IGNORED, Examples, Indices, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.metrics import entity_metrics
-from mvprune_core.tasks.base import Field, Input, Objective, forward_passes
+from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt, class_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
 from mvprune_core.tasks.outputs import DistilledOutput, TokenLogits
@@ -102,7 +102,7 @@ class TokenClassification(Objective):
 
     def answers(
         self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
-    ) -> list[dict[str, Any]]:
+    ) -> list[Answer]:
         tags = self.predict(model, examples, device)
         return [
             {

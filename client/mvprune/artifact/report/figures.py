@@ -107,7 +107,12 @@ def density_schedule(info: ResultInfo, history: History) -> Figure:
 
 def density_map(info: ResultInfo, _: History) -> Figure:
     """A table of layers and kinds of matrices, each cell as dark as it is dense."""
-    title, shown = "Density by layer and matrix", info.layers[:_MAX_CELLS]
+    return layers_map("Density by layer and matrix", info.layers)
+
+
+def layers_map(title: str, layers: Sequence[LayerCount]) -> Figure:
+    """The same of any pruned weights, under a title."""
+    shown = layers[:_MAX_CELLS]
     if not shown:
         return Figure(title, "No matrix was pruned.")
     places = [place(layer.name) for layer in shown]
@@ -127,10 +132,10 @@ def density_map(info: ResultInfo, _: History) -> Figure:
         x, y = left + kinds.index(kind) * width, top + rows.index(block) * height
         darkness = (layer.density - low) / (high - low) if high > low else 0.5
         parts.append(_cell(layer, x, y, width, height, 0.08 + 0.62 * darkness))
-    hidden = len(info.layers) - len(shown)
-    more = f" The first {len(shown)} of {len(info.layers)} matrices." if hidden else ""
+    hidden = len(layers) - len(shown)
+    more = f" The first {len(shown)} of {len(layers)} matrices." if hidden else ""
     svg = (
-        f'<svg viewBox="0 0 {WIDTH} {top + height * len(rows) + 4}" role="img" aria-label="{title}">'
+        f'<svg viewBox="0 0 {WIDTH} {top + height * len(rows) + 4}" role="img" aria-label="{escape(title)}">'
         f"{''.join(parts)}</svg>"
     )
     return Figure(

@@ -6,15 +6,27 @@ What is drawn has classes, for which `STYLE` has the colours, light and dark.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 440, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 26, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 26, 40
 INNER_WIDTH, INNER_HEIGHT = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_MAX_TICKS = 6  # of a logarithmic axis
+_CAP = 3  # half of the width of the ends of an error bar
+# Marks around a point, as paths with relative commands; each has about the same area.
+_SHAPES = {
+    "circle": "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
+    "square": "m-3.5-3.5h7v7h-7z",
+    "triangle": "m0-4.8l4.6 8h-9.2z",
+    "diamond": "m0-5l5 5l-5 5l-5-5z",
+    "wedge": "m0 4.8l4.6-8h-9.2z",
+    "cross": "m-4-4l8 8m-8 0l8-8",
+    "ring": "m-7.5 0a7.5 7.5 0 1 0 15 0a7.5 7.5 0 1 0-15 0z",
+}
 
 STYLE = """
 :root{--back:#fff;--text:#1b1f24;--faint:#5b6570;--line:#d5dade;--pruned:#0072b2;--dense:#c2570c;--panel:#f5f7f8}
@@ -38,8 +50,10 @@ class Axis:
     """One axis: what the numbers from `low` to `high` are called and how their ticks read.
 
     Attributes:
-        logarithmic: `low` and `high` are greater than 0, ticks are powers of ten.
         form: a format of Python's for the ticks of a linear axis.
+        logarithmic: `low` and `high` are greater than 0.
+        text: how a tick reads, in place of `form` and of powers of ten.
+        factor: ticks of a linear axis are round after multiplication with it, as percent are with 100.
     """
 
     label: str
@@ -47,6 +61,8 @@ class Axis:
     high: float
     form: str = ",.6g"
     logarithmic: bool = False
+    text: Callable[[float], str] | None = None
+    factor: float = 1.0
 
     def place(self, value: float) -> float:
         """Where a value lies: 0 at `low`, 1 at `high`."""
@@ -58,20 +74,36 @@ class Axis:
 
     def tick_text(self, value: float) -> str:
         """How a tick reads."""
+        if self.text:
+            return self.text(value)
         if self.logarithmic:
-            return "10" + f"{math.log10(value):.0f}".translate(_RAISED)
+            power = math.floor(math.log10(value) + 1e-9)
+            factor = "" if round(value / 10.0**power) == 1 else f"{value / 10.0**power:.3g}·"
+            return f"{factor}10" + f"{power}".translate(_RAISED)
         return f"{value:{self.form}}".replace("%", " %")
 
     def ticks(self) -> list[float]:
         """Round numbers inside the axis, about five."""
-        if self.logarithmic:
-            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
-            return [10.0**power for power in range(first, last + 1, max(1, math.ceil((last - first) / 5)))]
-        rough = (self.high - self.low) / 5
+        found = self._logarithmic_ticks() if self.logarithmic else []
+        if len(found) > 2:
+            return found
+        low, high = self.factor * self.low, self.factor * self.high
+        rough = (high - low) / 5
         power = 10.0 ** math.floor(math.log10(rough))
-        step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
-        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return [number * step for number in range(first, last + 1)]
+        step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.8)
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        return [number * step / self.factor for number in range(first, last + 1)]
+
+    def _logarithmic_ticks(self) -> list[float]:
+        """As many of 1, 2, 5, 10, … as there is room for; fewer than three if the axis is short."""
+        lowest, highest = math.log10(self.low) - 1e-9, math.log10(self.high) + 1e-9
+        powers = range(math.floor(lowest), math.ceil(highest) + 1)
+        for factors in ((1, 2, 5), (1, 3), (1,)):
+            places = [factor * 10.0**power for power in powers for factor in factors]
+            found = [place for place in places if lowest <= math.log10(place) <= highest]
+            if len(found) <= _MAX_TICKS:
+                return found
+        return found[:: math.ceil(len(found) / _MAX_TICKS)]
 
 
 class Plot:
@@ -81,10 +113,11 @@ class Plot:
         title: read aloud in place of the picture.
         x: the axis below.
         y: the axis on the left.
+        description: read aloud after the title.
     """
 
-    def __init__(self, title: str, x: Axis, y: Axis) -> None:
-        self._title, self._x, self._y = title, x, y
+    def __init__(self, title: str, x: Axis, y: Axis, description: str = "") -> None:
+        self._title, self._x, self._y, self._description = title, x, y, description
         self._parts: list[str] = []
         self._legend: list[tuple[str, str]] = []
 
@@ -107,6 +140,25 @@ class Plot:
         for x, y in points:
             place = f'cx="{_number(self.x(x))}" cy="{_number(self.y(y))}" r="3"'
             self._parts.append(f'<circle {place} class="{style}"><title>{x:,.6g}: {y:.4f}</title></circle>')
+
+    def mark(self, x: float, y: float, shape: str, style: str, note: str) -> None:
+        """One of the shapes at a point, with a note as tooltip."""
+        path = f"M{_point(self.x(x), self.y(y))}{_SHAPES[shape]}"
+        self._parts.append(f'<path class="{style}" d="{path}"><title>{escape(note)}</title></path>')
+
+    def error_bar(self, x: float, low: float, high: float, style: str) -> None:
+        """A vertical bar with ends."""
+        place, above, below = self.x(x), _number(self.y(high)), _number(self.y(low))
+        left = _number(place - _CAP)
+        self._path(f"M{_number(place)} {above}V{below}M{left} {above}h{2 * _CAP}M{left} {below}h{2 * _CAP}", style)
+
+    def level(self, y: float, style: str) -> None:
+        """A line across the plot."""
+        self._path(f"M0 {_number(self.y(y))}H{INNER_WIDTH}", style)
+
+    def upright(self, x: float, style: str) -> None:
+        """A line from the bottom of the plot to its top."""
+        self._path(f"M{_number(self.x(x))} 0V{INNER_HEIGHT}", style)
 
     def steps(self, low: float, high: float, heights: Sequence[float], style: str, legend: str = "") -> None:
         """A histogram: one bar for each height, of one width, from the axis up."""
@@ -136,8 +188,9 @@ class Plot:
     def svg(self) -> str:
         """The picture. What lies outside of the axes is cut off."""
         inner = "".join(self._parts)
+        described = f"<desc>{escape(self._description)}</desc>" if self._description else ""
         return (
-            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self._title)}">'
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self._title)}">{described}'
             f'<svg x="{_LEFT}" y="{_TOP}" width="{INNER_WIDTH}" height="{INNER_HEIGHT}">{inner}</svg>'
             f"{self._axes()}{self._legend_text()}</svg>"
         )
@@ -158,8 +211,8 @@ class Plot:
                 _text(_LEFT - 5, _number(height + 4), self._y.tick_text(value), 'class="tick" text-anchor="end"')
             )
         parts.append(_text(_LEFT + INNER_WIDTH / 2, HEIGHT - 6, self._x.label, 'text-anchor="middle"'))
-        turn = f'text-anchor="middle" transform="rotate(-90 11 {_TOP + INNER_HEIGHT / 2:g})"'
-        parts.append(_text(11, _TOP + INNER_HEIGHT / 2, self._y.label, turn))
+        turn = f'text-anchor="middle" transform="rotate(-90 14 {_TOP + INNER_HEIGHT / 2:g})"'
+        parts.append(_text(14, _TOP + INNER_HEIGHT / 2, self._y.label, turn))
         return "".join(parts)
 
     def _legend_text(self) -> str:
@@ -171,6 +224,13 @@ class Plot:
             )
             parts.append(_text(_number(left + 24), 15, text, ""))
         return "".join(parts)
+
+
+def sample(style: str, shape: str = "", mark_style: str = "") -> str:
+    """A short line, with a mark on it if there is a shape: what a legend outside of the plot shows."""
+    mark = f'<path class="{mark_style}" d="M15 8{_SHAPES[shape]}"/>' if shape else ""
+    line = f'<path class="{style}" d="M1 8H29"/>' if style else ""
+    return f'<svg class="sample" viewBox="0 0 30 16" aria-hidden="true">{line}{mark}</svg>'
 
 
 def _runs(line: Sequence[int], level: int) -> Iterable[tuple[int, int]]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from mvprune.common.excerpts import shown
 from mvprune.data.columns import Columns
+from mvprune.data.tables import Table
 from mvprune.data.textfiles import DataError
 
 GLUE = "nyu-mll/glue"
 
 Source = TypeVar("Source")
-Rows = Iterable[Mapping[str, object]]
 
 
 class TaskData(Protocol):
@@ -86,18 +86,9 @@ class Kind(ABC, Generic[Source]):
         """The examples in a file, not yet checked against the task. Raises DataError."""
 
     @abstractmethod
-    def read_rows(
-        self, task: Task, name: str, rows: Rows, columns: Columns, classes: Mapping[str, Sequence[str]]
-    ) -> Source:
-        """The examples in rows, as of a data set of the hub. Raises DataError.
-
-        Args:
-            task: the task.
-            name: of the rows, for errors.
-            rows: mappings with the same keys.
-            columns: names of columns; None: found by name.
-            classes: by column, the names that its numbers stand for, where they are known.
-        """
+    def read_table(self, table: Table, columns: Columns) -> Source:
+        """The examples in a table, such as the rows of a data set of the hub, not yet checked against the task. Raises
+        DataError."""
 
     @abstractmethod
     def data(
@@ -136,12 +127,12 @@ class Task:
         kind: what is predicted.
         description: one line for people.
         text_columns: one or two columns of text, by the hub's names.
-        label_column: the column to predict, by the hub's name; "" where the text itself is predicted (masked-lm).
-        labels: label names in the order of their numbers; empty where they are discovered in the data
-            (text-classification, ner), and where there are none.
         metrics: what is reported: fractions (accuracy, f1, exact_match), correlations, or a perplexity. Those of a
             split that the data does not have are left out (accuracy_mismatched, no_ans_f1).
         primary_metric: the one of `metrics` that results are compared by.
+        label_column: the column to predict, by the hub's name; "" where the text itself is predicted (masked-lm).
+        labels: label names in the order of their numbers; empty where they are discovered in the data
+            (text-classification, ner), and where there are none.
         hub_id, hub_config: the task's data set on the hub; None where the user brings the data.
         hub_validation: the hub split to evaluate on (the test splits of GLUE have no labels).
         folder: the folder with its files; None where there is none.
@@ -158,10 +149,10 @@ class Task:
     kind: Kind[Any]
     description: str
     text_columns: tuple[str, ...]
-    label_column: str
-    labels: tuple[str, ...]
     metrics: tuple[str, ...]
     primary_metric: str
+    label_column: str = "label"
+    labels: tuple[str, ...] = ()
     hub_id: str | None = GLUE
     hub_config: str | None = None
     hub_validation: str = "validation"

@@ -12,9 +12,9 @@ from typing import ClassVar
 
 from mvprune.common.excerpts import shown
 from mvprune.data.columns import Columns, Found, check_late, find_column
-from mvprune.data.kinds.base import Kind, Rows, Task
+from mvprune.data.kinds.base import Kind, Task
 from mvprune.data.reading import Reading, columns_read
-from mvprune.data.tables import TABLES, Table, checked_text, read_table, table_of_rows
+from mvprune.data.tables import TABLES, Table, checked_text, read_table
 from mvprune.data.textfiles import DataError, read_lines, suffix_of
 
 TEXTS = ("text", "passage", "content", "document", "body", "sentence", "abstract")
@@ -69,12 +69,31 @@ class MaskedLM(Kind[Passages]):
     losses: ClassVar[frozenset[str]] = frozenset({"perplexity"})
 
     def read_file(self, task: Task, path: Path, columns: Columns) -> Passages:
-        return _in_file(path, columns)
+        """The texts of a table (by its suffix), or else the lines of a text file that are not blank."""
+        if suffix_of(path) in TABLES:
+            return self.read_table(read_table(path), columns)
+        if columns != Columns():
+            raise DataError(path, f"text_column must not be given for a text file, got {shown(columns.text)}")
+        return _some(path, (text for _, line in read_lines(path) if (text := line.strip())))
 
-    def read_rows(
-        self, task: Task, name: str, rows: Rows, columns: Columns, classes: Mapping[str, Sequence[str]]
-    ) -> Passages:
-        return _in_table(table_of_rows(name, rows, classes), columns)
+    def read_table(self, table: Table, columns: Columns) -> Passages:
+        """The texts in one column of a table; blank ones are skipped."""
+
+        def choose(table: Table) -> tuple[str]:
+            return (find_column(table, "text", columns.text, TEXTS),)
+
+        def texts() -> Iterator[str]:
+            for line, cells in table.rows(chosen):
+                if isinstance(cells, str):
+                    raise table.error(line, cells)
+                if isinstance(cells[0], str) and not cells[0].strip():
+                    continue
+                yield checked_text(table, line, chosen[0], cells[0]).strip()
+
+        chosen = choose(table)
+        found = _some(table.path, texts(), str(Found("", chosen, guessed=columns.text is None)))
+        check_late(table, chosen, choose)
+        return found
 
     def data(
         self, task: Task, train: Passages, validation: Passages, columns: Columns, more: Mapping[str, Passages]
@@ -87,39 +106,10 @@ class MaskedLM(Kind[Passages]):
         return PassageData(task, (), validation.texts, columns=read)
 
 
-def _in_file(path: Path, columns: Columns) -> Passages:
-    """The texts of a table (by its suffix), or else the lines of a text file that are not blank. Raises DataError."""
-    if suffix_of(path) in TABLES:
-        return _in_table(read_table(path), columns)
-    if columns != Columns():
-        raise DataError(path, f"text_column must not be given for a text file, got {shown(columns.text)}")
-    return _some(path, (text for _, line in read_lines(path) if (text := line.strip())))
-
-
-def _in_table(table: Table, columns: Columns) -> Passages:
-    """The texts in one column of a table; blank ones are passed over. Raises DataError."""
-
-    def choose(table: Table) -> tuple[str]:
-        return (find_column(table, "text", columns.text, TEXTS),)
-
-    def texts() -> Iterator[str]:
-        for line, cells in table.rows(chosen):
-            if isinstance(cells, str):
-                raise DataError(table.path, cells, line=line, unit=table.unit)
-            if isinstance(cells[0], str) and not cells[0].strip():
-                continue
-            yield checked_text(table, line, chosen[0], cells[0]).strip()
-
-    chosen = choose(table)
-    found = _some(table.path, texts(), str(Found("", chosen, guessed=columns.text is None)))
-    check_late(table, chosen, choose)
-    return found
-
-
 def _some(path: Path | str, texts: Iterator[str], read: str = "") -> Passages:
     kept = tuple(texts)
     if not kept:
-        raise DataError(path, "there is no text")
+        raise DataError(path, "the texts must be at least 1, got 0")
     return Passages(path, kept, read)
 
 
@@ -132,7 +122,6 @@ TASKS = (
         description="hidden words of Wikipedia's good articles (WikiText-2)",
         text_columns=("text",),
         label_column="",
-        labels=(),
         metrics=("perplexity", "accuracy"),
         primary_metric="perplexity",
         hub_id="Salesforce/wikitext",
@@ -147,7 +136,6 @@ TASKS = (
         description="hidden words of your own texts",
         text_columns=("text",),
         label_column="",
-        labels=(),
         metrics=("perplexity", "accuracy"),
         primary_metric="perplexity",
         hub_id=None,

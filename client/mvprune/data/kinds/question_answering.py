@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from mvprune.common.excerpts import listed, shown
 from mvprune.data.columns import Columns
-from mvprune.data.kinds.base import Kind, Rows, Task
+from mvprune.data.kinds.base import Kind, Task
 from mvprune.data.reading import Reading, shared
 from mvprune.data.tables import Table, flaw_of_text, read_table
 from mvprune.data.textfiles import DataError, check_file, read_bytes, suffix_of
@@ -90,12 +90,13 @@ class QuestionAnswering(Kind[Questions]):
     min_tokens: ClassVar[int] = 24  # the end of a question and some of its context
 
     def read_file(self, task: Task, path: Path, columns: Columns) -> Questions:
+        """The questions of a file in SQuAD's own format, or of a table of rows as on the hub, by its suffix."""
+        if suffix_of(path) in _OF_ROWS:
+            return self.read_table(read_table(path), columns)
         return Questions(path, _in_file(path))
 
-    def read_rows(
-        self, task: Task, name: str, rows: Rows, columns: Columns, classes: Mapping[str, Sequence[str]]
-    ) -> Questions:
-        return Questions(name, _in_rows(name, rows))
+    def read_table(self, table: Table, columns: Columns) -> Questions:
+        return Questions(table.path, _in_table(table))
 
     def data(
         self, task: Task, train: Questions, validation: Questions, columns: Columns, more: Mapping[str, Questions]
@@ -111,11 +112,7 @@ class QuestionAnswering(Kind[Questions]):
 
 
 def _in_file(path: Path) -> Iterator[Question]:
-    """The questions of a file in SQuAD's own format, or of a table of rows as on the hub, by its suffix. Raises
-    DataError."""
-    if suffix_of(path) in _OF_ROWS:
-        yield from _in_table(read_table(path))
-        return
+    """The questions of a file in SQuAD's own format. Raises DataError."""
     check_file(path)
     try:
         content = json.loads(read_bytes(path))
@@ -141,28 +138,20 @@ def _in_file(path: Path) -> Iterator[Question]:
         raise DataError(path, message) from error
 
 
-def _in_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Question]:
-    """The questions of rows with id, question, context and answers (text, answer_start), as on the hub."""
-    for number, row in enumerate(rows, 1):
-        yield _question(row, name, number, "row")
-
-
 def _in_table(table: Table) -> Iterator[Question]:
+    """The questions of rows with id, question, context and answers (text, answer_start), as on the hub."""
     if missing := [name for name in _COLUMNS if name not in table.columns]:
         raise DataError(table.path, f"the columns must be {_NEEDED}, got none called {listed(missing)}")
     for line, cells in table.rows(_COLUMNS):
         if isinstance(cells, str):
-            raise DataError(table.path, cells, line=line, unit=table.unit)
-        yield _question(dict(zip(_COLUMNS, cells, strict=True)), table.path, line, table.unit)
-
-
-def _question(row: Mapping[str, Any], path: Path | str, line: int, unit: str) -> Question:
-    try:
-        answers = tuple(zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True))
-        return Question(row["id"], row["question"], row["context"], answers)
-    except (KeyError, TypeError, ValueError) as error:
-        message = f"the row must have {_NEEDED}, answers with the lists text and answer_start, equally long"
-        raise DataError(path, message, line=line, unit=unit) from error
+            raise table.error(line, cells)
+        row: dict[str, Any] = dict(zip(_COLUMNS, cells, strict=True))
+        try:
+            answers = tuple(zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True))
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"the row must have {_NEEDED}, answers with the lists text and answer_start, equally long"
+            raise table.error(line, message) from error
+        yield Question(row["id"], row["question"], row["context"], answers)
 
 
 def _checked(task: Task, found: Questions) -> tuple[Question, ...]:
@@ -180,7 +169,7 @@ def _checked(task: Task, found: Questions) -> tuple[Question, ...]:
             if not _stands_at(question.context, text, start):
                 raise DataError(path, _misplaced(kept, question, text, start))
     if not kept:
-        raise DataError(path, "there are no questions")
+        raise DataError(path, "the questions must be at least 1, got 0")
     return kept
 
 
@@ -220,7 +209,6 @@ TASKS = (
         description="the span of a passage that answers a question (SQuAD 1.1)",
         text_columns=("question", "context"),
         label_column="answers",
-        labels=(),
         metrics=("exact_match", "f1"),
         primary_metric="f1",
         hub_id="rajpurkar/squad",
@@ -236,7 +224,6 @@ TASKS = (
         description="the same, or that the passage does not answer it (SQuAD 2.0)",
         text_columns=("question", "context"),
         label_column="answers",
-        labels=(),
         metrics=("exact_match", "f1", "has_ans_f1", "no_ans_f1"),
         primary_metric="f1",
         hub_id="rajpurkar/squad_v2",

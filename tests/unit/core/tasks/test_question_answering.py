@@ -297,7 +297,7 @@ def test_files_in_the_official_format(squad: QuestionAnsweringData, tmp_path: Pa
         ('{"data": [', r"train\.json, line 1: the file must be JSON in SQuAD's format"),
         ('{"data": [{"title": "t"}]}', "must be in SQuAD's format"),
         ("[]", "must be in SQuAD's format"),
-        ('{"data": []}', "no questions"),
+        ('{"data": []}', "the questions must be at least 1, got 0"),
     ],
 )
 def test_broken_files_are_named(squad: QuestionAnsweringData, tmp_path: Path, content: str, words: str) -> None:

@@ -37,8 +37,13 @@ LEAST = {
     "read": {
         *("GetJob", "ListJobs", "WatchJob", "ListJobEvents", "ListAttempts", "FollowLogs", "ListMetrics"),
         *("GetArtifact", "ListArtifacts", "GenerateDownloadUrls", "ReadFile"),
+        *("GetSweep", "ListSweeps", "WatchSweep", "ListSweepPoints", "ListSweepEvents"),
     },
-    "submit": {"CreateJob", "CancelJob", "RetryJob", "DeleteJob"},
+    "submit": {
+        *("CreateJob", "CancelJob", "RetryJob", "DeleteJob"),
+        *("CreateSweep", "CancelSweep", "PauseSweep", "ResumeSweep", "RetrySweep", "ExtendSweep"),
+        *("UpdateSweepPolicy", "DeleteSweep"),
+    },
     "admin": {"CreateToken", "ListTokens", "RevokeToken"},
     "operator read": {"ListProjects", "GetServerStatus"},
     "operator": {"UpdateProject"},

@@ -75,7 +75,7 @@ async def test_models_under_the_roots_and_of_the_hub(stub: Any, tiny: Tiny, tmp_
         )
         assert not here[name].problem
     assert not here["pickled"].HasField("size")
-    assert "is a pickle" in here["pickled"].problem
+    assert "the pickle" in here["pickled"].problem
     hub = {model.name: model.size.prunable_weights for model in models if model.source == HUB}
     assert hub == {name: size.prunable_weights for name, size in KNOWN_SIZES.items()}
 

@@ -28,6 +28,8 @@ _MODELS = ("bert-base-uncased", "org/mini lm", "é")
 _TASKS = ("squad", "sst2")
 _STATES = ("QUEUED", "RUNNING", "SUCCEEDED")
 _TEAMS = (None, "search", "ads")
+_METRICS = (None, 0.5, 0.875, 0.9, 0.9)  # with ties
+_FAILURES = (None, "NAN_LOSS", "OUT_OF_MEMORY")
 
 
 @pytest.fixture
@@ -44,7 +46,16 @@ async def servicer(db: Database) -> JobServicer:
             state = _STATES[number // 6 % 3]
             ended = tx.now if state == "SUCCEEDED" else None
             created = 1_769_860_800_000_000 + number // 2 * 1_000_000  # 2026-01-31T12:00:00Z and on, two at a time
-            values = {"state": state, "end_us": ended, "create_us": created}
+            values: dict[str, Any] = {"state": state, "end_us": ended, "create_us": created}
+            metric = _METRICS[number % 5]
+            if metric is not None:
+                metrics = {"eval/accuracy": metric, "delta/accuracy": metric - 0.9}
+                values |= {"metrics": metrics, "primary_metric": "accuracy", "metric": metric}
+                values |= {"difference": metric - 0.9}
+            if number % 4:
+                start, duration = created + 1_000_000, number % 4 * 1_500_000
+                values |= {"start_us": start, "end_us": start + duration, "duration_us": duration, "state": "FAILED"}
+            values |= {"failure_reason": _FAILURES[number % 3]}
             tx.conn.execute(update(JOBS).where(JOBS.c.uid == uid).values(values))
         new = lifecycle.NewJob(
             "other", "x", job_pb2.CompressionSpec(task="squad"), policy, "me", labels={"team": "ads"}
@@ -73,10 +84,25 @@ def _state(job: job_pb2.Job) -> str:
     return str(job_pb2.Job.State.Name(job.state))
 
 
+def _metric(job: job_pb2.Job, prefix: str = "eval") -> float | None:
+    return job.metrics.get(f"{prefix}/{job.primary_metric}")
+
+
+def _duration(job: job_pb2.Job) -> float | None:
+    if not (job.HasField("start_time") and job.HasField("end_time")):
+        return None
+    return (job.end_time.ToMicroseconds() - job.start_time.ToMicroseconds()) / 1e6
+
+
+def _failure(job: job_pb2.Job) -> str | None:
+    return job_pb2.Failure.Reason.Name(job.failure.reason) if job.HasField("failure") else None
+
+
 FILTERS: list[tuple[str, Callable[[job_pb2.Job], bool]]] = [
     ("", lambda job: True),
     ("state = RUNNING", lambda job: _state(job) == "RUNNING"),
     ("state != RUNNING", lambda job: _state(job) != "RUNNING"),
+    ("state = FAILED", lambda job: _state(job) == "FAILED"),
     ('task="squad"', lambda job: job.spec.task == "squad"),
     ('model = "org/mini lm"', lambda job: job.spec.model == "org/mini lm"),
     ("model=é AND method = l0", lambda job: job.spec.model == "é"),
@@ -88,10 +114,21 @@ FILTERS: list[tuple[str, Callable[[job_pb2.Job], bool]]] = [
     ("NOT labels:team", lambda job: "team" not in job.labels),
     ("priority >= 20", lambda job: job.policy.priority >= 20),
     ("priority < -20", lambda job: job.policy.priority < -20),
+    ("metric >= 0.9", lambda job: (_metric(job) or 0) >= 0.9),
+    ("metric = 0.875", lambda job: _metric(job) == 0.875),
+    ("metric != 0.5", lambda job: _metric(job) not in (None, 0.5)),
+    ("NOT metric > 0.6", lambda job: not (_metric(job) or 0) > 0.6),
+    ("difference < -0.01", lambda job: (_metric(job, "delta") or 0) < -0.01),
+    ("difference >= -0.03 AND metric > 0", lambda job: _metric(job, "delta") in (0.875 - 0.9, 0.0)),
+    ("duration > 1.5", lambda job: (_duration(job) or 0) > 1.5),
+    ("duration <= 1.5 OR duration = 4.5", lambda job: _duration(job) in (1.5, 4.5)),
+    ("failure = NAN_LOSS", lambda job: _failure(job) == "NAN_LOSS"),
+    ("failure != NAN_LOSS", lambda job: _failure(job) != "NAN_LOSS"),
+    ("NOT failure = NAN_LOSS OR metric = 0.5", lambda job: _failure(job) != "NAN_LOSS" or _metric(job) == 0.5),
     ('create_time > "2026-01-31T12:00:10Z"', lambda job: job.create_time.seconds > 1_769_860_810),
     ('create_time <= "2026-01-31T13:00:10+01:00"', lambda job: job.create_time.seconds <= 1_769_860_810),
-    ('end_time > "2020-01-01T00:00:00Z"', lambda job: _state(job) == "SUCCEEDED"),
-    ('NOT end_time > "2020-01-01T00:00:00Z"', lambda job: _state(job) != "SUCCEEDED"),
+    ('end_time > "2020-01-01T00:00:00Z"', lambda job: job.HasField("end_time")),
+    ('NOT end_time > "2020-01-01T00:00:00Z"', lambda job: not job.HasField("end_time")),
     (
         "state = QUEUED AND task = squad OR labels.team = ads",
         lambda job: _state(job) == "QUEUED" and (job.spec.task == "squad" or job.labels.get("team") == "ads"),
@@ -117,20 +154,30 @@ async def test_filters(servicer: JobServicer) -> None:
         assert [job.name for job in paged] == expected, given
 
 
+def _age(job: job_pb2.Job) -> tuple[int, str]:
+    return job.create_time.ToMicroseconds(), job.uid
+
+
 async def test_orders(servicer: JobServicer) -> None:
     keys: dict[str, Callable[[job_pb2.Job], Any]] = {
         "create_time": lambda job: 0,
         "state": _state,
         "task": lambda job: job.spec.task,
         "model": lambda job: job.spec.model.encode(),
+        "metric": _metric,
+        "difference": lambda job: _metric(job, "delta"),
+        "duration": _duration,
+        "failure": _failure,
     }
     every = await jobs_of(servicer)
     for order, descending in itertools.product(ORDERS, (False, True)):
-        expected = sorted(
-            every,
-            key=lambda job: (keys[order](job), job.create_time.ToMicroseconds(), job.uid),
-            reverse=descending,
-        )
+        with_value = [job for job in every if keys[order](job) is not None]
+        without = [job for job in every if keys[order](job) is None]
+        assert order in ("create_time", "state", "task", "model") or (with_value and without)
+        with_value.sort(key=lambda job: (keys[order](job), *_age(job)), reverse=descending)
+        expected = with_value + sorted(
+            without, key=_age, reverse=descending
+        )  # without a value: last in either direction
         given = f"{order} desc" if descending else order
         found = await jobs_of(servicer, 10, order_by=given, filter="priority > -28")
         assert [job.name for job in found] == [job.name for job in expected], given
@@ -140,7 +187,7 @@ async def test_orders(servicer: JobServicer) -> None:
     ("given", "said"),
     [
         ("state = WRONG", "must be one of QUEUED"),
-        ("colour = red", "must be a field: state, task"),
+        ("colour = red", "must be a field: state, failure, task"),
         ("state > QUEUED", "must be = or !="),
         ("task", "must be one of = != < <= > >= at character 5, got its end"),
         ("task =", "must be a value at character 7, got its end; quote it"),
@@ -149,6 +196,14 @@ async def test_orders(servicer: JobServicer) -> None:
         ("task = a)", "got ')'"),
         ('task = "a', "a field, a value"),
         ("priority = high", "a whole number"),
+        ("metric > high", "must be a number at character 10, got 'high'; metrics are fractions: 0.9 is 90 %"),
+        ("metric > nan", "must be a number"),
+        ("difference > -inf", "differences are fractions: -0.01 is one point less"),
+        ("duration > 5m", "must be a number of seconds at character 12, got '5m'"),
+        ("duration > 1e300", "must be a number of seconds"),
+        ("failure = NANLOSS", "must be one of INVALID_MODEL"),
+        ("failure = NANLOSS", "did you mean NAN_LOSS?"),
+        ("failure > NAN_LOSS", "must be = or !=: failure has no order"),
         (f"priority = {10**30}", "a whole number"),
         ("create_time > yesterday", "a time such as"),
         ('create_time > "2026-01-31T12:00:00"', "a time such as"),
@@ -168,7 +223,8 @@ def test_bad_filters(given: str, said: str) -> None:
 
 async def test_bad_orders_and_tokens(servicer: JobServicer) -> None:
     for order in ("colour", "task up", "task desc desc"):
-        with pytest.raises(ApiError, match=r"order_by: must be one of create_time, state, task, model, .*, got"):
+        allowed = "create_time, state, task, model, metric, difference, duration, failure"
+        with pytest.raises(ApiError, match=f"order_by: must be one of {allowed}, .*, got"):
             await jobs_of(servicer, order_by=order)
     first = await servicer.ListJobs(job_pb2.ListJobsRequest(parent="projects/p", page_size=5), None)
     for other in ({"filter": "task = squad"}, {"order_by": "create_time"}, {"order_by": "task"}):
@@ -177,11 +233,12 @@ async def test_bad_orders_and_tokens(servicer: JobServicer) -> None:
             await servicer.ListJobs(call, None)
 
 
-@pytest.mark.parametrize("text", ["\ud800", "a\0"])
-def test_a_token_names_nothing_that_no_database_takes(text: str) -> None:
-    token = base64.urlsafe_b64encode(json.dumps([text]).encode()).decode()
-    with pytest.raises(ApiError, match="page_token: must be a token from an earlier page of this list"):
-        read_token(token, str)
+@pytest.mark.parametrize("part", ["\ud800", "a\0", 1 << 62, True, float("nan"), float("inf"), [], {}])
+def test_a_token_names_nothing_that_no_database_takes(part: Any) -> None:
+    token = base64.urlsafe_b64encode(json.dumps([part]).encode()).decode()
+    for kind in (str, int, float, float | None):
+        with pytest.raises(ApiError, match="page_token: must be a token from an earlier page of this list"):
+            read_token(token, kind)
 
 
 async def test_pages_by_the_longest_name_of_a_model_go_on(servicer: JobServicer, db: Database) -> None:

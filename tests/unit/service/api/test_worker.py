@@ -111,9 +111,17 @@ async def test_a_later_attempt_gets_the_checkpoints_newest_first(
     ]
 
 
-async def test_latency_is_measured_where_a_gate_asks_for_it(jobs: Jobs, workers: Workers) -> None:
-    asked = [job_pb2.Gate(metric="bytes", max=1), job_pb2.Gate(metric="latency_ratio", min=2)]
-    await jobs.create(policy=job_pb2.ExecutionPolicy(gates=asked))
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"gates": [{"metric": "bytes", "max": 1}, {"metric": "latency_ratio", "min": 2}]},
+        {"measure_latency": True},
+    ],
+)
+async def test_latency_is_measured_if_a_gate_or_the_policy_asks_for_it(
+    jobs: Jobs, workers: Workers, policy: dict[str, Any]
+) -> None:
+    await jobs.create(policy=job_pb2.ExecutionPolicy(**policy))
     await workers.schedule()
     assert (await workers.claim()).measure_latency
 

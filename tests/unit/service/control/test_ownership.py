@@ -23,7 +23,8 @@ from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.ownership import OWNER_KEY, Look, Ownership, Standing
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.installation import installation
-from mvprune_service.db.models import ARTIFACTS, INSTALLATION, QUARANTINE
+from mvprune_service.db.models import ARTIFACTS
+from mvprune_service.db.server_models import INSTALLATION, QUARANTINE
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.layout import blob_key, manifest_key, marker_key

@@ -19,9 +19,9 @@ from tests.waiting import PATIENCE
 from mvprune_migrations import HEAD
 from mvprune_service.db import overview, sqlite
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.models import PROJECTS
 from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.db.rows import ProjectRow
+from mvprune_service.db.server_models import PROJECTS
 from mvprune_service.db.statements import Query
 
 ADD = text("INSERT INTO projects (project, max_queued_jobs) VALUES (:project, 0)")

@@ -24,7 +24,8 @@ from mvprune_service.ids import ArtifactName, AttemptName, JobName
 
 ROOM = Reserved(1, 0, 0)
 SHA = "ab" * 32
-MANIFEST = {"files": [], "metrics": {"eval/accuracy": 0.5}, "primary_metric": "accuracy", "accounting": {}}
+METRICS_OF = {"eval/accuracy": 0.5, "delta/accuracy": -0.25, "eval/f1": 0.9}
+MANIFEST = {"files": [], "metrics": METRICS_OF, "primary_metric": "accuracy", "accounting": {}}
 
 
 async def start(db: Database, jobs: Jobs, job_id: str = "a") -> Fence:
@@ -57,8 +58,9 @@ async def test_the_way_of_a_job_that_succeeds(db: Database, jobs: Jobs) -> None:
     await db.write(leases.publish, uid, live.attempt.uid, MANIFEST, 10)
     await db.write(leases.publish, uid, live.attempt.uid, MANIFEST, 10)
     job = await jobs.get()
-    assert (job.state, job.artifact_sha256, job.metrics) == ("SUCCEEDED", SHA, {"eval/accuracy": 0.5})
-    assert job.end_us is not None
+    assert (job.state, job.artifact_sha256, job.metrics) == ("SUCCEEDED", SHA, METRICS_OF)
+    assert (job.primary_metric, job.metric, job.difference) == ("accuracy", 0.5, -0.25)
+    assert job.duration_us == job.end_us - job.start_us > 0
     assert await jobs.events() == ["JOB_CREATED", "SCHEDULE", "CLAIM", "OFFER", "PUBLISH"]
     artifact = await db.read(records.artifact_named, ArtifactName("p", SHA))
     assert artifact is not None

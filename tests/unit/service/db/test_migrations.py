@@ -21,13 +21,16 @@ from tests.waiting import PATIENCE, until
 from mvprune.v1 import job_pb2
 from mvprune_migrations import HEAD, LOCK, SchemaMismatch, config_for, revisions, state, upgrade
 from mvprune_service.db.database import Database
-from mvprune_service.db.models import METADATA
+from mvprune_service.db.schema import METADATA
 
 Rows = dict[str, list[dict[str, Any]]]
 RENAMED = {"teaches": "teacher_key"}
 
 SPEC = job_pb2.CompressionSpec(model="bert-base-uncased", task="sst2", target_density=0.1, movement={})
 DENSE = job_pb2.CompressionSpec(model="other", task="squad", magnitude={})
+MANIFEST = {"primary_metric": "accuracy", "metrics": {"eval/accuracy": 0.5, "delta/accuracy": -0.25, "eval/f1": 0.9}}
+FILLED = ("creator", "task", "model", "method", "rank_us", "priority", "ran_us", "accumulation_factor")
+FILLED += ("primary_metric", "metric", "difference", "duration_us")
 # job → its state, attempt, attempt's state, labels and spec
 JOBS: dict[str, tuple[str, str | None, dict[str, str], job_pb2.CompressionSpec]] = {
     "queued": ("QUEUED", None, {"team": "red", "ünï": "¿çødé"}, SPEC),
@@ -62,6 +65,7 @@ def _job(uid: str, number: int) -> dict[str, Any]:
         "fencing_token": 3,
         "not_before_us": 0,
         "create_us": 1_800_000_000_000_000 + number,
+        "start_us": 1_800_000_000_000_040 if attempt else None,
         "end_us": 1_800_000_000_000_100 if over else None,
         "update_us": 1_800_000_000_000_100,
         "version": 5,
@@ -77,6 +81,11 @@ def _job(uid: str, number: int) -> dict[str, Any]:
         "rank_us": 1_800_000_000_000_000 + number,
         "ran_us": 0,
         "accumulation_factor": 1,
+        "duration_us": 60 if over and attempt else None,
+        "primary_metric": "accuracy" if job_state == "SUCCEEDED" else None,
+        "metric": 0.5 if job_state == "SUCCEEDED" else None,
+        "difference": -0.25 if job_state == "SUCCEEDED" else None,
+        "sweep_id": "s" if uid in ("queued", "succeeded") else None,
     }
 
 
@@ -98,6 +107,56 @@ def _attempt(uid: str) -> dict[str, Any]:
         "create_us": 1,
         "start_deadline_us": 2,
         "end_us": 3 if attempt_state in ("SUCCEEDED", "LOST") else None,
+    }
+
+
+def _sweeps() -> Rows:
+    """Two sweeps: one with points with and without a job, with and without a result; one without recommendation."""
+    sweep = {
+        "project": "p",
+        "display_name": "“ünï”",
+        "spec": b"\x00\xff",
+        "policy": b"",
+        "labels": {"team": "red"},
+        "notes": ["a note"],
+        "model_sizes": {"bert-base-uncased": "AA=="},
+        "creator": "local",
+        "inputs_us": 7,
+        "state": "ACTIVE",
+        "state_reason": "WAITING_FOR_QUOTA",
+        "recommendation": b"\x08\x01",
+        "front": [2],
+        "create_us": 1,
+        "active_us": 2,
+        "end_us": None,
+        "update_us": 3,
+        "version": 4,
+        "last_sequence": 1,
+    }
+    ended = {"state": "FAILED", "state_reason": "NOTHING_SUCCEEDED", "recommendation": None, "front": [], "end_us": 9}
+    point = {"sweep_uid": "sweep", "spec": b"\x00\xff", "reused": False, "again": False, "skip_reason": ""}
+    result = {"metrics": {"eval/accuracy": 0.5}, "total_bytes": 10}
+    event = {"sweep_uid": "sweep", "time_us": 1, "type": "SWEEP_CREATED", "actor": "local", "details": {"points": "3"}}
+    return {
+        "sweeps": [sweep | {"uid": "sweep", "sweep_id": "s"}, sweep | {"uid": "ended", "sweep_id": "e"} | ended],
+        "sweep_points": [
+            point
+            | {"number": number, "cell": {"density": 0.1 * number, "method": None}, "spec_sha256": f"{number}"}
+            | own
+            for number, own in enumerate(
+                (
+                    {"job_uid": "queued", "job_id": "job-queued", "result": None},
+                    {"job_uid": "succeeded", "job_id": "job-succeeded", "result": result, "reused": True},
+                    {"job_uid": None, "job_id": "", "result": None, "skip_reason": "BUDGET_USED"},
+                    {"job_uid": "failed", "job_id": "job-failed", "result": None, "again": True},
+                ),
+                1,
+            )
+        ],
+        "sweep_events": [event | {"sequence": 1}],
+        "sweep_requests": [
+            {"project": "p", "request_id": "r", "body_sha256": "cd" * 32, "sweep_uid": "sweep", "create_us": 1}
+        ],
     }
 
 
@@ -128,10 +187,10 @@ def sample() -> Rows:
                 "job_uid": job_uid,
                 "attempt": 1,
                 "manifest_bytes": 10,
-                "manifest": {"files": []},
+                "manifest": manifest,
                 "create_us": 1,
             }
-            for sha256, job_uid in (("ab", "succeeded"), ("ef", None))
+            for sha256, job_uid, manifest in (("ab", "succeeded", MANIFEST), ("ef", None, {"files": []}))
         ],
         "metrics": [{"id": number, **ids, **metric} for number, ids in enumerate(of, 1)],
         "logs": [{"attempt_uid": ids["attempt_uid"], "offset": 0, "data": b"\x00\xfflog\n"} for ids in of],
@@ -140,6 +199,7 @@ def sample() -> Rows:
         "tokens": [{"token_id": "t", "secret_sha256": "ab" * 32, **token}],
         "quarantine": [{"part": "a", "key": "blobs/sha256/ab", "modified_us": 1, "found_us": 2}],
         "projects": [{"project": "p", "max_queued_jobs": 3, "max_running_gpus": 0.5}],
+        **_sweeps(),
     }
 
 
@@ -243,7 +303,7 @@ def test_an_upgrade_loses_nothing(engine: Engine, revision: str) -> None:
     assert after.keys() == METADATA.tables.keys()
     expected = sample()
     for job, told in zip(after["jobs"], sorted(expected["jobs"], key=lambda row: str(row["uid"])), strict=True):
-        for name in ("creator", "task", "model", "method", "rank_us", "priority", "ran_us", "accumulation_factor"):
+        for name in FILLED:
             assert job[name] == told[name], name
     assert {(row["job_uid"], row["key"], row["value"], row["project"]) for row in after["labels"]} == {
         (row["job_uid"], row["key"], row["value"], row["project"]) for row in expected["labels"]

@@ -16,7 +16,7 @@ from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import leases, lifecycle, placement, quotas, records
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.models import PROJECTS
+from mvprune_service.db.server_models import PROJECTS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.domain.retries import Failure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -10,7 +11,7 @@ import pytest
 from sqlalchemy import Table
 
 import mvprune_service
-from mvprune_service.db import models, rows
+from mvprune_service.db import models, rows, server_models, sweep_models, sweep_rows
 from mvprune_service.domain.machine import JobState
 
 TABLES: dict[type[NamedTuple], tuple[Table[Any], type]] = {
@@ -20,8 +21,11 @@ TABLES: dict[type[NamedTuple], tuple[Table[Any], type]] = {
     rows.RequestRow: (models.REQUESTS, models.RequestColumns),
     rows.MetricRow: (models.METRICS, models.MetricColumns),
     rows.CheckpointRow: (models.CHECKPOINTS, models.CheckpointColumns),
-    rows.TokenRow: (models.TOKENS, models.TokenColumns),
-    rows.ProjectRow: (models.PROJECTS, models.ProjectColumns),
+    rows.TokenRow: (server_models.TOKENS, server_models.TokenColumns),
+    rows.ProjectRow: (server_models.PROJECTS, server_models.ProjectColumns),
+    sweep_rows.SweepRow: (sweep_models.SWEEPS, sweep_models.SweepColumns),
+    sweep_rows.SweepEventRow: (sweep_models.SWEEP_EVENTS, sweep_models.SweepEventColumns),
+    sweep_rows.SweepRequestRow: (sweep_models.SWEEP_REQUESTS, sweep_models.SweepRequestColumns),
 }
 ARTIFACT = (models.ARTIFACTS, models.ArtifactColumns)
 
@@ -29,7 +33,7 @@ ARTIFACT = (models.ARTIFACTS, models.ArtifactColumns)
 def columns(table: Table[Any], typed: type) -> dict[str, Any]:
     """The columns of a table in their order, with the types of their values."""
     own = type(typed.__name__, (), {"__annotations__": typed.__annotations__})  # without those of its base
-    hints = get_type_hints(own, vars(models))
+    hints = get_type_hints(own, vars(sys.modules[typed.__module__]))
     return {column.key: get_args(hints[column.key])[0] for column in table.c}
 
 
@@ -42,6 +46,16 @@ def test_the_fields_of_a_row_are_the_columns_of_its_table(row: type[NamedTuple])
 
 def test_an_artifact_has_the_id_of_its_job_too() -> None:
     assert get_type_hints(rows.ArtifactRow) == {**columns(*ARTIFACT), "job_id": str | None}
+
+
+def test_a_point_has_what_decides_of_its_job_too() -> None:
+    every = columns(sweep_models.POINTS, sweep_models.PointColumns)
+    spec = every.pop("spec")
+    job = columns(*TABLES[rows.JobRow])
+    of_job = {"job_state": job["state"] | None, "job_reason": job["state_reason"] | None, "teacher_uid": str | None}
+    assert get_type_hints(sweep_rows.PointRow) == every | of_job
+    shown = {name: job[name] for name in ("progress", "failure_reason", "failure_message")}
+    assert get_type_hints(sweep_rows.ShownPointRow) == {"point": sweep_rows.PointRow, "spec": spec} | shown
 
 
 def test_some_columns_of_jobs_decide_who_starts() -> None:

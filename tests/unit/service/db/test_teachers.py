@@ -16,7 +16,7 @@ from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
-from mvprune_service.api.submissions import Submissions
+from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
 from mvprune_service.control.scheduler import Scheduler
@@ -24,6 +24,7 @@ from mvprune_service.db import leases, projects
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import JOBS
+from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.retries import Failure
 from mvprune_service.executors.base import Capacity, Node
@@ -48,7 +49,7 @@ class School:
         """Jobs may name models in these buckets, and in no others."""
         roots = Roots(models=self.tiny.models, allowed=(self.tiny.train.parent,), buckets=buckets)
         changes = Changes()
-        submissions = Submissions(self.db, roots, self.executor, max_queued_jobs=100)
+        submissions = Submissions(self.db, roots, capacity_of(self.executor), quota=QueueQuota(100))
         self.servicer = JobServicer(self.db, changes, Feeds(self.db, changes), submissions)
 
     async def submit(self, job_id: str = "student", *, parent: str = "projects/p", **spec: Any) -> job_pb2.Job:
@@ -94,12 +95,12 @@ class School:
         fence, _ = await self.claim(name)
         await self.db.write(leases.fail_attempt, fence, Failure(FailureReason.NAN_LOSS, "went astray"), actor="worker")
 
-    async def refused(self, **spec: Any) -> str:
-        """What is said about spec.teacher.job."""
+    async def refused(self, field: str = "teacher.job", **spec: Any) -> str:
+        """What is said about a field of the spec."""
         with pytest.raises(ApiError) as caught:
             await self.submit(**spec)
         (violation,) = caught.value.violations
-        assert violation.field == "job.spec.teacher.job"
+        assert violation.field == f"job.spec.{field}"
         return violation.description
 
 
@@ -131,6 +132,7 @@ async def test_a_teacher_is_trained_first_and_then_its_model_is_given_to_the_stu
         magnitude={},
         target_density=1.0,
         training={"max_steps": 30},
+        keep_fine_tuned=True,
     )
     assert student.spec.teacher.alpha == 0.5
 
@@ -365,5 +367,6 @@ async def test_a_delta_teaches_while_its_base_may_be_read(school: School) -> Non
     await school.submit("b", teacher={"job": "whole"})
     said = await school.refused(job_id="c", teacher={"job": "delta"})
     assert said.startswith(
-        "must be a job whose base model can be read, got one whose artifact is a delta: 's3://models/"
+        "must be a job whose base model can be read, got one whose artifact is a delta: the path "
+        "must be in one of the allowed buckets (there are none), got 's3://models/"
     )

@@ -232,5 +232,5 @@ async def test_a_teacher_has_no_gates(db: Database) -> None:
     spec = job_pb2.CompressionSpec(model="m", task="sst2", target_density=0.1, teacher={"train": True})
     policy = job_pb2.ExecutionPolicy(max_attempts=3, gates=[{"metric": "delta/accuracy", "min": 0, "fail_job": True}])
     student = NewJob("p", "s", spec, policy, creator="test")
-    teacher = await db.write(teachers.get_or_create_teacher, student, actor="test")
+    teacher = await db.write(teachers.get_or_create_teacher, student, "teacher", actor="test")
     assert job_pb2.ExecutionPolicy.FromString(teacher.policy) == job_pb2.ExecutionPolicy(max_attempts=3)

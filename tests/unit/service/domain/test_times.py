@@ -17,17 +17,19 @@ SET = job_pb2.ExecutionPolicy(max_queue_time={"seconds": 5}, retention={"seconds
 OPEN = job_pb2.ExecutionPolicy()
 
 
+@pytest.mark.parametrize("start", [None, NOW - 7])
 @pytest.mark.parametrize(("edge", "policy", "waits"), list(itertools.product(TRANSITIONS, (SET, OPEN), (False, True))))
-def test_every_transition(edge: Any, policy: job_pb2.ExecutionPolicy, waits: bool) -> None:
+def test_every_transition(edge: Any, policy: job_pb2.ExecutionPolicy, waits: bool, start: int | None) -> None:
     before, after = edge[0], TRANSITIONS[edge]
     expected: dict[str, int | None] = {"queue_deadline_us": None}
     if after in ("SUCCEEDED", "FAILED", "CANCELLED"):
-        expected |= {"end_us": NOW, "expire_us": NOW + 60 * SECOND if policy is SET else None}
+        expected |= {"end_us": NOW, "duration_us": start and 7}
+        expected |= {"expire_us": NOW + 60 * SECOND if policy is SET else None}
     elif before in ("FAILED", "CANCELLED"):
-        expected |= {"end_us": None, "expire_us": None}
+        expected |= {"end_us": None, "duration_us": None, "expire_us": None}
     if after == "QUEUED" and policy is SET and not waits:
         expected["queue_deadline_us"] = NOW + 5 * SECOND
-    assert after_move(before, after, policy, NOW, waits=waits) == expected
+    assert after_move(before, after, policy, NOW, start_us=start, waits=waits) == expected
 
 
 def test_a_point_of_priority_is_ten_minutes() -> None:

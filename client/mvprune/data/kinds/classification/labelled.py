@@ -8,15 +8,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
+from pathlib import Path
+from typing import ClassVar
 from unicodedata import is_normalized
 
 from mvprune.common.excerpts import listed, shown
 from mvprune.data.columns import Columns, Found, check_late, find_columns
-from mvprune.data.kinds.base import Task
+from mvprune.data.kinds.base import Kind, Task
 from mvprune.data.kinds.classification.labels import BadLabel, Classes, Label, discovered, read_label
 from mvprune.data.reading import Reading, alike, columns_read, composed, name_of, shared
-from mvprune.data.tables import Table, checked_text
+from mvprune.data.tables import Table, checked_text, read_table
 from mvprune.data.textfiles import DataError
 
 LARGEST_VALUE = 1e15  # of a regression's labels: the squares of greater ones are soon too large for float32
@@ -91,79 +92,83 @@ class _Rows:
         return tuple(self.table.classes.get(self.columns.label, ()))
 
     def error(self, index: int, message: str) -> DataError:
-        return DataError(self.table.path, message, line=self.lines[index], unit=self.table.unit)
+        return self.table.error(self.lines[index], message)
 
 
-def read_labelled(
-    task: Task,
-    train: Table,
-    validation: Table,
-    columns: Columns,
-    more_validation: Mapping[str, Table] = MappingProxyType({}),
-) -> ClassificationData:
-    """Texts with labels (classification).
+class _Texts(Kind[Table]):
+    """What classification and regression share: their files are tables with a label column."""
+
+    head: ClassVar[str] = "SequenceClassification"
+    pipeline: ClassVar[str] = "text-classification"
+    columns: ClassVar[tuple[str, ...]] = ("text", "text_pair", "label")
+
+    def read_file(self, task: Task, path: Path, columns: Columns) -> Table:
+        return read_table(path, task.implied_header)
+
+    def read_table(self, table: Table, columns: Columns) -> Table:
+        return table
+
+
+class Classification(_Texts):
+    """One of several classes.
 
     Labels may be integers from 0 or the task's label names. Where the task has none (text-classification), they are
     those that the training table knows, or else discovered in its rows: names, numbered in alphabetical order, or
     integers without a gap from 0 or 1. Columns that are not named are those of the training table, where the others
     have them too.
-
-    Raises:
-        DataError: what is wrong, in which table and line, and what is allowed.
     """
-    rows, others = _splits(task, train, {"": validation, **more_validation}, columns, named=not task.labels)
-    every = (rows, *others.values())
-    classes = _classes(task, rows)
-    notes = [note for one in every for note in _notes(one, classes)] + alike(classes.names)
-    train_split = _numbered(rows, classes)
-    evaluated = {ending: _numbered(other, classes) for ending, other in others.items()}
-    _check_variety(train, train_split)
-    if absent := [name for number, name in enumerate(classes.names) if number not in set(train_split.labels)]:
-        notes.append(f"no row of {name_of(train.path)} has the label {listed(absent)}: the model cannot learn it")
-    return _data(task, classes.names, every, train_split, evaluated, notes)
+
+    name: ClassVar[str] = "classification"
+
+    def data(
+        self, task: Task, train: Table, validation: Table, columns: Columns, more: Mapping[str, Table]
+    ) -> ClassificationData:
+        rows, others = _splits(task, train, {"": validation, **more}, columns, named=not task.labels)
+        every = (rows, *others.values())
+        classes = _classes(task, rows)
+        notes = [note for one in every for note in _notes(one, classes)] + alike(classes.names)
+        train_split = _numbered(rows, classes)
+        evaluated = {ending: _numbered(other, classes) for ending, other in others.items()}
+        _check_variety(train, train_split)
+        if absent := [name for number, name in enumerate(classes.names) if number not in set(train_split.labels)]:
+            notes.append(f"no row of {name_of(train.path)} has the label {listed(absent)}: the model cannot learn it")
+        return _data(task, classes.names, every, train_split, evaluated, notes)
+
+    def validation_data(
+        self, task: Task, validation: Table, columns: Columns, labels: Sequence[str]
+    ) -> ClassificationData:
+        """Data to evaluate a model on.
+
+        A label is one of the model's classes by its name, in any case where that is unambiguous; integers are the
+        model's own numbers where its names are none.
+        """
+        rows = _collect(task, validation, columns, minimum=1, named=not task.labels)
+        classes = _classes(task, rows) if task.labels else _classes_of_model(tuple(labels))
+        return _validation_data(task, classes.names, rows, _numbered(rows, classes), tuple(_notes(rows, classes)))
 
 
-def read_values(
-    task: Task,
-    train: Table,
-    validation: Table,
-    columns: Columns,
-    more_validation: Mapping[str, Table] = MappingProxyType({}),
-) -> ClassificationData:
-    """Texts with values (regression), which are finite numbers; see `read_labelled`."""
-    tables = {"": validation, **more_validation}
-    rows, others = _splits(task, train, tables, columns, named=False)
-    train_split = _values(rows)
-    evaluated = {ending: _values(other) for ending, other in others.items()}
-    _check_variety(train, train_split)
-    for ending, split in evaluated.items():
-        _check_variety(tables[ending], split)  # a correlation with a constant is undefined
-    return _data(task, (), (rows, *others.values()), train_split, evaluated, [])
+class Regression(_Texts):
+    """A number, which is finite."""
 
+    name: ClassVar[str] = "regression"
 
-def read_labelled_validation(task: Task, table: Table, columns: Columns, labels: Sequence[str]) -> ClassificationData:
-    """Texts with labels to evaluate a model on; there is nothing to train on.
+    def data(
+        self, task: Task, train: Table, validation: Table, columns: Columns, more: Mapping[str, Table]
+    ) -> ClassificationData:
+        tables = {"": validation, **more}
+        rows, others = _splits(task, train, tables, columns, named=False)
+        train_split = _values(rows)
+        evaluated = {ending: _values(other) for ending, other in others.items()}
+        _check_variety(train, train_split)
+        for ending, split in evaluated.items():
+            _check_variety(tables[ending], split)  # a correlation with a constant is undefined
+        return _data(task, (), (rows, *others.values()), train_split, evaluated, [])
 
-    Args:
-        task: the task.
-        table: the texts.
-        columns: names of columns; None: found by name.
-        labels: the model's classes in the order of their numbers, where the task's are discovered in the data. A label
-            is one of them by its name, in any case where that is unambiguous; integers are the model's own numbers
-            where its names are none.
-
-    Raises:
-        DataError: what is wrong, in which line, and what is allowed.
-    """
-    rows = _collect(task, table, columns, minimum=1, named=not task.labels)
-    classes = _classes(task, rows) if task.labels else _classes_of_model(tuple(labels))
-    return _validation_data(task, classes.names, rows, _numbered(rows, classes), tuple(_notes(rows, classes)))
-
-
-def read_values_validation(task: Task, table: Table, columns: Columns) -> ClassificationData:
-    """Texts with values to evaluate a model on; there is nothing to train on. Raises DataError."""
-    rows = _collect(task, table, columns, minimum=1, named=False)
-    return _validation_data(task, (), rows, _values(rows))
+    def validation_data(
+        self, task: Task, validation: Table, columns: Columns, labels: Sequence[str]
+    ) -> ClassificationData:
+        rows = _collect(task, validation, columns, minimum=1, named=False)
+        return _validation_data(task, (), rows, _values(rows))
 
 
 def _splits(
@@ -260,7 +265,7 @@ def _collect(
     for line, cells in table.rows(columns.names):
         try:
             if isinstance(cells, str):
-                raise DataError(table.path, cells, line=line, unit=table.unit)
+                raise table.error(line, cells)
             label = read_label(table, line, columns.label, cells[0], named=named)
             texts = [checked_text(table, line, name, cell) for name, cell in zip(columns.texts, cells[1:], strict=True)]
         except DataError as error:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from mvprune.common.excerpts import shown
 from mvprune.data.reading import composed, plain_label
 from mvprune.data.tables import Table, checked_text
-from mvprune.data.textfiles import DataError
 
 MAX_CLASSES = 1000
 
@@ -32,7 +31,7 @@ def read_label(table: Table, line: int, column: str, value: object, *, named: bo
     """
     if isinstance(value, list | tuple | dict):
         message = f"{shown(column)} must be one label, got {shown(value)}; several labels a text are not supported"
-        raise DataError(table.path, message, line=line, unit=table.unit)
+        raise table.error(line, message)
     if isinstance(value, bool):
         return _TRUTH[value] if named else int(value)
     if isinstance(value, float) and value.is_integer():

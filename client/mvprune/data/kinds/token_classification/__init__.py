@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from mvprune.data.columns import Columns
-from mvprune.data.kinds.base import Kind, Rows, Task
+from mvprune.data.kinds.base import Kind, Task
 from mvprune.data.kinds.token_classification.conll import sentences_in_file
 from mvprune.data.kinds.token_classification.sentences import (
     Sentences,
@@ -16,7 +16,7 @@ from mvprune.data.kinds.token_classification.sentences import (
     read_validation_tagged,
     sentences_in_table,
 )
-from mvprune.data.tables import table_of_rows
+from mvprune.data.tables import Table
 
 
 class TokenClassification(Kind[Sentences]):
@@ -30,10 +30,8 @@ class TokenClassification(Kind[Sentences]):
     def read_file(self, task: Task, path: Path, columns: Columns) -> Sentences:
         return sentences_in_file(path, columns)
 
-    def read_rows(
-        self, task: Task, name: str, rows: Rows, columns: Columns, classes: Mapping[str, Sequence[str]]
-    ) -> Sentences:
-        return sentences_in_table(table_of_rows(name, rows, classes), columns)
+    def read_table(self, table: Table, columns: Columns) -> Sentences:
+        return sentences_in_table(table, columns)
 
     def data(
         self, task: Task, train: Sentences, validation: Sentences, columns: Columns, more: Mapping[str, Sentences]
@@ -55,7 +53,6 @@ TASKS = (
         description="named entities in sentences (CoNLL 2003, or your own tags)",
         text_columns=("tokens",),
         label_column="ner_tags",
-        labels=(),
         metrics=("f1", "precision", "recall", "accuracy"),
         primary_metric="f1",
         hub_id="lhoestq/conll2003",

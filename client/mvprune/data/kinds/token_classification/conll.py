@@ -165,7 +165,7 @@ class _Reader:
                 found.words.append([row.word for row in rows])
                 found.tags.append([row.tag for row in rows])
         if not found.words:
-            raise DataError(self._path, "there are no sentences")
+            raise DataError(self._path, "the sentences must be at least 1, got 0")
         if self._comments:
             lines = f"{self._comments:,} lines of {name_of(self._path)}"
             found.notes.append(f"{lines} that begin with # before a sentence are passed over as comments")

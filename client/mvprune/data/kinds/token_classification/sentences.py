@@ -154,25 +154,21 @@ def sentences_in_table(table: Table, columns: Columns) -> Sentences:
     found = Sentences(table.path, table.unit, [], [], [], str(columns_found), names)
     for line, cells in table.rows(chosen):
         if isinstance(cells, str):
-            raise DataError(table.path, cells, line=line, unit=table.unit)
+            raise table.error(line, cells)
         words, tags = (_list(table, line, name, cell) for name, cell in zip(chosen, cells, strict=True))
         if len(words) != len(tags):
             message = f"each word must have one tag, got {len(words)} words and {len(tags)} tags"
-            raise DataError(table.path, message, line=line, unit=table.unit)
+            raise table.error(line, message)
         if not all(isinstance(word, str) and word and is_writable(word) for word in words):
-            raise DataError(
-                table.path,
-                f"{shown(chosen[0])} must be words that are not empty, got {listed(map(shown, words))}",
-                line=line,
-                unit=table.unit,
-            )
+            message = f"{shown(chosen[0])} must be words that are not empty, got {listed(map(shown, words))}"
+            raise table.error(line, message)
         if words:
             found.lines.append(line)
             found.words.append([str(word) for word in words])
             found.tags.append([_tag(tag, names) for tag in tags])
     check_late(table, chosen, choose)
     if not found.words:
-        raise DataError(found.path, "there are no sentences")
+        raise DataError(found.path, "the sentences must be at least 1, got 0")
     return found
 
 
@@ -188,7 +184,7 @@ def _tag(tag: object, names: Sequence[str]) -> object:
 def _list(table: Table, line: int, name: str, cell: object) -> list[object]:
     if not isinstance(cell, list):
         message = f"{shown(name)} must be a list with an entry for each word, got {shown(cell)}"
-        raise DataError(table.path, message, line=line, unit=table.unit)
+        raise table.error(line, message)
     return cell
 
 

@@ -1,0 +1,72 @@
+"""mvpctl sweep create"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mvprune.cli._errors import UsageError
+from mvprune.cli._exit import ExitCode
+from mvprune.cli._options import connect
+from mvprune.cli._output import answer, print_data
+from mvprune.cli._sweep_follow import finish
+from mvprune.cli._sweep_output import compared
+from mvprune.cli._sweep_parser import create_parser
+from mvprune.cli._sweep_submission import submission
+from mvprune.cli._text import clean
+
+if TYPE_CHECKING:
+    from mvprune.client.sweep import Sweep
+
+
+def create_command(argv: Sequence[str]) -> ExitCode:
+    """Creates a sweep; with --wait, or --download, sees it through."""
+    parser = create_parser()
+    args = parser.parse_args(argv)
+    if args.print_schema:
+        from mvprune.spec.parameters import PARAMETERS
+        from mvprune.spec.schema import schema  # few ask for it
+
+        print_data(schema(PARAMETERS), "json")
+        return ExitCode.OK
+    waits = args.wait or args.download is not None
+    if args.timeout is not None and not waits:
+        raise UsageError("--timeout: is for waiting; it needs --wait or --download", parser.prog)
+    wanted = submission(args)
+    if args.download is not None:
+        from mvprune.client.download import check_destination  # few need it
+
+        check_destination(args.download)
+    waits = waits and not args.dry_run
+    with connect(args) as client:
+        try:
+            sweep = wanted.send(client)
+        except KeyboardInterrupt:
+            if not args.dry_run:
+                text = "interrupted; the sweep may have been created all the same: see mvpctl sweep list"
+                print(f"\n{text}", file=sys.stderr)
+            raise
+        _tell(sweep, args, waits=waits)
+        return finish(sweep, args.timeout, args.form, args.download) if waits else ExitCode.OK
+
+
+def _tell(sweep: Sweep, args: argparse.Namespace, *, waits: bool) -> None:
+    """Prints what was created. Ids and data of a sweep that is waited for come at the end."""
+    if waits and not args.form.is_text:
+        for note in () if args.form.quiet else sweep.notes:
+            print(clean(f"note: {note}"), file=sys.stderr)
+        return
+
+    def text() -> None:
+        total = sweep.counts.total
+        points = "points as the search goes on" if sweep.spec.strategy == "search" else f"{total:,} points"
+        made = "valid" if args.dry_run else f"sweep {sweep.id} created"
+        print(clean(f"{made}: {points}; {compared(sweep.spec)}"), flush=True)
+        for note in sweep.notes:
+            print(clean(f"note: {note}"), flush=True)
+        if args.dry_run and sweep.estimate:
+            print(clean(sweep.estimate.text))
+
+    answer(args.form, sweep, [] if args.dry_run else [sweep.id], text)

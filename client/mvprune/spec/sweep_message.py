@@ -1,0 +1,322 @@
+"""The requests about sweeps, from the options of a caller.
+
+Errors name fields of the request: sweep.spec.axes[1].values[2], sweep.spec.points[0].density, sweep.spec.base.…
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import numbers
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.struct_pb2 import Struct, Value
+
+from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field
+from mvprune.common.suggestions import did_you_mean, must_be_one_of
+from mvprune.spec import messages
+from mvprune.spec.call_options import CallOptions, NamedJob
+from mvprune.spec.gate import Gate
+from mvprune.spec.gates import gates_of, metric_of
+from mvprune.spec.parameter import Kind
+from mvprune.spec.parameters import PARAMETERS
+from mvprune.spec.sweep_options import (
+    CellOptions,
+    ChoiceOptions,
+    NamedSweepOptions,
+    PolicyOptions,
+    RandomStrategy,
+    SearchStrategy,
+)
+from mvprune.v1 import job_pb2, sweep_pb2
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from mvprune.spec.sweep_options import SweepOptions
+
+GRID, RANDOM, SEARCH = "grid", "random", "search"
+_OF_SWEEPS = [
+    name for group in (CellOptions, ChoiceOptions, NamedSweepOptions, CallOptions) for name in group.__annotations__
+]
+_DENSITY, _METHOD, _TASK = "density", "method", "task"
+_DIRECTIONS = {"max": sweep_pb2.Objective.MAXIMIZE, "min": sweep_pb2.Objective.MINIMIZE}
+_OF_RESULTS = (
+    "latency_ms",
+    "encoder_nonzero",
+    "kept_weights",
+    "sparse_flops",
+)  # objectives beside the metrics of gates
+_RANGE = {"min", "max", "log"}
+_PLACES = {
+    "job.spec.": "sweep.spec.base.",
+    "job.policy.gates": "sweep.spec.gates",
+    "job.policy.": "sweep.spec.job_policy.",
+}
+_POLICY_KINDS = {
+    "parallel": Kind.WHOLE,
+    "max_failed": Kind.WHOLE,
+    "on_failure": Kind.WORD,
+    "max_runtime": Kind.TIME,
+    "max_gpu_hours": Kind.NUMBER,
+    "reuse": Kind.FLAG,
+    "early_stop": Kind.FLAG,
+    "own_baselines": Kind.FLAG,
+}
+
+
+def create_sweep_request(
+    parent: str, model: str | os.PathLike[str] | None, density: float | None, options: SweepOptions
+) -> sweep_pb2.CreateSweepRequest:
+    """The request that creates a sweep. Options that are None or "" stay unset.
+
+    Raises:
+        InvalidArgument: a value that the contract cannot hold, or a `max_loss` that no gate can be made of.
+    """
+    given = messages.set_options({"model": model, "density": density, **options})
+    own = {name: given.pop(name) for name in _OF_SWEEPS if name in given}
+    if "strict_gates" in given:
+        rule = f"must be unset in a sweep, whose gates make no job fail, got {given['strict_gates']!r:.100}"
+        raise bad_field("strict_gates", rule)
+    request = sweep_pb2.CreateSweepRequest(parent=parent)
+    sweep = request.sweep
+    axes: Mapping[str, Any] = own.get("axes", {})
+    _set_cells(sweep.spec, axes, own.get("points", ()), own.get("without", ()))
+    _set_base(sweep, given, axes)
+    _set_strategy(sweep.spec, own.get("strategy"), has_density=_DENSITY in given or _DENSITY in axes)
+    sweep.spec.objectives.extend(_objectives(own.get("objectives", ())))
+    with _of_sweep():
+        gates = gates_of(own.get("gates", ()))
+    gates += [loss_gate(given, axes, own["max_loss"])] if "max_loss" in own else []
+    sweep.spec.gates.extend(job_pb2.Gate(**vars(gate)) for gate in gates)
+    if policy := own.get("seed_policy"):
+        messages.set_field(sweep.spec, "seeds", policy, "sweep.spec.seeds", Kind.WORD)
+    sweep.policy.CopyFrom(policy_message(own.get("policy") or {}))
+    messages.set_field(request, "sweep_id", own.get("sweep_id", ""), "sweep_id", Kind.TEXT)
+    messages.set_field(request, "validate_only", own.get("validate_only", False), "validate_only", Kind.FLAG)
+    request_id = own.get("request_id") or messages.id_of_request(request, own.get("run_id", ""))
+    messages.set_field(request, "request_id", request_id, "request_id", Kind.TEXT)
+    return request
+
+
+def extend_sweep_request(
+    name: str, axes: Mapping[str, Any] | None, points: Sequence[Mapping[str, Any]] | None, etag: str
+) -> sweep_pb2.ExtendSweepRequest:
+    """The request that appends points. Raises InvalidArgument."""
+    added = sweep_pb2.SweepSpec()
+    _set_cells(added, axes or {}, points or (), ())
+    return sweep_pb2.ExtendSweepRequest(name=name, axes=added.axes, points=added.points, etag=etag)
+
+
+def policy_message(policy: Mapping[str, Any]) -> sweep_pb2.SweepPolicy:
+    """How a sweep is run. Raises InvalidArgument."""
+    message = sweep_pb2.SweepPolicy()
+    for name, value in policy.items():
+        if name not in _POLICY_KINDS:
+            raise bad_field(f"sweep.policy.{name}", must_be_one_of(_POLICY_KINDS, name))
+        if value is not None:
+            messages.set_field(message, name, value, f"sweep.policy.{name}", _POLICY_KINDS[name])
+    _refuse_zero(policy.get("parallel"), "sweep.policy.parallel")
+    return message
+
+
+def update_policy_request(name: str, etag: str, **policy: Unpack[PolicyOptions]) -> sweep_pb2.UpdateSweepPolicyRequest:
+    """The request that changes the policy: what is given is set, None is the default. Raises InvalidArgument."""
+    request = sweep_pb2.UpdateSweepPolicyRequest(name=name, etag=etag, policy=policy_message(policy))
+    request.update_mask.paths.extend(policy)
+    return request
+
+
+def _refuse_zero(value: Any, field: str) -> None:
+    """Refuses what the contract takes for unset."""
+    if value == 0:
+        raise bad_field(field, "must be at least 1, got 0")
+
+
+def loss_gate(given: Mapping[str, Any], axes: Mapping[str, Any], points: Any) -> Gate:
+    """The gate that so many points of the task's primary metric may be lost. Raises InvalidArgument."""
+    from mvprune.data.tasks import UnknownTask, get_task  # late, so that other clients start without readers of data
+
+    if isinstance(points, bool) or not isinstance(points, int | float) or not 0 <= points <= 100:
+        raise bad_field("max_loss", f"must be from 0 to 100 points, got {points!r:.100}")
+    remedy = "name the metric with a gate, such as delta_accuracy>=-1"
+    if _TASK in axes:
+        raise bad_field("max_loss", f"must be used with one task, got an axis of tasks; {remedy}")
+    try:
+        task = get_task(str(given.get(_TASK, messages.DEFAULT_OWN_DATA_TASK)))
+    except UnknownTask as error:
+        raise bad_field("sweep.spec.base.task", str(error).removeprefix("the task ")) from None
+    if task.primary_metric in task.kind.losses:
+        example = f"delta_{task.primary_metric}<=2"
+        rule = f"must be unset for {task.name}, whose metric {task.primary_metric} is not counted in points"
+        raise bad_field("max_loss", f"{rule}, got {points:g}; use a gate, such as {example}")
+    return Gate(f"delta/{task.primary_metric}", min=0.0 - float(Decimal(repr(points)) / 100))
+
+
+def _set_cells(
+    spec: sweep_pb2.SweepSpec,
+    axes: Mapping[str, Any],
+    points: Sequence[Mapping[str, Any]],
+    without: Sequence[Mapping[str, Any]],
+) -> None:
+    violations: list[FieldViolation] = []
+    for index, (name, values) in enumerate(axes.items()):
+        violations += _set_axis(spec.axes.add(parameter=name), name, values, f"sweep.spec.axes[{index}]")
+    for field, cells in (("points", points), ("exclude", without)):
+        for index, cell in enumerate(cells):
+            violations += _set_cell(getattr(spec, field).add(), cell, f"sweep.spec.{field}[{index}]")
+    if violations:
+        raise InvalidArgument(violations=violations)
+
+
+def _set_axis(axis: sweep_pb2.Axis, name: str, values: Any, field: str) -> Iterator[FieldViolation]:
+    if isinstance(values, Mapping):
+        try:
+            if not {"min", "max"} <= set(values) <= _RANGE:
+                raise ValueError
+            axis.range.CopyFrom(sweep_pb2.Range(**values))
+        except (TypeError, ValueError):
+            yield FieldViolation(f"{field}.range", f"must be min, max and perhaps log, got {str(values)[:200]}")
+        return
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        yield FieldViolation(field, f"must be a list of values, got {values!r:.200}")
+        return
+    for index, value in enumerate(values):
+        try:
+            axis.values.append(_value(name, value))
+        except ValueError as error:
+            yield FieldViolation(f"{field}.values[{index}]", str(error))
+
+
+def _set_cell(message: Struct, cell: Any, field: str) -> Iterator[FieldViolation]:
+    if not isinstance(cell, Mapping):
+        yield FieldViolation(field, f"must be parameters with their values, got {cell!r:.200}")
+        return
+    for name, value in cell.items():
+        try:
+            message.fields[name].CopyFrom(_value(name, value))
+        except ValueError as error:
+            yield FieldViolation(f"{field}.{name}", str(error))
+
+
+def _value(name: str, given: Any) -> Value:
+    """One value of a parameter, paths and models as `Client.submit` reads them. Raises ValueError."""
+    value = Value()
+    match given:
+        case None:
+            value.null_value = 0  # type: ignore[assignment]
+        case bool():
+            value.bool_value = given
+        case numbers.Real() if math.isfinite(given):
+            value.number_value = float(given)
+        case NamedJob():
+            value.string_value = f"job:{given.name}"
+        case str() | os.PathLike():
+            value.string_value = _text(name, given)
+        case list() | tuple() if all(isinstance(one, str) for one in given):
+            value.list_value.extend(given)
+        case _:
+            raise ValueError(f"must be a number, a text, true, false, None or a list of texts, got {given!r:.200}")
+    return value
+
+
+def _text(name: str, given: str | os.PathLike[str]) -> str:
+    known = PARAMETERS.get(name)
+    read = messages.reader_of(known) if known else None
+    text = os.fspath(given)
+    if read and not messages.names_no_model(text):
+        text = read(given)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"must be UTF-8, got {text[:200]!r}") from None
+    return text
+
+
+def _set_base(sweep: sweep_pb2.Sweep, given: Mapping[str, Any], axes: Mapping[str, Any]) -> None:
+    """Sets what all jobs have in common. The method of the base is one that has the options given, and none where the
+    methods are an axis and no option needs one."""
+    base = dict(given)
+    of_data = [one.name for one in PARAMETERS.values() if one.group == "data"]
+    if _TASK not in base and _TASK not in axes and any(name in base or name in axes for name in of_data):
+        base[_TASK] = messages.DEFAULT_OWN_DATA_TASK
+    of_method = [name for name in base if name in PARAMETERS and PARAMETERS[name].methods]
+    if _METHOD in axes:
+        base[_METHOD] = _method_for(of_method, axes[_METHOD])
+    job = job_pb2.Job()
+    job.policy.SetInParent()
+    with _of_sweep():
+        messages.fill_job(job, base)
+    if _METHOD in axes and not of_method:
+        job.spec.ClearField(base[_METHOD])
+    sweep.spec.base.CopyFrom(job.spec)
+    sweep.spec.job_policy.CopyFrom(job.policy)
+    sweep.display_name = job.display_name
+    sweep.labels.update(job.labels)
+
+
+def _method_for(options: Sequence[str], methods: Any) -> str:
+    """The first method of an axis that has all of these options. Raises InvalidArgument."""
+    words = PARAMETERS[_METHOD].words
+    known = [method for method in methods if method in words] if isinstance(methods, Iterable) else []
+    for method in known or words:
+        if all(method in PARAMETERS[option].methods for option in options):
+            return str(method)
+    rule = f"must have options of one method, got {', '.join(options)}; points take the options of other methods"
+    raise bad_field("sweep.spec.base.method", rule)
+
+
+@contextlib.contextmanager
+def _of_sweep() -> Iterator[None]:
+    """Fields of a job in errors become those of the sweep."""
+    try:
+        yield
+    except InvalidArgument as error:
+        violations = [FieldViolation(_of_base(one.field), one.description) for one in error.violations]
+        raise InvalidArgument(violations=violations) from None
+
+
+def _of_base(field: str) -> str:
+    for job, sweep in _PLACES.items():
+        if field.startswith(job):
+            return sweep + field.removeprefix(job)
+    return f"sweep.{field.removeprefix('job.')}"
+
+
+def _set_strategy(spec: sweep_pb2.SweepSpec, strategy: Any, *, has_density: bool) -> None:
+    strategy = strategy or (GRID if has_density else SEARCH)
+    match strategy:
+        case "grid":
+            spec.grid.SetInParent()
+        case RandomStrategy():
+            _set_options(spec.random, RANDOM, {"points": Kind.WHOLE, "seed": Kind.WHOLE}, strategy)
+        case "search" | SearchStrategy():
+            options = strategy if isinstance(strategy, SearchStrategy) else SearchStrategy()
+            kinds = dict.fromkeys(("min_density", "max_density", "tolerance"), Kind.NUMBER)
+            _refuse_zero(options.seeds, "sweep.spec.search.seeds")
+            _set_options(spec.search, SEARCH, {"goal": Kind.WORD, **kinds, "seeds": Kind.WHOLE}, options)
+        case _:
+            rule = f"must be {GRID!r}, {SEARCH!r}, a RandomStrategy or a SearchStrategy, got {strategy!r:.100}"
+            raise bad_field("strategy", rule)
+
+
+def _set_options(message: Any, name: str, kinds: Mapping[str, Kind], options: object) -> None:
+    message.SetInParent()
+    for option, kind in kinds.items():
+        value = getattr(options, option)
+        if value is not None:
+            messages.set_field(message, option, value, f"sweep.spec.{name}.{option}", kind)
+
+
+def _objectives(given: Sequence[str]) -> Iterator[sweep_pb2.Objective]:
+    for index, one in enumerate(given):
+        direction, _, metric = str(one).strip().partition(" ")
+        metric = metric.strip()
+        if direction not in _DIRECTIONS or not metric.isidentifier():
+            rule = f"must be max or min and a metric, such as 'max accuracy' or 'min bytes', got {str(one)[:100]!r}"
+            raise bad_field(f"sweep.spec.objectives[{index}]", rule + did_you_mean(direction, _DIRECTIONS))
+        known = metric if metric in _OF_RESULTS else metric_of(metric)
+        yield sweep_pb2.Objective(metric=known, direction=_DIRECTIONS[direction])

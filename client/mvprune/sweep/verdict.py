@@ -1,0 +1,170 @@
+"""What the results of a sweep recommend, and why, in words."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mvprune.common.units import percent
+from mvprune.data.tasks import LOSSES
+from mvprune.spec.gate import Gate, GateResult
+from mvprune.spec.gates import gate_text, observed_text
+from mvprune.sweep.analysis import Choice, Group, Objective, Outcome, front, groups, missed, recommend
+
+_DENSE = "dense/"
+_COUNTS = ("density", "kept_weights", "encoder_nonzero", "dense_flops", "sparse_flops", "dense_bytes", "sparse_bytes")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a sweep is to answer.
+
+    Attributes:
+        gates: what a recommended point must reach.
+        objectives: what is to be large or small, the most important first; (): the most of the task's primary metric,
+            the fewest bytes.
+        worst: whether the worst of several seeds is compared with the gates, in place of their mean.
+    """
+
+    gates: tuple[Gate, ...] = ()
+    objectives: tuple[Objective, ...] = ()
+    worst: bool = False
+
+    def objectives_for(self, primary_metric: str) -> tuple[Objective, ...]:
+        """The objectives, or the default ones of a task."""
+        return self.objectives or (
+            Objective(f"eval/{primary_metric}", primary_metric not in LOSSES),
+            Objective("bytes", maximize=False),
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What results say.
+
+    Attributes:
+        front: numbers of the points that no other point dominates.
+        choice: None without a result.
+        text: what is recommended and why; "" without a result.
+    """
+
+    front: tuple[int, ...] = ()
+    choice: Choice | None = None
+    text: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether a result passes all gates."""
+        return self.choice is not None and self.choice.passed
+
+
+def outcome(number: int, cell: Mapping[str, Any], result: Mapping[str, Any]) -> Outcome:
+    """The values of one point.
+
+    Args:
+        result: its metrics, accounting and total_bytes, as of its artifact.
+    """
+    counts = result["accounting"]
+    values = dict(result["metrics"]) | {name: counts[name] for name in _COUNTS if counts.get(name)}
+    values["bytes"] = result["total_bytes"]
+    if counts.get("sparse_bytes"):
+        values["size_ratio"] = counts["dense_bytes"] / counts["sparse_bytes"]
+    return Outcome(number, cell, values)
+
+
+def with_differences(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The outcomes, those of dense models with their differences (delta/…) too. A job with density 1 has no dense model
+    beside it: it is compared with the mean of the dense models of the points of the base model, or of all points where
+    the model differs from point to point."""
+    pruned = [one for one in outcomes if any(name.startswith(_DENSE) for name in one.values)]
+    of_base = [one for one in pruned if "model" not in one.cell] or pruned
+    found: dict[str, list[float]] = {}
+    for one in of_base:
+        for name, value in one.values.items():
+            if name.startswith(_DENSE):
+                found.setdefault(name.removeprefix(_DENSE), []).append(value)
+    means = {metric: statistics.fmean(values) for metric, values in found.items()}
+    compared = []
+    for one in outcomes:
+        missing = {
+            f"delta/{metric}": one.values[f"eval/{metric}"] - mean
+            for metric, mean in means.items()
+            if f"delta/{metric}" not in one.values and f"eval/{metric}" in one.values
+        }
+        compared.append(replace(one, values={**one.values, **missing}))
+    return compared
+
+
+def judge(question: Question, outcomes: Sequence[Outcome], primary_metric: str) -> Verdict:
+    """The front, and the point that is recommended.
+
+    Args:
+        primary_metric: of the task.
+    """
+    found = groups(with_differences(outcomes))
+    objectives = question.objectives_for(primary_metric)
+    choice = recommend(found, question.gates, objectives, worst=question.worst)
+    if choice is None:
+        return Verdict()
+    best = tuple(sorted(one.number for group in front(found, objectives) for one in group.outcomes))
+    return Verdict(best, choice, _text(choice, question, primary_metric))
+
+
+def passes(question: Question, outcomes: Sequence[Outcome]) -> bool:
+    """Whether the seeds of one cell pass all gates."""
+    (group,) = groups(outcomes)
+    return not missed(group, question.gates, worst=question.worst)
+
+
+def _text(choice: Choice, question: Question, metric: str) -> str:
+    """density 3.0 %, method movement: accuracy 0.8124, 1.30 points below dense, 4.2 MB; passes delta_accuracy>=-2"""
+    group = choice.group
+    cell = ", ".join(f"{name} {_shown(name, value)}" for name, value in group.cell.items()) or "the base"
+    facts = [
+        *_quality(group, metric),
+        *([f"{size / 1e6:.1f} MB"] if (size := group.mean("bytes")) is not None else []),
+    ]
+    return f"{cell}: {', '.join(facts)}; {_about_gates(choice, question)}"
+
+
+def _quality(group: Group, metric: str) -> list[str]:
+    value, difference = group.mean(f"eval/{metric}"), group.mean(f"delta/{metric}")
+    if value is None:
+        return []
+    facts = [f"{metric} {value:.4g}"]
+    if difference is not None:
+        side = "below" if difference < 0 else "above"
+        facts.append(
+            f"{abs(difference):.4g} {side} dense"
+            if metric in LOSSES
+            else f"{abs(100 * difference):.2f} points {side} dense"
+        )
+    return facts
+
+
+def _about_gates(choice: Choice, question: Question) -> str:
+    count = len(choice.group.outcomes)
+    compared = "" if count == 1 else f" ({'worst' if question.worst else 'mean'} of {count} seeds)"
+    if not question.gates:
+        return f"the best result, without gates{compared}"
+    if choice.passed:
+        return f"passes {', '.join(map(gate_text, question.gates))}{compared}"
+    misses = ", ".join(
+        f"{gate_text(gate)} (got {observed_text(GateResult(gate, value, passed=False)) or 'nothing'})"
+        for gate, value in choice.misses
+    )
+    return f"no point passes the gates; this is the closest: it misses {misses}{compared}"
+
+
+def _shown(name: str, value: Any) -> str:
+    return (
+        percent(value)
+        if name == "density"
+        else "default"
+        if value is None
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )

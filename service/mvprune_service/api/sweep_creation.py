@@ -1,0 +1,230 @@
+"""CreateSweep and ExtendSweep: everything is checked before anything is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+import grpc
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from mvprune.sources.references import Roots
+from mvprune.v1 import sweep_pb2
+from mvprune_service import ids
+from mvprune_service.api import sweep_mapping
+from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found
+from mvprune_service.api.names import parse_parent, parse_sweep
+from mvprune_service.api.policies import with_defaults
+from mvprune_service.api.principal import current_principal
+from mvprune_service.api.sweep_checks import MAX_ID, check_id
+from mvprune_service.api.sweep_plan import SweepPlan, plan_extension, plan_sweep
+from mvprune_service.clock import Clock, system_clock
+from mvprune_service.db import estimates, lifecycle, sweep_records, sweeps, teachers
+from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.sweep_rows import SweepRow
+from mvprune_service.db.sweeps import NewSweep
+from mvprune_service.executors.base import Capacity
+
+_PARALLEL = 4
+_PLANNED_AT_ONCE = 2  # sweeps: each takes memory
+
+
+class SweepCreation:
+    """Checks sweeps and creates them.
+
+    Args:
+        capacity: what the executor has; None where it does not answer.
+        max_points: of a sweep.
+        retention_seconds: of jobs that name none; None: for ever.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        roots: Roots,
+        capacity: Callable[[], Awaitable[Capacity | None]],
+        *,
+        max_points: int,
+        retention_seconds: int | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._db = db
+        self._roots = roots
+        self._capacity = capacity
+        self._max_points = max_points
+        self._retention_seconds = retention_seconds
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(_PLANNED_AT_ONCE, thread_name_prefix="sweep")
+
+    async def create(self, request: sweep_pb2.CreateSweepRequest) -> sweep_pb2.Sweep:
+        """The new sweep, or the one that the same request made before. Raises ApiError."""
+        project, creator = parse_parent(request.parent), current_principal().id
+        if len(request.request_id) > 64:
+            raise invalid(Violation("request_id", f"must be at most 64 characters, got {len(request.request_id)}"))
+        body = _digest(request)
+        known = await self._db.read(_known, project, request.request_id, body)
+        if known is not None:
+            return await self.shown(known)
+        sweep = self._with_defaults(request.sweep)
+        plan = await self._plan(partial(plan_sweep, sweep, max_points=self._max_points))
+        plan.violations += check_id(request.sweep_id)
+        await self._check_teacher(plan, project)
+        if plan.violations:
+            raise invalid(*plan.violations)
+        sweep_id = request.sweep_id or ids.new_job_id(f"{sweep.spec.base.task}-sweep"[:MAX_ID])
+        new = NewSweep(
+            project=project,
+            sweep_id=sweep_id,
+            spec=sweep.spec,
+            policy=sweep.policy,
+            creator=creator,
+            display_name=sweep.display_name,
+            labels=sweep.labels,
+            notes=plan.notes,
+            model_sizes=plan.model_sizes,
+            inputs_us=plan.inputs_us,
+            points=plan.points,
+        )
+        name = ids.SweepName(project, sweep_id)
+        if request.validate_only:
+            if await self._db.read(sweep_records.sweep_named, name) is not None:
+                raise _exists(name)
+            return await self._validated(name, sweep, plan)
+
+        def work(tx: Tx) -> SweepRow:
+            made = _known(tx.conn, project, request.request_id, body)
+            if made is not None:
+                return made
+            row = sweeps.create(tx, new, actor=creator)
+            if request.request_id:
+                sweeps.remember_request(tx, row, request.request_id, body)
+            return row
+
+        try:
+            return await self.shown(await self._db.write(work))
+        except IntegrityError:
+            raise _exists(name) from None
+
+    async def extend(self, request: sweep_pb2.ExtendSweepRequest) -> sweep_pb2.Sweep:
+        """The sweep with further points. Raises ApiError, IllegalSweepCommand, EtagMismatch."""
+        name, actor = parse_sweep(request.name), current_principal().id
+        row = await self._db.read(sweep_records.sweep_named, name)
+        if row is None:
+            raise not_found(str(name))
+        sweep = await self.shown(row)
+        if sweep.spec.HasField("search"):
+            raise invalid(Violation("name", f"must be a sweep with points of its own, got {name}, which searches"))
+        plan = await self._plan(partial(plan_extension, sweep, request))
+        await self._check_teacher(plan, name.project)
+        if plan.violations:
+            raise invalid(*plan.violations)
+
+        def work(tx: Tx) -> SweepRow:
+            locked = sweeps.lock_sweep_named(tx, name)
+            if locked is None:
+                raise not_found(str(name))
+            known = {point.spec_sha256 for point in sweep_records.points_of(tx.conn, locked.uid)}
+            added = [point for point in plan.points if point.sha256 not in known]
+            if (total := len(known) + len(added)) > self._max_points:
+                raise invalid(bad("axes", total, f"at most {self._max_points:,} points with those there are"))
+            spec = sweep_pb2.SweepSpec.FromString(locked.spec)
+            spec.points.extend(sweep_mapping.struct(point.cell) for point in added)
+            notes = [*locked.notes, *(note for note in plan.notes if note not in locked.notes)]
+            return sweeps.extend(
+                tx,
+                locked,
+                added,
+                actor=actor,
+                etag=request.etag,
+                spec=lifecycle.canonical(spec),
+                notes=notes,
+                model_sizes=locked.model_sizes | plan.model_sizes,
+                inputs_us=max(locked.inputs_us, plan.inputs_us),
+            )
+
+        return await self.shown(await self._db.write(work))
+
+    async def shown(self, row: SweepRow) -> sweep_pb2.Sweep:
+        """A sweep with its counts and its cost."""
+
+        def read(conn: Connection) -> sweep_pb2.Sweep:
+            usage = sweep_records.usage_of(conn, row.uid, self._clock())
+            return sweep_mapping.sweep(row, sweep_records.counts_of(conn, row.uid), usage)
+
+        return await self._db.read(read)
+
+    async def _plan(self, plan: Callable[..., SweepPlan]) -> SweepPlan:
+        """Calls `plan`, which may wait for a disk, with the caller's roots and the executor's capacity."""
+        roots = replace(self._roots, discreet=False) if current_principal().is_administrator else self._roots
+        capacity = await self._capacity()
+        work: Callable[[], SweepPlan] = partial(plan, roots=roots, capacity=capacity)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _check_teacher(self, plan: SweepPlan, project: str) -> None:
+        """Adds a violation where a teacher's job is none that can teach."""
+        for spec, place in plan.teachers.values():
+            try:
+                await self._db.read(teachers.named, project, spec)
+            except teachers.NoTeacher as error:
+                plan.violations.append(Violation(place, str(error)))
+
+    def _with_defaults(self, given: sweep_pb2.Sweep) -> sweep_pb2.Sweep:
+        """The sweep with its defaults written out."""
+        sweep = sweep_pb2.Sweep()
+        sweep.CopyFrom(given)
+        if sweep.spec.WhichOneof("strategy") is None:
+            sweep.spec.grid.SetInParent()
+        sweep.spec.job_policy.CopyFrom(with_defaults(sweep.spec.job_policy, self._retention_seconds))
+        sweep.policy.CopyFrom(policy_with_defaults(sweep.policy))
+        return sweep
+
+    async def _validated(self, name: ids.SweepName, sweep: sweep_pb2.Sweep, plan: SweepPlan) -> sweep_pb2.Sweep:
+        """The answer of a request that stores nothing."""
+        answer = sweep_pb2.Sweep(name=str(name), creator=current_principal().id, notes=plan.notes)
+        for part in ("spec", "policy"):
+            getattr(answer, part).CopyFrom(getattr(sweep, part))
+        answer.labels.update(sweep.labels)
+        answer.display_name = sweep.display_name
+        specs = [point.spec for point in plan.checked]
+        gpus = sweep.spec.job_policy.resources.gpus
+        found = await self._db.read(estimates.estimate, name.project, specs, plan.most_jobs, gpus)
+        answer.estimate.CopyFrom(found)
+        answer.counts.total = answer.counts.pending = len(plan.points)
+        return answer
+
+
+def policy_with_defaults(given: sweep_pb2.SweepPolicy) -> sweep_pb2.SweepPolicy:
+    """The policy with its defaults written out."""
+    policy = sweep_pb2.SweepPolicy()
+    policy.CopyFrom(given)
+    policy.parallel = policy.parallel or _PARALLEL
+    policy.on_failure = policy.on_failure or sweep_pb2.SweepPolicy.LET_RUN
+    return policy
+
+
+def _digest(request: sweep_pb2.CreateSweepRequest) -> str:
+    body = sweep_pb2.CreateSweepRequest()
+    body.CopyFrom(request)
+    body.ClearField("request_id")
+    body.ClearField("validate_only")
+    return hashlib.sha256(lifecycle.canonical(body)).hexdigest()
+
+
+def _exists(name: ids.SweepName) -> ApiError:
+    return ApiError(grpc.StatusCode.ALREADY_EXISTS, "ALREADY_EXISTS", f"a sweep {name} exists already")
+
+
+def _known(conn: Connection, project: str, request_id: str, body: str) -> SweepRow | None:
+    """The sweep that this request made. Raises ApiError where the id belongs to another request."""
+    found = sweep_records.sweep_request(conn, project, request_id) if request_id else None
+    if found is None:
+        return None
+    if found.body_sha256 != body:
+        message = f"request_id {request_id!r} was used for another sweep"
+        raise ApiError(grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED", message)
+    return sweep_records.sweep_by_uid(conn, found.sweep_uid)

@@ -1,0 +1,227 @@
+"""The points of a new sweep: its cells, each checked as a single job would be."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from mvprune.data.loading import find_task_files
+from mvprune.data.tasks import get_task
+from mvprune.sources.buckets import bucket_path
+from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model, resolve_path
+from mvprune.spec import cells
+from mvprune.spec.cells import BadValue
+from mvprune.v1 import job_pb2, sweep_pb2
+from mvprune_service.api.errors import Violation
+from mvprune_service.api.specs import Checker, ModelCheck
+from mvprune_service.api.sweep_checks import (
+    Axes,
+    check_policy_of_sweep,
+    check_question,
+    check_strategy,
+    place_of,
+    place_of_value,
+    strategy_of,
+)
+from mvprune_service.clock import SECOND
+from mvprune_service.db import teachers
+from mvprune_service.db.search import cells_at, combinations
+from mvprune_service.domain.cells import Cell, Origin, Placed, draw, grid
+from mvprune_service.domain.search import most_steps
+from mvprune_service.executors.base import Capacity
+from mvprune_service.points import NewPoint, ladder_of, new_point
+
+_SPEC = "sweep.spec"
+
+
+@dataclass
+class SweepPlan:
+    """What a sweep consists of, and what is wrong with it.
+
+    Attributes:
+        points: to create now; a search adds more.
+        most_jobs: how many jobs there are at most.
+        checked: points that were checked: those of the sweep, or of a search a sample.
+        teachers: name of a job that teaches to the spec of a student of it, and to its place, for violations.
+        notes: what was replaced or left out, and what the readers of the data report.
+        model_sizes: model to its ModelSize, in base64.
+        inputs_us: when the newest of the input files was modified, 0 where none is read here.
+    """
+
+    points: list[NewPoint] = field(default_factory=list)
+    most_jobs: int = 0
+    checked: list[NewPoint] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+    teachers: dict[str, tuple[job_pb2.CompressionSpec, str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    model_sizes: dict[str, str] = field(default_factory=dict)
+    inputs_us: int = 0
+
+
+def plan_sweep(sweep: sweep_pb2.Sweep, roots: Roots, capacity: Capacity | None, max_points: int) -> SweepPlan:
+    """Plans a sweep. Reads models' headers and data files."""
+    plan, spec = SweepPlan(), sweep.spec
+    axes = Axes(_SPEC, may_have_ranges=strategy_of(spec) == "random")
+    axes.read(spec.axes, spec.points, spec.exclude)
+    plan.violations += axes.violations
+    if not axes.violations:
+        plan.violations += check_strategy(spec, axes, max_points)
+    plan.violations += check_question(spec)
+    plan.violations += check_policy_of_sweep(sweep.policy, spec)
+    if plan.violations:
+        return plan
+    placed = list(_placed(spec, axes))
+    if not placed:
+        plan.violations.append(Violation(f"{_SPEC}.exclude", "must leave at least one point, got exclusions of all"))
+        return plan
+    drawn = len(placed) - len(axes.points)
+    if strategy_of(spec) == "random" and drawn < spec.random.points:
+        plan.notes.append(f"the axes have {drawn:,} different cells, fewer than the {spec.random.points:,} of the spec")
+    found = _build(plan, sweep, placed)
+    _check(plan, sweep, found, roots, capacity)
+    plan.checked = [point for point, _ in found]
+    if strategy_of(spec) == "search":
+        beside = [point for point, origin in found if origin.point is not None]
+        searched = len(combinations(spec)) * max(1, spec.search.seeds)
+        plan.points, plan.most_jobs = beside, len(beside) + searched * most_steps(len(ladder_of(spec.search)))
+    else:
+        plan.points, plan.most_jobs = plan.checked, len(plan.checked)
+    return plan
+
+
+def plan_extension(
+    sweep: sweep_pb2.Sweep, request: sweep_pb2.ExtendSweepRequest, roots: Roots, capacity: Capacity | None
+) -> SweepPlan:
+    """Plans the points that a request appends."""
+    plan = SweepPlan()
+    axes = Axes("extend")
+    axes.read(request.axes, request.points)
+    plan.violations += [Violation(field.removeprefix("extend."), text) for field, text in axes.violations]
+    if not plan.violations and not (axes.axes or axes.points):
+        plan.violations.append(Violation("axes", "must have at least one axis, or points, got none"))
+    if plan.violations:
+        return plan
+    found = _build(plan, sweep, list(grid(axes.axes, axes.points, ())))
+    _check(plan, sweep, found, roots, capacity)
+    plan.violations = [Violation(field.removeprefix(f"{_SPEC}."), text) for field, text in plan.violations]
+    plan.teachers = {name: (spec, place.removeprefix(f"{_SPEC}.")) for name, (spec, place) in plan.teachers.items()}
+    plan.points = plan.checked = [point for point, _ in found]
+    plan.most_jobs = len(plan.points)
+    return plan
+
+
+def _placed(spec: sweep_pb2.SweepSpec, axes: Axes) -> Iterable[Placed]:
+    match strategy_of(spec):
+        case "search":
+            # A search chooses densities later: the largest one of each combination is checked now.
+            densities = ladder_of(spec.search)
+            for placed in grid(axes.axes, (), axes.exclude) if axes.axes else [Placed({}, Origin({}))]:
+                yield Placed(cells_at(spec, placed.cell, densities[-1])[0], placed.origin)
+            yield from grid((), axes.points, ())
+        case "random":
+            chance = Random(spec.random.seed)  # noqa: S311 (no secret)
+            yield from draw(axes.axes, spec.random.points, chance, axes.exclude, lambda cell: _spec_key(spec, cell))
+            yield from grid((), axes.points, ())
+        case _:
+            yield from grid(axes.axes, axes.points, axes.exclude)
+
+
+def _spec_key(spec: sweep_pb2.SweepSpec, cell: Cell) -> str:
+    own = cells.of_method(spec.base, cell)
+    return NewPoint(own, cells.build(spec.base, own).spec).sha256
+
+
+def _build(plan: SweepPlan, sweep: sweep_pb2.Sweep, placed: Sequence[Placed]) -> list[tuple[NewPoint, Origin]]:
+    """The points of cells; equal specs are one point. An axis about an option of some methods does not apply to the
+    others."""
+    found = list[tuple[NewPoint, Origin]]()
+    known, dropped, repeated = set[str](), dict[tuple[str, str], int](), 0
+    for cell, origin in placed:
+        method = cells.method_of(sweep.spec.base, cell)
+        own = cells.of_method(sweep.spec.base, cell) if origin.point is None else cell
+        try:
+            point = new_point(sweep.spec, sweep.policy, own)
+        except BadValue as error:
+            violation = Violation(place_of_value(error.parameter, origin), str(error))
+            plan.violations += [violation] if violation not in plan.violations else []
+            continue
+        for name in (*point.dropped, *(cell.keys() - own.keys())):
+            dropped[name, method] = dropped.get((name, method), 0) + 1
+        if point.sha256 in known:
+            repeated += 1
+            continue
+        known.add(point.sha256)
+        found.append((point, origin))
+    for (name, method), count in sorted(dropped.items()):
+        plan.notes.append(f"{name} does not apply to {method}: {count} cells have no such value")
+    if repeated:
+        plan.notes.append(f"{repeated} cells are equal to others: each is one point")
+    if not sweep.policy.own_baselines and any(teachers.trains(point.spec) for point, _ in found):
+        plan.notes.append(
+            "the dense baseline is trained once, in a job of its own, for all points that can share it; own_baselines "
+            "trains one in each job"
+        )
+    return found
+
+
+def _check(
+    plan: SweepPlan,
+    sweep: sweep_pb2.Sweep,
+    found: Sequence[tuple[NewPoint, Origin]],
+    roots: Roots,
+    capacity: Capacity | None,
+) -> None:
+    """Checks every point as a single job."""
+    seen, models = set[Violation](), dict[str, ModelCheck]()
+    for point, origin in found:
+        job = job_pb2.Job(
+            spec=point.spec, policy=sweep.spec.job_policy, display_name=sweep.display_name, labels=sweep.labels
+        )
+        checker = Checker(job, "", roots, models)
+        checker.check()
+        if capacity is not None and sweep.spec.job_policy.HasField("resources"):
+            checker.check_feasible(capacity)
+        for violation in checker.violations:
+            placed = place_of(violation, point.cell, origin)
+            if placed not in seen:
+                seen.add(placed)
+                plan.violations.append(placed)
+        role = teachers.role_of(point.spec)
+        if role is not None and (job_name := getattr(point.spec, role).job):
+            named = place_of(Violation(f"job.spec.{role}.job", ""), point.cell, origin).field
+            plan.teachers.setdefault(job_name, (point.spec, named))
+        plan.notes += [note for note in checker.notes if note not in plan.notes]
+        if checker.size is not None:
+            plan.model_sizes[point.spec.model] = base64.b64encode(checker.size.SerializeToString()).decode()
+    if sweep.policy.reuse:
+        plan.inputs_us = max((_modified_us(point.spec, roots) for point, _ in found), default=0)
+        if any(_is_of_hub(point.spec, roots) for point, _ in found):
+            plan.notes.append("reuse: nobody checked whether models or data of the hub have changed since a job ran")
+
+
+def _modified_us(spec: job_pb2.CompressionSpec, roots: Roots) -> int:
+    """When the newest local input of a job was modified, as far as it is read here."""
+    newest = 0.0
+    try:
+        found = resolve_model(spec.model, roots) if not bucket_path(spec.model, roots) else None
+        if found is not None and not isinstance(found, HubModel):
+            newest = max((path.stat().st_mtime for path in found.iterdir()), default=0.0)
+        if spec.dataset.train:
+            given = [one for one in (spec.dataset.train, spec.dataset.validation) if not bucket_path(one, roots)]
+            files = [resolve_path(one, roots) for one in given]
+        else:
+            task_files = find_task_files(get_task(spec.task), roots.data) if roots.data is not None else None
+            files = list(task_files.paths) if task_files else []
+        newest = max([newest, *(path.stat().st_mtime for path in files)])
+    except (InvalidReference, OSError):
+        pass
+    return round(newest * SECOND)
+
+
+def _is_of_hub(spec: job_pb2.CompressionSpec, roots: Roots) -> bool:
+    try:
+        return bool(bucket_path(spec.model, roots)) or isinstance(resolve_model(spec.model, roots), HubModel)
+    except InvalidReference:
+        return False

@@ -1,0 +1,212 @@
+"""SweepService."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+
+from mvprune.v1 import sweep_pb2, sweep_pb2_grpc
+from mvprune_service import ids
+from mvprune_service.api import sweep_mapping
+from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found, precondition
+from mvprune_service.api.names import parse_parent, parse_sweep
+from mvprune_service.api.pagination import make_page, page_size, read_token
+from mvprune_service.api.principal import current_principal
+from mvprune_service.api.sweep_checks import check_policy_of_sweep
+from mvprune_service.api.sweep_creation import SweepCreation, policy_with_defaults
+from mvprune_service.changes import Changes, wait_for_change
+from mvprune_service.db import lifecycle, sweep_records, sweeps
+from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.sweep_rows import SweepRow
+from mvprune_service.domain.sweeping import ENDED, IllegalSweepCommand
+
+T = TypeVar("T")
+_RECHECK_SECONDS = 10.0  # a watch looks again even if no change was announced
+_SHORTEST_SECONDS = 1.0  # between two messages of a watch
+
+
+class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
+    """Sweeps: create, list, watch, steer, delete."""
+
+    def __init__(self, db: Database, changes: Changes, creation: SweepCreation) -> None:
+        self._db = db
+        self._changes = changes
+        self._creation = creation
+
+    async def CreateSweep(
+        self, request: sweep_pb2.CreateSweepRequest, context: grpc.aio.ServicerContext
+    ) -> sweep_pb2.Sweep:
+        return await self._creation.create(request)
+
+    async def GetSweep(self, request: sweep_pb2.GetSweepRequest, context: grpc.aio.ServicerContext) -> sweep_pb2.Sweep:
+        return await self._creation.shown(await self._sweep(parse_sweep(request.name)))
+
+    async def ListSweeps(
+        self, request: sweep_pb2.ListSweepsRequest, context: grpc.aio.ServicerContext
+    ) -> sweep_pb2.ListSweepsResponse:
+        project, size = parse_parent(request.parent), page_size(request.page_size)
+        key = read_token(request.page_token, int, str)
+        before = (key[0], key[1]) if key else None
+        rows = await self._db.read(sweep_records.page_of_sweeps, project, before, size + 1)
+        shown = {row.uid: await self._creation.shown(row) for row in rows[:size]}
+        found, token = make_page(rows, size, lambda row: shown[row.uid], lambda row: (row.create_us, row.uid))
+        return sweep_pb2.ListSweepsResponse(sweeps=found, next_page_token=token)
+
+    async def WatchSweep(
+        self, request: sweep_pb2.WatchSweepRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[sweep_pb2.WatchSweepResponse]:
+        name = parse_sweep(request.name)
+        sent: sweep_pb2.Sweep | None = None
+        with self._changes.of_all() as changed:  # of its jobs too
+            while True:
+                row = await self._sweep(name)
+                sweep = await self._creation.shown(row)
+                if sweep != sent:
+                    yield sweep_pb2.WatchSweepResponse(sweep=sweep, done=row.state in ENDED)
+                    sent = sweep
+                if row.state in ENDED:
+                    return
+                await asyncio.sleep(_SHORTEST_SECONDS)
+                await wait_for_change(changed, _RECHECK_SECONDS)
+
+    async def ListSweepPoints(
+        self, request: sweep_pb2.ListSweepPointsRequest, context: grpc.aio.ServicerContext
+    ) -> sweep_pb2.ListSweepPointsResponse:
+        sweep, size = await self._sweep(parse_sweep(request.parent, "parent")), page_size(request.page_size)
+        after, only = _after(request.page_token), sweep.front if request.optimal_only else None
+        rows = await self._db.read(sweep_records.page_of_points, sweep.uid, after, size + 1, only)
+        points, token = make_page(
+            rows, size, lambda row: sweep_mapping.point(row, sweep), lambda row: (row.point.number,)
+        )
+        return sweep_pb2.ListSweepPointsResponse(points=points, next_page_token=token)
+
+    async def ListSweepEvents(
+        self, request: sweep_pb2.ListSweepEventsRequest, context: grpc.aio.ServicerContext
+    ) -> sweep_pb2.ListSweepEventsResponse:
+        sweep, size = await self._sweep(parse_sweep(request.parent, "parent")), page_size(request.page_size)
+        after = _after(request.page_token)
+        rows = await self._db.read(sweep_records.sweep_events_of, sweep.uid, after, size + 1)
+        events, token = make_page(rows, size, sweep_mapping.event, lambda row: (row.sequence,))
+        return sweep_pb2.ListSweepEventsResponse(events=events, next_page_token=token)
+
+    async def CancelSweep(
+        self, request: sweep_pb2.CancelSweepRequest, context: grpc.aio.ServicerContext
+    ) -> sweep_pb2.Sweep:
+        actor = current_principal().id
+        return await self._change(
+            request.name,
+            lambda tx, row: sweeps.cancel(tx, row, reason=request.reason, actor=actor, etag=request.etag),
+        )
+
+    async def PauseSweep(
+        self, request: sweep_pb2.PauseSweepRequest, context: grpc.aio.ServicerContext
+    ) -> sweep_pb2.Sweep:
+        actor = current_principal().id
+        return await self._change(request.name, lambda tx, row: sweeps.pause(tx, row, actor=actor, etag=request.etag))
+
+    async def ResumeSweep(
+        self, request: sweep_pb2.ResumeSweepRequest, context: grpc.aio.ServicerContext
+    ) -> sweep_pb2.Sweep:
+        actor = current_principal().id
+        return await self._change(request.name, lambda tx, row: sweeps.resume(tx, row, actor=actor, etag=request.etag))
+
+    async def RetrySweep(
+        self, request: sweep_pb2.RetrySweepRequest, context: grpc.aio.ServicerContext
+    ) -> sweep_pb2.Sweep:
+        actor = current_principal().id
+        return await self._change(request.name, lambda tx, row: sweeps.retry(tx, row, actor=actor, etag=request.etag))
+
+    async def ExtendSweep(
+        self, request: sweep_pb2.ExtendSweepRequest, context: grpc.aio.ServicerContext
+    ) -> sweep_pb2.Sweep:
+        return await self._answer(parse_sweep(request.name), self._creation.extend(request))
+
+    async def UpdateSweepPolicy(
+        self, request: sweep_pb2.UpdateSweepPolicyRequest, context: grpc.aio.ServicerContext
+    ) -> sweep_pb2.Sweep:
+        actor, given = current_principal().id, request.policy
+        known = sweep_pb2.SweepPolicy.DESCRIPTOR.fields_by_name
+        names = list(request.update_mask.paths) or [field.name for field, _ in given.ListFields()]
+        for index, name in enumerate(names):
+            if name not in known:
+                raise invalid(bad(f"update_mask.paths[{index}]", name, f"a field of SweepPolicy: {', '.join(known)}"))
+
+        def work(tx: Tx, row: SweepRow) -> SweepRow:
+            policy = sweep_pb2.SweepPolicy.FromString(row.policy)
+            for name in names:
+                policy.ClearField(name)
+            policy.MergeFrom(_only(given, names))
+            violations = list(check_policy_of_sweep(policy, sweep_pb2.SweepSpec.FromString(row.spec)))
+            if policy.own_baselines != sweep_pb2.SweepPolicy.FromString(row.policy).own_baselines:
+                violations.append(bad("sweep.policy.own_baselines", "a change", "as it was when the sweep was created"))
+            if violations:
+                raise invalid(*(Violation(field.removeprefix("sweep."), text) for field, text in violations))
+            return sweeps.update_policy(tx, row, policy_with_defaults(policy), actor=actor, etag=request.etag)
+
+        return await self._change(request.name, work)
+
+    async def DeleteSweep(
+        self, request: sweep_pb2.DeleteSweepRequest, context: grpc.aio.ServicerContext
+    ) -> sweep_pb2.DeleteSweepResponse:
+        name = parse_sweep(request.name)
+
+        def work(tx: Tx) -> None:
+            row = sweeps.lock_sweep_named(tx, name)
+            if row is not None:
+                sweeps.remove(tx, row, etag=request.etag)
+            elif not request.allow_missing:
+                raise not_found(str(name))
+
+        try:
+            await self._answer(name, self._db.write(work))
+        except lifecycle.NotTerminal:
+            message = f"{name} or one of its jobs is not finished; cancel it first"
+            raise precondition("SWEEP_NOT_FINISHED", message) from None
+        return sweep_pb2.DeleteSweepResponse()
+
+    async def _sweep(self, name: ids.SweepName) -> SweepRow:
+        row = await self._db.look_up(sweep_records.sweep_named, name)
+        if row is None:
+            raise not_found(str(name))
+        return row
+
+    async def _change(self, given: str, work: Callable[[Tx, SweepRow], SweepRow]) -> sweep_pb2.Sweep:
+        name = parse_sweep(given)
+
+        def locked(tx: Tx) -> SweepRow:
+            row = sweeps.lock_sweep_named(tx, name)
+            if row is None:
+                raise not_found(str(name))
+            return work(tx, row)
+
+        return await self._creation.shown(await self._answer(name, self._db.write(locked)))
+
+    async def _answer(self, name: ids.SweepName, changing: Awaitable[T]) -> T:
+        """The result of a change. Raises ApiError where it does not apply."""
+        try:
+            return await changing
+        except lifecycle.EtagMismatch:
+            message = f"{name} has changed; read it again"
+            raise ApiError(grpc.StatusCode.ABORTED, "ETAG_MISMATCH", message) from None
+        except IllegalSweepCommand as error:
+            finished = " already" if error.state in ENDED else ""
+            message = f"{name} is{finished} {error.state.value}: {error.command.value.lower()} does not apply"
+            raise precondition("WRONG_STATE", message) from None
+
+
+def _only(policy: sweep_pb2.SweepPolicy, names: list[str]) -> sweep_pb2.SweepPolicy:
+    """The fields with these names."""
+    kept = sweep_pb2.SweepPolicy()
+    kept.CopyFrom(policy)
+    for field, _ in policy.ListFields():
+        if field.name not in names:
+            kept.ClearField(field.name)
+    return kept
+
+
+def _after(token: str) -> int:
+    key: Any = read_token(token, int)
+    return key[0] if key else 0

@@ -1,0 +1,88 @@
+"""Orders of lists of jobs: their keys, and the statements' clauses for a page that begins after a key.
+
+Each order has an index that begins with the project: see models.py. An index has only the jobs with a value. Those
+without are read by age.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import UnionType
+from typing import Any, NamedTuple
+
+from sqlalchemy import Column, tuple_
+
+from mvprune_service.db.models import JOBS
+from mvprune_service.db.rows import JobRow
+
+_AGE = (JOBS.c.create_us, JOBS.c.uid)
+_COLUMNS: dict[str, Column[Any] | None] = {
+    "create_time": None,
+    "state": JOBS.c.state,
+    "task": JOBS.c.task,
+    "model": JOBS.c.model,
+    "metric": JOBS.c.metric,
+    "difference": JOBS.c.difference,
+    "duration": JOBS.c.duration_us,
+    "failure": JOBS.c.failure_reason,
+}
+ORDERS = tuple(_COLUMNS)
+# At most any value of a type. Unlike IS NOT NULL, a comparison is a bound of an index on SQLite too.
+_LEAST: dict[type, Any] = {float: -math.inf, int: -(1 << 62), str: ""}
+
+
+class Part(NamedTuple):
+    """The clauses of one statement: some of the jobs, in their order."""
+
+    where: Sequence[Any]
+    order_by: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of a list of jobs. Equal jobs are ordered by age, in the same direction. Jobs without a value come last
+    in either direction, by age."""
+
+    column: str  # one of ORDERS
+    descending: bool
+
+    def key(self, job: JobRow) -> tuple[Any, ...]:
+        """The key of a job in this order."""
+        column = _COLUMNS[self.column]
+        value = () if column is None else (getattr(job, column.key),)
+        return (*value, job.create_us, job.uid)
+
+    @property
+    def key_types(self) -> tuple[type | UnionType, ...]:
+        """The types of the parts of a key."""
+        column = _COLUMNS[self.column]
+        if column is None:
+            return (int, str)
+        kind = column.type.python_type
+        return (kind | None if column.nullable else kind, int, str)
+
+    def parts(self, after: Sequence[Any] | None) -> Iterator[Part]:
+        """The jobs after a key, or all: those with a value, then those without."""
+        column = _COLUMNS[self.column]
+        if column is None:
+            yield self._part(_AGE, after)
+            return
+        if after is None or after[0] is not None:
+            part = self._part((column, *_AGE), after)
+            has_value = (column >= _LEAST[column.type.python_type],) if column.nullable else ()
+            yield Part((*has_value, *part.where), part.order_by)
+            after = None
+        if column.nullable:
+            part = self._part(_AGE, after and after[1:])
+            yield Part((column.is_(None), *part.where), part.order_by)
+
+    def _part(self, columns: Sequence[Column[Any]], after: Sequence[Any] | None) -> Part:
+        if after is None:
+            return Part((), self._directed(columns))
+        keys, last = tuple_(*columns), tuple_(*after)
+        return Part((keys < last if self.descending else keys > last,), self._directed(columns))
+
+    def _directed(self, columns: Sequence[Column[Any]]) -> list[Any]:
+        return [column.desc() if self.descending else column.asc() for column in columns]

@@ -1,0 +1,8 @@
+"""The whole schema: the metadata with the tables of all modules."""
+
+from __future__ import annotations
+
+from mvprune_service.db import server_models, sweep_models
+from mvprune_service.db.models import METADATA
+
+__all__ = ["METADATA", "server_models", "sweep_models"]

@@ -1,0 +1,79 @@
+"""The tables of the server itself: tokens, quotas, its identity, and garbage of the store. See models.py."""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, BigInteger, Column, Double, Index, Named, Table, Text, TypedColumns
+
+from mvprune_service.db.models import METADATA
+
+
+class TokenColumns(TypedColumns):
+    """An API token. Its secret has 256 random bits, so a plain hash is enough."""
+
+    token_id: Named[str] = Column(Text, primary_key=True)
+    project: Named[str] = Column(Text)  # "-": an operator's token, valid for all projects
+    display_name: Named[str] = Column(Text)
+    scope: Named[str] = Column(Text)
+    secret_sha256: Named[str] = Column(Text)
+    creator: Named[str] = Column(Text)
+    create_us: Named[int] = Column(BigInteger)
+    expire_us: Named[int | None] = Column(BigInteger)
+    revoke_us: Named[int | None] = Column(BigInteger)
+    last_use_us: Named[int | None] = Column(BigInteger)
+
+
+TOKENS = Table(
+    "tokens",
+    METADATA,
+    TokenColumns,
+    Index("uq_tokens_secret_sha256", "secret_sha256", unique=True),
+    Index("ix_tokens_project_create_us", "project", "create_us", "token_id"),
+)
+
+
+class ProjectColumns(TypedColumns):
+    """Quotas of a project that differ from the server's defaults."""
+
+    project: Named[str] = Column(Text, primary_key=True)
+    max_queued_jobs: Named[int | None] = Column(BigInteger)
+    max_running_gpus: Named[float | None] = Column(Double)
+
+
+PROJECTS = Table(
+    "projects",
+    METADATA,
+    ProjectColumns,
+)
+
+
+class InstallationColumns(TypedColumns):
+    """What distinguishes this database from others, and from its copies and backups. One row, made with the tables."""
+
+    uid: Named[str] = Column(Text, primary_key=True)  # random: the same database, whatever its URL, key and home
+    # It only grows: on SQLite with each commit, on both databases with each new mark in the store.
+    generation: Named[int] = Column(BigInteger)
+    # The tokens of the newest marks that this database wrote to its store. A copy of the database draws others.
+    tokens: Named[list[str]] = Column(JSON)
+
+
+INSTALLATION = Table(
+    "installation",
+    METADATA,
+    InstallationColumns,
+)
+
+
+class QuarantineColumns(TypedColumns):
+    """An object of the store that nothing refers to, from the moment it is found until it is deleted."""
+
+    part: Named[str] = Column(Text, primary_key=True)  # of the store, as garbage collection divides it
+    key: Named[str] = Column(Text, primary_key=True)
+    modified_us: Named[int] = Column(BigInteger)  # by the store's clock; an upload since then restarts the delay
+    found_us: Named[int] = Column(BigInteger)
+
+
+QUARANTINE = Table(
+    "quarantine",
+    METADATA,
+    QuarantineColumns,
+)

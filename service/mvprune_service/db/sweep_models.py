@@ -1,0 +1,116 @@
+"""The tables of sweeps. See models.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    Named,
+    Table,
+    Text,
+    TypedColumns,
+)
+
+from mvprune_service.db.models import METADATA, Member
+from mvprune_service.domain.sweeping import SweepState
+
+
+class SweepColumns(TypedColumns):
+    """One sweep. Counts are not stored: they follow from the points and their jobs."""
+
+    uid: Named[str] = Column(Text, primary_key=True)
+    project: Named[str] = Column(Text)
+    sweep_id: Named[str] = Column(Text)
+    display_name: Named[str] = Column(Text)
+    spec: Named[bytes] = Column(LargeBinary)  # SweepSpec
+    policy: Named[bytes] = Column(LargeBinary)  # SweepPolicy
+    labels: Named[dict[str, str]] = Column(JSON)
+    notes: Named[list[str]] = Column(JSON)
+    model_sizes: Named[dict[str, str]] = Column(JSON)  # model to its ModelSize, in base64
+    creator: Named[str] = Column(Text)
+    inputs_us: Named[int] = Column(BigInteger)  # when the newest of its input files was modified
+    state: Named[SweepState] = Column(Member(SweepState))
+    state_reason: Named[str] = Column(Text)
+    recommendation: Named[bytes | None] = Column(LargeBinary)  # Recommendation
+    front: Named[list[int]] = Column(JSON)  # points that no other point dominates
+    create_us: Named[int] = Column(BigInteger)
+    active_us: Named[int] = Column(BigInteger)  # since when its time counts: its creation, or the last retry
+    end_us: Named[int | None] = Column(BigInteger)
+    update_us: Named[int] = Column(BigInteger)
+    version: Named[int] = Column(BigInteger)  # the etag
+    last_sequence: Named[int] = Column(BigInteger)  # of its events
+
+
+SWEEPS = Table(
+    "sweeps",
+    METADATA,
+    SweepColumns,
+    Index("uq_sweeps_project_sweep_id", "project", "sweep_id", unique=True),
+    Index("ix_sweeps_project_create_us", "project", "create_us", "uid"),
+    Index("ix_sweeps_state", "state"),
+)
+
+
+class PointColumns(TypedColumns):
+    """One cell of a sweep. It is a row from the beginning; its job is created when there is room for it."""
+
+    sweep_uid: Named[str] = Column(Text, ForeignKey("sweeps.uid", ondelete="CASCADE"), primary_key=True)
+    number: Named[int] = Column(BigInteger, primary_key=True, autoincrement=False)  # from 1
+    cell: Named[dict[str, Any]] = Column(JSON)
+    spec: Named[bytes] = Column(LargeBinary)  # CompressionSpec, before its teacher's job is known
+    spec_sha256: Named[str] = Column(Text)
+    job_uid: Named[str | None] = Column(Text, ForeignKey("jobs.uid", ondelete="SET NULL"), index=True)
+    job_id: Named[str] = Column(Text)  # "" until a job was created; it stays when the job is deleted
+    reused: Named[bool] = Column(Boolean)  # the job was there before
+    again: Named[bool] = Column(Boolean)  # its job has ended and is to run again
+    skip_reason: Named[str] = Column(Text)  # not "": it gets no job
+    result: Named[dict[str, Any] | None] = Column(
+        JSON(none_as_null=True)
+    )  # of a job that SUCCEEDED: kept when the job is deleted
+
+
+POINTS = Table(
+    "sweep_points",
+    METADATA,
+    PointColumns,
+    Index("uq_sweep_points_sweep_uid_spec_sha256", "sweep_uid", "spec_sha256", unique=True),
+)
+
+
+class SweepEventColumns(TypedColumns):
+    """Audit trail of a sweep."""
+
+    sweep_uid: Named[str] = Column(Text, ForeignKey("sweeps.uid", ondelete="CASCADE"), primary_key=True)
+    sequence: Named[int] = Column(BigInteger, primary_key=True, autoincrement=False)
+    time_us: Named[int] = Column(BigInteger)
+    type: Named[str] = Column(Text)
+    actor: Named[str] = Column(Text)
+    details: Named[dict[str, str]] = Column(JSON)
+
+
+SWEEP_EVENTS = Table("sweep_events", METADATA, SweepEventColumns)
+
+
+class SweepRequestColumns(TypedColumns):
+    """Idempotency: which sweep a request created, and the digest of the request's body."""
+
+    project: Named[str] = Column(Text, primary_key=True)
+    request_id: Named[str] = Column(Text, primary_key=True)
+    body_sha256: Named[str] = Column(Text)
+    sweep_uid: Named[str] = Column(Text, ForeignKey("sweeps.uid", ondelete="CASCADE"), index=True)
+    create_us: Named[int] = Column(BigInteger)
+
+
+SWEEP_REQUESTS = Table(
+    "sweep_requests",
+    METADATA,
+    SweepRequestColumns,
+    Index("ix_sweep_requests_create_us", "create_us"),
+)

@@ -1,0 +1,70 @@
+"""Results of a sweep's points: copied from artifacts, and what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from mvprune.sweep.verdict import Verdict, judge, outcome
+from mvprune.v1 import sweep_pb2
+from mvprune_service.db import records, sweep_records, sweeps
+from mvprune_service.db.database import Tx
+from mvprune_service.db.sweep_rows import PointRow, SweepRow
+from mvprune_service.domain.gates import observations
+from mvprune_service.domain.machine import JobState
+from mvprune_service.ids import ArtifactName
+from mvprune_service.points import question_of
+
+
+def keep_results(tx: Tx, sweep: SweepRow, points: Sequence[PointRow]) -> tuple[list[PointRow], bool]:
+    """Copies the results of jobs that have SUCCEEDED to their points, which keep them when the jobs are deleted.
+    Returns the points with their results, and whether there are new ones."""
+    kept, has_new = list[PointRow](), False
+    for point in points:
+        if point.job_uid is not None and point.job_state is JobState.SUCCEEDED and point.result is None:
+            result = result_of(tx.conn, point.job_uid)
+            sweeps.set_point(tx, sweep, point.number, result=result)
+            point, has_new = point._replace(result=result), True
+        kept.append(point)
+    return kept, has_new
+
+
+def verdict_of(spec: sweep_pb2.SweepSpec, points: Sequence[PointRow]) -> Verdict:
+    """What the results say."""
+    results = [point for point in points if point.result is not None]
+    metric = next((point.result["primary_metric"] for point in results if point.result), "")
+    outcomes = [outcome(point.number, point.cell, point.result or {}) for point in results]
+    return judge(question_of(spec), outcomes, metric)
+
+
+def recommendation_of(verdict: Verdict) -> sweep_pb2.Recommendation | None:
+    """The recommended point; None without a result."""
+    choice = verdict.choice
+    if choice is None:
+        return None
+    return sweep_pb2.Recommendation(
+        passed=choice.passed,
+        point=choice.outcome.number,
+        points=[one.number for one in choice.group.outcomes],
+        text=verdict.text,
+    )
+
+
+def result_of(conn: Connection, job_uid: str) -> dict[str, Any]:
+    """What a point keeps of a job that has SUCCEEDED."""
+    job = records.job_by_uid(conn, job_uid)
+    usage = sweep_records.usage_of_job(conn, job_uid)
+    name = ArtifactName(job.project, job.artifact_sha256) if job and job.artifact_sha256 else None
+    artifact = records.artifact_named(conn, name) if name else None
+    manifest: Mapping[str, Any] = artifact.manifest if artifact else {}
+    return {
+        "artifact": str(name or ""),
+        "metrics": manifest.get("metrics") or (job.metrics if job else {}),
+        "primary_metric": manifest.get("primary_metric", ""),
+        "accounting": manifest.get("accounting", {}),
+        "total_bytes": observations(manifest, artifact.manifest_bytes)["bytes"] if artifact else 0,
+        "ran_us": usage.ran_us,
+        "gpu_us": usage.gpu_us,
+    }

@@ -1,0 +1,158 @@
+"""Runs that take their dense metrics from the model of another run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.core.training_runs import Recorder
+from transformers import BertForSequenceClassification
+
+from mvprune.data.loading import ClassificationData
+from mvprune_core import CompressionError, Reason, Result, SharedBaseline, Teacher, Training, compress
+
+LONG = Training(max_steps=63, batch_size=32, learning_rate=5e-3)  # more than five epochs
+EXACT: dict[str, Any] = {"weight_dtype": "fp32", "embedding_dtype": "fp32"}
+JOB = "projects/p/jobs/dense"
+
+
+def dense(model: Path, data: ClassificationData, training: Training = LONG, **options: Any) -> Result:
+    """The result of a run that prunes nothing."""
+    run = {"density": 1.0, "method": "magnitude", "training": training, "dense_baseline": False} | EXACT
+    return compress(model, data, **(run | options))
+
+
+def shared(result: Result, *, is_teacher: bool = False, required: bool = False, **spec: Any) -> SharedBaseline:
+    info = replace(result.info, spec={**result.info.spec, **spec})
+    return SharedBaseline(JOB, info, is_teacher, required)
+
+
+def folder_of(result: Result, folder: Path) -> Path:
+    """The model as a folder for a teacher."""
+    result.model.save_pretrained(folder)
+    result.tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_student_of_a_shared_baseline_is_that_of_its_own_baseline_and_trains_nothing_dense(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    other = dense(model_folder, data)
+    heard = Recorder()
+    own = compress(model_folder, data, density=0.3, training=LONG)
+    teacher = Teacher(folder_of(other, tmp_path / "teacher"))
+    baseline = shared(other, is_teacher=True)
+    options: dict[str, Any] = {"teacher": teacher, "dense_baseline": baseline, "callback": heard}
+    student = compress(model_folder, data, density=0.3, training=LONG, **options)
+
+    assert heard.phases == ["loading", "teaching", "pruning", "evaluating"]
+    assert [phase.name for phase in student.history.phases] == ["pruning"]
+    assert student.metrics["dense/accuracy"] == other.metrics["eval/accuracy"]
+    assert student.metrics["delta/accuracy"] == student.metrics["eval/accuracy"] - student.metrics["dense/accuracy"]
+    assert student.notes[-1] == f"the dense metrics are those of {JOB}"
+    assert student.metrics == own.metrics
+    assert [one.info.spec["teacher"]["hidden_states"] for one in (own, student)] == [1.0, 1.0]
+    for name, value in own.model.state_dict().items():
+        assert torch.equal(student.model.state_dict()[name], value)
+
+
+def test_hidden_states_of_a_teacher_without_the_whole_vocabulary_are_not_matched_unasked(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    other = dense(model_folder, data, trim_vocabulary=True)
+    teacher = Teacher(folder_of(other, tmp_path / "teacher"))
+    options: dict[str, Any] = {"teacher": teacher, "dense_baseline": shared(other, is_teacher=True)}
+    student = compress(model_folder, data, density=0.3, training=LONG, **options)
+    assert student.info.spec["teacher"]["hidden_states"] == 0.0
+
+
+def test_a_baseline_that_is_not_the_teacher_changes_no_default(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    other = dense(model_folder, data)
+    options: dict[str, Any] = {"density": 0.3, "training": LONG, "dense_baseline": shared(other)}
+    taught = compress(model_folder, data, teacher=Teacher(folder_of(other, tmp_path / "teacher")), **options)
+    assert taught.info.spec["teacher"]["hidden_states"] == 0.0
+    alone = compress(model_folder, data, teacher=None, **options)
+    assert alone.metrics["dense/accuracy"] == taught.metrics["dense/accuracy"] == other.metrics["eval/accuracy"]
+
+
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize("unlike", ["pruned", "model", "data"])
+def test_a_model_that_cannot_be_the_baseline(
+    model_folder: Path,
+    save: Callable[..., Path],
+    bert_config: Callable[..., Any],
+    data: ClassificationData,
+    unlike: str,
+    required: bool,
+) -> None:
+    quick = Training(max_steps=6, batch_size=32)
+    others = {
+        "pruned": {"density": 0.5},
+        "model": {"model": save(BertForSequenceClassification(bert_config()), "other")},
+        "data": {"data": replace(data, validation=data.train)},
+    }
+    why = {"pruned": "has the density 0.5", "model": "was trained from another model", "data": "was trained on other"}
+    baseline = shared(dense(**({"model": model_folder, "data": data, "training": quick} | others[unlike])))
+    heard = Recorder()
+    options: dict[str, Any] = {"density": 0.3, "teacher": None, "training": quick, "callback": heard}
+    options["dense_baseline"] = replace(baseline, required=required)
+    if required:
+        with pytest.raises(CompressionError, match=f"baseline must be a dense model .* got {JOB}, which {why[unlike]}"):
+            compress(model_folder, data, **options)
+        assert heard.phases == ["loading"]
+        return
+    result = compress(model_folder, data, **options)
+    assert heard.phases == ["loading", "dense", "evaluating", "pruning", "evaluating"]
+    assert [phase.name for phase in result.history.phases] == ["dense", "pruning"]
+    [note] = [note for note in result.notes if "dense metrics" in note]
+    assert note.startswith(f"the dense metrics are those of this run's own dense baseline: {JOB} {why[unlike]}")
+    assert "dense/accuracy" in result.metrics
+
+
+def test_a_required_baseline_is_a_matter_of_the_model(model_folder: Path, data: ClassificationData) -> None:
+    pruned = dense(model_folder, data, Training(max_steps=6, batch_size=32), density=0.5)
+    with pytest.raises(CompressionError) as raised:
+        compress(model_folder, data, density=0.3, teacher=None, dense_baseline=shared(pruned, required=True))
+    assert raised.value.reason is Reason.INVALID_MODEL
+
+
+@pytest.mark.parametrize(
+    ("training", "seed", "spec", "said"),
+    [
+        ({"max_steps": 6}, 0, {}, ""),
+        ({"max_steps": 6, "lr_density_exponent": 0.0, "accumulation_steps": 2}, 0, {}, ""),
+        ({"max_steps": 6, "max_length": 32}, 0, {}, "max_length 64 in place of 32"),
+        ({"max_steps": 6, "dropout": True}, 1, {}, "dropout false in place of true, seed 0 in place of 1"),
+        ({"epochs": 0.5}, 0, {}, "max_steps 6 in place of unset, epochs "),
+        # as in the manifests of jobs, which leave one of the two out
+        ({"max_steps": 6}, 0, {"max_steps": "6", "epochs": None, "precision": "FP32"}, ""),
+        ({"max_steps": 6}, 0, {"max_steps": "7", "precision": "BF16"}, "max_steps 7 in place of 6, precision bf16 in"),
+    ],
+)
+def test_other_settings_are_said(
+    model_folder: Path, data: ClassificationData, training: dict[str, Any], seed: int, spec: dict[str, Any], said: str
+) -> None:
+    quick = Training(max_steps=6, batch_size=32, max_length=64)
+    other = dense(model_folder, data, quick)
+    baseline = shared(other, training=other.info.spec["training"] | spec)
+    chosen = Training(**({"batch_size": 32, "max_length": 64} | training))
+    options: dict[str, Any] = {"density": 0.3, "teacher": None, "training": chosen, "seed": seed}
+    result = compress(model_folder, data, dense_baseline=baseline, **options)
+    [note] = [note for note in result.notes if "dense metrics" in note]
+    expected = f"the dense metrics are those of {JOB}"
+    assert note.startswith(f"{expected}, which has other settings: {said}" if said else expected)
+    assert (note == expected) is not bool(said)
+
+
+def test_what_a_shared_baseline_does_not_go_with(model_folder: Path, data: ClassificationData) -> None:
+    baseline = shared(dense(model_folder, data, Training(max_steps=6, batch_size=32)))
+    with pytest.raises(ValueError, match="teacher must name a model or be None with a SharedBaseline"):
+        compress(model_folder, data, density=0.3, dense_baseline=baseline)
+    with pytest.raises(ValueError, match="dense_baseline must be False for density 1"):
+        compress(model_folder, data, density=1.0, dense_baseline=baseline)

@@ -1,0 +1,42 @@
+"""Sweeps over a grid: their jobs, their ends, and what users do to them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.service.conftest import ScriptedExecutor
+
+from mvprune_service.db.database import Database
+
+from .gym import Gym
+
+AXES = [
+    {"parameter": "method", "values": ["movement", "magnitude"]},
+    {"parameter": "density", "values": [0.03, 0.1, 0.3]},
+    {"parameter": "seed", "values": [0, 1]},
+]
+
+
+@pytest.fixture
+def gym(db: Database, executor: ScriptedExecutor) -> Gym:
+    return Gym(db, executor)
+
+
+async def test_a_grid_runs_every_cell_once_and_trains_one_baseline_a_seed(gym: Gym) -> None:
+    sweep = await gym.create(axes=AXES, policy={"parallel": 3})
+    assert (sweep.name, sweep.counts.total, sweep.counts.pending) == ("projects/p/sweeps/s", 12, 12)
+    ran = await gym.run()
+    assert sorted(job for job in ran if job.startswith("s-")) == [f"s-{number:04d}" for number in range(1, 13)]
+    assert len([job for job in ran if job.startswith("sst2-baseline-")]) == 2
+    done = await gym.get()
+    assert done.state == done.SUCCEEDED
+    assert (done.counts.succeeded, done.counts.baselines) == (12, 2)
+    assert done.recommendation.passed
+    points = await gym.points()
+    assert [(point.method, round(point.target_density, 2), point.seed) for point in points[:4]] == [
+        ("movement", 0.03, 0),
+        ("movement", 0.03, 1),
+        ("movement", 0.1, 0),
+        ("movement", 0.1, 1),
+    ]
+    assert {point.job.rpartition("/")[2] for point in points} == {job for job in ran if job.startswith("s-")}
+    assert done.cost.saved_runtime.ToMicroseconds() > 0

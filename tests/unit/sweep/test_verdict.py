@@ -1,0 +1,72 @@
+"""What the results of a sweep recommend."""
+
+from __future__ import annotations
+
+import pytest
+
+from mvprune.spec.gate import Gate
+from mvprune.sweep.analysis import Outcome
+from mvprune.sweep.verdict import Question, judge, outcome, with_differences
+
+QUESTION = Question(gates=(Gate("delta/accuracy", min=-0.01),))
+
+
+def pruned(number: int, density: float, accuracy: float, size: int, dense: float = 0.9) -> Outcome:
+    metrics = {"eval/accuracy": accuracy, "dense/accuracy": dense, "delta/accuracy": accuracy - dense}
+    result = {"metrics": metrics, "accounting": {"density": density}, "total_bytes": size}
+    return outcome(number, {"density": density}, result)
+
+
+def dense(number: int, model: str, accuracy: float, size: int) -> Outcome:
+    result = {"metrics": {"eval/accuracy": accuracy}, "accounting": {}, "total_bytes": size}
+    return outcome(number, {"density": 1.0, "model": model}, result)
+
+
+def test_the_smallest_point_that_passes_is_recommended_in_words() -> None:
+    verdict = judge(
+        QUESTION, [pruned(1, 0.1, 0.897, 900), pruned(2, 0.03, 0.892, 500), pruned(3, 0.01, 0.7, 300)], "accuracy"
+    )
+    assert verdict.passed
+    assert verdict.text == ("density 3.0 %: accuracy 0.892, 0.80 points below dense, 0.0 MB; passes delta_accuracy>=-1")
+    assert verdict.front == (1, 2, 3)
+
+
+def test_a_small_dense_model_is_compared_with_the_dense_models_of_the_other_points() -> None:
+    points = [pruned(1, 0.1, 0.897, 900), dense(2, "good", 0.895, 400), dense(3, "bad", 0.8, 100)]
+    differences = [one.values["delta/accuracy"] for one in with_differences(points)]
+    assert differences == pytest.approx([-0.003, -0.005, -0.1])
+    verdict = judge(QUESTION, points, "accuracy")
+    assert verdict.choice is not None
+    assert (verdict.passed, verdict.choice.outcome.number) == (True, 2)
+
+
+def test_without_a_dense_model_there_is_no_difference() -> None:
+    (alone,) = with_differences([dense(1, "good", 0.8, 100)])
+    assert "delta/accuracy" not in alone.values
+    assert not judge(QUESTION, [alone], "accuracy").passed
+
+
+def test_without_gates_the_best_metric_is_recommended() -> None:
+    verdict = judge(Question(), [pruned(1, 0.1, 0.897, 900), pruned(2, 0.03, 0.892, 500)], "accuracy")
+    assert verdict.choice is not None
+    assert verdict.choice.outcome.number == 1
+    assert verdict.text.endswith("the best result, without gates")
+
+
+def test_the_closest_miss_says_what_it_misses() -> None:
+    verdict = judge(QUESTION, [pruned(1, 0.1, 0.88, 900), pruned(2, 0.03, 0.7, 500)], "accuracy")
+    assert not verdict.passed
+    assert verdict.text.endswith(
+        "no point passes the gates; this is the closest: it misses delta_accuracy>=-1 (got -2)"
+    )
+
+
+def test_less_of_a_loss_is_better() -> None:
+    def language_model(number: int, perplexity: float) -> Outcome:
+        metrics = {"eval/perplexity": perplexity, "dense/perplexity": 20.0, "delta/perplexity": perplexity - 20.0}
+        return outcome(number, {"density": number / 10}, {"metrics": metrics, "accounting": {}, "total_bytes": 10})
+
+    verdict = judge(Question(), [language_model(1, 25.0), language_model(2, 22.0)], "perplexity")
+    assert verdict.choice is not None
+    assert verdict.choice.outcome.number == 2
+    assert "perplexity 22, 2 above dense" in verdict.text
