@@ -155,7 +155,7 @@ def _about_gates(choice: Choice, question: Question) -> str:
         f"{gate_text(gate)} (got {observed_text(GateResult(gate, value, passed=False)) or 'nothing'})"
         for gate, value in choice.misses
     )
-    return f"no point passes the gates; this is the closest: it misses {misses}{compared}"
+    return f"misses {misses}{compared}"
 
 
 def _shown(name: str, value: Any) -> str:

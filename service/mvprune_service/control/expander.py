@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Hashable
 
 from sqlalchemy.exc import IntegrityError
 
@@ -16,6 +18,7 @@ from mvprune_service.domain.leases import StaleLease
 log = logging.getLogger(__name__)
 
 _STEPS = 20  # of one sweep in a round: others have their turn then
+_RECHECK_SECONDS = 10.0  # a sweep is stepped again even if nothing seems to have changed
 
 
 class Expander:
@@ -28,13 +31,16 @@ class Expander:
     def __init__(self, db: Database, quota: QueueQuota) -> None:
         self._db = db
         self._quota = quota
+        self._idle: dict[str, tuple[Hashable, float]] = {}  # uid to what it was like before a step, and when that was
 
     async def step(self) -> None:
         """One round over the sweeps."""
         errors: list[Exception] = []
-        for uid in await self._db.read(sweep_records.active_sweeps):
+        active = await self._db.read(sweep_records.active_sweeps)
+        self._idle = {uid: self._idle[uid] for uid in active if uid in self._idle}
+        for uid in active:
             try:
-                await self._advance(uid)
+                await self._step_if_due(uid)
             except DatabaseUnavailable:
                 raise
             except Exception as error:  # a sweep that fails holds up no other
@@ -42,6 +48,16 @@ class Expander:
                 errors.append(error)
         if errors:
             raise errors[0] if len(errors) == 1 else ExceptionGroup("several sweeps", errors)
+
+    async def _step_if_due(self, uid: str) -> None:
+        """A step is a write, which reads all points: it is left out while it would change nothing."""
+        now = time.monotonic()
+        found = await self._db.read(sweep_records.unchanging, uid)
+        known, since = self._idle.get(uid, (None, 0.0))
+        if found is not None and found == known and now - since < _RECHECK_SECONDS:
+            return
+        await self._advance(uid)
+        self._idle[uid] = found, now  # of before the step: what changed since then differs
 
     async def _advance(self, uid: str) -> None:
         for _ in range(_STEPS):

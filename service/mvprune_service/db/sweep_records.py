@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, bindparam, func, select, tuple_
 
+from mvprune.v1 import sweep_pb2
 from mvprune_service.db.models import ATTEMPTS, JOBS, JobColumns
 from mvprune_service.db.statements import Query, fetch_all, fetch_one
 from mvprune_service.db.sweep_models import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS, SWEEPS
 from mvprune_service.db.sweep_rows import PointRow, ShownPointRow, SweepEventRow, SweepRequestRow, SweepRow
 from mvprune_service.domain.machine import JobState
-from mvprune_service.domain.sweeping import ENDED, PointState, point_state
+from mvprune_service.domain.sweeping import ENDED, PointState, Reason, SweepState, point_state
 from mvprune_service.ids import SweepName
 
 _SWEEP_NAMED = Query(
@@ -98,13 +99,8 @@ def specs_of(conn: Connection, uid: str, numbers: Sequence[int]) -> dict[int, by
 def counts_of(conn: Connection, uid: str) -> Counter[str]:
     """How many points are in each state, by its name; and how many are `reused`, of those that succeeded, and how many
     `baselines` they share."""
-    had_job, skipped, has_result = POINTS.c.job_id != "", POINTS.c.skip_reason != "", POINTS.c.result.is_not(None)
-    keys = (JOBS.c.state, had_job, POINTS.c.again, skipped, has_result, POINTS.c.reused)
-    joined = select(*keys, func.count()).outerjoin(JOBS, POINTS.c.job_uid == JOBS.c.uid)
     counts: Counter[str] = Counter()
-    for state, had, again, skip, result, reused, count in conn.execute(
-        joined.where(POINTS.c.sweep_uid == uid).group_by(*keys)
-    ):
+    for state, had, again, skip, result, reused, count in _groups(conn, uid):
         found = point_state(
             job=None if state is None else JobState(state),
             had_job=bool(had),
@@ -119,6 +115,20 @@ def counts_of(conn: Connection, uid: str) -> Counter[str]:
     return counts
 
 
+def unchanging(conn: Connection, uid: str) -> Hashable | None:
+    """A value that stays the same while a step of the sweep would change nothing. None where a step may always change
+    something: the sweep is being cancelled, waits for room in the queue, has a budget, or stops jobs early."""
+    sweep = sweep_by_uid(conn, uid)
+    if sweep is None or sweep.state is SweepState.CANCELLING or sweep.state_reason == Reason.QUOTA:
+        return None
+    policy = sweep_pb2.SweepPolicy.FromString(sweep.policy)
+    if policy.early_stop or policy.HasField("max_runtime") or policy.HasField("max_gpu_hours"):
+        return None
+    baselines = select(JOBS.c.state, func.count()).where(JOBS.c.uid.in_(_baselines(uid))).group_by(JOBS.c.state)
+    groups = [*_groups(conn, uid), *conn.execute(baselines)]
+    return sweep.version, frozenset(tuple(group) for group in groups)
+
+
 def usage_of(conn: Connection, uid: str, now_us: int) -> tuple[Usage, Usage, int]:
     """What a sweep has used: its jobs with their baselines; the baselines; and the microseconds that its jobs saved
     because one baseline serves several of them."""
@@ -131,6 +141,15 @@ def usage_of(conn: Connection, uid: str, now_us: int) -> tuple[Usage, Usage, int
 def usage_of_job(conn: Connection, job_uid: str) -> Usage:
     """What a job that has ended has used."""
     return _usage(conn, ATTEMPTS.c.job_uid == job_uid, 0)
+
+
+def _groups(conn: Connection, uid: str) -> Sequence[Any]:
+    """What decides about the state of points, and how many points have it: state of the job, whether there was one, is
+    to run again, skipped, has a result, reused, count."""
+    had_job, skipped, has_result = POINTS.c.job_id != "", POINTS.c.skip_reason != "", POINTS.c.result.is_not(None)
+    keys = (JOBS.c.state, had_job, POINTS.c.again, skipped, has_result, POINTS.c.reused)
+    joined = select(*keys, func.count()).outerjoin(JOBS, POINTS.c.job_uid == JOBS.c.uid)
+    return conn.execute(joined.where(POINTS.c.sweep_uid == uid).group_by(*keys)).all()
 
 
 def _usage(conn: Connection, which: Any, now_us: int) -> Usage:

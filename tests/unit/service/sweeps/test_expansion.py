@@ -13,10 +13,11 @@ from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.db import lifecycle
 from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.expansion import expand
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.ids import JobName
 
-from .gym import BASE, Gym
+from .gym import BASE, NAME, Gym
 
 AXES = [{"parameter": "density", "values": [0.1, 0.2, 0.3, 0.4]}]
 ALONE = {"base": BASE | {"teacher": {"none": True}, "baseline": {"none": True}}, "axes": AXES}  # no baseline
@@ -244,3 +245,28 @@ async def test_a_failed_point_says_why(gym: Gym) -> None:
     await gym.fail("s-0001", FailureReason.OUT_OF_MEMORY)
     point = (await gym.points())[0]
     assert (point.state_reason, point.failure.message) == ("OUT_OF_MEMORY", "it went astray")
+
+
+async def test_a_round_that_would_change_nothing_writes_nothing(gym: Gym, monkeypatch: pytest.MonkeyPatch) -> None:
+    await gym.create(**ALONE, policy={"parallel": 1})
+    await gym.expander.step()
+    fence = await gym.start("s-0001")
+    await gym.expander.step()
+    steps = 0
+    write = gym.db.write
+
+    async def counted(work: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal steps
+        steps += work is expand
+        return await write(work, *args, **kwargs)
+
+    monkeypatch.setattr(gym.db, "write", counted)
+    for _ in range(5):
+        await gym.expander.step()
+    assert steps == 0
+    await gym.finish("s-0001", fence)
+    await gym.expander.step()
+    assert (steps, (await gym.job("s-0002")).state.value) == (1, "QUEUED")
+    await gym.servicer.PauseSweep(sweep_pb2.PauseSweepRequest(name=NAME), None)
+    await gym.expander.step()
+    assert steps == 2, "a command is seen at once"

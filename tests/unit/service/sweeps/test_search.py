@@ -157,7 +157,7 @@ async def test_nothing_that_passes_gives_the_closest_miss(make: Callable[[Qualit
     assert not done.recommendation.passed
     best = (await gym.points())[done.recommendation.point - 1]
     assert best.target_density == ladder_of(sweep.spec.search)[-1]
-    assert "no point passes the gates; this is the closest" in done.recommendation.text
+    assert "; misses delta_accuracy>=" in done.recommendation.text
 
 
 async def test_noise_ends_in_a_density_that_was_measured_and_passed(make: Callable[[Quality], Gym]) -> None:

@@ -33,10 +33,10 @@ def test_the_recommendation_is_in_words_with_the_command(tmp_path: Path, points:
 
 def test_a_closest_miss_is_called_so(tmp_path: Path, points: list[SweepPoint]) -> None:
     record = sweep(
-        points, recommendation=Recommendation(False, 16, (15, 16), "no point passes the gates; this is the closest")
+        points, recommendation=Recommendation(False, 16, (15, 16), "method random: misses delta_accuracy>=-1")
     )
     files = report(tmp_path, points, record)
-    assert "Closest miss: no point passes the gates; this is the closest" in Page(files["html"]).text
+    assert "Closest miss: method random: misses delta_accuracy>=-1" in Page(files["html"]).text
     assert ">closest miss</span>" in files["html"]
     assert ">recommended</span>" not in files["html"]
     assert "<td>closest miss</td>" in files["html"]
