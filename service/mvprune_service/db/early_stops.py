@@ -21,44 +21,44 @@ _PRUNING = "pruning"  # the phase whose evaluations count
 
 def hopeless_points(conn: Connection, uid: str, spec: sweep_pb2.SweepSpec, points: Sequence[PointRow]) -> list[int]:
     """The numbers of the running points that cannot become the best of their density any more."""
-    metric = get_task(spec.base.task).primary_metric
-    running = [point for point in points if point.state is PointState.RUNNING]
-    ended = [point for point in points if point.state is PointState.SUCCEEDED and point.result and point.job_uid]
+    running = {point.number: point for point in points if point.state is PointState.RUNNING}
+    ended = {point.number: point for point in points if point.state is PointState.SUCCEEDED and point.result}
     if not running or not ended:
         return []
-    specs = sweep_records.specs_of(conn, uid, [point.number for point in (*running, *ended)])
+    stored = sweep_records.specs_of(conn, uid, [*running, *ended])
+    specs = {number: job_pb2.CompressionSpec.FromString(found) for number, found in stored.items()}
+    densities = {specs[number].target_density for number in running}
+    compared = running | {number: point for number, point in ended.items() if specs[number].target_density in densities}
+    metric = get_task(spec.base.task).primary_metric
     sign = -1.0 if metric in LOSSES else 1.0
+    jobs = [point.job_uid for point in compared.values() if point.job_uid is not None]
+    evaluations, totals = _evaluations(conn, jobs, f"{_PRUNING}/{metric}"), _total_steps(conn, jobs)
     curves = {}
-    for point in (*running, *ended):
-        job_spec = job_pb2.CompressionSpec.FromString(specs[point.number])
+    for number, point in compared.items():
+        steps = evaluations.get(point.job_uid, {})
+        total = max(steps, default=0) if number in ended else totals.get(point.job_uid, 0)
+        since = (1 - _cooldown(specs[number])) * total
+        values = {step / total: sign * value for step, value in steps.items() if total and step >= since}
         final = point.result["metrics"].get(f"eval/{metric}") if point.result else None
-        values = _evaluations(conn, point.job_uid or "", f"{_PRUNING}/{metric}", 1 - _cooldown(job_spec), sign)
-        curves[point.number] = Curve(job_spec.target_density, values, None if final is None else sign * final)
-    return hopeless(
-        {point.number: curves[point.number] for point in running}, [curves[point.number] for point in ended]
-    )
+        curves[number] = Curve(specs[number].target_density, values, None if final is None else sign * final)
+    return hopeless({number: curves[number] for number in running}, [curves[n] for n in compared if n in ended])
 
 
-def _evaluations(conn: Connection, job_uid: str, metric: str, since: float, sign: float) -> dict[float, float]:
-    """Fraction of the steps to the metric, from a fraction on."""
-    total = _total_steps(conn, job_uid)
-    rows = conn.execute(
-        select(METRICS.c.step, METRICS.c.value)
-        .where(METRICS.c.job_uid == job_uid, METRICS.c.metric == metric)
-        .order_by(METRICS.c.id)
-    )
-    return {row.step / total: sign * row.value for row in rows if total and row.step >= since * total}
+def _evaluations(conn: Connection, jobs: Sequence[str], metric: str) -> dict[str | None, dict[int, float]]:
+    """By job, the metric after each step at which it was evaluated. The last evaluation of a job that has ended is that
+    of its last step."""
+    rows = select(METRICS.c.job_uid, METRICS.c.step, METRICS.c.value)
+    found: dict[str | None, dict[int, float]] = {}
+    for row in conn.execute(rows.where(METRICS.c.job_uid.in_(jobs), METRICS.c.metric == metric)):
+        found.setdefault(row.job_uid, {})[row.step] = row.value
+    return found
 
 
-def _total_steps(conn: Connection, job_uid: str) -> int:
-    """The steps of the pruning phase: of a job that runs as it reports them, else the last step that it recorded."""
-    stored = conn.execute(select(JOBS.c.progress).where(JOBS.c.uid == job_uid)).scalar()
-    progress = job_pb2.Progress.FromString(stored) if stored else job_pb2.Progress()
-    if progress.phase == _PRUNING and progress.total_steps:
-        return progress.total_steps
-    loss = METRICS.c.metric == f"{_PRUNING}/loss"
-    last = select(METRICS.c.step).where(METRICS.c.job_uid == job_uid, loss).order_by(METRICS.c.step.desc()).limit(1)
-    return conn.execute(last).scalar() or 0
+def _total_steps(conn: Connection, jobs: Sequence[str]) -> dict[str | None, int]:
+    """By job that is pruning now, the steps that this takes."""
+    rows = conn.execute(select(JOBS.c.uid, JOBS.c.progress).where(JOBS.c.uid.in_(jobs)))
+    progress = {row.uid: job_pb2.Progress.FromString(row.progress or b"") for row in rows}
+    return {uid: one.total_steps for uid, one in progress.items() if one.phase == _PRUNING}
 
 
 def _cooldown(spec: job_pb2.CompressionSpec) -> float:

@@ -14,7 +14,16 @@ from sqlalchemy import Connection, insert, select, update
 
 from mvprune.v1 import job_pb2
 from mvprune_service.db.database import Tx
-from mvprune_service.db.lifecycle import canonical, current_attempt, fail, lock_job, lock_job_named, move, touch
+from mvprune_service.db.lifecycle import (
+    canonical,
+    current_attempt,
+    fail,
+    go_behind,
+    lock_job,
+    lock_job_named,
+    move,
+    touch,
+)
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS
 from mvprune_service.db.rows import AttemptRow, CheckpointRow, JobRow
 from mvprune_service.db.statements import fetch_all
@@ -74,6 +83,8 @@ def schedule(tx: Tx, uid: str, reserved: Reserved, *, executor: str, start_timeo
         fencing_token=token,
         state_reason="",
     )
+    if job.sweep_id is not None:
+        go_behind(tx, job)
     return True
 
 

@@ -257,6 +257,14 @@ def touch(tx: Tx, job: JobRow, **values: Any) -> None:
     tx.changed.add(job.uid)
 
 
+def go_behind(tx: Tx, started: JobRow) -> None:
+    """A job of a sweep has started: the others of the sweep that are queued go behind all jobs that are queued now. So
+    a job beside the sweep waits for one run of the sweep's jobs at most, however many of them are queued."""
+    siblings = (JOBS.c.project == started.project, JOBS.c.sweep_id == started.sweep_id, JOBS.c.state == JobState.QUEUED)
+    behind = times.rank_us(tx.now, started.priority)
+    tx.conn.execute(update(JOBS).where(*siblings, JOBS.c.rank_us < behind).values(rank_us=behind))
+
+
 def set_waiting(tx: Tx, uid: str, reason: Wait) -> None:
     """Records why a queued job waits."""
     job = lock_job(tx, uid)

@@ -27,10 +27,23 @@ def reusable(conn: Connection, project: str, spec: job_pb2.CompressionSpec, sinc
         JOBS.c.state == JobState.SUCCEEDED,
         JOBS.c.create_us > since_us,
     )
+    wanted = _without_jobs(lifecycle.canonical(spec))
     for job in fetch_all(conn, JobRow, found.order_by(JOBS.c.create_us.desc()).limit(_LOOKED_AT)):
+        if _without_jobs(job.spec) != wanted:
+            continue
         if job.spec == _with_job(conn, spec, job.teacher_uid) and _is_of_this_version(conn, job):
             return job
     return None
+
+
+def _without_jobs(stored: bytes) -> bytes:
+    """A stored spec without the sources of its teacher and its baseline."""
+    spec = job_pb2.CompressionSpec.FromString(stored)
+    for field in ("model", "job", "train", "none"):
+        spec.teacher.ClearField(field)
+    spec.teacher.SetInParent()
+    spec.ClearField("baseline")
+    return lifecycle.canonical(spec)
 
 
 def _with_job(conn: Connection, spec: job_pb2.CompressionSpec, teacher_uid: str | None) -> bytes:

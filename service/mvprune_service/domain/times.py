@@ -22,7 +22,7 @@ class Times(TypedDict, total=False):
 
 def rank_us(now: int, priority: int) -> int:
     """The place in the queue of a job that enters it now: the smallest is first. All jobs grow older at the same rate,
-    so a rank never changes."""
+    so a rank stays as it is. Only the queued jobs of a sweep get a new one when one of them starts."""
     return now - priority * PRIORITY_POINT
 
 

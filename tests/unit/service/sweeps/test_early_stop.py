@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.unit.service.conftest import ScriptedExecutor
 
-from mvprune.v1 import sweep_pb2
+from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.db import lifecycle, records
 from mvprune_service.db.database import Database, Tx
 
@@ -30,8 +30,9 @@ async def evaluated(gym: Gym, job_id: str, metrics: Mapping[int, float]) -> None
         assert job is not None
         attempt = lifecycle.current_attempt(tx, job)
         assert attempt is not None
-        points = [("pruning/accuracy", step, value, tx.now) for step, value in metrics.items()]
-        records.add_metrics(tx, attempt, [("pruning/loss", STEPS, 0.1, tx.now), *points])
+        records.add_metrics(tx, attempt, [("pruning/accuracy", step, value, tx.now) for step, value in metrics.items()])
+        progress = job_pb2.Progress(phase="pruning", step=max(metrics), total_steps=STEPS)
+        lifecycle.touch(tx, job, progress=lifecycle.canonical(progress))
 
     await gym.db.write(work)
 
@@ -42,7 +43,7 @@ async def test_a_run_that_cannot_win_is_cancelled_and_not_run_again(db: Database
     await gym.expander.step()
     for job_id in ("s-0001", "s-0002"):
         fence = await gym.start(job_id)
-        await evaluated(gym, job_id, {60: 0.88, 80: 0.89})
+        await evaluated(gym, job_id, {60: 0.88, 80: 0.89, STEPS: 0.9})
         await gym.finish(job_id, fence)
     fence = await gym.start("s-0003")
     await evaluated(gym, "s-0003", {50: 0.2, 60: 0.88})  # at step 60 it is as good as the others were

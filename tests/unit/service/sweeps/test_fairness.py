@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.service.conftest import ScriptedExecutor, TestClock
 
 from mvprune.v1 import job_pb2
@@ -18,15 +19,16 @@ from .gym import BASE, Gym
 SLOTS = 2
 
 
+@pytest.mark.parametrize("parallel", [SLOTS, 12], ids=["as many jobs as slots", "all jobs at once"])
 async def test_a_single_job_waits_for_no_more_than_one_run_of_a_child(
-    db: Database, executor: ScriptedExecutor, clock: TestClock
+    db: Database, executor: ScriptedExecutor, clock: TestClock, parallel: int
 ) -> None:
     executor.room = Capacity((Node(SLOTS, 0, 8 << 30),))
     gym, scheduler = Gym(db, executor, clock=clock), Scheduler(db, executor, clock=clock)
     policy = {"resources": {"cpus": 1}}
     axes = [{"parameter": "seed", "values": list(range(12))}]
     base = BASE | {"teacher": {"none": True}, "target_density": 0.1}
-    await gym.create(base=base, axes=axes, job_policy=policy, policy={"parallel": SLOTS, "own_baselines": True})
+    await gym.create(base=base, axes=axes, job_policy=policy, policy={"parallel": parallel, "own_baselines": True})
     started = list[str]()
 
     async def play() -> None:
