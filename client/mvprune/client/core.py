@@ -38,7 +38,7 @@ class Core(Generic[AnyJob, AnySweep]):
 
     Args:
         transport: the way to the server.
-        project: of jobs that are given by id alone.
+        project: of jobs that are given only by their id.
         bind: makes a job of its fields.
         sweep_class: gives what makes a sweep of its fields; called once, when the first sweep is needed.
     """

@@ -25,7 +25,7 @@ class Job(JobRecord):
     client: InitVar[Client]
 
     def __post_init__(self, client: Client) -> None:
-        # No field: equality, repr and asdict are about the data alone.
+        # No field: equality, repr and asdict are about the data only.
         object.__setattr__(self, "_client", client)
 
     def refresh(self) -> Job:

@@ -30,7 +30,7 @@ class Sweep(SweepRecord):
     calls: InitVar[SweepCalls[Sweep]]
 
     def __post_init__(self, calls: SweepCalls[Sweep]) -> None:
-        # No field: equality, repr and asdict are about the data alone.
+        # No field: equality, repr and asdict are about the data only.
         object.__setattr__(self, "_calls", calls)
 
     def refresh(self) -> Sweep:

@@ -101,7 +101,8 @@ class SweepPolicy:
         parallel: jobs at a time.
         max_failed: points that may fail; None: no limit.
         on_failure: "let_run" or "stop": what becomes of the other jobs when too many have failed.
-        max_runtime: seconds from the sweep's creation after which no job is created; None: no limit.
+        max_runtime: seconds from the sweep's creation, its last retry, or an extension after its end, after which no
+            job is created; None: no limit.
         max_gpu_hours: of all attempts, after which no job is created; None: no limit.
         reuse: take the results of jobs with the same spec.
         early_stop: cancel jobs that cannot become the best of their density any more.

@@ -38,7 +38,7 @@ class SweepCalls(Generic[AnySweep]):
 
     Args:
         transport: the way to the server.
-        project: of sweeps that are given by id alone.
+        project: of sweeps that are given only by their id.
         bind: makes a sweep of its fields and of these calls.
         download: downloads an artifact that is given by its name.
     """
@@ -107,9 +107,11 @@ class SweepCalls(Generic[AnySweep]):
         raise_if_lost(current)
         return current
 
-    async def points(self, name: str, *, optimal_only: bool = False) -> AsyncGenerator[SweepPoint, None]:
-        """See `Sweep.points`."""
-        request = sweep_pb2.ListSweepPointsRequest(parent=name, optimal_only=optimal_only)
+    async def points(
+        self, name: str, *, optimal_only: bool = False, numbers: Sequence[int] = ()
+    ) -> AsyncGenerator[SweepPoint, None]:
+        """See `Sweep.points`; `numbers`: of the points, (): all."""
+        request = sweep_pb2.ListSweepPointsRequest(parent=name, optimal_only=optimal_only, numbers=numbers)
         async for page in pages(self._transport, self._transport.sweeps.ListSweepPoints, request):
             for point in page.points:
                 yield sweep_convert.point(point)
@@ -123,11 +125,8 @@ class SweepCalls(Generic[AnySweep]):
 
     async def point(self, name: str, number: int) -> SweepPoint | None:
         """The point with a number; None: there is none."""
-        async with aclosing(self.points(name)) as found:
-            async for point in found:
-                if point.number == number:
-                    return point
-        return None
+        async with aclosing(self.points(name, numbers=[number])) as found:
+            return await anext(found, None)
 
     async def events(self, name: str) -> AsyncGenerator[SweepEvent, None]:
         """See `Sweep.events`."""

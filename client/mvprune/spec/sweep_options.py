@@ -98,7 +98,8 @@ class PolicyOptions(TypedDict, total=False):
         max_failed: points that may fail; default: any number.
         on_failure: what becomes of the other jobs when too many have failed: "let_run" or "stop" (they are cancelled);
             default: "let_run".
-        max_runtime: seconds from the sweep's creation, after which no job is created; default: no limit.
+        max_runtime: seconds from the sweep's creation, its last retry, or an extension after its end, after which no
+            job is created; default: no limit.
         max_gpu_hours: GPU hours of all attempts, after which no job is created; default: no limit.
         reuse: take the results of jobs of the project with the same spec, where files and code are the same; default:
             no.

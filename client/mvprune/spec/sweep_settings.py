@@ -163,7 +163,7 @@ SETTINGS = {
             "max_runtime",
             (f"{_POLICY}max_runtime",),
             Kind.TIME,
-            "time from the sweep's creation, after which no job is created",
+            "time from the creation, the last retry, or an extension after the end, after which no job is created",
             "policy",
             "--sweep-max-runtime",
             default="no limit",

@@ -422,16 +422,18 @@ class WatchSweepResponse(_message.Message):
     def __init__(self, sweep: _Optional[_Union[Sweep, _Mapping]] = ..., done: bool = ...) -> None: ...
 
 class ListSweepPointsRequest(_message.Message):
-    __slots__ = ("parent", "page_size", "page_token", "optimal_only")
+    __slots__ = ("parent", "page_size", "page_token", "optimal_only", "numbers")
     PARENT_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     OPTIMAL_ONLY_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
     parent: str
     page_size: int
     page_token: str
     optimal_only: bool
-    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., optimal_only: bool = ...) -> None: ...
+    numbers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., optimal_only: bool = ..., numbers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ListSweepPointsResponse(_message.Message):
     __slots__ = ("points", "next_page_token")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
@@ -78,6 +79,17 @@ def not_found(name: str) -> ApiError:
 def precondition(reason: str, message: str) -> ApiError:
     """FAILED_PRECONDITION: right call, wrong moment."""
     return ApiError(grpc.StatusCode.FAILED_PRECONDITION, reason, message)
+
+
+def etag_mismatch(name: object) -> ApiError:
+    """ABORTED: the resource is not at the etag of the request any more."""
+    return ApiError(grpc.StatusCode.ABORTED, "ETAG_MISMATCH", f"{name} has changed; read it again")
+
+
+def wrong_state(name: object, state: StrEnum, command: StrEnum, *, has_ended: bool) -> ApiError:
+    """FAILED_PRECONDITION: the command does not apply in this state."""
+    already = " already" if has_ended else ""
+    return precondition("WRONG_STATE", f"{name} is{already} {state.value}: {command.value.lower()} does not apply")
 
 
 def as_api_error(error: Exception) -> ApiError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import grpc
 
@@ -12,11 +11,11 @@ from mvprune.common import tracing
 from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api import mapping
-from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found, precondition
+from mvprune_service.api.errors import Violation, bad, etag_mismatch, invalid, not_found, precondition, wrong_state
 from mvprune_service.api.feeds import UNREAD, Feed, Feeds
 from mvprune_service.api.filters import parse_filter, parse_order
 from mvprune_service.api.names import parse_job, parse_parent
-from mvprune_service.api.pagination import make_page, page_size, read_token
+from mvprune_service.api.pagination import make_page, page_size, read_number, read_token
 from mvprune_service.api.principal import current_principal
 from mvprune_service.api.submissions import Submissions
 from mvprune_service.changes import Changes, wait_for_change
@@ -129,14 +128,14 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         except lifecycle.NotTerminal:
             raise precondition("JOB_NOT_FINISHED", f"{name} is not finished; cancel it first") from None
         except lifecycle.EtagMismatch:
-            raise _etag_mismatch(name) from None
+            raise etag_mismatch(name) from None
         return job_pb2.DeleteJobResponse()
 
     async def ListJobEvents(
         self, request: job_pb2.ListJobEventsRequest, context: grpc.aio.ServicerContext
     ) -> job_pb2.ListJobEventsResponse:
         job, size = await self._job(parse_job(request.parent, "parent")), page_size(request.page_size)
-        after = _after(request.page_token)
+        after = read_number(request.page_token)
         rows = await self._db.read(records.events_of, job.uid, after, size + 1)
         events, token = make_page(rows, size, mapping.event, lambda row: (row.sequence,))
         return job_pb2.ListJobEventsResponse(events=events, next_page_token=token)
@@ -145,7 +144,7 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         self, request: job_pb2.ListAttemptsRequest, context: grpc.aio.ServicerContext
     ) -> job_pb2.ListAttemptsResponse:
         name, size = parse_job(request.parent, "parent"), page_size(request.page_size)
-        job, after = await self._job(name), _after(request.page_token)
+        job, after = await self._job(name), read_number(request.page_token)
         rows = await self._db.read(records.attempts_of, job.uid, after, size + 1)
         attempts, token = make_page(rows, size, lambda row: mapping.attempt(row, name), lambda row: (row.number,))
         return job_pb2.ListAttemptsResponse(attempts=attempts, next_page_token=token)
@@ -186,7 +185,7 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         self, request: job_pb2.ListMetricsRequest, context: grpc.aio.ServicerContext
     ) -> job_pb2.ListMetricsResponse:
         job, size = await self._job(parse_job(request.parent, "parent")), page_size(request.page_size)
-        after = _after(request.page_token)
+        after = read_number(request.page_token)
         rows = await self._db.read(records.metrics_of, job.uid, after, size + 1)
         points, token = make_page(rows, size, mapping.metric, lambda row: (row.id,))
         return job_pb2.ListMetricsResponse(points=points, next_page_token=token)
@@ -209,17 +208,6 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         try:
             return mapping.job(await self._db.write(locked))
         except lifecycle.EtagMismatch:
-            raise _etag_mismatch(name) from None
+            raise etag_mismatch(name) from None
         except IllegalTransition as error:
-            finished = " already" if error.state in TERMINAL else ""
-            message = f"{name} is{finished} {error.state.value}: {error.command.value.lower()} does not apply"
-            raise precondition("WRONG_STATE", message) from None
-
-
-def _after(token: str) -> int:
-    key: Any = read_token(token, int)
-    return key[0] if key else 0
-
-
-def _etag_mismatch(name: ids.JobName) -> ApiError:
-    return ApiError(grpc.StatusCode.ABORTED, "ETAG_MISMATCH", f"{name} has changed; read it again")
+            raise wrong_state(name, error.state, error.command, has_ended=error.state in TERMINAL) from None

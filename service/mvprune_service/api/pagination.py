@@ -77,6 +77,12 @@ def _is_a(part: Any, kind: type | UnionType) -> bool:
     return type(part) in (get_args(kind) or (kind,))
 
 
+def read_number(token: str) -> int:
+    """The number that a page begins after, 0 for the first page. Raises ApiError."""
+    key = read_token(token, int)
+    return key[0] if key else 0
+
+
 def _can_be_stored(part: Part) -> bool:
     """JSON can name what no database takes."""
     if isinstance(part, str):

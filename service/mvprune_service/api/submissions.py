@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,7 +16,7 @@ from mvprune.common.tracing import TRACEPARENT
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
-from mvprune_service.api import mapping
+from mvprune_service.api import mapping, repeats
 from mvprune_service.api.errors import ApiError, Violation, invalid
 from mvprune_service.api.names import parse_parent
 from mvprune_service.api.policies import with_defaults
@@ -69,9 +68,8 @@ class Submissions:
     async def create(self, request: job_pb2.CreateJobRequest, traceparent: str = "") -> job_pb2.Job:
         """The new job, or the one that the same request made before. Raises ApiError."""
         project, creator = parse_parent(request.parent), current_principal().id
-        if len(request.request_id) > 64:
-            raise invalid(Violation("request_id", f"must be at most 64 characters, got {len(request.request_id)}"))
-        body = _digest(request) if request.request_id else ""
+        repeats.check_request_id(request.request_id)
+        body = repeats.digest(request) if request.request_id else ""
         try:
             checker, teacher = await self._check(request, project)
         except ApiError:
@@ -101,7 +99,7 @@ class Submissions:
             if known is not None:
                 return _noted(mapping.job(known), checker)
             if await self._db.look_up(records.job_named, name) is not None:
-                raise _exists(name)
+                raise repeats.exists("job", name)
             named = spec if teacher is None else teachers.name_job(spec, teacher)
             job = job_pb2.Job(name=str(name), spec=named, policy=policy, model_size=checker.size, creator=creator)
             return _noted(job, checker)
@@ -168,7 +166,7 @@ class Submissions:
             except IntegrityError:
                 return await self._db.write(work)
         except IntegrityError:
-            raise _exists(name) from None
+            raise repeats.exists("job", name) from None
         except teachers.NoTeacher as error:
             raise invalid(Violation(error.field, str(error))) from None
 
@@ -179,24 +177,10 @@ def _noted(job: job_pb2.Job, checker: Checker) -> job_pb2.Job:
     return job
 
 
-def _digest(request: job_pb2.CreateJobRequest) -> str:
-    body = job_pb2.CreateJobRequest()
-    body.CopyFrom(request)
-    body.ClearField("request_id")
-    body.ClearField("validate_only")
-    return hashlib.sha256(lifecycle.canonical(body)).hexdigest()
-
-
-def _exists(name: ids.JobName) -> ApiError:
-    return ApiError(grpc.StatusCode.ALREADY_EXISTS, "ALREADY_EXISTS", f"a job {name} exists already")
-
-
 def _known(conn: Connection, project: str, request_id: str, body: str) -> JobRow | None:
     """The job that this request made. Raises ApiError where the id belongs to another request."""
     found = records.request(conn, project, request_id) if request_id else None
     if found is None:
         return None
-    if found.body_sha256 != body:
-        message = f"request_id {request_id!r} was used for another job"
-        raise ApiError(grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED", message)
+    repeats.check_same("job", request_id, found.body_sha256, body)
     return records.job_by_uid(conn, found.job_uid)

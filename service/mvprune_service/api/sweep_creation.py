@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-import grpc
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from mvprune.sources.references import Roots
 from mvprune.v1 import sweep_pb2
 from mvprune_service import ids
-from mvprune_service.api import sweep_mapping
-from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found
+from mvprune_service.api import repeats, sweep_mapping
+from mvprune_service.api.errors import Violation, bad, invalid, not_found
 from mvprune_service.api.names import parse_parent, parse_sweep
 from mvprune_service.api.policies import with_defaults
 from mvprune_service.api.principal import current_principal
@@ -64,9 +62,8 @@ class SweepCreation:
     async def create(self, request: sweep_pb2.CreateSweepRequest) -> sweep_pb2.Sweep:
         """The new sweep, or the one that the same request made before. Raises ApiError."""
         project, creator = parse_parent(request.parent), current_principal().id
-        if len(request.request_id) > 64:
-            raise invalid(Violation("request_id", f"must be at most 64 characters, got {len(request.request_id)}"))
-        body = _digest(request)
+        repeats.check_request_id(request.request_id)
+        body = repeats.digest(request)
         known = await self._db.read(_known, project, request.request_id, body)
         if known is not None:
             return await self.shown(known)
@@ -93,7 +90,7 @@ class SweepCreation:
         name = ids.SweepName(project, sweep_id)
         if request.validate_only:
             if await self._db.read(sweep_records.sweep_named, name) is not None:
-                raise _exists(name)
+                raise repeats.exists("sweep", name)
             return await self._validated(name, sweep, plan)
 
         def work(tx: Tx) -> SweepRow:
@@ -108,7 +105,7 @@ class SweepCreation:
         try:
             return await self.shown(await self._db.write(work))
         except IntegrityError:
-            raise _exists(name) from None
+            raise repeats.exists("sweep", name) from None
 
     async def extend(self, request: sweep_pb2.ExtendSweepRequest) -> sweep_pb2.Sweep:
         """The sweep with further points. Raises ApiError, IllegalSweepCommand, EtagMismatch."""
@@ -207,24 +204,10 @@ def policy_with_defaults(given: sweep_pb2.SweepPolicy) -> sweep_pb2.SweepPolicy:
     return policy
 
 
-def _digest(request: sweep_pb2.CreateSweepRequest) -> str:
-    body = sweep_pb2.CreateSweepRequest()
-    body.CopyFrom(request)
-    body.ClearField("request_id")
-    body.ClearField("validate_only")
-    return hashlib.sha256(lifecycle.canonical(body)).hexdigest()
-
-
-def _exists(name: ids.SweepName) -> ApiError:
-    return ApiError(grpc.StatusCode.ALREADY_EXISTS, "ALREADY_EXISTS", f"a sweep {name} exists already")
-
-
 def _known(conn: Connection, project: str, request_id: str, body: str) -> SweepRow | None:
     """The sweep that this request made. Raises ApiError where the id belongs to another request."""
     found = sweep_records.sweep_request(conn, project, request_id) if request_id else None
     if found is None:
         return None
-    if found.body_sha256 != body:
-        message = f"request_id {request_id!r} was used for another sweep"
-        raise ApiError(grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED", message)
+    repeats.check_same("sweep", request_id, found.body_sha256, body)
     return sweep_records.sweep_by_uid(conn, found.sweep_uid)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 
 from mvprune.v1 import sweep_pb2, sweep_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api import sweep_mapping
-from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found, precondition
+from mvprune_service.api.errors import Violation, bad, etag_mismatch, invalid, not_found, precondition, wrong_state
 from mvprune_service.api.names import parse_parent, parse_sweep
-from mvprune_service.api.pagination import make_page, page_size, read_token
+from mvprune_service.api.pagination import make_page, page_size, read_number, read_token
 from mvprune_service.api.principal import current_principal
 from mvprune_service.api.sweep_checks import check_policy_of_sweep
 from mvprune_service.api.sweep_creation import SweepCreation, policy_with_defaults
@@ -76,7 +76,9 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
         self, request: sweep_pb2.ListSweepPointsRequest, context: grpc.aio.ServicerContext
     ) -> sweep_pb2.ListSweepPointsResponse:
         sweep, size = await self._sweep(parse_sweep(request.parent, "parent")), page_size(request.page_size)
-        after, only = _after(request.page_token), sweep.front if request.optimal_only else None
+        after, only = read_number(request.page_token), list(request.numbers) or None
+        if request.optimal_only:
+            only = [number for number in sweep.front if only is None or number in only]
         rows = await self._db.read(sweep_records.page_of_points, sweep.uid, after, size + 1, only)
         points, token = make_page(
             rows, size, lambda row: sweep_mapping.point(row, sweep), lambda row: (row.point.number,)
@@ -87,7 +89,7 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
         self, request: sweep_pb2.ListSweepEventsRequest, context: grpc.aio.ServicerContext
     ) -> sweep_pb2.ListSweepEventsResponse:
         sweep, size = await self._sweep(parse_sweep(request.parent, "parent")), page_size(request.page_size)
-        after = _after(request.page_token)
+        after = read_number(request.page_token)
         rows = await self._db.read(sweep_records.sweep_events_of, sweep.uid, after, size + 1)
         events, token = make_page(rows, size, sweep_mapping.event, lambda row: (row.sequence,))
         return sweep_pb2.ListSweepEventsResponse(events=events, next_page_token=token)
@@ -189,12 +191,9 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
         try:
             return await changing
         except lifecycle.EtagMismatch:
-            message = f"{name} has changed; read it again"
-            raise ApiError(grpc.StatusCode.ABORTED, "ETAG_MISMATCH", message) from None
+            raise etag_mismatch(name) from None
         except IllegalSweepCommand as error:
-            finished = " already" if error.state in ENDED else ""
-            message = f"{name} is{finished} {error.state.value}: {error.command.value.lower()} does not apply"
-            raise precondition("WRONG_STATE", message) from None
+            raise wrong_state(name, error.state, error.command, has_ended=error.state in ENDED) from None
 
 
 def _only(policy: sweep_pb2.SweepPolicy, names: list[str]) -> sweep_pb2.SweepPolicy:
@@ -205,8 +204,3 @@ def _only(policy: sweep_pb2.SweepPolicy, names: list[str]) -> sweep_pb2.SweepPol
         if field.name not in names:
             kept.ClearField(field.name)
     return kept
-
-
-def _after(token: str) -> int:
-    key: Any = read_token(token, int)
-    return key[0] if key else 0

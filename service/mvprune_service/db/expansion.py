@@ -180,7 +180,7 @@ def _job_policy(spec: sweep_pb2.SweepSpec) -> job_pb2.ExecutionPolicy:
 
 
 def _run_again(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec) -> None:
-    """RETRY of a job that has ended, after its teacher's if that has no model. A job that runs is left alone. Raises
+    """RETRY of a job that has ended, after its teacher's if that has no model. A job that runs is not changed. Raises
     QueueFull, NoTeacher."""
     job = lifecycle.lock_job(step.tx, point.job_uid or "")
     if job is not None and job.state in (JobState.FAILED, JobState.CANCELLED):

@@ -87,6 +87,7 @@ def points(*messages: sweep_pb2.SweepPoint) -> Callable[[Any, Any], Any]:
 
     def answer(request: Any, context: grpc.ServicerContext) -> Any:
         shown = [one for one in messages if one.optimal or not request.optimal_only]
+        shown = [one for one in shown if one.number in request.numbers or not request.numbers]
         start = int(request.page_token or 0)
         following = str(start + 2) if start + 2 < len(shown) else ""
         return sweep_pb2.ListSweepPointsResponse(points=shown[start : start + 2], next_page_token=following)

@@ -300,7 +300,8 @@ def test_points_the_front_and_the_recommended_one(fake: Fake, bound: Sweep) -> N
     fake.answers["GetSweep"] = always(sweep("SUCCEEDED", recommendation={**PASSES, "point": 3}))
     recommended = bound.recommended()
     assert recommended is not None
-    assert recommended.number == 3, "it is on the second page"
+    assert recommended.number == 3
+    assert list(fake.requests["ListSweepPoints"][-1].numbers) == [3], "only that one is read"
 
 
 def test_a_state_that_this_version_does_not_know(fake: Fake, bound: Sweep) -> None:

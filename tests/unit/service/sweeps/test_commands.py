@@ -337,3 +337,14 @@ async def test_a_sweep_whose_job_was_retried_by_hand_is_not_deleted(gym: Gym) ->
     assert await refused(gym, "DeleteSweep") == "SWEEP_NOT_FINISHED"
     await gym.fail("s-0001", FailureReason.OUT_OF_MEMORY)
     await ask(gym, "DeleteSweep")
+
+
+async def test_points_are_listed_by_number_and_by_the_front(gym: Gym) -> None:
+    await gym.create(**ALONE)
+    await gym.run()
+    request = sweep_pb2.ListSweepPointsRequest(parent=NAME, numbers=[4, 2])
+    assert [point.number for point in (await gym.servicer.ListSweepPoints(request, None)).points] == [2, 4]
+    optimal = {point.number for point in await gym.points() if point.optimal}
+    request.optimal_only = True
+    found = {point.number for point in (await gym.servicer.ListSweepPoints(request, None)).points}
+    assert found == optimal & {2, 4}

@@ -132,7 +132,7 @@ async def test_a_user_has_the_id_of_a_point_already(gym: Gym) -> None:
     assert own.startswith("s-0003-")
     points = await gym.points()
     assert points[2].job.endswith(f"/{own}")
-    assert (await gym.job("s-0003")).state == "RUNNING", "it is left alone"
+    assert (await gym.job("s-0003")).state == "RUNNING", "it is not changed"
 
 
 async def test_a_teacher_that_failed_holds_up_no_other_sweep(gym: Gym) -> None:
