@@ -25,7 +25,7 @@ from mvprune_core.distillation import (
     teacher_doubt,
 )
 from mvprune_core.distributions import Distributions
-from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
+from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.flops import count_flops, one_input
 from mvprune_core.forward import set_padding_side
 from mvprune_core.hub import first_line
@@ -209,9 +209,7 @@ class CompressionRun:
         batch = run.validation.batch(np.array([0]), run.device, np.random.default_rng(0))
         try:
             dense, sparse = count_flops(model, one_input(batch, run.max_length), folded.pruned)
-        except Exception as error:  # a model's own code may raise anything
-            if is_out_of_memory(error):
-                raise
+        except Exception as error:  # a model's own code may raise anything, and memory may run out: it is only a count
             self.notes.add(f"the FLOPs could not be counted: {type(error).__name__}: {first_line(error)}")
             return {}
         return {"dense_flops": dense, "sparse_flops": sparse}

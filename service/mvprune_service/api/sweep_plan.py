@@ -7,10 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from mvprune.data.loading import find_task_files
-from mvprune.data.tasks import get_task
-from mvprune.sources.buckets import bucket_path
-from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model, resolve_path
+from mvprune.sources.references import Roots
 from mvprune.spec import cells
 from mvprune.spec.cells import BadValue
 from mvprune.v1 import job_pb2, sweep_pb2
@@ -25,7 +22,7 @@ from mvprune_service.api.sweep_checks import (
     place_of_value,
     strategy_of,
 )
-from mvprune_service.clock import SECOND
+from mvprune_service.api.sweep_inputs import inputs_of
 from mvprune_service.db import teachers
 from mvprune_service.db.search import cells_at, combinations
 from mvprune_service.domain.cells import Cell, Origin, Placed, draw, grid
@@ -196,32 +193,9 @@ def _check(
         if checker.size is not None:
             plan.model_sizes[point.spec.model] = base64.b64encode(checker.size.SerializeToString()).decode()
     if sweep.policy.reuse:
-        plan.inputs_us = max((_modified_us(point.spec, roots) for point, _ in found), default=0)
-        if any(_is_of_hub(point.spec, roots) for point, _ in found):
-            plan.notes.append("reuse: nobody checked whether models or data of the hub have changed since a job ran")
-
-
-def _modified_us(spec: job_pb2.CompressionSpec, roots: Roots) -> int:
-    """When the newest local input of a job was modified, as far as it is read here."""
-    newest = 0.0
-    try:
-        found = resolve_model(spec.model, roots) if not bucket_path(spec.model, roots) else None
-        if found is not None and not isinstance(found, HubModel):
-            newest = max((path.stat().st_mtime for path in found.iterdir()), default=0.0)
-        if spec.dataset.train:
-            given = [one for one in (spec.dataset.train, spec.dataset.validation) if not bucket_path(one, roots)]
-            files = [resolve_path(one, roots) for one in given]
-        else:
-            task_files = find_task_files(get_task(spec.task), roots.data) if roots.data is not None else None
-            files = list(task_files.paths) if task_files else []
-        newest = max([newest, *(path.stat().st_mtime for path in files)])
-    except (InvalidReference, OSError):
-        pass
-    return round(newest * SECOND)
-
-
-def _is_of_hub(spec: job_pb2.CompressionSpec, roots: Roots) -> bool:
-    try:
-        return bool(bucket_path(spec.model, roots)) or isinstance(resolve_model(spec.model, roots), HubModel)
-    except InvalidReference:
-        return False
+        inputs = [inputs_of(point.spec, roots) for point, _ in found]
+        plan.inputs_us = max((one.modified_us for one in inputs), default=0)
+        if not all(one.is_complete for one in inputs):
+            plan.notes.append(
+                "reuse: models and data of the hub and of buckets were not checked for changes since a job ran"
+            )

@@ -1,0 +1,73 @@
+"""When the files of a job were modified, which decides whether the result of an equal job is taken."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Tiny
+
+from mvprune.sources.references import Roots
+from mvprune.v1 import job_pb2
+from mvprune_service.api.sweep_inputs import inputs_of
+from mvprune_service.clock import SECOND, system_clock
+
+YEAR = 365 * 24 * 3600
+
+
+def spec_of(tiny: Tiny, **spec: Any) -> job_pb2.CompressionSpec:
+    dataset = {"train": str(tiny.train), "validation": str(tiny.validation)}
+    return job_pb2.CompressionSpec(
+        **{"model": str(tiny.model), "task": "text-classification", "dataset": dataset} | spec
+    )
+
+
+@pytest.fixture
+def roots(tiny: Tiny, tmp_path: Path) -> Roots:
+    return Roots(models=tiny.models, allowed=(tiny.train.parent, tmp_path), buckets=("s3://ours",))
+
+
+@pytest.mark.parametrize("touched", ["model", "train", "validation", "teacher"])
+def test_the_newest_file_counts(tiny: Tiny, tmp_path: Path, roots: Roots, touched: str) -> None:
+    teacher = tmp_path / "teacher"
+    teacher.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (teacher / name).write_bytes((tiny.model / name).read_bytes())
+    spec = spec_of(tiny, teacher={"model": str(teacher)})
+    assert inputs_of(spec, roots).is_complete
+    file = {
+        "model": tiny.model / "config.json",
+        "train": tiny.train,
+        "validation": tiny.validation,
+        "teacher": teacher / "model.safetensors",
+    }[touched]
+    before = file.stat()
+    later = before.st_mtime + YEAR
+    os.utime(file, (later, later))
+    try:
+        assert inputs_of(spec, roots).modified_us == pytest.approx(later * SECOND, abs=SECOND)
+    finally:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_file_that_cannot_be_read_may_have_changed(tiny: Tiny, roots: Roots) -> None:
+    gone = spec_of(tiny, dataset={"train": str(tiny.train), "validation": str(tiny.validation) + ".gone"})
+    assert inputs_of(gone, roots).modified_us > system_clock() + 1000 * YEAR * SECOND
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {"model": "bert-base-uncased"},
+        {"model": "s3://ours/model"},
+        {"teacher": {"model": "someone/teacher"}},
+        {"dataset": {"hub_id": "stanfordnlp/imdb"}},
+        {"dataset": {"train": "s3://ours/train.csv", "validation": "s3://ours/dev.csv"}},
+        {"task": "sst2", "dataset": {}},
+    ],
+    ids=str,
+)
+def test_inputs_of_the_hub_and_of_buckets_are_not_checked(tiny: Tiny, roots: Roots, elsewhere: dict[str, Any]) -> None:
+    assert not inputs_of(spec_of(tiny, **elsewhere), roots).is_complete
