@@ -127,7 +127,7 @@ def test_list_makes_a_filter_of_its_options(fake: Fake, mvpctl: Mvpctl, argv: li
         (["--state", "running"], "error: --state must be one of QUEUED, STARTING, RUNNING, FINALIZING, "),
         (
             ["--label", 'a" OR "b=c'],
-            "error: --label must be KEY or KEY=VALUE, keys of letters, digits and ",
+            "error: --label must be KEY or KEY=VALUE with a key of 1 to 63 letters, digits and ",
         ),
     ],
 )
