@@ -148,7 +148,7 @@ def test_a_filter_that_the_server_refuses(fake: Fake, mvpctl: Mvpctl) -> None:
 
 def test_the_help_names_what_the_server_knows(mvpctl: Mvpctl) -> None:
     text = " ".join(mvpctl("list", "--help").out.split())
-    assert f"{', '.join(ORDERS[:-1])} or {ORDERS[-1]}; 'FIELD desc'" in text
+    assert f"{', '.join(ORDERS)} or labels.KEY; 'FIELD desc'" in text
     assert sorted(re.sub(r" \([^)]*\)", "", _FIELDS).split(", ")) == sorted(FIELDS)
     for field in FIELDS:
         assert field in text
