@@ -11,12 +11,12 @@ from google.protobuf.struct_pb2 import Struct
 
 from mvprune.data.tasks import get_task
 from mvprune.spec import cells
-from mvprune.spec.gate import Gate
 from mvprune.sweep.analysis import Objective
 from mvprune.sweep.verdict import Question
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.domain import search
 from mvprune_service.domain.cells import Axis, Range
+from mvprune_service.domain.gates import gate_of
 
 _GOALS = {
     sweep_pb2.SearchStrategy.GOAL_UNSPECIFIED: "density",
@@ -119,12 +119,4 @@ def question_of(spec: sweep_pb2.SweepSpec) -> Question:
     if spec.HasField("search") and not objectives:
         goal = Objective(_GOALS.get(spec.search.goal, "density"), maximize=False)
         objectives = [goal, *Question().objectives_for(get_task(spec.base.task).primary_metric)]
-    return Question(tuple(map(_gate, spec.gates)), tuple(objectives), spec.seeds == sweep_pb2.SweepSpec.WORST)
-
-
-def _gate(message: job_pb2.Gate) -> Gate:
-    return Gate(
-        message.metric,
-        min=message.min if message.HasField("min") else None,
-        max=message.max if message.HasField("max") else None,
-    )
+    return Question(tuple(map(gate_of, spec.gates)), tuple(objectives), spec.seeds == sweep_pb2.SweepSpec.WORST)

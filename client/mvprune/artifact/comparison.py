@@ -21,6 +21,7 @@ class Compared:
         method: name of the method, "" if the spec has none.
         metrics, differences: of the manifest; by how much each is above the first artifact's, where both have it.
         bytes: of all files but the manifest.
+        dense_flops, sparse_flops: of the accounting; 0: not counted.
         densities: kind of matrix → fraction of its weights that is kept.
     """
 
@@ -37,6 +38,8 @@ class Compared:
     sparse_bytes: int
     encoder_bytes: int
     embedding_bytes: int
+    dense_flops: int
+    sparse_flops: int
     densities: Mapping[str, float]
 
 
@@ -99,6 +102,8 @@ def _compared(name: str, manifest: Manifest, first: Manifest) -> Compared:
         sparse_bytes=counts.sparse_bytes,
         encoder_bytes=counts.encoder_bytes,
         embedding_bytes=counts.embedding_bytes,
+        dense_flops=counts.dense_flops,
+        sparse_flops=counts.sparse_flops,
         densities=densities(manifest.layers),
     )
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 
 from mvprune.cli._options import Parser
 from mvprune.cli._types import one_of
 from mvprune.client.models import JobState
+from mvprune.common.identifiers import LABEL_KEY, LABEL_KEY_RULE
 
 _FIELDS = (
     "state, failure, task, model, method, display_name, creator, sweep (its id), priority, metric, difference, "
     "duration (seconds), create_time, end_time, labels.KEY"
 )
-_LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]+")
 
 
 def add_filter(parser: Parser) -> None:
@@ -64,8 +63,8 @@ def _any(field: str, values: Sequence[str]) -> str:
 def _label(text: str) -> str:
     """team=search -> labels.team = "search"; team -> labels:team."""
     key, separator, value = text.partition("=")
-    if not _LABEL_KEY.fullmatch(key):
-        raise argparse.ArgumentTypeError(f"must be KEY or KEY=VALUE, keys of letters, digits and . _ / -, got {text!r}")
+    if not LABEL_KEY.fullmatch(key):
+        raise argparse.ArgumentTypeError(f"must be KEY or KEY=VALUE with a key of {LABEL_KEY_RULE}, got {text!r}")
     return f"labels.{key} = {_quoted(value)}" if separator else f"labels:{key}"
 
 

@@ -53,8 +53,8 @@ def list_command(argv: Sequence[str]) -> None:
         "--order-by",
         default="",
         metavar="FIELD",
-        help="create_time, state, task, model, metric, difference, duration or failure; 'FIELD desc' for descending; "
-        "jobs without a value are last; default: 'create_time desc'",
+        help="create_time, state, task, model, metric, difference, duration, failure or labels.KEY; 'FIELD desc' for "
+        "descending; jobs without a value are last; default: 'create_time desc'",
     )
     parser.add_argument(
         "--columns",

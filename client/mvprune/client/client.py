@@ -104,8 +104,8 @@ class Client:
                 task, model, method, display_name, creator, sweep, failure, priority, metric,
                 difference, duration, create_time, end_time and labels.KEY. Metrics and differences are fractions,
                 durations seconds.
-            order_by: create_time, state, task, model, metric, difference, duration or failure, with " desc" for
-                descending; jobs without a value are last. Default: newest first.
+            order_by: create_time, state, task, model, metric, difference, duration, failure or labels.KEY, with
+                " desc" for descending; jobs without a value are last. Default: newest first.
 
         Raises:
             InvalidArgument: the filter or the order is malformed; says where. The limit is below 0.

@@ -1,8 +1,12 @@
-"""Gates and their results, as messages have them."""
+"""Gates, their results, as messages have them, and which values pass."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+# A difference of two fractions is seldom exact: 0.85 - 0.87 is a little less than -0.02.
+_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -29,3 +33,22 @@ class GateResult:
     gate: Gate
     observed: float | None
     passed: bool
+
+
+def excess(gate: Gate, value: float) -> float:
+    """By how much a value misses a gate, 0 or less if it passes. It is the difference where the bound is at most 1, and
+    relative to the bound where it is larger, as for bytes."""
+    bound = gate.min if gate.min is not None else gate.max or 0.0
+    difference = bound - value if gate.min is not None else value - bound
+    return difference / max(1.0, abs(bound))
+
+
+def is_passed(gate: Gate, value: float | None) -> bool:
+    """Whether a value passes a gate. A value that is not known does not."""
+    return value is not None and excess(gate, value) <= _TOLERANCE
+
+
+def size_ratio(accounting: Mapping[str, float]) -> dict[str, float]:
+    """size_ratio of an accounting: the dense model's bytes to those of its weights file. Empty where it lacks them."""
+    sparse = accounting.get("sparse_bytes")
+    return {"size_ratio": accounting["dense_bytes"] / sparse} if sparse else {}

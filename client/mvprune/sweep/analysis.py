@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mvprune.spec.gate import Gate
+from mvprune.spec.gate import Gate, excess, is_passed
 
-# A difference of two fractions is seldom exact: 0.85 - 0.87 is a little less than -0.02.
-_TOLERANCE = 1e-9
 _SEED = "seed"
 
 
@@ -114,15 +112,7 @@ def missed(group: Group, gates: Sequence[Gate], *, worst: bool = False) -> tuple
     """The gates that a group misses, each with the value that was compared with it. A gate about a value that is not
     known is missed."""
     compared = [(gate, group.compared(gate, worst=worst)) for gate in gates]
-    return tuple((gate, value) for gate, value in compared if value is None or excess(gate, value) > _TOLERANCE)
-
-
-def excess(gate: Gate, value: float) -> float:
-    """By how much a value misses a gate, 0 or less if it passes. It is the difference where the bound is at most 1, and
-    relative to the bound where it is larger, as for bytes."""
-    bound = gate.min if gate.min is not None else gate.max or 0.0
-    difference = bound - value if gate.min is not None else value - bound
-    return difference / max(1.0, abs(bound))
+    return tuple((gate, value) for gate, value in compared if not is_passed(gate, value))
 
 
 def recommend(

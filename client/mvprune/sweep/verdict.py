@@ -9,7 +9,7 @@ from typing import Any
 
 from mvprune.common.units import percent
 from mvprune.data.tasks import LOSSES
-from mvprune.spec.gate import Gate, GateResult
+from mvprune.spec.gate import Gate, GateResult, size_ratio
 from mvprune.spec.gates import gate_text, observed_text
 from mvprune.sweep.analysis import Choice, Group, Objective, Outcome, front, groups, missed, recommend
 
@@ -69,9 +69,7 @@ def outcome(number: int, cell: Mapping[str, Any], result: Mapping[str, Any]) -> 
     counts = result["accounting"]
     values = dict(result["metrics"]) | {name: counts[name] for name in _COUNTS if counts.get(name)}
     values["bytes"] = result["total_bytes"]
-    if counts.get("sparse_bytes"):
-        values["size_ratio"] = counts["dense_bytes"] / counts["sparse_bytes"]
-    return Outcome(number, cell, values)
+    return Outcome(number, cell, values | size_ratio(counts))
 
 
 def with_differences(outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, not_, or_, select
 
+from mvprune.common.identifiers import LABEL_KEY, LABEL_KEY_RULE
 from mvprune.common.suggestions import did_you_mean
 from mvprune_service.api.errors import Violation, bad, invalid
 from mvprune_service.clock import SECOND
-from mvprune_service.db.job_order import ORDERS, Order
+from mvprune_service.db.job_order import ORDERS, LabelOrder, Order
 from mvprune_service.db.models import JOBS, LABELS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
@@ -50,6 +51,7 @@ _WORDS: Mapping[str, tuple[Any, type[StrEnum]]] = {
 }
 
 _SWEEP = "sweep"  # its id
+_LABEL = "labels."  # and the key
 
 Clause = ColumnElement[bool]
 
@@ -106,7 +108,7 @@ _NUMBERS = {
     "create_time": _Number(JOBS.c.create_us, _micros, _A_TIME),
     "end_time": _Number(JOBS.c.end_us, _micros, _A_TIME),
 }
-FIELDS = (*_WORDS, *_TEXTS, _SWEEP, *_NUMBERS, "labels.KEY")
+FIELDS = (*_WORDS, *_TEXTS, _SWEEP, *_NUMBERS, f"{_LABEL}KEY")
 
 
 class _Token(NamedTuple):
@@ -122,14 +124,24 @@ def parse_filter(given: str) -> Clause | None:
     return _Parser(given).parse() if given.strip() else None
 
 
-def parse_order(given: str) -> Order:
+def parse_order(given: str) -> Order | LabelOrder:
     """The order asked for. Raises ApiError."""
     words = given.split()
-    known = not words or (words[0] in ORDERS and words[1:] in ([], ["asc"], ["desc"]))
-    if not known:
-        hint = did_you_mean(words[0][:100], ORDERS)
-        raise invalid(bad("order_by", given, f'one of {", ".join(ORDERS)}, with " desc" for descending{hint}'))
-    return Order(words[0], words[1:] == ["desc"]) if words else Order("create_time", descending=True)
+    if not words:
+        return Order("create_time", descending=True)
+    name, directions = words[0], words[1:]
+    is_label = name.startswith(_LABEL)
+    if not (is_label or name in ORDERS) or directions not in ([], ["asc"], ["desc"]):
+        known = (*ORDERS, f"{_LABEL}KEY")
+        hint = did_you_mean(name[:100], known)
+        raise invalid(bad("order_by", given, f'one of {", ".join(known)}, with " desc" for descending{hint}'))
+    descending = directions == ["desc"]
+    if not is_label:
+        return Order(name, descending)
+    key = name.removeprefix(_LABEL)
+    if not LABEL_KEY.fullmatch(key):
+        raise invalid(bad("order_by", given, f"{_LABEL}KEY with a key of {LABEL_KEY_RULE}"))
+    return LabelOrder(key, descending)
 
 
 class _Parser:
@@ -207,8 +219,8 @@ class _Parser:
             return and_(JOBS.c.sweep_id.is_not(None), JOBS.c.sweep_id == value.text)
         if name.text in _TEXTS:
             return _TEXTS[name.text] == value.text
-        if name.text.startswith("labels."):
-            return _labelled(and_(LABELS.c.key == name.text.removeprefix("labels."), LABELS.c.value == value.text))
+        if name.text.startswith(_LABEL):
+            return _labelled(and_(LABELS.c.key == name.text.removeprefix(_LABEL), LABELS.c.value == value.text))
         if name.text not in _WORDS:
             raise self._wrong(name, f"a field: {', '.join(FIELDS)}{did_you_mean(name.text, FIELDS)}")
         column, words = _WORDS[name.text]

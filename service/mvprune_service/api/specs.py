@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from mvprune.common.excerpts import hidden, with_discreet_errors
-from mvprune.common.identifiers import ID_PATTERN, ID_RULE
+from mvprune.common.identifiers import ID_PATTERN, ID_RULE, LABEL_KEY, LABEL_KEY_RULE
 from mvprune.data.loading import Columns, DataError, TaskFiles, find_task_files, load_files
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.data.textfiles import check_file, expanded_limit
@@ -44,7 +43,6 @@ MAX_CHECKED_BYTES = 256 << 20  # of a job's files together: the worker checks la
 _LABELS = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["labels"])
 _NAME = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["display_name"])
 _DENSITY = bound_of(job_pb2.CompressionSpec.DESCRIPTOR.fields_by_name["target_density"])
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 
 
 @lru_cache(maxsize=1000)
@@ -154,8 +152,8 @@ class Checker:
         if len(job.labels) > _LABELS.max_items:
             self._bad("job.labels", len(job.labels), f"at most {_LABELS.max_items} labels")
         for key, value in job.labels.items():
-            if not _LABEL.fullmatch(key):
-                self._bad("job.labels", key, "keys of 1 to 63 letters, digits and . _ / -")
+            if not LABEL_KEY.fullmatch(key):
+                self._bad("job.labels", key, f"keys of {LABEL_KEY_RULE}")
             if len(value) > _LABELS.max_length:
                 self._bad(f"job.labels.{key[:63]}", len(value), f"at most {_LABELS.max_length} characters")
 

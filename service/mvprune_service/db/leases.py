@@ -27,6 +27,7 @@ from mvprune_service.db.lifecycle import (
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS
 from mvprune_service.db.rows import AttemptRow, CheckpointRow, JobRow
 from mvprune_service.db.statements import fetch_all
+from mvprune_service.db.sweep_results import take_in_late
 from mvprune_service.domain import gates, times
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.leases import StaleLease, check_claimed, check_fence, is_claimed, is_renewed
@@ -185,6 +186,7 @@ def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manife
         fencing_token=job.fencing_token + 1,
         state_reason="",
     )
+    take_in_late(tx, job, actor="finalizer")
     return True
 
 

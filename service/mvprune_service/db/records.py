@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, literal, select, tuple_, update
 
 from mvprune_service.db.database import Tx
-from mvprune_service.db.job_order import Order
+from mvprune_service.db.job_order import LabelOrder, Order
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, LOGS, METRICS, REQUESTS
 from mvprune_service.db.rows import ArtifactRow, AttemptRow, EventRow, JobRow, Live, MetricRow, RequestRow
 from mvprune_service.db.statements import Query, fetch_all, fetch_one
@@ -49,7 +49,7 @@ def page_of_jobs(
     conn: Connection,
     project: str,
     wanted: ColumnElement[bool] | None,
-    order: Order,
+    order: Order | LabelOrder,
     after: Sequence[Any] | None,
     size: int,
 ) -> list[JobRow]:

@@ -11,10 +11,13 @@ from mvprune.sweep.verdict import Verdict, judge, outcome
 from mvprune.v1 import sweep_pb2
 from mvprune_service.db import records, sweep_records, sweeps
 from mvprune_service.db.database import Tx
+from mvprune_service.db.lifecycle import canonical
+from mvprune_service.db.rows import JobRow
 from mvprune_service.db.sweep_rows import PointRow, SweepRow
 from mvprune_service.domain.gates import observations
 from mvprune_service.domain.machine import JobState
-from mvprune_service.ids import ArtifactName
+from mvprune_service.domain.sweeping import ENDED, with_late_result
+from mvprune_service.ids import ArtifactName, SweepName
 from mvprune_service.points import question_of
 
 
@@ -29,6 +32,35 @@ def keep_results(tx: Tx, sweep: SweepRow, points: Sequence[PointRow]) -> tuple[l
             point, has_new = point._replace(result=result), True
         kept.append(point)
     return kept, has_new
+
+
+def take_in_late(tx: Tx, job: JobRow, *, actor: str) -> None:
+    """Takes in the result of a job that was retried after its sweep had ended, in the transaction that ends the job. A
+    sweep that has not ended takes it in by itself."""
+    if job.sweep_id is None:
+        return
+    name = SweepName(job.project, job.sweep_id)
+    # Read before it is locked: a sweep that has not ended locks its jobs after itself. It cannot end before this job.
+    sweep = sweep_records.sweep_named(tx.conn, name)
+    if sweep is None or sweep.state not in ENDED:
+        return
+    sweep = sweeps.lock_sweep_named(tx, name)
+    if sweep is None or sweep.state not in ENDED:
+        return
+    points, has_new = keep_results(tx, sweep, sweep_records.points_of(tx.conn, sweep.uid))
+    if not has_new:
+        return
+    spec = sweep_pb2.SweepSpec.FromString(sweep.spec)
+    found = verdict_of(spec, points)
+    recommendation = recommendation_of(found)
+    state, reason = with_late_result(sweep.state, sweep.state_reason, passes=found.passed or not spec.gates)
+    changed = {
+        "state": state,
+        "state_reason": reason,
+        "recommendation": recommendation and canonical(recommendation),
+        "front": list(found.front),
+    }
+    sweeps.record(tx, sweep, "RESULT_ADDED", actor, {"job": job.job_id}, **changed)
 
 
 def verdict_of(spec: sweep_pb2.SweepSpec, points: Sequence[PointRow]) -> Verdict:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from mvprune.spec.gate import Gate, is_passed, size_ratio
 from mvprune.v1 import job_pb2
 
 LATENCY = "latency_ratio"
 OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY)  # beside metrics of the task
-# A difference of two fractions is seldom exact: 0.85 - 0.87 is a little less than -0.02.
-_TOLERANCE = 1e-9
 
 
 def observations(manifest: Mapping[str, Any], manifest_bytes: int) -> dict[str, float]:
@@ -21,9 +19,16 @@ def observations(manifest: Mapping[str, Any], manifest_bytes: int) -> dict[str, 
     counts = manifest.get("accounting", {})
     if "density" in counts:
         observed["density"] = counts["density"]
-    if counts.get("sparse_bytes"):
-        observed["size_ratio"] = counts["dense_bytes"] / counts["sparse_bytes"]
-    return observed
+    return observed | size_ratio(counts)
+
+
+def gate_of(message: job_pb2.Gate) -> Gate:
+    """A gate of the contract."""
+    return Gate(
+        message.metric,
+        min=message.min if message.HasField("min") else None,
+        max=message.max if message.HasField("max") else None,
+    )
 
 
 def evaluate(gates: Iterable[job_pb2.Gate], observed: Mapping[str, float]) -> list[job_pb2.GateResult]:
@@ -53,12 +58,7 @@ def describe(result: job_pb2.GateResult) -> str:
 
 
 def _evaluate(gate: job_pb2.Gate, observed: float | None) -> job_pb2.GateResult:
-    if observed is None:
-        return job_pb2.GateResult(gate=gate, passed=False)
-    bound = gate.min if gate.HasField("min") else gate.max
-    reached = observed >= bound if gate.HasField("min") else observed <= bound
-    equal = math.isclose(observed, bound, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
-    return job_pb2.GateResult(gate=gate, observed=observed, passed=reached or equal)
+    return job_pb2.GateResult(gate=gate, observed=observed, passed=is_passed(gate_of(gate), observed))
 
 
 def _shown(number: float) -> str:

@@ -207,6 +207,21 @@ def decide(facts: Facts) -> Decision:
     return Decision(SweepState.SUCCEEDED, "" if facts.passes else Reason.MISSED)
 
 
+def with_late_result(state: SweepState, reason: str, *, passes: bool) -> tuple[SweepState, str]:
+    """The state and the reason of a sweep that has ended, after a further point has a result.
+
+    Args:
+        passes: whether a result passes all gates; True without gates.
+    """
+    if state is SweepState.FAILED and reason == Reason.BUDGET:
+        return SweepState.SUCCEEDED, reason
+    if (state, reason) == (SweepState.FAILED, Reason.NOTHING) or (
+        state is SweepState.SUCCEEDED and reason in ("", Reason.MISSED)
+    ):
+        return SweepState.SUCCEEDED, "" if passes else Reason.MISSED
+    return state, reason
+
+
 def _in(facts: Facts, states: frozenset[PointState] | set[PointState]) -> tuple[int, ...]:
     return tuple(number for number, state in sorted(facts.points.items()) if state in states)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import re
@@ -103,7 +104,10 @@ def test_a_job_without_an_artifact(fake: Fake, mvpctl: Mvpctl) -> None:
 
 
 def test_compare_a_folder_and_a_job(mvpctl: Mvpctl, folder: Path, tmp_path: Path, serve: Serve) -> None:
-    other = make_artifact(tmp_path / "other", spec={"task": "sst2", "magnitude": {}}, metrics={"eval/accuracy": 0.5})
+    older = inspect(folder).manifest  # without FLOPs
+    counted = dataclasses.replace(older.accounting, dense_flops=9_000_000, sparse_flops=3_000_000)
+    spec = {"task": "sst2", "magnitude": {}}
+    other = make_artifact(tmp_path / "other", spec=spec, metrics={"eval/accuracy": 0.5}, accounting=counted)
     serve(tmp_path / "other", other)
     outcome = mvpctl("compare", str(folder), "j1")
     assert (outcome.code, outcome.err) == (0, "")
@@ -112,6 +116,8 @@ def test_compare_a_folder_and_a_job(mvpctl: Mvpctl, folder: Path, tmp_path: Path
     assert ["dense/accuracy", "0.8750", "-"] in table
     assert ["method", "movement", "magnitude"] in table
     assert ["density", "of", "query", "25.0", "%", "25.0", "%"] in table
+    assert ["FLOPs", "-", "3,000,000"] in table
+    assert ["FLOPs,", "dense", "-", "9,000,000"] in table
     assert ["OPTION", str(folder), "j1"] in table
     assert ["movement.schedule.warmup", "0.1", "-"] in table
     found = mvpctl("compare", str(folder), "j1", "-o", "json").json

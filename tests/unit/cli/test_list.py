@@ -127,7 +127,7 @@ def test_list_makes_a_filter_of_its_options(fake: Fake, mvpctl: Mvpctl, argv: li
         (["--state", "running"], "error: --state must be one of QUEUED, STARTING, RUNNING, FINALIZING, "),
         (
             ["--label", 'a" OR "b=c'],
-            "error: --label must be KEY or KEY=VALUE, keys of letters, digits and ",
+            "error: --label must be KEY or KEY=VALUE with a key of 1 to 63 letters, digits and ",
         ),
     ],
 )
@@ -148,7 +148,7 @@ def test_a_filter_that_the_server_refuses(fake: Fake, mvpctl: Mvpctl) -> None:
 
 def test_the_help_names_what_the_server_knows(mvpctl: Mvpctl) -> None:
     text = " ".join(mvpctl("list", "--help").out.split())
-    assert f"{', '.join(ORDERS[:-1])} or {ORDERS[-1]}; 'FIELD desc'" in text
+    assert f"{', '.join(ORDERS)} or labels.KEY; 'FIELD desc'" in text
     assert sorted(re.sub(r" \([^)]*\)", "", _FIELDS).split(", ")) == sorted(FIELDS)
     for field in FIELDS:
         assert field in text

@@ -222,10 +222,13 @@ def test_bad_filters(given: str, said: str) -> None:
 
 
 async def test_bad_orders_and_tokens(servicer: JobServicer) -> None:
-    for order in ("colour", "task up", "task desc desc"):
-        allowed = "create_time, state, task, model, metric, difference, duration, failure"
+    for order in ("colour", "task up", "task desc desc", "labels.team up", "labels"):
+        allowed = "create_time, state, task, model, metric, difference, duration, failure, labels.KEY"
         with pytest.raises(ApiError, match=f"order_by: must be one of {allowed}, .*, got"):
             await jobs_of(servicer, order_by=order)
+    for key in ("", "-a", "a:b", "a" * 64, "é"):
+        with pytest.raises(ApiError, match=r"order_by: must be labels\.KEY with a key of 1 to 63 letters, .*, got"):
+            await jobs_of(servicer, order_by=f"labels.{key} desc")
     first = await servicer.ListJobs(job_pb2.ListJobsRequest(parent="projects/p", page_size=5), None)
     for other in ({"filter": "task = squad"}, {"order_by": "create_time"}, {"order_by": "task"}):
         call = job_pb2.ListJobsRequest(parent="projects/p", page_token=first.next_page_token, **other)

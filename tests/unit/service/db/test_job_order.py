@@ -18,8 +18,8 @@ from mvprune_service.api.filters import parse_filter
 from mvprune_service.api.pagination import make_token, read_token
 from mvprune_service.db import lifecycle
 from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.job_order import ORDERS, Order
-from mvprune_service.db.models import JOBS
+from mvprune_service.db.job_order import ORDERS, LabelOrder, Order
+from mvprune_service.db.models import JOBS, LABELS
 from mvprune_service.db.records import page_of_jobs
 
 _VALUES = {"metric": "metric", "difference": "difference", "duration": "duration_us", "failure": "failure_reason"}
@@ -35,6 +35,9 @@ _JOBS = st.lists(
             "failure_reason": st.sampled_from([None, "NAN_LOSS", "DISK_FULL"]),
             "task": st.sampled_from(["", "sst2", "squad"]),
             "create_us": st.integers(1, 3),
+            "labels": st.dictionaries(
+                st.sampled_from(["team", "a/b"]), st.sampled_from(["", "a", "B", "é", "\U0001f600"])
+            ),
         }
     ),
     max_size=12,
@@ -58,10 +61,17 @@ def add(conn: Connection, project: str, jobs: list[dict[str, Any]]) -> list[str]
     conn.execute(JOBS.delete().where(JOBS.c.uid == first["uid"]))
     if rows:
         conn.execute(insert(JOBS), rows)
+    labels = [
+        {"job_uid": row["uid"], "key": key, "value": value, "project": project}
+        for row in rows
+        for key, value in row["labels"].items()
+    ]
+    if labels:
+        conn.execute(insert(LABELS), labels)
     return uids
 
 
-def pages(conn: Connection, project: str, order: Order, size: int) -> Iterator[list[Any]]:
+def pages(conn: Connection, project: str, order: Order | LabelOrder, size: int) -> Iterator[list[Any]]:
     """The list, page by page, with a token between two pages as between two calls."""
     after = None
     while page := page_of_jobs(conn, project, None, order, after, size):
@@ -90,6 +100,25 @@ def test_pages_together_are_the_whole_list(conn: Connection) -> None:
         without = sorted((uid for uid in uids if value(uid) is None), key=age, reverse=descending)
         found = list(pages(conn, project, Order(order, descending), size))
         assert [row.uid for page in found for row in page] == with_value + without
+        assert all(len(page) == size for page in found[:-1])
+
+    check()
+
+
+def test_pages_by_a_label_together_are_the_whole_list(conn: Connection) -> None:
+    projects = itertools.count()
+
+    @given(_JOBS, st.booleans(), st.integers(1, 5))
+    def check(jobs: list[dict[str, Any]], descending: bool, size: int) -> None:
+        project = f"p{next(projects)}"
+        uids = add(conn, project, jobs)
+        known = dict(zip(uids, jobs, strict=True))
+        labelled = [uid for uid in uids if "team" in known[uid]["labels"]]
+        labelled.sort(key=lambda uid: (known[uid]["labels"]["team"].encode(), uid), reverse=descending)
+        others = [uid for uid in uids if "team" not in known[uid]["labels"]]
+        others.sort(key=lambda uid: (known[uid]["create_us"], uid), reverse=descending)
+        found = list(pages(conn, project, LabelOrder("team", descending), size))
+        assert [row.uid for page in found for row in page] == labelled + others
         assert all(len(page) == size for page in found[:-1])
 
     check()
@@ -139,6 +168,28 @@ def test_a_page_reads_the_index_of_its_order(conn: Connection, plans: Any, order
             assert "project =" in plan or "(project=?" in plan, plan
             assert not any(word in plan for word in ("SCAN", "TEMP B-TREE", "Seq Scan", "Sort")), plan
     assert len(partial) == 1 + (order in _VALUES), "jobs with a value have an index of their own"
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_page_by_a_label_reads_the_index_of_labels(conn: Connection, plans: Any, descending: bool) -> None:
+    by = LabelOrder("team", descending)
+    add(conn, "p", [{"labels": labels} for labels in ({"team": "a"}, {"team": "b"}, {}, {"a/b": "c"}) * 50])
+    if conn.dialect.name == "postgresql":
+        conn.exec_driver_sql("ANALYZE jobs, labels")
+    keys = [by.key(row) for page in pages(conn, "p", by, 50) for row in page]
+    for after, of_labels in ((None, True), (keys[0], True), (keys[100], False)):
+        plan = plans(lambda after=after: page_of_jobs(conn, "p", None, by, after, 10))[0]
+        assert ("ix_labels_project_key_value" in plan) == of_labels, plan
+        assert ("ix_jobs_project_create_us" in plan) != of_labels, plan
+        assert not any(word in plan for word in ("SCAN", "TEMP B-TREE", "Seq Scan", "Sort")), plan
+
+
+def test_a_filter_by_labels_and_an_order_by_another_go_together(conn: Connection) -> None:
+    uids = add(conn, "p", [{"labels": labels} for labels in ({"team": "b", "a/b": ""}, {"a/b": ""}, {"team": "a"})])
+    given = parse_filter('labels:a/b AND NOT labels.team = "a"')
+    for descending in (False, True):
+        found = page_of_jobs(conn, "p", given, LabelOrder("team", descending), None, 10)
+        assert [row.uid for row in found] == uids[:2]
 
 
 @pytest.mark.parametrize(

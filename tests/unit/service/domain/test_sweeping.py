@@ -22,6 +22,7 @@ from mvprune_service.domain.sweeping import (
     decide,
     point_state,
     transition,
+    with_late_result,
 )
 
 # Written out by hand from the design, not derived from the table under test.
@@ -175,3 +176,16 @@ def test_a_sweep_that_is_carried_out_ends_with_every_point(parallel: int) -> Non
         points[done] = PointState.SUCCEEDED
     assert created == list(range(1, 8)), "by number, each once"
     assert found.state is SweepState.SUCCEEDED
+
+
+def test_a_late_result_changes_only_what_lacked_one() -> None:
+    for state, reason, passes in itertools.product(ENDED, ("", *Reason), (False, True)):
+        found = with_late_result(state, reason, passes=passes)
+        if state is SweepState.CANCELLED or reason not in ("", Reason.BUDGET, Reason.NOTHING, Reason.MISSED):
+            assert found == (state, reason)
+    for passes, missed in ((True, ""), (False, Reason.MISSED)):
+        assert with_late_result(SweepState.FAILED, Reason.NOTHING, passes=passes) == (SweepState.SUCCEEDED, missed)
+        assert with_late_result(SweepState.SUCCEEDED, Reason.MISSED, passes=passes) == (SweepState.SUCCEEDED, missed)
+        assert with_late_result(SweepState.SUCCEEDED, "", passes=passes) == (SweepState.SUCCEEDED, missed)
+        budget = Reason.BUDGET
+        assert with_late_result(SweepState.FAILED, budget, passes=passes) == (SweepState.SUCCEEDED, budget)

@@ -339,6 +339,36 @@ async def test_a_sweep_whose_job_was_retried_by_hand_is_not_deleted(gym: Gym) ->
     await ask(gym, "DeleteSweep")
 
 
+async def test_an_ended_sweep_takes_in_the_result_of_a_job_that_was_retried_by_hand(gym: Gym) -> None:
+    await gym.create(**ALONE)
+    every = ("s-0001", "s-0002", "s-0003", "s-0004")
+    await gym.run(failing=every)
+    ended = await gym.get()
+    assert (ended.state, ended.state_reason) == (ended.FAILED, "NOTHING_SUCCEEDED")
+
+    def again(tx: Tx, job_id: str) -> None:
+        job = lifecycle.lock_job_named(tx, JobName("p", job_id))
+        assert job is not None
+        lifecycle.retry(tx, job, actor="somebody")
+
+    for done, job_id in enumerate(every[:2], start=1):
+        await gym.db.write(again, job_id)
+        await gym.succeed(job_id)
+        now = await gym.get()
+        assert (now.state, now.state_reason, now.end_time) == (now.SUCCEEDED, "", ended.end_time)
+        assert (now.counts.succeeded, now.counts.failed) == (done, 4 - done)
+        assert now.recommendation.point in range(1, done + 1)
+        assert (await gym.points())[done - 1].artifact
+    assert await gym.states() == ["SUCCEEDED", "SUCCEEDED", "FAILED", "FAILED"]
+    await gym.db.write(again, "s-0003")
+    await ask(gym, "RetrySweep")
+    await gym.succeed("s-0003")
+    now = await gym.get()
+    assert (now.state, now.counts.succeeded) == (now.ACTIVE, 3), "an active sweep takes it in at its next step"
+    assert "s-0004" in await gym.run()
+    assert await gym.states() == ["SUCCEEDED"] * 4
+
+
 async def test_points_are_listed_by_number_and_by_the_front(gym: Gym) -> None:
     await gym.create(**ALONE)
     await gym.run()
