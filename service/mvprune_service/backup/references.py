@@ -55,7 +55,7 @@ class Referenced:
 
 
 def referenced(conn: Connection, store: Readable) -> Iterator[Referenced]:
-    """What the rows of a database refer to. Only manifests of checkpoints and of unpublished artifacts are read from the
+    """What the rows of a database refer to. Manifests of checkpoints and of unpublished artifacts are read from the
     store. Raises StoreUnavailable."""
     for kind in KINDS:
         yield from kind(conn, store)
