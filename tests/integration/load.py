@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.unit.service.conftest import Jobs, ScriptedExecutor
+from tests.waiting import until
 
 from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
@@ -38,6 +39,7 @@ class Load:
         self.db = Database(url)
         prepare(self.db, migrate=False)
         self.finished: dict[str, bytes] = {}
+        self._failed: list[BaseException] = []
         self._jobs = Jobs(self.db)
         self._store = store
         self._folder = folder
@@ -90,10 +92,15 @@ class Load:
         """One step of the janitor, which deletes the checkpoints of SUCCEEDED jobs."""
         await self._janitor.step()
 
+    def wait_until_finished(self, count: int) -> None:
+        """Returns when so many jobs have SUCCEEDED."""
+        until(lambda: len(self.finished) >= count or self._failed, lambda: sorted(self.finished))
+        assert self._failed == []
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """Starts and finishes jobs on another thread, two at a time, until the block ends."""
-        ended, failed = threading.Event(), list[BaseException]()
+        ended = threading.Event()
 
         async def go_on() -> None:
             number = 0
@@ -109,7 +116,7 @@ class Load:
             try:
                 asyncio.run(go_on())
             except BaseException as error:
-                failed.append(error)
+                self._failed.append(error)
 
         thread = threading.Thread(target=run)
         thread.start()
@@ -118,4 +125,4 @@ class Load:
         finally:
             ended.set()
             thread.join()
-        assert failed == []
+        assert self._failed == []

@@ -46,11 +46,11 @@ def settings(home: Path, url: str, store: BlobStore) -> Settings:
     return Settings(home=home, database_url=url, store=store.url, **local)  # type: ignore[arg-type]
 
 
-def downloads(address: str, folder: Path, project: str = "default") -> dict[str, bytes]:
+def downloads(address: str, folder: Path, project: str = "default", file: str = "weights") -> dict[str, bytes]:
     """The weights of every SUCCEEDED job of a server."""
     with Client(address, project=project) as client:
         done = [job.id for job in client.list(filter="state = SUCCEEDED")]
-        return {job: (client.download(job, folder / job) / "weights").read_bytes() for job in done}
+        return {job: (client.download(job, folder / job) / file).read_bytes() for job in done}
 
 
 async def test_every_succeeded_job_of_a_backup_downloads_after_the_loss_of_everything(
@@ -69,11 +69,11 @@ async def test_every_succeeded_job_of_a_backup_downloads_after_the_loss_of_every
         """In the middle of each part of the backup, waits until two more jobs have finished."""
         if what not in waited:
             waited[what] = before = len(load.finished)
-            until(lambda: len(load.finished) >= before + 2)
+            load.wait_until_finished(before + 2)
 
     def back_up() -> tuple[set[str], Any]:
         with load.running():
-            until(lambda: len(load.finished) >= 6)
+            load.wait_until_finished(6)
             before = set(load.finished)
             return before, make(place, progress, **given)
 
@@ -113,20 +113,20 @@ def test_commands_beside_a_running_server(tmp_path: Path, capsys: pytest.Capture
     try:
         server.start({"PYTHONPATH": str(STAND_IN)})
         with Client(server.address) as client:
-            first = client.submit(**job, **files, cpus=1, job_id="first").wait(timeout=240)
+            first = client.submit(**job, **files, cpus=1).wait(timeout=240)
             assert first.state == "SUCCEEDED"
             code, made = run("backup", place)
             assert (code, made["succeeded"], made["problems"]) == (0, 1, [])
             code, told = run("restore", place)
             assert (code, f"a server uses {server.home}: stop it first" in told) == (1, True)
-            client.submit(**job, **files, cpus=1, job_id="second").wait(timeout=240)
-            newer = client.artifact("second").name.rpartition("/")[2]
+            second = client.submit(**job, **files, cpus=1).wait(timeout=240)
+            newer = client.artifact(second).name.rpartition("/")[2]
         server.close()
         shutil.move(server.home / "mvprune.sqlite", tmp_path / "lost")
         code, told = run("restore", place)
         assert (code, told["newer_artifacts"], told["owns_store"]) == (0, [newer], False)
         server.start({"PYTHONPATH": str(STAND_IN)}, janitor_seconds=0.1, quarantine_days=0)
-        assert "first" in downloads(server.address, tmp_path / "downloads")
+        assert set(downloads(server.address, tmp_path / "downloads", file="weights.bin")) == {first.id}
         until(lambda: "nothing is deleted from the store: " in server.log(), server.log)
         store = open_store((server.home / "store").as_uri())
         assert store.size(f"manifests/sha256/{newer}") is not None
