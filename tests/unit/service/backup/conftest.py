@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -66,14 +67,14 @@ def place(tmp_path: Path) -> Path:
 def new(
     new_database: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], Installation]:
-    """Makes installations with an empty database of each kind, by name."""
-    return lambda name: _made(new_database(empty=True), tmp_path / name, capsys)
+    """Makes installations with a database of each kind, by name: "server" has its schema, others have not."""
+    return lambda name: _made(new_database(empty=name != "server"), tmp_path / name, capsys)
 
 
 @pytest.fixture
 def on_sqlite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Installation]:
     """Makes installations with an empty SQLite, by name: for what does not depend on the database."""
-    return lambda name: _made(f"sqlite:///{tmp_path / name / 'x.sqlite'}", tmp_path / name, capsys)
+    return lambda name: _made(f"sqlite:///{tmp_path / f'{name}.sqlite'}", tmp_path / name, capsys)
 
 
 def _made(url: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Installation:
@@ -82,8 +83,9 @@ def _made(url: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Install
 
 
 @pytest.fixture
-def server(on_sqlite: Callable[[str], Installation]) -> Installation:
+def server(on_sqlite: Callable[[str], Installation], sqlite_template: Path, tmp_path: Path) -> Installation:
     """An installation with the finished jobs a and b."""
+    shutil.copyfile(sqlite_template, tmp_path / "server.sqlite")
     made = on_sqlite("server")
     made.fill(lambda load: finished(load, "a", "b"))
     return made
