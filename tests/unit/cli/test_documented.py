@@ -305,7 +305,7 @@ def _arguments(command: str, folder: Path) -> list[str]:
         store.put(OWNER_KEY, b'{"database": "other", "generation": 1, "token": ""}')
         with closing(Database(f"sqlite:///{folder / 'mvprune.sqlite'}")) as database:
             upgrade(database.engine)
-    folders = {word: folder for word in ("OUT", "OLD", "FOREIGN")}
+    folders = dict.fromkeys(("OUT", "OLD", "FOREIGN"), folder)
     if "SERVED" in command or "MADE" in command:
         folders |= {word: folder / word for word in ("SERVED", "LOST", "PLACE", "MADE")}
         _make_backup(folders["SERVED"], folders["MADE"])
