@@ -208,7 +208,8 @@ class _Copying:
             if self._present.get(file.sha256) != file.size_bytes:
                 places.setdefault(file.sha256, []).append(file)
         first = [files[0] for files in places.values()]
-        total, done, copied = sum(file.size_bytes for file in first), 0, []
+        total, done = sum(file.size_bytes for file in first), 0
+        copied: list[int] = []
 
         def work(file: Stored) -> None:
             for one in places[file.sha256]:

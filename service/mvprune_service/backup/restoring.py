@@ -185,7 +185,8 @@ def _differences(source: Archive, contents: Contents, file: Path) -> list[str]:
     snapshot.upgrade(file)
     if contents.problems:  # they name what is missing
         return []
-    known, found = {one.key for one in contents.objects}, []
+    known = {one.key for one in contents.objects}
+    found: list[str] = []
     with snapshot.opened_snapshot(file) as conn:
         for one in referenced(conn, source.view(contents)):
             missing = [
