@@ -53,27 +53,29 @@ def migrate_command(argv: Sequence[str]) -> int:
         "yourself."
     )
     parser = plain_parser("server migrate", "mvpctl server migrate --home /var/lib/mvprune", details)
-    _add_database(parser)
+    add_database(parser)
     args = parser.parse_args(argv)
 
     from mvprune_service.migrate import migrate
 
-    done = migrate(**_given(args, "home", "database_url"))
+    done = migrate(**given(args, "home", "database_url"))
     value = {"from": done.found, "to": done.head, "backup": done.backup and str(done.backup)}
     answer(args.form, value, [done.head], lambda: _print_migrated(done.found, done.head, done.backup))
     return ExitCode.OK
 
 
-def _add_database(parser: Parser) -> None:
+def add_database(parser: Parser) -> None:
+    """Adds the options that name a server's database."""
     parser.add_argument("--home", metavar="FOLDER", help="the server's; default: MVPRUNE_HOME, else ~/.mvprune")
     parser.add_argument("--database-url", metavar="URL", help="default: SQLite in the home folder")
 
 
-def _add_store(parser: Parser) -> None:
+def add_store(parser: Parser) -> None:
+    """Adds the option that names a server's store."""
     parser.add_argument("--store", metavar="URL", help="default: a folder in the home folder")
 
 
-def _given(args: Namespace, *names: str) -> dict[str, str]:
+def given(args: Namespace, *names: str) -> dict[str, str]:
     """The settings that the command line names."""
     return {name: value for name in names if (value := getattr(args, name))}
 
@@ -97,14 +99,14 @@ def check_command(argv: Sequence[str]) -> int:
         "manifest is hashed and the sizes of its files are compared. Exit code 1: something is wrong."
     )
     parser = plain_parser("server check", "mvpctl server check --home /var/lib/mvprune", details)
-    _add_database(parser)
-    _add_store(parser)
+    add_database(parser)
+    add_store(parser)
     parser.add_argument("--files", action="store_true", help="read and hash every file of every artifact too")
     args = parser.parse_args(argv)
 
     from mvprune_service.check import check
 
-    report = check(files=args.files, **_given(args, "home", "database_url", "store"))
+    report = check(files=args.files, **given(args, "home", "database_url", "store"))
 
     def text() -> None:
         for problem in report.problems:
@@ -129,14 +131,14 @@ def adopt_store_command(argv: Sequence[str]) -> int:
         "A database that has lost commits is accepted as it is. Stop a server that uses SQLite first."
     )
     parser = plain_parser("server adopt-store", "mvpctl server adopt-store --home /var/lib/mvprune --yes", details)
-    _add_database(parser)
-    _add_store(parser)
+    add_database(parser)
+    add_store(parser)
     parser.add_argument("--yes", action="store_true", help="adopt it")
     args = parser.parse_args(argv)
 
     from mvprune_service.adopt import adopt
 
-    found = adopt(confirmed=args.yes, **_given(args, "home", "database_url", "store"))
+    found = adopt(confirmed=args.yes, **given(args, "home", "database_url", "store"))
     value = asdict(found) | {"kept_wal": found.kept_wal and str(found.kept_wal)}
 
     def text() -> None:

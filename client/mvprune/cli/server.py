@@ -22,6 +22,8 @@ commands:
   check     Look for damage in the database and the store.
   adopt-store
             Give the store to this database, after a restore or a change of database.
+  backup    Back up the database, the store and the key, also while the server runs.
+  restore   Restore a backup.
 {needs}
 example:
   mvpctl server start"""
@@ -53,4 +55,6 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int | None]] = {
     "migrate": partial(_provided, "migrate"),
     "check": partial(_provided, "check"),
     "adopt-store": partial(_provided, "adopt-store"),
+    "backup": partial(_provided, "backup"),
+    "restore": partial(_provided, "restore"),
 }

@@ -20,7 +20,7 @@ may differ by hours.
 Objects under attempts/ belong to one attempt. An attempt that has ended never becomes live again, so nobody needs its
 objects except committed checkpoints.
 
-Two more conditions make fewer objects deletable. Nothing above depends on them:
+Three more conditions make fewer objects deletable. Nothing above depends on them:
 
 - Quarantine. An object is not deleted when it is found to be garbage. The database notes its key, its modification time
   and the moment. A later pass deletes it if it has been garbage for the whole delay and has the same modification time.
@@ -29,6 +29,12 @@ Two more conditions make fewer objects deletable. Nothing above depends on them:
   objects that are newer than the backup are first noted after the restore.
 - Ownership. Nothing is deleted unless the store's mark is this database's: see ownership.py. The mark is compared
   before each step, and once a second while objects are deleted.
+- Backups. A backup places a hold in the store, then takes a snapshot of the database, then copies what the snapshot
+  refers to, then removes the hold. A step looks for holds after it has read what the database refers to, and before it
+  deletes. If it finds a hold, it deletes nothing. If not, the hold was placed after that look, and the snapshot was
+  taken after that read. Then the objects that the step deletes were garbage before the snapshot was taken, and by 1 to
+  3 no later row refers to them either. So everything that a snapshot refers to stays until it is copied. The same is
+  true for checkpoints, whose rows are deleted before the look: see janitor.py.
 """
 
 from __future__ import annotations
@@ -183,15 +189,16 @@ class Collector:
 
     def _delete(self, entries: Iterable[Entry], mark: bytes) -> int:
         """Deletes up to a batch of objects, for a bounded time; returns how many. Raises StoreUnavailable if the
-        store's mark is no longer this one."""
+        store's mark is no longer this one, or a backup is being made."""
         deleted, began, looked = 0, time.monotonic(), float("-inf")
         for entry in entries:
             now = time.monotonic()
             if deleted == _BATCH or now > began + _STEP_SECONDS:
                 break
             if now > looked + _LOOK_SECONDS:
-                if not self._ownership.is_still(mark):
-                    raise StoreUnavailable(f"{self._store.url}: its mark has changed, so nothing more is deleted")
+                if not self._ownership.may_delete(mark):
+                    why = "its mark has changed, or a backup has begun, so nothing more is deleted"
+                    raise StoreUnavailable(f"{self._store.url}: {why}")
                 looked = now
             self._store.delete(entry.key)
             deleted += 1

@@ -95,6 +95,9 @@ class Janitor:
         await asyncio.to_thread(self._collector.remove_left_flag)
         try:
             mark = await self._ownership.check()
+            if await asyncio.to_thread(self._ownership.is_held):
+                log.info("%s: nothing is deleted while a backup is being made", self._store.url)
+                return
             await self._drop_checkpoints(mark)
             await self._collector.step(mark)
         except StoreNotOwned as error:
@@ -110,6 +113,6 @@ class Janitor:
     async def _drop_checkpoints(self, mark: bytes) -> None:
         dropped = await self._db.write(janitor.drop_checkpoints, self._clock() - self._checkpoint_us, _CHECKPOINTS)
         for checkpoint in dropped:
-            if not await asyncio.to_thread(self._ownership.is_still, mark):
+            if not await asyncio.to_thread(self._ownership.may_delete, mark):
                 return  # an object without a row is garbage, which the owner of the store collects
             await asyncio.to_thread(delete_checkpoint, self._store, checkpoint.attempt_uid, checkpoint.step)

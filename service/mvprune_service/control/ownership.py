@@ -21,6 +21,7 @@ from mvprune_service.db.database import Database
 from mvprune_service.db.installation import Installation, Mark, adopting_mark, installation, next_mark
 from mvprune_service.db.overview import has_stored
 from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreUnavailable
+from mvprune_service.stores.holds import Holds
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class Look:
                     f"(generation {mark.generation})"
                 )
             case Standing.COPY:
-                return "the store's mark is of another copy of this database"
+                return "the store's mark is of another copy of this database, or of this one before it was restored"
         return "the store belongs to this database"
 
 
@@ -84,6 +85,7 @@ class Ownership:
     def __init__(self, db: Database, store: BlobStore) -> None:
         self._db = db
         self._store = store
+        self._holds = Holds(store)
 
     async def look(self) -> Look:
         """Compares the store with the database."""
@@ -123,9 +125,13 @@ class Ownership:
         await asyncio.to_thread(self._store.put, OWNER_KEY, _raw(mark))
         return mark
 
-    def is_still(self, mark: bytes) -> bool:
-        """Whether the store still has this mark. Blocks."""
-        return read_mark(self._store) == mark
+    def is_held(self) -> bool:
+        """Whether a backup is being made of the store, so that nothing may be deleted. Blocks."""
+        return self._holds.any()
+
+    def may_delete(self, mark: bytes) -> bool:
+        """Whether the store still has this mark, and no backup is being made. Blocks."""
+        return read_mark(self._store) == mark and not self.is_held()
 
 
 def read_mark(store: BlobStore) -> bytes | None:

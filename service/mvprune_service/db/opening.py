@@ -17,6 +17,7 @@ from mvprune_service.db import integrity
 from mvprune_service.db.database import BadDatabase, Database, sqlite_file
 from mvprune_service.db.integrity import BadFile
 from mvprune_service.db.outages import is_away
+from mvprune_service.db.snapshot import is_empty
 from mvprune_service.lock import CannotLock, lock
 
 
@@ -108,6 +109,26 @@ def prepare(db: Database, *, migrate: bool) -> None:
         elif not state.is_current:
             raise CannotOpen(_outdated(state))
         db.witness_commits()
+
+
+def prepare_empty(db: Database) -> None:
+    """Creates the schema of a database that is to be loaded. Raises CannotOpen for one that has rows, is at an older
+    revision, or is used by servers."""
+    with _explained():
+        state = mvprune_migrations.state(db.engine)
+        if _is_served(db):
+            raise CannotOpen("servers use the database: stop all of them first")
+        if state.found is None:
+            mvprune_migrations.upgrade(db.engine)
+        with db.engine.connect() as conn:
+            if (state.found is not None and not state.is_current) or not is_empty(conn):
+                raise CannotOpen("the database must be empty, got one with rows; move it away, or name another")
+
+
+def is_served(db: Database) -> bool:
+    """Whether servers use the database now. Raises CannotOpen."""
+    with _explained():
+        return _is_served(db)
 
 
 def _outdated(state: mvprune_migrations.State) -> str:

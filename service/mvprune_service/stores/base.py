@@ -91,7 +91,14 @@ def checked(path: Path, sha256: str) -> Iterator[bytes]:
         raise BadSource(f"{path} has the SHA-256 {hasher.hexdigest()}, not {sha256}: it was changed meanwhile")
 
 
-class BlobStore(Protocol):
+class Readable(Protocol):
+    """What small objects are read from. Raises StoreUnavailable."""
+
+    def get(self, key: str) -> bytes:
+        """Reads a small object. Raises ObjectNotFound."""
+
+
+class BlobStore(Readable, Protocol):
     """Objects by key (see check_key). Methods block: call them from a thread. All raise StoreUnavailable (StoreDenied
     where credentials are the reason, StoreFull where room is) and ValueError for a malformed key."""
 
@@ -108,9 +115,6 @@ class BlobStore(Protocol):
         """Uploads a file, whole or not at all; nothing is sent if an object of that key is there already, younger than
         FRESH_US, and its content is the file's. `sha256` is that of the file. Raises BadSource, OSError where there is
         no such file."""
-
-    def get(self, key: str) -> bytes:
-        """Reads a small object. Raises ObjectNotFound."""
 
     def read(self, key: str, offset: int, limit: int) -> bytes:
         """Up to `limit` bytes from `offset`; b"" at or past the end. Raises ObjectNotFound."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreUnavailable
+from mvprune_service.stores.base import BlobStore, ObjectNotFound, Readable, StoreUnavailable
 
 MANIFEST_FILE = "manifest.json"
 COLLECTION_KEY = "collection/flag"  # exists while unreferenced blobs and manifests are being deleted
@@ -97,7 +97,7 @@ def verify(store: BlobStore, manifest_sha256: str) -> dict[str, Any]:
     StoreUnavailable."""
     manifest = parse(get_manifest(store, manifest_key(manifest_sha256), manifest_sha256))
     for file in listed_files(manifest):
-        _check(store, blob_key(file.sha256), file)
+        check_file(store, blob_key(file.sha256), file)
     return manifest
 
 
@@ -150,10 +150,10 @@ def download(store: BlobStore, files: Iterable[StoredFile], key: Callable[[Store
         path = directory / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as copy:
-            _check(store, key(file), file, copy)
+            check_file(store, key(file), file, copy)
 
 
-def get_manifest(store: BlobStore, key: str, sha256: str) -> bytes:
+def get_manifest(store: Readable, key: str, sha256: str) -> bytes:
     """The manifest that lies at `key`. Raises ArtifactCorrupt unless it has this SHA-256, StoreUnavailable."""
     try:
         data = store.get(key)
@@ -171,7 +171,10 @@ def _chunks(store: BlobStore, key: str) -> Iterator[bytes]:
         offset += len(chunk)
 
 
-def _check(store: BlobStore, key: str, file: StoredFile, copy: IO[bytes] | None = None) -> None:
+def check_file(store: BlobStore, key: str, file: StoredFile, copy: IO[bytes] | None = None) -> None:
+    """Reads and hashes the object at `key`, and writes it to `copy`. Raises ArtifactCorrupt unless it is this file,
+    StoreUnavailable."""
+
     def chunks() -> Iterator[bytes]:
         for chunk in _chunks(store, key):
             if copy is not None:

@@ -25,9 +25,12 @@ from mvprune.cli._commands import COMMANDS, COMPLETING
 from mvprune.cli._options import Parser
 from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, sweep_pb2
 from mvprune_migrations import config_for, upgrade
+from mvprune_service.backup.making import make
 from mvprune_service.control.ownership import OWNER_KEY
 from mvprune_service.db.database import Database
+from mvprune_service.secret import load_key
 from mvprune_service.stores import open_store
+from mvprune_service.stores.layout import manifest_key
 
 ROOT = Path(__file__).parents[3]
 COMMANDS_PAGE = (ROOT / "docs" / "cli.md").read_text()
@@ -179,7 +182,8 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
 
 
 # Every command about the server whose answer is data, and the example that shows it; [x] is a list of such.
-# OUT is a new folder, OLD a server's home with a database of an older version, FOREIGN one whose store is another's.
+# OUT is a new folder, OLD a server's home with a database of an older version, FOREIGN one whose store is another's,
+# SERVED one with a key, LOST one whose store has an artifact; MADE is a place with a backup and an interrupted one.
 COMMANDS_ANSWER = {
     "submit --model m --density 0.1": "Job",
     "get j1": "Job",
@@ -222,6 +226,9 @@ COMMANDS_ANSWER = {
     "server migrate --home OLD": "Migration",
     "server check --home FOREIGN": "Check",
     "server adopt-store --home FOREIGN": "Adoption",
+    "server backup PLACE --home SERVED": "Backup",
+    "server backup MADE --check": "Checked backup",
+    "server restore MADE --home LOST": "Restore",
 }
 _FREE = {
     "cell",
@@ -298,7 +305,21 @@ def _arguments(command: str, folder: Path) -> list[str]:
         store.put(OWNER_KEY, b'{"database": "other", "generation": 1, "token": ""}')
         with closing(Database(f"sqlite:///{folder / 'mvprune.sqlite'}")) as database:
             upgrade(database.engine)
-    return [str(folder) if word in ("OUT", "OLD", "FOREIGN") else word for word in command.split()]
+    folders = dict.fromkeys(("OUT", "OLD", "FOREIGN"), folder)
+    if "SERVED" in command or "MADE" in command:
+        folders |= {word: folder / word for word in ("SERVED", "LOST", "PLACE", "MADE")}
+        _make_backup(folders["SERVED"], folders["MADE"])
+        open_store((folder / "LOST" / "store").as_uri()).put(manifest_key("ab" * 32), b"{}")
+    return [str(folders.get(word, word)) for word in command.split()]
+
+
+def _make_backup(home: Path, place: Path) -> None:
+    open_store((home / "store").as_uri())
+    load_key(home / "key")
+    with closing(Database(f"sqlite:///{home / 'mvprune.sqlite'}")) as database:
+        upgrade(database.engine)
+    open_store(place.as_uri()).put("backups/20200101T000000Z/key", b"")
+    make(str(place), lambda *_: None, home=str(home))
 
 
 def test_a_failure_is_as_documented(answers: dict[str, Any], mvpctl: Mvpctl) -> None:
