@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import grpc
 from sqlalchemy.exc import IntegrityError
 
+from mvprune.common.identifiers import ID
 from mvprune_service import ids
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.limits import RateLimiter
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 OPERATOR_TOKEN_FILE = "operator-token"  # noqa: S105 (a name)
-_GIVEN = re.compile(rf"mvp_({ids.ID})_[A-Za-z0-9_-]{{32,}}")
+_GIVEN = re.compile(rf"mvp_({ID})_[A-Za-z0-9_-]{{32,}}")
 _TRUSTED_US = 5 * SECOND  # how long a token is cached: another replica may have revoked it
 _REMEMBERED = 10_000  # secrets that are known, and as many that are not
 _NOTE_EVERY_US = 60 * SECOND

@@ -18,9 +18,7 @@ _requests = Counter("mvprune_rpc_requests", "Calls that ended, streams included"
 _seconds = Histogram("mvprune_rpc_duration_seconds", "Time of unary calls", ["method"], buckets=_CALL_BUCKETS)
 open_streams = Gauge("mvprune_rpc_open_streams", "Streams open now", ["method"])
 _attempts = Counter("mvprune_attempts", "Attempts that ended, by state and failure reason", ["state", "reason"])
-_jobs = Counter(
-    "mvprune_jobs_finished", "Jobs that ended, by failure reason if they failed", ["task", "state", "reason"]
-)
+_jobs = Counter("mvprune_jobs_finished", "Jobs that ended, by task and failure reason", ["task", "state", "reason"])
 _steps = Histogram("mvprune_loop_step_duration_seconds", "Time of a loop's step", ["loop"], buckets=_CALL_BUCKETS)
 _failures = Counter("mvprune_loop_failures", "Steps of a loop that raised", ["loop"])
 _commit_seconds = Histogram(
