@@ -142,7 +142,9 @@ def test_promtool_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
 def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     """promtool computes the rules on series that the file describes."""
     described = Path(__file__).with_name("alerts.yaml").read_text()
-    alerts = {each["alertname"] for test in yaml.safe_load(described)["tests"] for each in test.get("alert_rule_test", ())}
+    alerts = {
+        each["alertname"] for test in yaml.safe_load(described)["tests"] for each in test.get("alert_rule_test", ())
+    }
     defined = {rule["alert"] for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]}
     assert alerts == defined
     (tmp_path / "rules.yaml").write_text(RULES.read_text())
