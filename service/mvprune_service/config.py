@@ -105,6 +105,11 @@ class Settings(BaseSettings):
     ray_address: Url = Field(
         "", description="dashboard of a Ray cluster, http://HOST:8265; default: the server starts Ray on this machine"
     )
+    ray_node_types: Annotated[tuple[str, ...], NoDecode, Form("TYPE[,TYPE]")] = Field(
+        (),
+        description="nodes that the cluster's autoscaler may add: RESOURCE:NODES:CPUS:GPUS:MEMORY_BYTES, where "
+        "RESOURCE is a custom resource that only nodes of this type have; default: none",
+    )
     models: OptionalFolder = Field(None, description="folder of model folders, which jobs name by their folder's name")
     data: OptionalFolder = Field(None, description="folder with the data of tasks, in the layout of GLUE")
     roots: Annotated[tuple[Path, ...] | None, NoDecode, Form("FOLDER[:FOLDER]")] = Field(
@@ -135,6 +140,9 @@ class Settings(BaseSettings):
     allow_remote: bool = Field(False, description="let other machines connect without TLS")
     auth: Literal["auto", "required", "off"] = Field(
         "auto", description="whether clients need an API token; auto: if they can be on other machines"
+    )
+    operator_token_file: OptionalFile = Field(
+        None, description="file with an operator's token, mvp_ID_SECRET; default: the server creates one"
     )
     tls_cert: OptionalFile = Field(None, description="certificate chain of both ports, PEM; read again when changed")
     tls_key: OptionalFile = Field(None, description="private key of --tls-cert, PEM")
@@ -209,12 +217,26 @@ class Settings(BaseSettings):
     def _absolute(cls, value: Path) -> Path:
         return _resolved(value)
 
+    @field_validator("ray_node_types", mode="before")
+    @classmethod
+    def _split_node_types(cls, value: Any) -> Any:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
     @field_validator("models", "data", mode="after")
     @classmethod
     def _folder(cls, value: Path | None) -> Path | None:
         return None if value is None else _existing(value)
 
-    @field_validator("tls_cert", "tls_key", "tls_client_ca", "worker_ca", "worker_client_ca", "key_file", mode="after")
+    @field_validator(
+        "tls_cert",
+        "tls_key",
+        "tls_client_ca",
+        "worker_ca",
+        "worker_client_ca",
+        "key_file",
+        "operator_token_file",
+        mode="after",
+    )
     @classmethod
     def _absolute_file(cls, value: Path | None) -> Path | None:
         return None if value is None else _expanded(value)  # keeps links: a renewal may replace a link's target

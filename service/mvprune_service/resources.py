@@ -145,7 +145,10 @@ class Resources:
     @asynccontextmanager
     async def _make_operator_token(self) -> AsyncIterator[None]:
         if ports.is_auth_required(self._settings):
-            await auth.ensure_operator(self.db, self._settings.home)
+            if self._settings.operator_token_file is None:
+                await auth.ensure_operator(self.db, self._settings.home)
+            else:
+                await auth.accept_operator(self.db, self._settings.operator_token_file)
         yield
 
     @asynccontextmanager

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 
 from mvprune_service import readable
-from mvprune_service.api import access, ports
+from mvprune_service.api import access, auth, ports
 from mvprune_service.api.tls import BadCertificate
 from mvprune_service.changes import Changes
 from mvprune_service.components import Components
@@ -31,6 +31,7 @@ _HEALTH_SECONDS = 1.0
 _METRICS = "--metrics-address"
 _CANNOT_START = (
     access.MissingRule,
+    auth.BadOperatorToken,
     ports.PortError,
     BadCertificate,
     BadKey,
@@ -148,7 +149,7 @@ class Service:
             return
         ports.check_reach(address, _METRICS, allow_remote=self.settings.allow_remote)
         host, _, wanted = address.rpartition(":")
-        collector = scrape.OverviewCollector(self.components.live_jobs, asyncio.get_running_loop())
+        collector = scrape.GaugeCollector(self.components.gauges, asyncio.get_running_loop())
         try:
             port, stop = scrape.serve(host.strip("[]"), int(wanted), collector)
         except OSError as error:

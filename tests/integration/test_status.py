@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import urllib.request
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service.config import Settings
 from mvprune_service.executors.base import ExecutorUnavailable
 from mvprune_service.executors.local import LocalExecutor
+from mvprune_service.observability.health import LIVENESS
 from mvprune_service.service import Service
 from mvprune_service.startup import StartError
 
@@ -29,7 +31,7 @@ from ..waiting import until_seen
 from .servers import Data
 
 Health = health_pb2.HealthCheckResponse
-SERVICES = ("", *(f"mvprune.v1.{name}Service" for name in ("Job", "Artifact", "Catalog", "Admin", "Worker")))
+SERVICES = (LIVENESS, "", *(f"mvprune.v1.{name}Service" for name in ("Job", "Artifact", "Catalog", "Admin", "Worker")))
 
 
 def settings(tmp_path: Path, **more: Any) -> Settings:
@@ -133,6 +135,7 @@ async def test_a_bucket_that_is_not_there_is_a_problem(
         monkeypatch.setenv(name, value)
     async with Service(settings(tmp_path, store="s3://no-such-bucket/x")) as service:
         await problems_told(service, capsys, r"store +StoreUnavailable: s3://no-such-bucket/x: .*NoSuchBucket")
+        await until_seen(lambda: scrape(service), lambda seen: seen["mvprune_store_up"] == 0)
 
 
 async def test_status_of_a_server_that_is_not_there(closed_port: int, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,11 +176,22 @@ async def test_metrics(executor_away: None, service: Service, tmp_path: Path) ->
     after = await until_seen(lambda: scrape(service), lambda seen: seen.get(queued) == 1 and seen.get(watched, 0) > 0)
     assert 0 < after["mvprune_queue_oldest_age_seconds"] < 3600
     assert after["mvprune_lease_lag_seconds"] == 0
-    assert after["mvprune_database_up"] == 1
+    assert after["mvprune_database_up"] == after["mvprune_store_up"] == 1
+    assert after["mvprune_executor_up"] == 0
+    assert "mvprune_capacity_cpus" not in after, "it is not known"
+    assert after["mvprune_reserved_cpus"] == 0
+    assert [value for name, value in after.items() if name.startswith("mvprune_build_info")] == [1]
     assert after["mvprune_database_commit_writes_count"] > 0
     assert after["process_open_fds"] > 0
     labels = {value for name in after if name.startswith("mvprune_") for value in re.findall(r'="([^"]*)"', name)}
     assert not [label for label in labels if job.uid in label or "projects/" in label or job.name[-8:] in label]
+
+
+async def test_metrics_of_the_capacity(service: Service) -> None:
+    seen = await until_seen(lambda: scrape(service), lambda seen: seen["mvprune_executor_up"] == 1)
+    assert seen["mvprune_capacity_cpus"] == len(os.sched_getaffinity(0))
+    assert seen["mvprune_capacity_memory_bytes"] > 0
+    assert seen["mvprune_capacity_gpus"] >= 0
 
 
 async def test_health_and_reflection(service: Service) -> None:
@@ -269,6 +283,8 @@ async def test_a_database_that_goes_and_comes(tmp_path: Path, postgres: Postgres
         postgres.stop()
         try:
             await becomes(Health.NOT_SERVING)
+            alive = await stub.Check(health_pb2.HealthCheckRequest(service=LIVENESS))
+            assert alive.status == Health.SERVING, "a restart would not bring the database back"
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await jobs.ListJobs(job_pb2.ListJobsRequest(parent="projects/default"))
             assert refused.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +35,11 @@ _REJECTED = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
+# A target such as dns:///NAME:PORT may lead to several servers: calls go to all of them in turn, and to no other while
+# one is away.
+_SERVICE_CONFIG = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
 _OPTIONS = (
+    ("grpc.service_config", _SERVICE_CONFIG),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 5000),  # the default of two minutes outlives a restart of the server by far

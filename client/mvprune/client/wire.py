@@ -195,7 +195,6 @@ def _pem(path: Path, field: str) -> bytes:
 def _channel(module: Any, endpoint: Endpoint, credentials: grpc.ChannelCredentials | None) -> Any:
     """A channel of grpc or grpc.aio."""
     options = [
-        ("grpc.enable_retries", 0),
         # The connect timeout: without it a host that drops packets is waited for 20 s.
         ("grpc.min_reconnect_backoff_ms", int(1000 * ATTEMPT_SECONDS)),
         ("grpc.initial_reconnect_backoff_ms", int(1000 * FIRST_DELAY)),

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import re
 import secrets
 from collections import Counter, OrderedDict
 from contextlib import nullcontext
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
+from sqlalchemy.exc import IntegrityError
 
+from mvprune.common.identifiers import ID
 from mvprune_service import ids
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.limits import RateLimiter
@@ -33,6 +36,7 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 OPERATOR_TOKEN_FILE = "operator-token"  # noqa: S105 (a name)
+_GIVEN = re.compile(rf"mvp_({ID})_[A-Za-z0-9_-]{{32,}}")
 _TRUSTED_US = 5 * SECOND  # how long a token is cached: another replica may have revoked it
 _REMEMBERED = 10_000  # secrets that are known, and as many that are not
 _NOTE_EVERY_US = 60 * SECOND
@@ -41,6 +45,10 @@ _UNKNOWN_RATE, _UNKNOWN_BURST = 5.0, 50.0  # unknown secrets from one address
 _SLOW_READS = 2  # look-ups at a time for addresses that have sent more
 _SLOW_WAITING = 2_000  # of these that wait
 _SLOW_RETRY_SECONDS = 1.0
+
+
+class BadOperatorToken(Exception):
+    """The file does not hold a token that can be accepted; the text says why."""
 
 
 def new_secret(token_id: str) -> str:
@@ -182,6 +190,38 @@ async def ensure_operator(db: Database, home: Path, clock: Clock = system_clock)
         creator="server",
         expire_us=None,
     )
+
+
+async def accept_operator(db: Database, file: Path) -> None:
+    """Makes the token in a file, mvp_ID_SECRET, an operator's token. One that the database knows stays as it is, also
+    if it is revoked. Raises BadOperatorToken."""
+    try:
+        secret = (await asyncio.to_thread(file.read_text)).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOperatorToken(f"--operator-token-file {file} cannot be read: {error}") from None
+    match = _GIVEN.fullmatch(secret)
+    if match is None or len(secret) > _SECRET_CHARACTERS:
+        raise BadOperatorToken(
+            f"--operator-token-file {file} must hold mvp_ID_SECRET, where ID has small letters, digits and hyphens and "
+            "SECRET has 32 or more letters, digits, hyphens and underscores; it holds something else"
+        )
+    name = ids.TokenName(EVERY_PROJECT, match[1])
+    try:
+        if await db.read(tokens.with_secret, digest(secret)) is None:
+            await db.write(
+                tokens.create,
+                name,
+                secret_sha256=digest(secret),
+                scope=Scope.ADMIN.name,
+                display_name="from the server's --operator-token-file",
+                creator="server",
+                expire_us=None,
+            )
+    except IntegrityError:
+        if await db.read(tokens.with_secret, digest(secret)) is None:  # else a replica was faster
+            raise BadOperatorToken(
+                f"--operator-token-file {file} holds the ID {name.token!r}, which another token has; choose another ID"
+            ) from None
 
 
 def _write_private(path: Path, text: str) -> None:

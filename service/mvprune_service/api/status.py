@@ -25,7 +25,12 @@ _NOTHING = "probe"  # no store has this key
 
 
 class StatusReporter:
-    """Fills in ServerStatus. `problems` has the loops' too; `streams` counts open ones."""
+    """Fills in ServerStatus. `problems` has the loops' too; `streams` counts open ones.
+
+    Attributes:
+        capacity: asks the executor.
+        reach_store: asks the store.
+    """
 
     def __init__(
         self,
@@ -45,13 +50,13 @@ class StatusReporter:
         self._started = clock()
         self._overview = Probe("database", lambda: db.read(overview.overview, list(JobState)), problems)
         self._revision = Probe("schema", lambda: db.read(overview.schema_revision), problems)
-        self._capacity = Probe("executor", lambda: asyncio.to_thread(executor.capacity), problems)
-        self._reach_store = Probe("store", lambda: asyncio.to_thread(_reach, store), problems)
+        self.capacity = Probe("executor", lambda: asyncio.to_thread(executor.capacity), problems)
+        self.reach_store = Probe("store", lambda: asyncio.to_thread(_reach, store), problems)
 
     async def status(self) -> admin_pb2.ServerStatus:
         """The status now. Never raises: what cannot be reached is among the problems, and its fields are unset."""
         seen, revision, capacity, _ = await asyncio.gather(
-            self._overview.get(), self._revision.get(), self._capacity.get(), self._reach_store.get()
+            self._overview.get(), self._revision.get(), self.capacity.get(), self.reach_store.get()
         )
         now = self._clock()
         status = admin_pb2.ServerStatus(
@@ -79,10 +84,11 @@ class StatusReporter:
         return status
 
 
-def _reach(store: BlobStore) -> None:
-    """Raises StoreUnavailable. By `size` a bucket that is not there looks like an empty one."""
+def _reach(store: BlobStore) -> bool:
+    """Returns True, or raises StoreUnavailable. By `size` a bucket that is not there looks like an empty one."""
     with suppress(ObjectNotFound):
         store.get(_NOTHING)
+    return True
 
 
 def _capacity(capacity: Capacity, seen: Overview | None) -> admin_pb2.ServerStatus.Capacity:

@@ -25,7 +25,7 @@ from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.machine import TERMINAL, Command, JobState, Wait, transition
 from mvprune_service.domain.teaching import waits_for_teacher
 from mvprune_service.ids import JobName, new_uid
-from mvprune_service.observability import logs
+from mvprune_service.observability import logs, metrics
 
 log = logging.getLogger(__name__)
 
@@ -211,6 +211,8 @@ def move(tx: Tx, job: JobRow, command: Command, actor: str, details: Mapping[str
     _event(tx, job.uid, sequence, command.value, actor, job.state, state, details)
     about = logs.About(job, values.get("attempt", job.attempt))
     tx.after.append(partial(log.info, "%s -> %s by %s", job.state, state, actor, extra={"about": about}))
+    if state in TERMINAL:
+        tx.after.append(partial(metrics.job_ended, job.task, state.value, str(values.get("failure_reason") or "")))
     return state
 
 

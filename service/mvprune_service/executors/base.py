@@ -78,7 +78,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Capacity:
-    """All live nodes that run workers."""
+    """All nodes that run workers: the live ones, and those that are added when jobs wait for them."""
 
     nodes: tuple[Node, ...]
 

@@ -8,14 +8,17 @@ from collections.abc import Callable
 from mvprune_service.config import Settings
 from mvprune_service.executors.base import Executor, ExecutorNotOpened
 from mvprune_service.executors.embedded_ray import EmbeddedRayExecutor
-from mvprune_service.executors.ray_jobs import RayExecutor
+from mvprune_service.executors.ray_jobs import NodeType, RayExecutor
 
 
 def from_settings(settings: Settings, start_cancelled: Callable[[], bool]) -> Executor:
     """See open_executor."""
     if not settings.ray_address:
+        if settings.ray_node_types:
+            raise ExecutorNotOpened("--ray-node-types needs --ray-address: a Ray that the server starts has one node")
         return EmbeddedRayExecutor.start(settings.home, start_cancelled)
     try:
-        return RayExecutor(settings.ray_address, token=os.environ.get("RAY_AUTH_TOKEN"))
+        node_types = tuple(map(NodeType.parse, settings.ray_node_types))
+        return RayExecutor(settings.ray_address, token=os.environ.get("RAY_AUTH_TOKEN"), node_types=node_types)
     except ValueError as error:
         raise ExecutorNotOpened(f"--ray-{error}") from None

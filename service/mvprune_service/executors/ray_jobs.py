@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shlex
 import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
 from mvprune_service.executors.base import (
@@ -30,7 +33,35 @@ _LIVE = {"PENDING": Phase.PENDING, "RUNNING": Phase.RUNNING}
 _ALIVE_NODES = "/api/v0/nodes?" + urlencode(
     {"limit": 10_000, "filter_keys": "state", "filter_predicates": "=", "filter_values": "ALIVE"}
 )
+_NODE_TYPE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):(\d{1,5}):(\d+(?:\.\d+)?):(\d+(?:\.\d+)?):(\d+)")
 _SUBMIT_SECONDS = 30.0  # the first job of a cluster starts what starts jobs
+
+
+@dataclass(frozen=True)
+class NodeType:
+    """Nodes that an autoscaler adds to the cluster when jobs wait for them.
+
+    Attributes:
+        resource: a custom resource that all nodes of this type have, and no others.
+        most: how many nodes there may be.
+        node: what each of them has.
+    """
+
+    resource: str
+    most: int
+    node: Node
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A type written as RESOURCE:NODES:CPUS:GPUS:MEMORY_BYTES. Raises ValueError."""
+        match = _NODE_TYPE.fullmatch(text)
+        if match is None:
+            raise ValueError(
+                f"node-types must be RESOURCE:NODES:CPUS:GPUS:MEMORY_BYTES, such as gpu-node:4:16:1:68719476736, "
+                f"got {text!r}"
+            )
+        resource, most, cpus, gpus, memory = match.groups()
+        return cls(resource, int(most), Node(float(cpus), float(gpus), int(memory)))
 
 
 class RayExecutor:
@@ -44,6 +75,7 @@ class RayExecutor:
 
     Args:
         token: the cluster's RAY_AUTH_TOKEN.
+        node_types: nodes that the cluster's autoscaler may add.
         timeout: seconds after which a call without an answer fails (submit: 30).
 
     Raises:
@@ -53,7 +85,9 @@ class RayExecutor:
     name = "ray"
     private_folders: tuple[Path, ...] = ()
 
-    def __init__(self, address: str, *, token: str | None = None, timeout: float = 10.0) -> None:
+    def __init__(
+        self, address: str, *, token: str | None = None, timeout: float = 10.0, node_types: Sequence[NodeType] = ()
+    ) -> None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise ValueError(
@@ -62,17 +96,22 @@ class RayExecutor:
         self._parts = parts
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout = timeout
+        self._node_types = tuple(node_types)
         self.description = f"Ray at {address}"
 
     def capacity(self) -> Capacity:
-        """See Executor.capacity. Counts the nodes that are alive now, without those that an autoscaler could add and
-        without a head that has no CPUs."""
+        """See Executor.capacity. Counts the nodes that are alive now, without a head that has no CPUs, and those that
+        the autoscaler may add: a job that is submitted for one of them is PENDING, which makes the autoscaler add it.
+        """
         answer = self._json("GET", _ALIVE_NODES)
         try:
             totals = [node["resources_total"] for node in answer["data"]["result"]["result"]]
         except (KeyError, TypeError):
             raise ExecutorUnavailable(f"Ray does not list its nodes: {str(answer)[:300]}") from None
-        nodes = (Node(each.get("CPU", 0.0), each.get("GPU", 0.0), int(each.get("memory", 0))) for each in totals)
+        nodes = [Node(each.get("CPU", 0.0), each.get("GPU", 0.0), int(each.get("memory", 0))) for each in totals]
+        for kind in self._node_types:
+            live = sum(kind.resource in each for each in totals)
+            nodes += [kind.node] * (kind.most - live)
         return Capacity(tuple(node for node in nodes if node.cpus > 0))
 
     def submit(self, launch: Launch) -> None:

@@ -13,6 +13,7 @@ from mvprune_service.observability.probes import Probe, Problems
 
 log = logging.getLogger(__name__)
 
+LIVENESS = "liveness"
 PATIENCE_SECONDS = 3.0
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -20,7 +21,10 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 class Health:
     """NOT_SERVING until the first step; SERVING while the `database` answers all that it is asked, a few seconds aside;
-    NOT_SERVING for good once the server drains. `servicer` is for every port."""
+    NOT_SERVING for good once the server drains. `servicer` is for every port.
+
+    The service `liveness` is SERVING for as long as the process answers: a restart would not help a server whose
+    database is away, or that drains."""
 
     def __init__(self, services: Iterable[str], database: Sequence[Probe[Any]], problems: Problems) -> None:
         self.servicer = health.aio.HealthServicer()
@@ -28,6 +32,7 @@ class Health:
         self._database = database
         self._problems = problems
         self._serving: bool | None = None
+        self._is_draining = False
 
     async def step(self) -> None:
         """Looks at the database."""
@@ -37,14 +42,16 @@ class Health:
 
     async def drain(self) -> None:
         """NOT_SERVING from now on."""
-        await self.servicer.enter_graceful_shutdown()
+        await self._set(False)
+        self._is_draining = True
 
     async def start(self) -> None:
-        """NOT_SERVING: the server is not ready yet."""
+        """NOT_SERVING: the server is not ready yet. It is alive."""
+        await self.servicer.set(LIVENESS, _SERVING)
         await self._set(False)
 
     async def _set(self, serving: bool) -> None:
-        if serving == self._serving:
+        if serving == self._serving or self._is_draining:
             return
         if self._serving is not None:
             log.info("health: %s", "SERVING" if serving else "NOT_SERVING")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 from functools import cache
 
 from grpc import StatusCode
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, Info
+
+import mvprune
+import mvprune_migrations
 
 _CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _COMMIT_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
@@ -14,6 +18,7 @@ _requests = Counter("mvprune_rpc_requests", "Calls that ended, streams included"
 _seconds = Histogram("mvprune_rpc_duration_seconds", "Time of unary calls", ["method"], buckets=_CALL_BUCKETS)
 open_streams = Gauge("mvprune_rpc_open_streams", "Streams open now", ["method"])
 _attempts = Counter("mvprune_attempts", "Attempts that ended, by state and failure reason", ["state", "reason"])
+_jobs = Counter("mvprune_jobs_finished", "Jobs that ended, by task and failure reason", ["task", "state", "reason"])
 _steps = Histogram("mvprune_loop_step_duration_seconds", "Time of a loop's step", ["loop"], buckets=_CALL_BUCKETS)
 _failures = Counter("mvprune_loop_failures", "Steps of a loop that raised", ["loop"])
 _commit_seconds = Histogram(
@@ -25,6 +30,10 @@ _commit_writes = Histogram(
 waiting_writes = Gauge("mvprune_database_waiting_writes", "Writes that wait for the writer thread (SQLite)")
 
 descriptor_usage = Gauge("mvprune_descriptor_usage_ratio", "Open file descriptors, as a part of the limit")
+_build = Info("mvprune_build", "Versions of this server; the value is always 1")
+_build.info(
+    {"version": mvprune.__version__, "schema": mvprune_migrations.HEAD, "python_version": platform.python_version()}
+)
 
 
 def call_ended(method: str, code: StatusCode, seconds: float | None) -> None:
@@ -54,6 +63,11 @@ def step_ended(loop: str, seconds: float, *, failed: bool) -> None:
 def attempt_ended(state: str, reason: str = "") -> None:
     """An attempt is over, and its transaction committed."""
     _attempts.labels(state, reason).inc()
+
+
+def job_ended(task: str, state: str, reason: str = "") -> None:
+    """A job is over, and its transaction committed."""
+    _jobs.labels(task, state, reason).inc()
 
 
 def committed(writes: int, seconds: float) -> None:

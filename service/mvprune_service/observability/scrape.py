@@ -1,4 +1,4 @@
-"""What Prometheus gets: the process's metrics, and gauges of what the database knows."""
+"""What Prometheus gets: the process's metrics, and gauges of what the database, the executor and the store answer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from socketserver import ThreadingMixIn
 from threading import BoundedSemaphore, Thread, Timer
 from typing import Any
@@ -17,17 +18,33 @@ from prometheus_client.registry import Collector
 
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db.overview import Overview
+from mvprune_service.executors.base import Capacity
 from mvprune_service.observability.probes import Probe
 
 _CONNECTIONS = 16  # of scrapers, at a time
 _SECONDS = 5.0  # that one may take
 
 
-class OverviewCollector(Collector):
-    """Gauges of what the database knows. Collected in the scraper's thread; asked on the event loop."""
+@dataclass(frozen=True)
+class Gauges:
+    """What is asked for each scrape."""
 
-    def __init__(self, overview: Probe[Overview], loop: asyncio.AbstractEventLoop, clock: Clock = system_clock) -> None:
-        self._overview = overview
+    overview: Probe[Overview]
+    capacity: Probe[Capacity]
+    store: Probe[bool]
+
+    async def answers(self) -> tuple[Overview | None, Capacity | None, bool]:
+        """What the database knows, what the executor has (None: no answer), and whether the store answers."""
+        seen, capacity, stored = await asyncio.gather(self.overview.get(), self.capacity.get(), self.store.get())
+        return seen, capacity, stored is not None
+
+
+class GaugeCollector(Collector):
+    """Gauges of what the database, the executor and the store answer. Collected in the scraper's thread; asked on the
+    event loop."""
+
+    def __init__(self, gauges: Gauges, loop: asyncio.AbstractEventLoop, clock: Clock = system_clock) -> None:
+        self._gauges = gauges
         self._loop = loop
         self._clock = clock
 
@@ -36,11 +53,16 @@ class OverviewCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Without the database there is one gauge, and it is 0."""
-        seen = asyncio.run_coroutine_threadsafe(self._overview.get(), self._loop).result()
-        yield GaugeMetricFamily("mvprune_database_up", "Whether the database answers", value=float(seen is not None))
+        """Of a part that does not answer there is one gauge, and it is 0."""
+        asked = asyncio.run_coroutine_threadsafe(self._gauges.answers(), self._loop)
+        seen, capacity, has_store = asked.result()
+        for part, is_up in (("database", seen is not None), ("executor", capacity is not None), ("store", has_store)):
+            yield GaugeMetricFamily(f"mvprune_{part}_up", f"Whether the {part} answers", value=float(is_up))
+        if capacity is not None:
+            yield from _resources("capacity", "of all nodes that run workers", capacity)
         if seen is None:
             return
+        yield from _resources("reserved", "reserved for attempts", seen)
         jobs = GaugeMetricFamily("mvprune_jobs", "Jobs that have not ended", labels=["state"])
         for state, count in seen.jobs.items():
             jobs.add_metric([state], count)
@@ -50,6 +72,12 @@ class OverviewCollector(Collector):
             ("mvprune_lease_lag_seconds", "Age of the oldest heartbeat of a running attempt", seen.oldest_heartbeat_us),
         ):
             yield GaugeMetricFamily(name, text, value=0.0 if since is None else (self._clock() - since) / SECOND)
+
+
+def _resources(name: str, of: str, amounts: Capacity | Overview) -> Iterator[Metric]:
+    yield GaugeMetricFamily(f"mvprune_{name}_cpus", f"CPUs {of}", value=amounts.cpus)
+    yield GaugeMetricFamily(f"mvprune_{name}_gpus", f"GPUs {of}", value=amounts.gpus)
+    yield GaugeMetricFamily(f"mvprune_{name}_memory_bytes", f"Memory {of}", value=amounts.memory_bytes)
 
 
 class _Server(ThreadingMixIn, WSGIServer):

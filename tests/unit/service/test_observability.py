@@ -30,8 +30,9 @@ from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.domain.retries import Failure
+from mvprune_service.ids import JobName
 from mvprune_service.observability import logs, traces
-from mvprune_service.observability.health import PATIENCE_SECONDS, Health
+from mvprune_service.observability.health import LIVENESS, PATIENCE_SECONDS, Health
 from mvprune_service.observability.probes import Probe, Problems, words
 
 from .conftest import Jobs, TestClock
@@ -161,6 +162,29 @@ async def test_attempts_are_counted_once_they_are_committed(db: Database, jobs: 
     assert attempts("FAILED", "NAN_LOSS") == before + 1
 
 
+async def test_jobs_are_counted_when_they_have_ended_by_task_and_reason(db: Database, jobs: Jobs) -> None:
+    def ended(state: str, reason: str) -> float:
+        labels = {"task": "sst2", "state": state, "reason": reason}
+        return REGISTRY.get_sample_value("mvprune_jobs_finished_total", labels) or 0.0
+
+    failed, cancelled = ended("FAILED", "MAX_QUEUE_TIME"), ended("CANCELLED", "")
+    for name in ("a", "b"):
+        await jobs.create(name)
+
+    def end(tx: Tx, name: str) -> None:
+        job = lifecycle.lock_job_named(tx, JobName("p", name))
+        assert job is not None
+        if name == "a":
+            lifecycle.fail(tx, job, FailureReason.MAX_QUEUE_TIME, actor="test")
+        else:
+            lifecycle.cancel(tx, job, reason="", grace_us=0, actor="test")
+
+    await db.write(end, "a")
+    assert (ended("FAILED", "MAX_QUEUE_TIME"), ended("CANCELLED", "")) == (failed + 1, cancelled)
+    await db.write(end, "b")
+    assert (ended("FAILED", "MAX_QUEUE_TIME"), ended("CANCELLED", "")) == (failed + 1, cancelled + 1)
+
+
 async def test_the_overview_counts_what_is_live(db: Database, jobs: Jobs, clock: TestClock) -> None:
     empty = await db.read(overview.overview, overview.LIVE_JOBS)
     assert (set(empty.jobs.values()), empty.oldest_queued_us, empty.oldest_heartbeat_us) == ({0}, None, None)
@@ -255,9 +279,10 @@ async def test_health_follows_the_database(clock: TestClock, broken: str) -> Non
     probes = [Probe(part, partial(ask, part), problems, fresh=0) for part in ("reads", "writes")]
     health = Health(["a", "b"], probes, problems)
 
-    async def states() -> set[str]:
+    async def states(*names: str) -> set[str]:
         answers = [
-            await health.servicer.Check(health_pb2.HealthCheckRequest(service=name), None) for name in ("", "a", "b")
+            await health.servicer.Check(health_pb2.HealthCheckRequest(service=name), None)
+            for name in names or ("", "a", "b")
         ]
         return {health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status) for answer in answers}
 
@@ -271,12 +296,14 @@ async def test_health_follows_the_database(clock: TestClock, broken: str) -> Non
     clock.pass_seconds(PATIENCE_SECONDS)
     await health.step()
     assert await states() == {"NOT_SERVING"}
+    assert await states(LIVENESS) == {"SERVING"}, "a restart would not help"
     away = False
     await health.step()
     assert await states() == {"SERVING"}
     await health.drain()
     await health.step()
     assert await states() == {"NOT_SERVING"}
+    assert await states(LIVENESS) == {"SERVING"}
 
 
 async def test_a_loop_that_fails_is_a_problem_until_it_does_not() -> None:
