@@ -1,8 +1,8 @@
 """Where the server is, how it is known, and what is shown to it.
 
-Argument > environment (MVPRUNE_ADDRESS, MVPRUNE_TOKEN, MVPRUNE_CA_CERT, MVPRUNE_CLIENT_CERT, MVPRUNE_CLIENT_KEY,
-MVPRUNE_INSECURE, MVPRUNE_PROJECT) > the user's settings file (`mvprune.client.contexts`) > what a server on this
-machine left in its home folder > default.
+Argument > environment (MVPRUNE_ADDRESS, MVPRUNE_TOKEN, MVPRUNE_TOKEN_FILE, MVPRUNE_CA_CERT, MVPRUNE_CLIENT_CERT,
+MVPRUNE_CLIENT_KEY, MVPRUNE_INSECURE, MVPRUNE_PROJECT) > the user's settings file (`mvprune.client.contexts`) > what a
+server on this machine left in its home folder > default.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _token(
     found = token or ""
     if not found and token_file is not None:
         found = _token_in(token_file)
-    found = found or os.environ.get("MVPRUNE_TOKEN", "").strip()
+    found = found or _token_of_environment()
     if not found and "token_file" in settings:
         found = _token_in(settings["token_file"])
     found = found or settings.get("token", "")
@@ -150,10 +150,18 @@ def _token(
     return found
 
 
-def _token_in(file: str | os.PathLike[str]) -> str:
-    found = read(expanded(file), "token_file").decode(errors="replace").strip()
+def _token_of_environment() -> str:
+    found, file = os.environ.get("MVPRUNE_TOKEN", "").strip(), os.environ.get("MVPRUNE_TOKEN_FILE")
+    if found and file:
+        text = "must not be set beside MVPRUNE_TOKEN, got both; unset one of the two variables"
+        raise bad_field("MVPRUNE_TOKEN_FILE", text)
+    return _token_in(file, "MVPRUNE_TOKEN_FILE") if file else found
+
+
+def _token_in(file: str | os.PathLike[str], field: str = "token_file") -> str:
+    found = read(expanded(file), field).decode(errors="replace").strip()
     if not found:
-        raise bad_field("token_file", f"{file} is empty")
+        raise bad_field(field, f"{file} is empty")
     return found
 
 
