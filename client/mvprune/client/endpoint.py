@@ -24,6 +24,7 @@ DEFAULT_ADDRESS = "127.0.0.1:7070"
 DEFAULT_PROJECT = "default"
 _TLS, _PLAIN = "grpcs://", "grpc://"
 _YES = ("1", "true", "yes", "on")
+_THIS_MACHINE = ("0.0.0.0", "[::]")  # noqa: S104 (a connection to these stays on this machine)
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def find(
     if ca_cert and not tls:
         raise bad_field("ca_cert", f"given, but {target} is spoken to without TLS; grpcs://{target} is for it")
     insecure = insecure or os.environ.get("MVPRUNE_INSECURE", "").lower() in _YES
-    if secret and not (tls or insecure or is_loopback(target.rpartition(":")[0])):
+    host = target.rpartition(":")[0]
+    if secret and not (tls or insecure or is_loopback(host) or host in _THIS_MACHINE):
         text = f"not set, and the token would go to {target} for all to read; give grpcs://{target}, or set it"
         raise bad_field("insecure", text)
     return Endpoint(target, tls, _path(ca), _variable("MVPRUNE_CLIENT_CERT"), _variable("MVPRUNE_CLIENT_KEY"), secret)
