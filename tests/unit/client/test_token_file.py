@@ -29,21 +29,21 @@ def test_the_token_is_read_from_the_file(file: Path, tmp_path: Path) -> None:
 
 def test_a_token_given_both_ways_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MVPRUNE_TOKEN", "mvp_secret")
-    with pytest.raises(InvalidArgument, match="MVPRUNE_TOKEN_FILE.*unset one of the two variables") as refused:
+    with pytest.raises(InvalidArgument, match=r"MVPRUNE_TOKEN_FILE.*unset one of the two variables") as refused:
         endpoint.find("127.0.0.1:7070")
     assert "mvp_secret" not in str(refused.value)
 
 
 def test_a_file_that_is_empty_or_missing_is_named(file: Path) -> None:
     file.write_text("")
-    with pytest.raises(InvalidArgument, match="MVPRUNE_TOKEN_FILE.* is empty"):
+    with pytest.raises(InvalidArgument, match=r"MVPRUNE_TOKEN_FILE.* is empty"):
         endpoint.find("127.0.0.1:7070")
     file.unlink()
-    with pytest.raises(InvalidArgument, match="MVPRUNE_TOKEN_FILE.* cannot be read"):
+    with pytest.raises(InvalidArgument, match=r"MVPRUNE_TOKEN_FILE.* cannot be read"):
         endpoint.find("127.0.0.1:7070")
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])  # noqa: S104
 def test_the_operators_token_goes_to_a_server_on_all_addresses_of_this_machine(
     tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
