@@ -48,7 +48,9 @@ def pip_settings(file: Path) -> list[Path]:
         name, _, value = line.partition("=")
         settings[name.rpartition(".")[2]] = value.strip("'")
     file.write_text("[global]\n" + "".join(f"{name} = {value}\n" for name, value in settings.items()))
-    paths = (Path(word.removeprefix("file://")) for value in settings.values() for word in value.split())
+    words = [word for value in settings.values() for word in value.split()]
+    # The pages of a local index lead to files beside their folder.
+    paths = [Path(word[7:]).parent if word.startswith("file://") else Path(word) for word in words]
     return [path for path in paths if path.is_absolute() and path.exists() and path != CERTIFICATES]
 
 
