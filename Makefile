@@ -59,6 +59,10 @@ fuzz: setup ## look for artifacts that are read wrongly or cost too much (5 minu
 chaos: setup ## kill, stop and cut off everything there is (minutes; ARGS='-k workers', MVPRUNE_CHAOS_ROUNDS=3)
 	$(BIN)/pytest tests/chaos -q $(ARGS)
 
+.PHONY: deploy-check
+deploy-check: setup ## validators of deploy/, and a build of the server's image where buildah is installed (minutes)
+	$(BIN)/pytest tests/deploy -q $(ARGS)
+
 .PHONY: bench
 bench: setup ## step time and artifact size beside their rivals (minutes; nothing else should run)
 	$(BIN)/python tests/perf/bench_step.py

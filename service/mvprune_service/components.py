@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -182,7 +183,8 @@ def _schedule(
 ) -> tuple[Loop, ...]:
     db, store, executor = resources.db, resources.store, resources.executor
     scheduler = Scheduler(db, executor, max_running_gpus=settings.max_running_gpus)
-    dispatcher = Dispatcher(db, executor, resources.key, _worker_environment(settings, resources))
+    python = str(settings.worker_python or sys.executable)
+    dispatcher = Dispatcher(db, executor, resources.key, _worker_environment(settings, resources), python=python)
     watchdog = Watchdog(db, executor, store, lease_seconds=settings.lease_seconds)
     finalizer = Finalizer(db, store)
     janitor = Janitor(

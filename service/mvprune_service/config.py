@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -91,8 +91,13 @@ class Settings(BaseSettings):
     worker_address: Address = Field(
         "127.0.0.1:7071", description="address that workers connect to; port 0 chooses a free port"
     )
+    database_url_file: OptionalFile = Field(  # before database_url, whose value comes from it
+        None, description="file with the value of --database-url, for one that has a password"
+    )
     database_url: Url = Field(
-        "", description="sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME; default: SQLite in the home folder"
+        "",
+        validate_default=True,
+        description="sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME; default: SQLite in the home folder",
     )
     migrate: bool = Field(False, description="upgrade a database of an older version at the start")
     key_file: OptionalFile = Field(
@@ -109,6 +114,9 @@ class Settings(BaseSettings):
         (),
         description="nodes that the cluster's autoscaler may add: RESOURCE:NODES:CPUS:GPUS:MEMORY_BYTES, where "
         "RESOURCE is a custom resource that only nodes of this type have; default: none",
+    )
+    worker_python: OptionalFile = Field(
+        None, description="Python interpreter of workers, at this path on their machines; default: the server's own"
     )
     models: OptionalFolder = Field(None, description="folder of model folders, which jobs name by their folder's name")
     data: OptionalFolder = Field(None, description="folder with the data of tasks, in the layout of GLUE")
@@ -226,6 +234,30 @@ class Settings(BaseSettings):
     @classmethod
     def _folder(cls, value: Path | None) -> Path | None:
         return None if value is None else _existing(value)
+
+    @field_validator("database_url_file", mode="after")
+    @classmethod
+    def _secret_file(cls, value: Path | None) -> Path | None:
+        if value is not None:
+            read_secret(value := _expanded(value))
+        return value
+
+    @field_validator("database_url", mode="after")
+    @classmethod
+    def _content_of_file(cls, value: str, info: ValidationInfo) -> str:
+        file = info.data.get("database_url_file")
+        if file is None:
+            return value
+        if value:
+            raise ValueError("must not be given beside --database-url-file, got both; remove one of the two settings")
+        return read_secret(file)
+
+    @field_validator("worker_python", mode="after")
+    @classmethod
+    def _path_of_workers(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_absolute():
+            raise ValueError("must be an absolute path")
+        return value
 
     @field_validator(
         "tls_cert",
@@ -348,6 +380,18 @@ def _usage_error(problem: Any) -> str:
     if not rule.startswith("must "):
         return f"{option}: {rule}"
     return f"{option} {rule}" if ", got " in rule else f"{option} {rule}, got {problem['input']!r}"
+
+
+def read_secret(path: Path) -> str:
+    """The secret in a file, without the white space around it. Raises ValueError, which does not show it."""
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+        raise ValueError(f"must be a file that can be read, got {str(path)!r} ({reason})") from None
+    if not secret or not secret.isprintable():
+        raise ValueError(f"must be a file with one line, got {str(path)!r} with {'several' if secret else 'none'}")
+    return secret
 
 
 def _existing(path: Path) -> Path:

@@ -18,7 +18,7 @@ from mvprune_service.db.database import sqlite_file
 _DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal", ".lock")
 # Of the service's other credentials: the bucket's, the hub's, PostgreSQL's. A process's folder in /proc shows its
 # environment, which may hold more.
-_CREDENTIALS = ("~/.aws", "~/.cache/huggingface/token", "~/.pgpass", "/proc")
+_CREDENTIALS = ("~/.aws", "~/.cache/huggingface/token", "~/.pgpass", "~/.ray/auth_token", "/proc")
 _VARIABLES = (
     "AWS_SHARED_CREDENTIALS_FILE",
     "AWS_CONFIG_FILE",
@@ -28,6 +28,7 @@ _VARIABLES = (
     "MVPRUNE_CACHE",  # what workers on this machine have fetched, for all projects
     "MVPRUNE_TOKEN_FILE",
     "PGPASSFILE",
+    "RAY_AUTH_TOKEN_PATH",
 )
 
 
@@ -81,7 +82,7 @@ def _private(settings: Settings) -> Iterator[Path]:
     if database := sqlite_file(settings.database):
         yield from (database.with_name(f"{database.name}{suffix}") for suffix in _DATABASE_SUFFIXES)
         yield from database.parent.glob(f"{database.name}.*")  # copies that a migration made
-    yield from (path for path in (settings.tls_key, settings.worker_key) if path)
+    yield from (path for path in (settings.tls_key, settings.worker_key, settings.database_url_file) if path)
     yield from (Path(os.path.expanduser(path)) for path in _CREDENTIALS)  # noqa: PTH111 (Path's own may raise)
     yield from (Path(value).absolute() for name in _VARIABLES if (value := os.environ.get(name)))
     yield from _tokens_of_commands()

@@ -92,7 +92,9 @@ def command_parser(name: str, example: str, details: str = "", *, job: bool = Tr
     )
     common.add_argument("--project", metavar="P", help="default: MVPRUNE_PROJECT, else default")
     common.add_argument(
-        "--token-file", metavar="FILE", help="file with the API token; default: the token in MVPRUNE_TOKEN"
+        "--token-file",
+        metavar="FILE",
+        help="file with the API token; default: MVPRUNE_TOKEN_FILE, else the token in MVPRUNE_TOKEN",
     )
     common.add_argument(
         "--ca-cert", metavar="FILE", help="CA certificate, PEM; default: MVPRUNE_CA_CERT, else the system's"

@@ -36,6 +36,7 @@ example:
 _VARIABLES = {
     "address": "MVPRUNE_ADDRESS",
     "project": "MVPRUNE_PROJECT",
+    "token_file": "MVPRUNE_TOKEN_FILE",
     "token": "MVPRUNE_TOKEN",
     "ca_cert": "MVPRUNE_CA_CERT",
     "output": "MVPRUNE_OUTPUT",

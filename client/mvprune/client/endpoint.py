@@ -1,8 +1,8 @@
 """Where the server is, how it is known, and what is shown to it.
 
-Argument > environment (MVPRUNE_ADDRESS, MVPRUNE_TOKEN, MVPRUNE_CA_CERT, MVPRUNE_CLIENT_CERT, MVPRUNE_CLIENT_KEY,
-MVPRUNE_INSECURE, MVPRUNE_PROJECT) > the user's settings file (`mvprune.client.contexts`) > what a server on this
-machine left in its home folder > default.
+Argument > environment (MVPRUNE_ADDRESS, MVPRUNE_TOKEN, MVPRUNE_TOKEN_FILE, MVPRUNE_CA_CERT, MVPRUNE_CLIENT_CERT,
+MVPRUNE_CLIENT_KEY, MVPRUNE_INSECURE, MVPRUNE_PROJECT) > the user's settings file (`mvprune.client.contexts`) > what a
+server on this machine left in its home folder > default.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ DEFAULT_ADDRESS = "127.0.0.1:7070"
 DEFAULT_PROJECT = "default"
 _TLS, _PLAIN = "grpcs://", "grpc://"
 _YES = ("1", "true", "yes", "on")
+_THIS_MACHINE = ("0.0.0.0", "[::]")  # noqa: S104 (a connection to these stays on this machine)
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def find(
     if ca_cert and not tls:
         raise bad_field("ca_cert", f"given, but {target} is spoken to without TLS; grpcs://{target} is for it")
     insecure = insecure or os.environ.get("MVPRUNE_INSECURE", "").lower() in _YES
-    if secret and not (tls or insecure or is_loopback(target.rpartition(":")[0])):
+    host = target.rpartition(":")[0]
+    if secret and not (tls or insecure or is_loopback(host) or host in _THIS_MACHINE):
         text = f"not set, and the token would go to {target} for all to read; give grpcs://{target}, or set it"
         raise bad_field("insecure", text)
     return Endpoint(target, tls, _path(ca), _variable("MVPRUNE_CLIENT_CERT"), _variable("MVPRUNE_CLIENT_KEY"), secret)
@@ -137,7 +139,7 @@ def _token(
     found = token or ""
     if not found and token_file is not None:
         found = _token_in(token_file)
-    found = found or os.environ.get("MVPRUNE_TOKEN", "").strip()
+    found = found or _token_of_environment()
     if not found and "token_file" in settings:
         found = _token_in(settings["token_file"])
     found = found or settings.get("token", "")
@@ -150,10 +152,18 @@ def _token(
     return found
 
 
-def _token_in(file: str | os.PathLike[str]) -> str:
-    found = read(expanded(file), "token_file").decode(errors="replace").strip()
+def _token_of_environment() -> str:
+    found, file = os.environ.get("MVPRUNE_TOKEN", "").strip(), os.environ.get("MVPRUNE_TOKEN_FILE")
+    if found and file:
+        text = "must not be set beside MVPRUNE_TOKEN, got both; unset one of the two variables"
+        raise bad_field("MVPRUNE_TOKEN_FILE", text)
+    return _token_in(file, "MVPRUNE_TOKEN_FILE") if file else found
+
+
+def _token_in(file: str | os.PathLike[str], field: str = "token_file") -> str:
+    found = read(expanded(file), field).decode(errors="replace").strip()
     if not found:
-        raise bad_field("token_file", f"{file} is empty")
+        raise bad_field(field, f"{file} is empty")
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Mapping
 
 from mvprune.common import tracing
@@ -22,13 +21,21 @@ log = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Submits attempts. `environment` is for all of them: addresses, store, roots."""
+    """Submits attempts.
 
-    def __init__(self, db: Database, executor: Executor, key: bytes, environment: Mapping[str, str]) -> None:
+    Args:
+        environment: variables of every worker: addresses, store, roots.
+        python: path of the interpreter on the workers' machines.
+    """
+
+    def __init__(
+        self, db: Database, executor: Executor, key: bytes, environment: Mapping[str, str], *, python: str
+    ) -> None:
         self._db = db
         self._executor = executor
         self._key = key
         self._environment = dict(environment)
+        self._python = python
 
     async def step(self) -> None:
         """One round over attempts that no executor has yet."""
@@ -59,7 +66,7 @@ class Dispatcher:
         name, token = str(live.name), live.attempt.fencing_token
         return Launch(
             ref=live.attempt.executor_ref,
-            argv=(sys.executable, "-m", "mvprune_workers"),
+            argv=(self._python, "-m", "mvprune_workers"),
             env={
                 **self._environment,
                 "MVPRUNE_ATTEMPT": name,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
-from mvprune_service.config import Settings
+from mvprune_service.config import Settings, read_secret
 from mvprune_service.executors.base import Executor, ExecutorNotOpened
 from mvprune_service.executors.embedded_ray import EmbeddedRayExecutor
 from mvprune_service.executors.ray_jobs import NodeType, RayExecutor
@@ -19,6 +20,22 @@ def from_settings(settings: Settings, start_cancelled: Callable[[], bool]) -> Ex
         return EmbeddedRayExecutor.start(settings.home, start_cancelled)
     try:
         node_types = tuple(map(NodeType.parse, settings.ray_node_types))
-        return RayExecutor(settings.ray_address, token=os.environ.get("RAY_AUTH_TOKEN"), node_types=node_types)
+        return RayExecutor(settings.ray_address, token=_token(), node_types=node_types)
     except ValueError as error:
         raise ExecutorNotOpened(f"--ray-{error}") from None
+
+
+def _token() -> str | None:
+    """The token of a cluster: RAY_AUTH_TOKEN, or the content of the file RAY_AUTH_TOKEN_PATH, as for Ray's own
+    programs. Raises ExecutorNotOpened."""
+    token, path = os.environ.get("RAY_AUTH_TOKEN"), os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if not path:
+        return token
+    if token:
+        raise ExecutorNotOpened(
+            "RAY_AUTH_TOKEN_PATH must not be set beside RAY_AUTH_TOKEN, got both; unset one of the two variables"
+        )
+    try:
+        return read_secret(Path(path))
+    except ValueError as error:
+        raise ExecutorNotOpened(f"RAY_AUTH_TOKEN_PATH {error}") from None

@@ -75,7 +75,7 @@ class Plane:
         )
         self.steps: dict[str, Callable[[], _Work]] = {
             "scheduler": Scheduler(db, cluster, clock=clock).step,
-            "dispatcher": Dispatcher(db, cluster, _KEY, {}).step,
+            "dispatcher": Dispatcher(db, cluster, _KEY, {}, python="python").step,
             "watchdog": Watchdog(db, cluster, store, lease_seconds=_LEASE, clock=clock).step,
             "finalizer": Finalizer(db, store).step,
             "janitor": janitor.step,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .conftest import Jobs, ScriptedExecutor, TestClock
 
 KEY = b"k" * 32
+PYTHON = "/opt/mvprune/bin/python"
 LEASE = 15.0
 
 
@@ -30,7 +31,7 @@ class Plane:
     def __init__(self, db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock) -> None:
         self.db, self.executor, self.store, self.clock = db, executor, store, clock
         self.scheduler = Scheduler(db, executor, clock=clock)
-        self.dispatcher = Dispatcher(db, executor, KEY, {"MVPRUNE_STORE": store.url})
+        self.dispatcher = Dispatcher(db, executor, KEY, {"MVPRUNE_STORE": store.url}, python=PYTHON)
         self.restart()
         self.finalizer = Finalizer(db, store)
         clock.pass_seconds(LEASE + 1)  # amnesty is over
