@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
+from mvprune.sources import schemes
 from mvprune.sources.references import MAX_LENGTH, InvalidReference
 
-SCHEME = "upload:"
+SCHEME = schemes.UPLOAD
 CHUNK_BYTES = 8 << 20
 MAX_FILES = 1_000
 MAX_FILE_BYTES = 20 << 30
