@@ -183,7 +183,7 @@ def resolve_path(ref: str, roots: Roots) -> Path:
 
 
 def resolve_model(ref: str, roots: Roots) -> Path | HubModel:
-    """The model that `ref` names: a path as for `resolve_path`, a folder under the models root by its name, or a hub id.
+    """The model that `ref` names: a path as in `resolve_path`, a folder under the models root by its name, a hub id.
 
     Raises:
         InvalidReference: a path outside the roots, a folder with a symbolic link that leads outside, a relative path,
