@@ -34,7 +34,9 @@ _REJECTED = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
+_MESSAGE_BYTES = 64 << 20  # a claim has 200 bytes for each 8 MiB that a client has sent
 _OPTIONS = (
+    ("grpc.max_receive_message_length", _MESSAGE_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 5000),  # the default of two minutes outlives a restart of the server by far

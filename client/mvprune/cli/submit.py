@@ -58,13 +58,14 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
 
 
 def _unknown_model(job: Job) -> str:
-    """That nobody knows yet whether there is such a model; "" where the server has looked into it, or will in a
-    bucket."""
+    """That nobody knows yet whether there is such a model; "" where the server has looked into it, or the worker will
+    in a bucket."""
     from mvprune.sources.known_models import KNOWN_SIZES
     from mvprune.sources.references import Roots, known_names  # few need it
+    from mvprune.sources.schemes import SCHEMES
 
     model = job.spec.model
-    if job.model_size is not None or model in KNOWN_SIZES or model.startswith(("/", "s3://")):
+    if job.model_size is not None or model in KNOWN_SIZES or model.startswith(SCHEMES):
         return ""
     hint = did_you_mean(model, known_names(Roots()))
     return f"note: the server does not have the model {model!r}: the job will look for it on the hub{hint}"

@@ -15,12 +15,14 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
+from mvprune.sources import schemes
 from mvprune.sources.references import MAX_LENGTH, InvalidReference
 
-SCHEME = "upload:"
+SCHEME = schemes.UPLOAD
 CHUNK_BYTES = 8 << 20
 MAX_FILES = 1_000
 MAX_FILE_BYTES = 20 << 30
+MAX_CHUNKS = 12_800  # of an upload: 100 GiB, and as many as one message can list
 # Weights, configuration, tokenizer: what workers take of a model's folder, here and in buckets. No pickles.
 MODEL_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
 
@@ -80,6 +82,15 @@ def parse(ref: str) -> Reference:
     return Reference(digest, name)
 
 
+def shown(ref: str) -> str:
+    """A reference for people: NAME (upload DIGEST), the digest's first 12 digits, where it is one to an upload."""
+    try:
+        found = parse(ref)
+    except InvalidReference:
+        return ref
+    return f"{found.name} (upload {found.digest[:12]})"
+
+
 def is_name(name: str) -> bool:
     """Whether a file or folder may have this name: printable, no separator, not hidden, not too long."""
     return 0 < len(name) <= _MAX_NAME and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
@@ -113,6 +124,9 @@ def check_files(kind: Kind, files: Sequence[File]) -> None:
         if len(file.chunks) != len(file.sizes()) or not all(map(_SHA256.fullmatch, file.chunks)):
             rule = f"the SHA-256 of each of its {len(file.sizes()):,} chunks of {CHUNK_BYTES:,} bytes"
             raise InvalidReference(f"{shown} must have {rule}, got {len(file.chunks):,} chunks")
+    if (chunks := sum(len(file.chunks) for file in files)) > MAX_CHUNKS:
+        rule = f"at most {MAX_CHUNKS:,} chunks of {CHUNK_BYTES:,} bytes (100 GiB)"
+        raise InvalidReference(f"an upload must have {rule}, got {chunks:,}")
 
 
 def is_sent(name: str) -> bool:

@@ -21,6 +21,7 @@ from mvprune.sources.references import (
     Roots,
     check_hub_id,
     check_inside,
+    check_new,
     check_revision,
     resolve_model,
     resolve_path,
@@ -169,6 +170,7 @@ class Checker:
 
     def _look_at_model(self, reference: str) -> ModelCheck:
         try:
+            check_new(reference)
             if bucket_path(reference, self._roots):
                 return ModelCheck()  # the worker looks into it
             found = resolve_model(reference, self._roots)
@@ -249,6 +251,7 @@ class Checker:
             self._bad(field, given, "a file; train and validation go together")
             return None
         try:
+            check_new(given)
             return None if bucket_path(given, self._roots) else resolve_path(given, self._roots)
         except InvalidReference as error:
             self._add(field, str(error))
