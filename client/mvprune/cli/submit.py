@@ -14,6 +14,7 @@ from mvprune.cli._output import answer, job_with_result, print_data
 from mvprune.cli._submission import Submission, send_all, submissions
 from mvprune.cli._submit_parser import submit_parser
 from mvprune.cli._text import clean, keeps
+from mvprune.cli._uploads import sending
 from mvprune.cli._wait import Waiting, finish
 from mvprune.common.suggestions import did_you_mean
 
@@ -44,8 +45,9 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
         waits = waits and not args.validate_only
         jobs: list[Job] = []
         try:
-            for job in send_all(client, wanted):
-                jobs.append(job)
+            with sending(args.form, "--validate-only" if args.validate_only else "") as show:
+                for job in send_all(client, wanted, show):
+                    jobs.append(job)
         except KeyboardInterrupt:
             if not args.validate_only:
                 text = "interrupted; what was being submitted may be in the queue all the same: see mvpctl list"

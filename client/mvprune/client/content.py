@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from mvprune.client.inputs import Local
 from mvprune.client.sink import Chunk
@@ -85,7 +84,9 @@ class Contents:
                 inspect_model(one.path)
             content = _read(one, sum(size for _, size, *_ in signature), report)
             if _signature(one) != signature:
-                raise InvalidReference(f"{str(one.path)!r} was changed while it was read; wait until nothing writes to it")
+                raise InvalidReference(
+                    f"{str(one.path)!r} was changed while it was read; submit again once nothing writes to it"
+                )
         except OSError as error:
             raise InvalidReference(f"{str(one.path)!r} cannot be read ({error.strerror})") from None
         self._known[one] = signature, content

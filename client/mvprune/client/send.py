@@ -1,4 +1,4 @@
-"""Several chunks at once, each read, checked and sent by a thread; what was sent to the store is committed meanwhile."""
+"""Several chunks at once, each read, checked and sent by a thread; chunks in the store are committed meanwhile."""
 
 from __future__ import annotations
 

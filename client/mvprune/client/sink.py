@@ -99,8 +99,7 @@ class Sink:
             self._own.putter = Putter(STALL_SECONDS)
         patience = Patience(known=self._answered)
         stale = ""
-        while True:
-            url = self._url(chunk.sha256, stale)
+        while url := self._url(chunk.sha256, stale):
             try:
                 self._own.putter.put(url, blocks(), size)
             except (OSError, http.client.HTTPException) as error:
@@ -125,15 +124,14 @@ class Sink:
         run(self._transport.call(put, None))
 
     def _url(self, chunk: str, stale: str) -> str:
-        """The URL of a chunk; a new one in place of a stale one."""
+        """The URL of a chunk, a new one in place of a stale one; "" where the server has the chunk by now, from another
+        client."""
         with self._asking:
             if self._urls.get(chunk, stale) == stale:
                 at = self._next.index(chunk)
                 wanted = [chunk] if stale else [one for one in self._next[at : at + _URLS] if one not in self._urls]
-                self._urls |= self._ask_for_urls(wanted)
-            if chunk not in self._urls:
-                raise UploadError(f"the server gives no URL for the chunk {chunk}")
-            return self._urls[chunk]
+                self._urls = {**self._urls, chunk: "", **self._ask_for_urls(wanted)}
+            return self._urls.get(chunk, "")
 
     def _ask_for_urls(self, chunks: Sequence[str]) -> dict[str, str]:
         request = upload_pb2.GenerateChunkUrlsRequest(name=self._upload, chunks=chunks)

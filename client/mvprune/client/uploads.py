@@ -12,7 +12,6 @@ import re
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mvprune.client.convert import time_of
@@ -297,9 +296,7 @@ def _request(project: str, content: Content, *, validate_only: bool) -> upload_p
     message = upload_pb2.Upload(kind=kinds[content.local.kind], display_name=content.display_name)
     for file in content.files:
         message.files.add(path=file.path, size_bytes=file.size_bytes, chunks=file.chunks)
-    return upload_pb2.CreateUploadRequest(
-        parent=f"projects/{project}", upload=message, validate_only=validate_only
-    )
+    return upload_pb2.CreateUploadRequest(parent=f"projects/{project}", upload=message, validate_only=validate_only)
 
 
 def _parameters(places: list[tuple[str, str]]) -> tuple[str, ...]:
