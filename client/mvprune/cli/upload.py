@@ -34,8 +34,8 @@ def upload_command(argv: Sequence[str]) -> int | None:
 
 def _create(argv: Sequence[str]) -> None:
     details = (
-        "Sends a model's folder or a data file, and prints the reference by which jobs of the project name it. What the "
-        "server has already is not sent. Run again, it resumes an interrupted upload."
+        "Sends a model's folder or a data file, and prints the reference by which jobs of the project name it. What "
+        "the server has already is not sent. Run again, it resumes an interrupted upload."
     )
     example = "mvpctl upload create ./my-model\n  mvpctl upload create train.jsonl --dry-run -o json"
     parser = command_parser("upload create", example, details, job=False)
