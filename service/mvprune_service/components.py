@@ -42,6 +42,7 @@ from mvprune_service.api.streams import Streams
 from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.sweep_creation import SweepCreation
 from mvprune_service.api.sweeps import SweepServicer
+from mvprune_service.api.uploaded import UploadReader
 from mvprune_service.api.uploads import UploadServicer
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
@@ -157,13 +158,22 @@ def _add_client_services(
 ) -> None:
     db, changes = resources.db, resources.changes
     capacity = capacity_of(resources.executor)
-    submissions = Submissions(db, resources.roots, capacity, quota=quota, retention_seconds=settings.retention_seconds)
+    reader = UploadReader(db, resources.store, settings.home / "uploads")
+    submissions = Submissions(
+        db,
+        resources.roots,
+        capacity,
+        quota=quota,
+        retention_seconds=settings.retention_seconds,
+        uploads=reader,
+    )
     creation = SweepCreation(
         db,
         resources.roots,
         capacity,
         max_points=settings.max_sweep_points,
         retention_seconds=settings.retention_seconds,
+        uploads=reader,
     )
     jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, clients)
@@ -194,6 +204,7 @@ def _schedule(
         server=f"{socket.gethostname()}:{settings.home}",
         request_days=settings.request_days,
         checkpoint_days=settings.checkpoint_days,
+        upload_days=settings.upload_days,
         quarantine_days=settings.quarantine_days,
     )
     connections = ConnectionLimit(

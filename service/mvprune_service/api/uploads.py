@@ -28,6 +28,7 @@ from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import uploads
 from mvprune_service.db.database import Database
 from mvprune_service.db.upload_rows import ChunkRow, ListedUploadRow, UploadRow
+from mvprune_service.db.upload_uses import count_users
 from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreFull
 from mvprune_service.stores.layout import upload_key
 
@@ -177,7 +178,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
 
     async def _shown(self, row: UploadRow) -> upload_pb2.Upload:
         """An upload with its files and what is missing."""
-        jobs = await self._db.read(uploads.users, row.name)
+        jobs = await self._db.read(count_users, row.name)
         shown = self._upload(row, jobs)
         _add_files(shown, row.described())
         shown.missing.extend(await self._db.read(uploads.missing, row))

@@ -8,7 +8,7 @@ Transactions that change which chunks there are wait for each other within a pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,16 +17,14 @@ from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, fun
 from mvprune.sources.uploads import File, Kind
 from mvprune_service.clock import SECOND
 from mvprune_service.db.database import Tx
-from mvprune_service.db.models import JOBS
 from mvprune_service.db.statements import fetch_all, fetch_one
-from mvprune_service.db.sweep_models import SWEEPS
-from mvprune_service.db.upload_models import JOB_UPLOADS, SWEEP_UPLOADS, UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOADS
+from mvprune_service.db.upload_models import UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOADS
 from mvprune_service.db.upload_rows import ChunkRow, ListedUploadRow, UploadRow
-from mvprune_service.ids import JobName, SweepName, UploadName, new_uid
+from mvprune_service.db.upload_uses import USES, names_of_users
+from mvprune_service.ids import UploadName, new_uid
 
 _LOCK = 0x6D767075  # of a project's chunks, in PostgreSQL: a number that nothing else uses
 _VALUES = 500  # in a statement
-_USERS = 5  # jobs and sweeps that an error names
 _NOTE_EVERY_US = 60 * SECOND  # while chunks arrive, the upload's last use is written this often
 
 
@@ -141,12 +139,6 @@ def missing(conn: Connection, row: UploadRow) -> list[str]:
     return [sha256 for sha256 in dict.fromkeys(one for file in row.files for one in file["chunks"]) if sha256 in absent]
 
 
-def users(conn: Connection, name: UploadName) -> int:
-    """How many jobs and sweeps use an upload."""
-    counts = (select(func.count()).select_from(table).where(_is(name, table)) for table in (JOB_UPLOADS, SWEEP_UPLOADS))
-    return sum(conn.execute(count).scalar_one() for count in counts)
-
-
 def page_of_uploads(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> list[ListedUploadRow]:
     """Uploads of a project, newest first, from just before the key (create_us, digest)."""
     jobs = [
@@ -154,7 +146,7 @@ def page_of_uploads(conn: Connection, project: str, before: tuple[int, str] | No
         .select_from(table)
         .where(table.c.project == UPLOADS.c.project, table.c.digest == UPLOADS.c.digest)
         .scalar_subquery()
-        for table in (JOB_UPLOADS, SWEEP_UPLOADS)
+        for table in USES
     ]
     columns = [column for column in UPLOADS.c if column.key != "files"]
     found = select(*columns, (jobs[0] + jobs[1]).label("jobs")).where(UPLOADS.c.project == project)
@@ -196,7 +188,7 @@ def remove(tx: Tx, name: UploadName) -> bool:
     # After waiting for a job that is being created, the next statement sees what that job uses.
     if tx.conn.execute(select(UPLOADS.c.digest).where(_is(name)).with_for_update()).first() is None:
         return False
-    if used := list(_names_of_users(tx.conn, name)):
+    if used := list(names_of_users(tx.conn, name)):
         raise InUse(used)
     tx.conn.execute(delete(UPLOADS).where(_is(name)))
     _delete_unused_chunks(tx, name.project)
@@ -215,7 +207,7 @@ def delete_unused(tx: Tx, used_before_us: int, limit: int) -> int:
     for project, digests in by_project.items():
         _lock(tx.conn, project)
         own = (UPLOADS.c.project == project, UPLOADS.c.digest.in_(digests))
-        tx.conn.execute(select(UPLOADS.c.digest).where(*own).with_for_update()).all()
+        tx.conn.execute(select(UPLOADS.c.digest).where(*own).order_by(UPLOADS.c.digest).with_for_update()).all()
         gone += tx.conn.execute(delete(UPLOADS).where(*own, is_old, *_is_unused())).rowcount
         _delete_unused_chunks(tx, project)
     return gone
@@ -280,15 +272,6 @@ def _note_ready(tx: Tx, project: str, which: ColumnElement[bool]) -> None:
     tx.conn.execute(update(UPLOADS).where(*waiting, which, ~is_missing).values(ready_us=tx.now))
 
 
-def _names_of_users(conn: Connection, name: UploadName) -> Iterator[str]:
-    jobs = select(JOBS.c.job_id).join(JOB_UPLOADS, JOB_UPLOADS.c.job_uid == JOBS.c.uid)
-    for job in conn.execute(jobs.where(_is(name, JOB_UPLOADS)).limit(_USERS)).scalars():
-        yield str(JobName(name.project, job))
-    sweeps = select(SWEEPS.c.sweep_id).join(SWEEP_UPLOADS, SWEEP_UPLOADS.c.sweep_uid == SWEEPS.c.uid)
-    for sweep in conn.execute(sweeps.where(_is(name, SWEEP_UPLOADS)).limit(_USERS)).scalars():
-        yield str(SweepName(name.project, sweep))
-
-
 def _delete_unused_chunks(tx: Tx, project: str) -> None:
     is_used = exists().where(
         UPLOAD_PARTS.c.project == UPLOAD_CHUNKS.c.project, UPLOAD_PARTS.c.sha256 == UPLOAD_CHUNKS.c.sha256
@@ -298,8 +281,7 @@ def _delete_unused_chunks(tx: Tx, project: str) -> None:
 
 def _is_unused() -> tuple[ColumnElement[bool], ...]:
     return tuple(
-        ~exists().where(table.c.project == UPLOADS.c.project, table.c.digest == UPLOADS.c.digest)
-        for table in (JOB_UPLOADS, SWEEP_UPLOADS)
+        ~exists().where(table.c.project == UPLOADS.c.project, table.c.digest == UPLOADS.c.digest) for table in USES
     )
 
 
