@@ -32,7 +32,8 @@ def fetch_upload(upload: worker_pb2.UploadedInput, kind: Kind, store: BlobStore,
     if digest(files) != reference.digest:
         raise _wrong(reference, f"its files have the digest {digest(files)}")
     folder = cache / UPLOADS / reference.digest
-    complete(folder, lambda copy: _copy(reference, files, upload.keys, store, copy))
+    keys = dict(upload.keys)  # a map of protobuf has "" for what it lacks
+    complete(folder, lambda copy: _copy(reference, files, keys, store, copy))
     return folder / files[0].path if kind is Kind.DATA else folder
 
 

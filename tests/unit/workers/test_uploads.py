@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from threading import Barrier, Thread
 
 import pytest
 from google.protobuf.json_format import MessageToJson
 
 from mvprune.sources.references import Roots
-from mvprune.sources.uploads import CHUNK_BYTES, Kind, parse
+from mvprune.sources.uploads import CHUNK_BYTES, File, Kind, Reference, digest, parse
 from mvprune.v1 import job_pb2, upload_pb2, worker_pb2
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
@@ -26,9 +23,9 @@ from mvprune_workers.inputs import BadInput, Input, fetched_path, inputs_of
 from ...conftest import Tiny
 from ...sent import sent
 
-# Fetches the upload that stdin has as JSON. The store waits before the second chunk, which says that it is half done.
+# Fetches a model. Where it has begun, it says so, and goes on when it is told to.
 FETCH = """
-import sys, time
+import sys
 from pathlib import Path
 from google.protobuf.json_format import Parse
 from mvprune.sources.uploads import Kind
@@ -43,11 +40,11 @@ class Slow:
         self.calls += 1
         if self.calls == 3:
             print("half", flush=True)
-            time.sleep(600)
+            sys.stdin.readline()
         return self.store.read(*range)
 
-upload = Parse(sys.stdin.read(), worker_pb2.UploadedInput())
-fetch_upload(upload, Kind.MODEL, Slow(open_store(sys.argv[1])), Path(sys.argv[2]))
+upload = Parse(sys.argv[1], worker_pb2.UploadedInput())
+fetch_upload(upload, Kind.MODEL, Slow(open_store(sys.argv[2])), Path(sys.argv[3]))
 """
 
 
@@ -62,9 +59,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> Iterator[Folders]:
-    yield folders_in(tmp_path)
-    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+def folders(tmp_path: Path) -> Folders:
+    return folders_in(tmp_path)
 
 
 def folders_in(path: Path, attempt: str = "attempt") -> Folders:
@@ -92,6 +88,15 @@ def fetch(upload: worker_pb2.UploadedInput, kind: Kind, store: BlobStore, folder
 
 def content(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def half_done(upload: worker_pb2.UploadedInput, store: BlobStore, folders: Folders) -> subprocess.Popen[str]:
+    """A worker that has fetched a part, and goes on after a line."""
+    command = [sys.executable, "-c", FETCH, MessageToJson(upload), store.url, str(folders.cache)]
+    worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "half\n"
+    return worker
 
 
 def cached(folders: Folders) -> list[str]:
@@ -171,14 +176,19 @@ def test_other_files_than_the_digest_says_are_refused(model: Path, tmp_path: Pat
         fetch(upload, Kind.MODEL, store, folders)
 
 
-@pytest.mark.parametrize("name", ["../config.json", "/etc/config.json", ".config.json", "a\\config.json", "model.bin"])
-def test_a_name_that_leads_elsewhere_is_refused(name: str, tmp_path: Path, folders: Folders) -> None:
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        *((name, "must have a name without '/'") for name in ("../config.json", "/etc/x.json", ".x.json", "a\\b.json")),
+        ("pytorch_model.bin", "files of a model must be"),
+    ],
+)
+def test_a_file_that_is_never_sent_is_never_written(name: str, rule: str, tmp_path: Path, folders: Folders) -> None:
     """Even where the digest is that of these names."""
-    store = open_store((tmp_path / "store").as_uri())
-    file = upload_pb2.UploadFile(path=name)
-    upload = worker_pb2.UploadedInput(reference=f"upload:{'0' * 64}/x", files=[file])
-    with pytest.raises(BadInput, match="must have a name|files of a model must be"):
-        fetch(upload, Kind.MODEL, store, folders)
+    reference = Reference(digest([File(name, 0, ())]), "x")
+    upload = worker_pb2.UploadedInput(reference=str(reference), files=[upload_pb2.UploadFile(path=name)])
+    with pytest.raises(BadInput, match=rule):
+        fetch(upload, Kind.MODEL, open_store((tmp_path / "store").as_uri()), folders)
     assert cached(folders) == []
 
 
@@ -210,14 +220,8 @@ def test_a_store_that_cannot_be_reached_is_no_mistake_of_the_user(
 def test_a_killed_worker_leaves_nothing_half(model: Path, tmp_path: Path, folders: Folders) -> None:
     store = open_store((tmp_path / "store").as_uri())
     upload = sent(model, Kind.MODEL, store)
-    command = [sys.executable, "-c", FETCH, store.url, str(folders.cache)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        worker.stdin.write(MessageToJson(upload))
-        worker.stdin.close()
-        assert worker.stdout.readline() == "half\n"
-        worker.send_signal(signal.SIGKILL)
+    with half_done(upload, store, folders) as worker:
+        worker.kill()
     folder = folders.cache / "uploads" / parse(upload.reference).digest
     assert not folder.exists()
     assert any("model.safetensors" in name for name in cached(folders)), "it had begun"
@@ -226,27 +230,15 @@ def test_a_killed_worker_leaves_nothing_half(model: Path, tmp_path: Path, folder
     assert {Path(name).parent.name for name in cached(folders)} == {folder.name}, "what was left behind is removed"
 
 
-def test_two_workers_fetch_it_at_once(model: Path, store: BlobStore, tmp_path: Path) -> None:
-    upload, barrier, found = sent(model, Kind.MODEL, store), Barrier(2), list[Path]()
-
-    class Together:
-        """The store, whose first chunk nobody has before both have asked for it."""
-
-        def read(self, key: str, offset: int, limit: int) -> bytes:
-            if key == upload.keys[upload.files[0].chunks[0]]:
-                barrier.wait(60)
-            return store.read(key, offset, limit)
-
-    def work(name: str) -> None:
-        found.append(fetch(upload, Kind.MODEL, Together(), folders_in(tmp_path, name)))  # type: ignore[arg-type]
-
-    workers = [Thread(target=work, args=(name,)) for name in ("first", "second")]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert len(found) == 2
-    assert all(content(one) == content(model) for one in found)
+def test_two_workers_fetch_it_at_once(model: Path, store: BlobStore, folders: Folders) -> None:
+    upload = sent(model, Kind.MODEL, store)
+    with half_done(upload, store, folders) as first, half_done(upload, store, folders) as second:
+        first.communicate("\n")
+        second.communicate("\n")
+    assert (first.returncode, second.returncode) == (0, 0)
+    folder = folders.cache / "uploads" / parse(upload.reference).digest
+    assert content(folder) == content(model)
+    assert {Path(name).parent.name for name in cached(folders)} == {folder.name}
 
 
 def test_which_inputs_of_a_job_are_fetched() -> None:
