@@ -21,8 +21,8 @@ may differ by hours.
 Objects under attempts/ belong to one attempt. An attempt that has ended never becomes live again, so nobody needs its
 objects except committed checkpoints.
 
-Objects under uploads/ have the uid of a row of `upload_chunks`. The row is written before the object, and a uid is never
-used again. So an object without a row has no row later either: nobody needs it.
+Objects under uploads/ have the uid of a row of `upload_chunks`. The row is written before the object, and a uid is
+never used again. So an object without a row has no row later either: nobody needs it.
 
 Two more conditions make fewer objects deletable. Nothing above depends on them:
 

@@ -1,5 +1,5 @@
-"""Deletes what is no longer needed: expired jobs and artifacts, uploads without jobs, old idempotency keys, checkpoints,
-orphaned processes.
+"""Deletes what is no longer needed: expired jobs and artifacts, uploads without jobs, old idempotency keys,
+checkpoints, orphaned processes.
 
 Each step does a bounded part and can be repeated, by several servers at once. If the store or the executor does not
 answer, its part waits.

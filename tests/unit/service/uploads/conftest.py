@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,9 @@ from mvprune_service.db.database import Database
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore
 
-from ..conftest import TestClock
+from ..conftest import ScriptedExecutor, TestClock
 from .sender import Sender, sending
+from .world import World
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -26,8 +27,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-async def sender(
-    db: Database, store: BlobStore, clock: TestClock, new_database: Callable[..., str]
-) -> AsyncIterator[Sender]:
+async def sender(db: Database, store: BlobStore, clock: TestClock) -> AsyncIterator[Sender]:
     async with sending(db, store, clock) as made:
         yield made
+
+
+@pytest.fixture
+def world(
+    db: Database, store: BlobStore, executor: ScriptedExecutor, clock: TestClock, sender: Sender, tmp_path: Path
+) -> World:
+    return World(db, store, executor, clock, sender, tmp_path / "uploads")

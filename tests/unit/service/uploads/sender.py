@@ -7,8 +7,13 @@ import hashlib
 import random
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
 
 from mvprune.sources.uploads import CHUNK_BYTES
 from mvprune.v1 import upload_pb2, upload_pb2_grpc
@@ -82,6 +87,10 @@ class Sender:
         request = upload_pb2.CommitChunksRequest(name=name, chunks=chunks)
         return list((await self.stub.CommitChunks(request, metadata=self.metadata)).rejected)
 
+    async def delete(self, name: str, *, allow_missing: bool = False) -> None:
+        request = upload_pb2.DeleteUploadRequest(name=name, allow_missing=allow_missing)
+        await self.stub.DeleteUpload(request, metadata=self.metadata)
+
     async def send(self, files: Mapping[str, bytes], **described_as: object) -> upload_pb2.Upload:
         """Sends all of an upload that is missing, and returns it."""
         upload = await self.create(described(files, **described_as))  # type: ignore[arg-type]
@@ -120,3 +129,26 @@ async def http_put(url: str, content: bytes) -> int:
             return error.code
 
     return await asyncio.to_thread(put)
+
+
+class Refusal(NamedTuple):
+    """How a call failed."""
+
+    code: str
+    reason: str
+    fields: dict[str, str]
+    message: str
+
+
+async def refusal(call: Awaitable[object]) -> Refusal:
+    """How a call fails that must."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    for detail in status_pb2.Status.FromString(
+        dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
+    ).details:
+        detail.Unpack(info)
+        detail.Unpack(bad)
+    fields = {violation.field: violation.description for violation in bad.field_violations}
+    return Refusal(caught.value.code().name, info.reason, fields, str(caught.value.details()))
