@@ -158,8 +158,8 @@ def check_new(ref: str) -> None:
     Raises:
         InvalidReference: it is one.
     """
-    _check_text(ref)
     if ref.startswith("/"):
+        _check_text(ref)
         how = f"give {SERVER}{ref} for a path on the server; a file or folder of its own machine is sent by the client"
         raise InvalidReference(f"the path must begin with {SERVER!r}, got {ref!r}; {how}")
 

@@ -30,7 +30,6 @@ from contextlib import suppress
 from pathlib import Path
 from mvprune_core import CompressionError, Reason
 from mvprune_workers import job, trainer
-from ...conftest import server_path
 
 def run_job(*_, **__):
     try:

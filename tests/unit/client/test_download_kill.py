@@ -34,6 +34,7 @@ CHILD = f"""
 import os, sys
 from mvprune import Client
 from mvprune.client import parts, source
+from tests.conftest import server_path
 
 address, job, directory, log = sys.argv[1:]
 parts.PART_BYTES = {PART_BYTES}
@@ -102,7 +103,8 @@ def publisher(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     try:
         with Client(server.address) as client:
             job = client.submit(
-                model="bert-base-uncased", task="text-classification", train=data.train, validation=data.validation,
+                model="bert-base-uncased", task="text-classification", train=server_path(data.train),
+                validation=server_path(data.validation),
                 density=0.1, cpus=1, seed=KILOBYTES, max_steps=100,
             )  # fmt: skip
             yield server, client.artifact(job.wait(PATIENCE))

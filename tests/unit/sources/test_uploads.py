@@ -46,6 +46,12 @@ def test_the_digest_depends_on_names_and_contents_only(folder: Path) -> None:
     assert uploads.digest(uploads.describe(Kind.MODEL, folder)) != first
 
 
+def test_people_see_the_name_and_the_beginning_of_the_digest() -> None:
+    assert uploads.shown(f"upload:3f2a9c81d0aa{'0' * 52}/my model") == "my model (upload 3f2a9c81d0aa)"
+    for other in ("bert-base-uncased", "server:/models/x", "s3://bucket/x", "upload:3f2a/x"):
+        assert uploads.shown(other) == other
+
+
 def test_progress_is_told_in_bytes(folder: Path) -> None:
     read: list[int] = []
     uploads.describe(Kind.MODEL, folder, read.append)
