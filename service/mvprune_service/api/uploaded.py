@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from sqlalchemy import Connection
+
 from mvprune.data.textfiles import suffix_of
 from mvprune.sources.known_models import ModelSize
 from mvprune.sources.model_folder import MAX_HEADER_BYTES, READ_WHOLE, inspect_model
@@ -68,10 +70,7 @@ class UploadReader:
 
     def find(self, name: UploadName, loop: asyncio.AbstractEventLoop) -> Stored | None:
         """An upload and its chunks. Blocks; raises DatabaseUnavailable."""
-        row = asyncio.run_coroutine_threadsafe(self._db.read(uploads.upload_named, name), loop).result()
-        if row is None or row.ready_us is None:
-            return None
-        return Stored(row, asyncio.run_coroutine_threadsafe(self._db.read(uploads.chunks_of, name), loop).result())
+        return asyncio.run_coroutine_threadsafe(self._db.read(_stored, name), loop).result()
 
     def size_of(self, reference: Reference, found: Stored) -> ModelSize:
         """The size of a model. The content of a digest never changes, so each is looked at once. Blocks; raises
@@ -231,6 +230,12 @@ class Uploaded:
         ):
             raise InvalidReference(f"must be a name that ends in {suffix!r}, as that of the file, got {text!r}")
         return reference, found
+
+
+def _stored(conn: Connection, name: UploadName) -> Stored | None:
+    """A complete upload, as it is at one moment."""
+    row = uploads.upload_named(conn, name)
+    return None if row is None or row.ready_us is None else Stored(row, uploads.chunks_of(conn, name))
 
 
 def _needed(store: BlobStore, reference: Reference, found: Stored, file: File) -> int:
