@@ -46,8 +46,8 @@ class Report:
     Attributes:
         database: sqlite or postgresql.
         rows: rows of the database that were read.
-        artifacts: number of artifacts that were checked in the store; `checkpoints` is that of checkpoints, and `chunks`
-            that of chunks that clients have sent.
+        artifacts: number of artifacts that were checked in the store; `checkpoints` is that of checkpoints.
+        chunks: number of chunks of uploads that were checked there.
         problems: one line for each problem.
     """
 
