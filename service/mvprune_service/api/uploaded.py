@@ -66,7 +66,9 @@ class UploadReader:
         try:
             yield uploaded
         finally:
-            self._release(uploaded.held)
+            with self._lock:
+                uploaded.is_over = True
+                self._release(uploaded.held)
 
     def find(self, name: UploadName, loop: asyncio.AbstractEventLoop) -> Stored | None:
         """An upload and its chunks. Blocks; raises DatabaseUnavailable."""
@@ -87,13 +89,13 @@ class UploadReader:
             raise InvalidReference(known)
         return known
 
-    def hold(self, reference: Reference, found: Stored) -> Path:
-        """A data file on this machine, which stays until `of_project` ends. Blocks; raises InvalidReference,
+    def hold(self, uploaded: Uploaded, reference: Reference, found: Stored) -> Path:
+        """A data file on this machine, which stays until the request ends. Blocks; raises InvalidReference,
         StoreUnavailable."""
         digest, (file,) = found.row.digest, found.row.described()
         with self._lock:
             if digest in self._files:
-                return self._held(digest)
+                return self._held(uploaded, digest)
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         path = folder / file.path
         try:
@@ -106,24 +108,25 @@ class UploadReader:
                 shutil.rmtree(folder, ignore_errors=True)
             else:
                 self._files[digest] = _Kept(path, file.size_bytes)
-            return self._held(digest)
+            return self._held(uploaded, digest)
 
-    def _held(self, digest: str) -> Path:
+    def _held(self, uploaded: Uploaded, digest: str) -> Path:
         kept = self._files[digest]
-        kept.users += 1
+        if not uploaded.is_over:  # else the call was cancelled: nobody waits for what its thread still does
+            kept.users += 1
+            uploaded.held.append(digest)
         self._files.move_to_end(digest)
         return kept.path
 
     def _release(self, digests: list[str]) -> None:
-        with self._lock:
-            for digest in digests:
-                self._files[digest].users -= 1
-            total = sum(kept.size for kept in self._files.values())
-            for digest, kept in list(self._files.items()):
-                if total > _KEPT_BYTES and not kept.users:
-                    del self._files[digest]
-                    shutil.rmtree(kept.path.parent, ignore_errors=True)
-                    total -= kept.size
+        for digest in digests:
+            self._files[digest].users -= 1
+        total = sum(kept.size for kept in self._files.values())
+        for digest, kept in list(self._files.items()):
+            if total > _KEPT_BYTES and not kept.users:
+                del self._files[digest]
+                shutil.rmtree(kept.path.parent, ignore_errors=True)
+                total -= kept.size
 
     def _inspect(self, reference: Reference, found: Stored) -> ModelSize | str:
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
@@ -172,6 +175,7 @@ class Uploaded:
 
     Attributes:
         held: digests of the data files that the request uses.
+        is_over: whether the request has ended.
         notes: what was not checked.
     """
 
@@ -184,6 +188,7 @@ class Uploaded:
         self._may_be_missing = may_be_missing
         self._found: dict[str, Stored | None] = {}
         self.held: list[str] = []
+        self.is_over = False
         self._paths: dict[str, Path] = {}
         self.notes: list[str] = []
 
@@ -208,8 +213,7 @@ class Uploaded:
         if found is None or found.row.total_bytes > limit:
             return None
         if reference.digest not in self._paths:
-            self._paths[reference.digest] = self._reader.hold(reference, found)
-            self.held.append(reference.digest)
+            self._paths[reference.digest] = self._reader.hold(self, reference, found)
         return self._paths[reference.digest]
 
     def _look_up(self, text: str, kind: Kind, what: str) -> tuple[Reference, Stored | None]:
