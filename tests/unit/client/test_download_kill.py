@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import server_path
 from tests.integration.servers import Data, Server
 from tests.neighbours import S3Server
 from tests.waiting import PATIENCE
