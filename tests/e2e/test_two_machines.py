@@ -64,7 +64,7 @@ def test_submit_poll_and_download_between_two_machines(machines: Machines, tmp_p
         "model: ./my-model\ntrain: train.jsonl\nvalidation: dev.jsonl\ndensity: 0.5\nmax_steps: 10\ncpus: 1\nseed: 1\n"
     )
     address = f"{_SERVER}:7070"
-    options = ["--home=home", f"--address={address}", "--worker-address=127.0.0.1:7071", "--auth=off"]
+    options = ["--home=home", f"--address={address}", "--worker-address=127.0.0.1:7071", "--auth=off", "--allow-remote"]
     log = there / "server.log"
     with log.open("wb") as output:
         server = subprocess.Popen(

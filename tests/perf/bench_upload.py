@@ -41,12 +41,14 @@ def server(home: Path, store: str, env: dict[str, str]) -> Iterator[str]:
     ports = free_ports(2)
     address = f"127.0.0.1:{ports[0]}"
     options = ["--home", home, "--address", address, "--worker-address", f"127.0.0.1:{ports[1]}", "--store", store]
-    command = [_SERVER, *options, "--executor", "local", "--roots", home]
+    command = [_SERVER, *options, "--executor", "local", "--roots", home.parent / "roots"]
     home.mkdir()
+    (home.parent / "roots").mkdir(exist_ok=True)
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **env})
     try:
         until(lambda: process.poll() is not None or (home / "server.json").exists(), (home / "log").read_text)
+        assert process.poll() is None, (home / "log").read_text()
         yield address
     finally:
         process.kill()

@@ -395,6 +395,11 @@ def test_the_documented_file_and_its_mistakes(
     text = documented.partition("```yaml\n")[2].partition("```")[0]
     monkeypatch.chdir(tmp_path)
     Path("job.yaml").write_text(text)
+    Uploads(fake)
+    write_bert(tmp_path / "my-model")
+    (tmp_path / "data").mkdir()
+    for name in ("train.jsonl", "dev.tsv"):
+        (tmp_path / "data" / name).write_text(name)
     spec = sent(fake, mvpctl, "-f", "job.yaml").spec
     assert (spec.target_density, spec.soft_movement.schedule.warmup, spec.training.learning_rate) == (0.03, 0.1, 3e-5)
     for right, wrong in (("density:", "densty:"), ("soft_movement", "movment"), (": 2h", ": 2 hours")):
