@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import server_path
 from tests.integration.servers import Data, Server
 from tests.neighbours import S3Server
 from tests.waiting import PATIENCE
@@ -34,7 +35,6 @@ CHILD = f"""
 import os, sys
 from mvprune import Client
 from mvprune.client import parts, source
-from tests.conftest import server_path
 
 address, job, directory, log = sys.argv[1:]
 parts.PART_BYTES = {PART_BYTES}
