@@ -35,7 +35,6 @@ CHILD = f"""
 import os, sys
 from mvprune import Client
 from mvprune.client import parts, source
-from tests.conftest import server_path
 
 address, job, directory, log = sys.argv[1:]
 parts.PART_BYTES = {PART_BYTES}

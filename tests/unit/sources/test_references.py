@@ -17,7 +17,6 @@ from mvprune.sources.references import (
     InvalidReference,
     Roots,
     check_hub_id,
-    check_new,
     check_revision,
     resolve_model,
     resolve_path,
@@ -121,38 +120,6 @@ def test_a_relative_path_is_refused(path: str, scheme: str, roots: Roots):
     rule = f"the path must be server:/PATH, absolute, got '{scheme}{path}'; a file or folder of its own machine is sent"
     with pytest.raises(InvalidReference, match=re.escape(rule)):
         resolve_path(f"{scheme}{path}", roots)
-
-
-# server:/PATH
-
-
-def test_a_path_on_the_server_is_what_the_same_path_is_in_older_jobs(roots: Roots, tmp_path: Path):
-    model_at(tmp_path / "extra" / "mine")
-    for resolve in (resolve_path, resolve_model):
-        assert resolve(f"server:{tmp_path}/extra/mine", roots) == tmp_path / "extra" / "mine"
-        assert resolve(f"{tmp_path}/extra/mine", roots) == tmp_path / "extra" / "mine"
-        with pytest.raises(InvalidReference, match=f"allowed folders .*, got 'server:{tmp_path}/outside"):
-            resolve(f"server:{tmp_path}/outside", roots)
-
-
-@pytest.mark.parametrize("ref", ["server:team/tiny", "server:gpt2", "server:", "server://a", "server:../x"])
-def test_a_model_on_the_server_is_no_name(ref: str, roots: Roots, tmp_path: Path):
-    model_at(tmp_path / "models" / "team" / "tiny")
-    with pytest.raises(InvalidReference, match="must be server:/PATH"):
-        resolve_model(ref, roots)
-
-
-def test_a_new_job_says_that_a_path_is_on_the_server():
-    for ref in ("server:/data/x", "bert-base-uncased", "owner/name", "s3://bucket/x", f"upload:{'0' * 64}/m"):
-        check_new(ref)
-    said = (
-        "the path must begin with 'server:', got '/data/x'; give server:/data/x for a path on the server; a file or "
-        "folder of its own machine is sent by the client"
-    )
-    with pytest.raises(InvalidReference, match=f"^{re.escape(said)}$"):
-        check_new("/data/x")
-    with pytest.raises(InvalidReference, match="at most 512 characters"):
-        check_new("/" * 513)
 
 
 @pytest.mark.parametrize("resolve", [resolve_path, resolve_model])
