@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class Content:
     files: tuple[File, ...]
     not_sent: tuple[str, ...]
 
-    @property
+    @functools.cached_property
     def total_bytes(self) -> int:
         """Of all files."""
         return sum(file.size_bytes for file in self.files)
@@ -36,7 +37,7 @@ class Content:
         name = self.local.path.resolve().name  # "." has none of its own
         return name if is_name(name) else str(Kind.MODEL)
 
-    @property
+    @functools.cached_property
     def reference(self) -> str:
         """What a job names it by."""
         return str(Reference(digest(self.files), self.display_name))

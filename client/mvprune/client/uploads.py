@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mvprune.client.convert import time_of
@@ -215,19 +216,18 @@ class _Sending:
 
     def __init__(self, content: Content, parameters: tuple[str, ...], report: Report) -> None:
         self.content = content
-        self._tell = lambda **how: report(
-            UploadProgress(
-                parameters,
-                content.local.path,
-                str(content.local.kind),
-                total_bytes=content.total_bytes,
-                read_bytes=content.total_bytes,
-                reference=content.reference,
-                files=tuple(UploadFile(file.path, file.size_bytes) for file in content.files),
-                not_sent=content.not_sent,
-                **how,
-            )
+        progress = UploadProgress(
+            parameters,
+            content.local.path,
+            str(content.local.kind),
+            "checked",
+            total_bytes=content.total_bytes,
+            read_bytes=content.total_bytes,
+            reference=content.reference,
+            files=tuple(UploadFile(file.path, file.size_bytes) for file in content.files),
+            not_sent=content.not_sent,
         )
+        self._tell = lambda **how: report(replace(progress, **how))
         self._stored = self._sent = 0
 
     def checked(self, message: upload_pb2.Upload) -> None:

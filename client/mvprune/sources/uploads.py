@@ -11,6 +11,7 @@ import json
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -26,7 +27,8 @@ MAX_CHUNKS = 12_800  # of an upload: 100 GiB, and as many as one message can lis
 # Weights, configuration, tokenizer: what workers take of a model's folder, here and in buckets. No pickles.
 MODEL_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_HASHERS = 4  # chunks that are hashed at once: hashlib lets other threads run
 _MAX_NAME = 200  # characters of a file's name
 _FORM = "upload:DIGEST/NAME, where DIGEST has 64 hexadecimal digits"
 
@@ -77,7 +79,7 @@ def is_upload(ref: str) -> bool:
 def parse(ref: str) -> Reference:
     """What `upload:DIGEST/NAME` names. Raises InvalidReference."""
     digest, _, name = ref.removeprefix(SCHEME).partition("/")
-    if not is_upload(ref) or len(ref) > MAX_LENGTH or not _SHA256.fullmatch(digest) or not is_name(name):
+    if not is_upload(ref) or len(ref) > MAX_LENGTH or not _DIGEST.fullmatch(digest) or not is_name(name):
         raise InvalidReference(f"the reference to an upload must be {_FORM}, got {ref[:200]!r}")
     return Reference(digest, name)
 
@@ -121,7 +123,7 @@ def check_files(kind: Kind, files: Sequence[File]) -> None:
             raise InvalidReference(f"files of a model must be {_suffixes()}, got {shown}")
         if not 0 <= file.size_bytes <= MAX_FILE_BYTES:
             raise InvalidReference(f"{shown} must have at most {MAX_FILE_BYTES:,} bytes, got {file.size_bytes:,}")
-        if len(file.chunks) != len(file.sizes()) or not all(map(_SHA256.fullmatch, file.chunks)):
+        if len(file.chunks) != len(file.sizes()) or not all(map(_DIGEST.fullmatch, file.chunks)):
             rule = f"the SHA-256 of each of its {len(file.sizes()):,} chunks of {CHUNK_BYTES:,} bytes"
             raise InvalidReference(f"{shown} must have {rule}, got {len(file.chunks):,} chunks")
     if (chunks := sum(len(file.chunks) for file in files)) > MAX_CHUNKS:
@@ -174,18 +176,25 @@ def describe(kind: Kind, path: Path, on_bytes: Callable[[int], None] = lambda re
         InvalidReference: as `paths_of` and `check_files`.
     """
     files = []
-    for one in paths_of(kind, path):
-        sizes, hashes = 0, []
-        try:
-            for chunk in _chunks(one):
-                sizes += len(chunk)
-                hashes.append(hashlib.sha256(chunk).hexdigest())
-                on_bytes(len(chunk))
-        except OSError as error:
-            raise InvalidReference(f"{str(one)!r} cannot be read ({error.strerror})") from None
-        files.append(File(one.name, sizes, tuple(hashes)))
+    with ThreadPoolExecutor(_HASHERS) as hashers:
+        for one in paths_of(kind, path):
+            size, hashes = 0, list[Future[str]]()
+            try:
+                for chunk in _chunks(one):
+                    size += len(chunk)
+                    hashes.append(hashers.submit(_sha256, chunk))
+                    if len(hashes) >= _HASHERS:
+                        hashes[-_HASHERS].result()  # no more than these are in memory
+                    on_bytes(len(chunk))
+            except OSError as error:
+                raise InvalidReference(f"{str(one)!r} cannot be read ({error.strerror})") from None
+            files.append(File(one.name, size, tuple(future.result() for future in hashes)))
     check_files(kind, files)
     return files
+
+
+def _sha256(chunk: bytes) -> str:
+    return hashlib.sha256(chunk).hexdigest()
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
