@@ -72,6 +72,7 @@ bench: setup ## step time and artifact size beside their rivals (minutes; nothin
 	$(BIN)/python tests/perf/bench_cli.py
 	$(BIN)/python tests/perf/bench_control_plane.py
 	$(BIN)/python tests/perf/bench_sweeps.py
+	PYTHONPATH=. $(BIN)/python tests/perf/bench_upload.py
 
 .PHONY: bench-service
 bench-service: setup ## the control plane beside bare gRPC and SQLite (MVPRUNE_SOAK_SECONDS=600: memory in earnest)
@@ -80,6 +81,10 @@ bench-service: setup ## the control plane beside bare gRPC and SQLite (MVPRUNE_S
 .PHONY: bench-sweeps
 bench-sweeps: setup ## sweeps of 1,000 points on SQLite and PostgreSQL: create, list, get, a round of the expander
 	$(BIN)/python tests/perf/bench_sweeps.py $(ARGS)
+
+.PHONY: bench-uploads
+bench-uploads: setup ## sending a model of 500 MB beside boto3 and a plain copy (ARGS='--kills 20': and killed 20 times)
+	PYTHONPATH=. $(BIN)/python tests/perf/bench_upload.py $(ARGS)
 
 .PHONY: bench-runtime
 bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVINO (ARGS='--json FILE'; nothing else should run)

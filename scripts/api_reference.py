@@ -54,6 +54,7 @@ SECTIONS = (
     Section("Sweeps", "client.sweep", ("Sweep", "AsyncSweep"), opening="What `sweep` and `get_sweep` return."),
     Section("Models", "client.models", opening=_MODELS),
     Section("Models of sweeps", "client.sweep_models"),
+    Section("Models of uploads", "client.upload_models"),
     Section("Specs and policies", "spec.models"),
     Section("Gates", "spec.gate"),
     Section("Sizes of models", "sources.known_models", ("ModelSize",), opening="What `Job.model_size` is."),

@@ -67,8 +67,8 @@ def main(options: list[str]) -> int:
     with server(FOLDER / "home", FOLDER / "server.log", "--roots", FOLDER / "inputs") as address:
         target = FOLDER / "artifacts" / time.strftime("%Y%m%d-%H%M%S")
         command = [
-            "submit", "--model", str(inputs.model), "--task", "text-classification",
-            "--train", str(inputs.train), "--validation", str(inputs.validation),
+            "submit", "--model", f"server:{inputs.model}", "--task", "text-classification",
+            "--train", f"server:{inputs.train}", "--validation", f"server:{inputs.validation}",
             "--method", "soft_movement", "--density", DENSITY, "--max-steps", STEPS, "--batch-size", "16",
             *options, "--wait", "--download", str(target),
         ]  # fmt: skip

@@ -41,6 +41,11 @@ class Tiny:
     validation: Path  # tab-separated, the same columns
 
 
+def server_path(path: Path) -> str:
+    """How a job names a file or folder that is on the server's machine, under its roots."""
+    return f"server:{path}"
+
+
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """A BERT of 2 layers × 32 with random weights, and 256 + 64 labelled sentences."""

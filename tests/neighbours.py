@@ -12,7 +12,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,13 @@ class S3Server:
 @pytest.fixture(scope="session")
 def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """SeaweedFS with an empty bucket. Give each test a prefix of its own: f"{seaweedfs.url}/{name}"."""
-    folder = tmp_path_factory.mktemp("seaweedfs")
+    with running_seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@contextmanager
+def running_seaweedfs(folder: Path) -> Iterator[S3Server]:
+    """SeaweedFS with an empty bucket, which keeps its data in a folder."""
     names = ("s3", "master", "volume", "filer", "admin")
     ports = free_ports(2 * len(names))
     flags = [f"-{name}.port={port}" for name, port in zip(names, ports, strict=False)]

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         SweepSpec,
         SweepState,
     )
+    from mvprune.client.upload_models import Upload, UploadFile, UploadProgress, UploadState
     from mvprune.common.exceptions import (
         AlreadyExists,
         Conflict,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
         ServerError,
         ServerUnreachable,
         UnsafeArtifact,
+        UploadError,
     )
     from mvprune.runtime import load
     from mvprune.sources.known_models import ModelSize
@@ -166,6 +168,11 @@ __all__ = [
     "Teacher",
     "Training",
     "UnsafeArtifact",
+    "Upload",
+    "UploadError",
+    "UploadFile",
+    "UploadProgress",
+    "UploadState",
     "WaitTimeout",
     "__version__",
     "load",
@@ -193,7 +200,14 @@ _HOMES = {
     "TaskEntry": "client.catalog",
     "load": "runtime",
 }
-_MANY = ("client.models", "spec.models", "client.sweep_models", "client.exceptions", "common.exceptions")
+_MANY = (
+    "client.models",
+    "spec.models",
+    "client.sweep_models",
+    "client.upload_models",
+    "client.exceptions",
+    "common.exceptions",
+)
 """Modules that define the other names."""
 
 

@@ -1,11 +1,12 @@
 #!/bin/sh
 # Prunes a model as a step of a pipeline; the exit code says whether the result is good enough.
 #
-#   MODEL=my-model TRAIN=/data/train.jsonl VALIDATION=/data/dev.tsv \
+#   MODEL=my-model TRAIN=server:/data/train.jsonl VALIDATION=server:/data/dev.tsv \
 #     sh compress.sh --density 0.10 --gate 'accuracy>=80' --gate 'delta_accuracy>=-2' --gate 'bytes<=25MB'
 #
-# Model and data are named as the server finds them. What is given here goes to `mvpctl submit`. MVPRUNE_ADDRESS and
-# MVPRUNE_TOKEN lead to the server. Leaves artifact/, result.json, summary.md and gates.xml in the folder OUT.
+# Model and data are files of this machine, or named as the server finds them. What is given here goes to `mvpctl
+# submit`. MVPRUNE_ADDRESS and MVPRUNE_TOKEN lead to the server. Leaves artifact/, result.json, summary.md and gates.xml
+# in the folder OUT.
 set -u
 : "${MODEL:?is not set}" "${TRAIN:?is not set}" "${VALIDATION:?is not set}"
 out="${OUT:-compressed}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from mvprune_service.db.installation import installation
 from mvprune_service.db.models import ARTIFACTS, CHECKPOINTS
 from mvprune_service.db.overview import has_stored
 from mvprune_service.db.schema import METADATA
+from mvprune_service.db.upload_models import UPLOAD_CHUNKS
+from mvprune_service.db.upload_rows import ChunkRow
 from mvprune_service.observability.logs import redact
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
@@ -29,6 +32,7 @@ from mvprune_service.stores.layout import (
     listed_files,
     manifest_key,
     parse,
+    upload_key,
     verify,
 )
 
@@ -43,6 +47,7 @@ class Report:
         database: sqlite or postgresql.
         rows: rows of the database that were read.
         artifacts: number of artifacts that were checked in the store; `checkpoints` is that of checkpoints.
+        chunks: number of chunks of uploads that were checked there.
         problems: one line for each problem.
     """
 
@@ -50,6 +55,7 @@ class Report:
     rows: int
     artifacts: int
     checkpoints: int
+    chunks: int
     problems: list[str]
 
 
@@ -58,7 +64,7 @@ def check(*, files: bool, **given: str) -> Report:
     that it refers to. Servers may be running. Raises CommandFailed.
 
     Args:
-        files: read and hash every file of every artifact. Otherwise only sizes are compared.
+        files: read and hash every file of every artifact, and every chunk. Otherwise only sizes are compared.
     """
     try:
         return _check(command_settings(**given), files)
@@ -70,7 +76,7 @@ def _check(settings: Settings, files: bool) -> Report:
     lost = opening.lost_commits(settings.database)
     problems = opening.damage(settings.database)
     if problems:  # rows of a damaged file prove nothing
-        return Report("sqlite", 0, 0, 0, problems)
+        return Report("sqlite", 0, 0, 0, 0, problems)
     with opening.looked_at(settings.database) as conn:
         if conn is None:
             raise CommandFailed("the database is empty")
@@ -83,7 +89,7 @@ def _check(settings: Settings, files: bool) -> Report:
         if lost is not None:
             problems.append(lost)
         if problems:
-            return Report(conn.dialect.name, rows, 0, 0, problems)
+            return Report(conn.dialect.name, rows, 0, 0, 0, problems)
         store = open_store(settings.store_url, create=False)
         problems += _ownership(conn, store)
         artifacts = conn.execute(select(ARTIFACTS.c.project, ARTIFACTS.c.sha256, ARTIFACTS.c.manifest)).all()
@@ -96,7 +102,13 @@ def _check(settings: Settings, files: bool) -> Report:
         for row in checkpoints:
             prefix = checkpoint_prefix(row.attempt_uid, row.step)
             problems += [f"checkpoint {prefix}: {what}" for what in _checkpoint(store, prefix, row.manifest_sha256)]
-        return Report(conn.dialect.name, rows, len(artifacts), len(checkpoints), problems)
+        chunks = conn.execute(select(UPLOAD_CHUNKS).where(UPLOAD_CHUNKS.c.is_ready)).all()
+        for row in chunks:
+            problems += [
+                f"chunk {row.sha256} of uploads of projects/{row.project}: {what}"
+                for what in _chunk(store, ChunkRow._make(row), files)
+            ]
+        return Report(conn.dialect.name, rows, len(artifacts), len(checkpoints), len(chunks), problems)
 
 
 def _ownership(conn: Connection, store: BlobStore) -> list[str]:
@@ -121,6 +133,17 @@ def _checkpoint(store: BlobStore, prefix: str, sha256: str) -> Iterator[str]:
         yield from _sizes(store, manifest, lambda file: prefix + file.path)
     except ArtifactCorrupt as error:
         yield str(error)
+
+
+def _chunk(store: BlobStore, chunk: ChunkRow, files: bool) -> Iterator[str]:
+    key = upload_key(chunk.uid)
+    size = store.size(key)
+    if size is None:
+        yield "it is missing"
+    elif size != chunk.size_bytes:
+        yield f"it has {size} bytes, the database says {chunk.size_bytes}"
+    elif files and hashlib.sha256(store.read(key, 0, max(size, 1))).hexdigest() != chunk.sha256:
+        yield "it has other content than its SHA-256 says"
 
 
 def _sizes(store: BlobStore, manifest: dict[str, Any], key: Callable[[StoredFile], str]) -> Iterator[str]:

@@ -113,7 +113,8 @@ def check_command(argv: Sequence[str]) -> int:
             print(problem)
         print(
             f"{report.database}: {report.rows:,} rows, {report.artifacts:,} artifacts, "
-            f"{report.checkpoints:,} checkpoints, {len(report.problems):,} problems"
+            f"{report.checkpoints:,} checkpoints, {report.chunks:,} chunks, "
+            f"{len(report.problems):,} problems"
         )
 
     answer(args.form, asdict(report), report.problems, text)

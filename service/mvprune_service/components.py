@@ -23,6 +23,8 @@ from mvprune.v1 import (
     job_pb2_grpc,
     sweep_pb2,
     sweep_pb2_grpc,
+    upload_pb2,
+    upload_pb2_grpc,
     worker_pb2,
     worker_pb2_grpc,
 )
@@ -41,6 +43,8 @@ from mvprune_service.api.streams import Streams
 from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.sweep_creation import SweepCreation
 from mvprune_service.api.sweeps import SweepServicer
+from mvprune_service.api.uploaded import UploadReader
+from mvprune_service.api.uploads import UploadServicer
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
 from mvprune_service.config import Settings
@@ -63,7 +67,7 @@ from mvprune_service.resources import Resources
 
 _CONTRACT = tuple(
     service
-    for file in (job_pb2, sweep_pb2, artifact_pb2, catalog_pb2, admin_pb2)
+    for file in (job_pb2, sweep_pb2, artifact_pb2, upload_pb2, catalog_pb2, admin_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 _WORKER_CONTRACT = tuple(worker_pb2.DESCRIPTOR.services_by_name.values())
@@ -159,18 +163,29 @@ def _add_client_services(
 ) -> None:
     db, changes = resources.db, resources.changes
     capacity = capacity_of(resources.executor)
-    submissions = Submissions(db, resources.roots, capacity, quota=quota, retention_seconds=settings.retention_seconds)
+    reader = UploadReader(db, resources.store, settings.home / "uploads")
+    submissions = Submissions(
+        db,
+        resources.roots,
+        capacity,
+        quota=quota,
+        retention_seconds=settings.retention_seconds,
+        uploads=reader,
+    )
     creation = SweepCreation(
         db,
         resources.roots,
         capacity,
         max_points=settings.max_sweep_points,
         retention_seconds=settings.retention_seconds,
+        uploads=reader,
     )
     jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, clients)
     sweep_pb2_grpc.add_SweepServiceServicer_to_server(SweepServicer(db, changes, creation), clients)
     artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactServicer(db, resources.store), clients)
+    uploads = UploadServicer(db, resources.store, max_bytes=settings.max_upload_bytes, upload_days=settings.upload_days)
+    upload_pb2_grpc.add_UploadServiceServicer_to_server(uploads, clients)
     catalog_pb2_grpc.add_CatalogServiceServicer_to_server(CatalogServicer(resources.roots), clients)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, clients)
     if settings.reflection:
@@ -195,6 +210,7 @@ def _schedule(
         server=f"{socket.gethostname()}:{settings.home}",
         request_days=settings.request_days,
         checkpoint_days=settings.checkpoint_days,
+        upload_days=settings.upload_days,
         quarantine_days=settings.quarantine_days,
     )
     connections = ConnectionLimit(

@@ -193,6 +193,12 @@ class Settings(BaseSettings):
     max_sweep_points: Annotated[int, Form("POINTS")] = Field(
         1_000, ge=1, le=10_000, description="points of a sweep at most"
     )
+    max_upload_bytes: Annotated[int, Form("BYTES")] = Field(
+        100 << 30, ge=0, le=1 << 50, description="bytes of the models and data files that clients sent, of each project"
+    )
+    upload_days: Days = Field(
+        1.0, gt=0, le=3650, description="time for which what clients sent is kept while no job uses it"
+    )
     max_running_gpus: Annotated[float | None, Form("GPUS")] = Field(
         None, ge=0, le=100_000, description="GPUs in use by a project that has no quota of its own; default: no limit"
     )

@@ -15,6 +15,7 @@ _JOB = re.compile(rf"projects/({ID})/jobs/({ID})")
 _SWEEP = re.compile(rf"projects/({ID})/sweeps/({ID})")
 _ATTEMPT = re.compile(rf"projects/({ID})/jobs/({ID})/attempts/([1-9][0-9]{{0,8}}|-)")
 _ARTIFACT = re.compile(rf"projects/({ID})/artifacts/([0-9a-f]{{64}})")
+_UPLOAD = re.compile(rf"projects/({ID})/uploads/([0-9a-f]{{64}})")
 _TOKEN = re.compile(rf"projects/({ID}|-)/tokens/({ID})")
 _ALPHABET = b"abcdefghjkmnpqrstvwxyz23456789"
 _CHARACTERS = (_ALPHABET * 9)[:256]  # of each byte: some are a little likelier, which makes no odds
@@ -61,6 +62,16 @@ class ArtifactName(NamedTuple):
         return f"projects/{self.project}/artifacts/{self.sha256}"
 
 
+class UploadName(NamedTuple):
+    """projects/{project}/uploads/{digest of the content}."""
+
+    project: str
+    digest: str
+
+    def __str__(self) -> str:
+        return f"projects/{self.project}/uploads/{self.digest}"
+
+
 class TokenName(NamedTuple):
     """projects/{project}/tokens/{token}; project "-" stands for all."""
 
@@ -99,6 +110,12 @@ def parse_artifact(name: str) -> ArtifactName | None:
     """The parts of an artifact's name, None for anything else."""
     match = _ARTIFACT.fullmatch(name)
     return ArtifactName(match[1], match[2]) if match else None
+
+
+def parse_upload(name: str) -> UploadName | None:
+    """The parts of an upload's name, None for anything else."""
+    match = _UPLOAD.fullmatch(name)
+    return UploadName(match[1], match[2]) if match else None
 
 
 def parse_token(name: str) -> TokenName | None:

@@ -18,6 +18,7 @@ import grpc
 
 from mvprune.v1 import job_pb2, job_pb2_grpc
 
+from ..conftest import server_path
 from ..neighbours import free_ports
 from .counts import COUNTS
 from .launch import start_server
@@ -144,7 +145,7 @@ class Client:
     """Calls the server until it answers."""
 
     def __init__(self, server: Server, patience: float = 300) -> None:
-        self._dataset = {"train": str(server.train), "validation": str(server.validation)}
+        self._dataset = {"train": server_path(server.train), "validation": server_path(server.validation)}
         self._patience = patience
         self._channel = grpc.insecure_channel(server.address, OPTIONS)
         self._jobs = job_pb2_grpc.JobServiceStub(self._channel)

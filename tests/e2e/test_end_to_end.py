@@ -18,7 +18,7 @@ import mvprune
 from mvprune.data.loading import load_files
 from mvprune.data.tasks import get_task
 
-from ..conftest import Tiny
+from ..conftest import Tiny, server_path
 from ..waiting import PATIENCE, until
 
 BIN = Path(sys.executable).parent
@@ -41,7 +41,8 @@ class Plane:
     def submit(self, *words: object) -> subprocess.CompletedProcess[str]:
         """Submits a short run of the tiny model on its own files."""
         return self.ctl(
-            "submit", "--model", "tiny-bert", "--train", self.tiny.train, "--validation", self.tiny.validation,
+            "submit", "--model", "tiny-bert", "--train", server_path(self.tiny.train),
+            "--validation", server_path(self.tiny.validation),
             "--max-steps", 120, "--batch-size", 16, "--learning-rate", 5e-3, "--cpus", 1, *words,
         )  # fmt: skip
 
@@ -124,7 +125,7 @@ def test_the_line_of_the_readme_is_accepted_and_says_what_is_missing(plane: Plan
         (("--density", "0.1", "--method", "magic"), "movement"),
         (("--density", "0.1", "--task", "sst3"), "sst2"),
         (("--density", "0.1", "--teacher", "job:none"), "jobs/none"),
-        (("--density", "0.1", "--model", "/etc"), "/etc"),
+        (("--density", "0.1", "--model", "server:/etc"), "server:/etc"),
     ],
 )
 def test_bad_input_ends_with_exit_code_2(plane: Plane, words: tuple[str, ...], said: str) -> None:

@@ -13,7 +13,7 @@ from mvprune.v1 import artifact_pb2_grpc, job_pb2, job_pb2_grpc, worker_pb2_grpc
 from mvprune_service.config import Settings
 from mvprune_service.service import Service
 
-from ..conftest import Tiny
+from ..conftest import Tiny, server_path
 
 PARENT = "projects/default"
 
@@ -34,7 +34,7 @@ class Plane:
         values: dict[str, Any] = {
             "model": "tiny-bert",
             "task": "text-classification",
-            "dataset": {"train": str(self.tiny.train), "validation": str(self.tiny.validation)},
+            "dataset": {"train": server_path(self.tiny.train), "validation": server_path(self.tiny.validation)},
             "movement": {},
             "target_density": 0.1,
             "training": {"max_steps": steps, "batch_size": 16, "learning_rate": 5e-3},

@@ -17,7 +17,7 @@ from mvprune.cli._output import as_json
 from mvprune.data.loading import load_files
 from mvprune.data.tasks import get_task
 
-from ..conftest import Tiny
+from ..conftest import Tiny, server_path
 from .servers import Server
 
 Ctl = Callable[..., Any]
@@ -45,7 +45,8 @@ def ctl(
 
 def submit(ctl: Ctl, tiny: Tiny, *words: object) -> Any:
     return ctl(
-        "submit", "--model", "tiny-bert", "--train", tiny.train, "--validation", tiny.validation, "--max-steps", 24,
+        "submit", "--model", "tiny-bert", "--train", server_path(tiny.train),
+        "--validation", server_path(tiny.validation), "--max-steps", 24,
         "--batch-size", 16, "--learning-rate", 5e-3, "--cpus", 1, "--wait", "--timeout", 240, *words,
     )  # fmt: skip
 

@@ -23,6 +23,7 @@ from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service.config import Settings
 from mvprune_service.service import Service
 
+from ..conftest import server_path
 from ..unit.sources.test_model_folders import write_model
 from ..waiting import until_true
 
@@ -128,7 +129,8 @@ async def test_quotas_by_command_and_who_submitted(
     rows = "".join(json.dumps({"text": f"word{number}", "label": str(number % 2)}) + "\n" for number in range(8))
     train = tmp_path / "train.jsonl"
     train.write_text(rows)
-    options: dict[str, Any] = {"model": "small", "density": 0.1, "train": train, "validation": train, "max_steps": 10}
+    data = {"train": server_path(train), "validation": server_path(train)}
+    options: dict[str, Any] = {"model": "small", "density": 0.1, "max_steps": 10, **data}
     await guarded.json("project", "set", "search", "--max-queued-jobs", "0")
     with Client(token=made["secret"], project="search") as client:
         with pytest.raises(LimitExceeded) as caught:
@@ -164,7 +166,8 @@ async def test_a_silent_stream_ends_with_its_token(guarded: Guarded, tmp_path: P
     await guarded.service.components.loops.stop("scheduler")  # nothing happens to the job
     train = tmp_path / "train.jsonl"
     train.write_text("".join(json.dumps({"text": f"word{n}", "label": str(n % 2)}) + "\n" for n in range(8)))
-    options: dict[str, Any] = {"model": "small", "density": 0.1, "train": train, "validation": train, "max_steps": 10}
+    data = {"train": server_path(train), "validation": server_path(train)}
+    options: dict[str, Any] = {"model": "small", "density": 0.1, "max_steps": 10, **data}
     with Client(project="search") as client:
         job = await asyncio.to_thread(client.submit, **options)
     made = await guarded.json("token", "create", "--project", "search", "--scope", "read", "--ttl", "1h")

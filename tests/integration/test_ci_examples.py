@@ -19,6 +19,7 @@ import yaml
 from mvprune.cli._submit_parser import submit_parser
 from mvprune.spec.gates import gates_of
 
+from ..conftest import server_path
 from .servers import Data, Server
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "ci"
@@ -65,8 +66,8 @@ class Pipeline:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "MVPRUNE_ADDRESS": server.address,
             "MODEL": "bert-base-uncased",
-            "TRAIN": str(data.train),
-            "VALIDATION": str(data.validation),
+            "TRAIN": server_path(data.train),
+            "VALIDATION": server_path(data.validation),
             "OUT": str(self.out),
             "TIMEOUT": "240",
         }

@@ -22,6 +22,7 @@ from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service.executors import processes
 from mvprune_service.executors.embedded_ray import MARK
 
+from ..conftest import server_path
 from ..waiting import PATIENCE, until
 from .servers import Data, Server
 
@@ -51,8 +52,8 @@ def submit(client: Client, data: Data, **options: Any) -> Job:
     return client.submit(
         model="bert-base-uncased",
         task="text-classification",
-        train=data.train,
-        validation=data.validation,
+        train=server_path(data.train),
+        validation=server_path(data.validation),
         density=0.1,
         cpus=1,
         **options,

@@ -42,6 +42,7 @@ from mvprune_service.service import Service
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import blob_key, manifest_key
 
+from ..conftest import server_path
 from ..unit.service.conftest import ScriptedExecutor
 from ..unit.sources.test_model_folders import write_model
 from ..waiting import PATIENCE
@@ -105,7 +106,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         spec={
             "model": "small",
             "task": "text-classification",
-            "dataset": {"train": str(train), "validation": str(train)},
+            "dataset": {"train": server_path(train), "validation": server_path(train)},
             "movement": {},
             "target_density": 0.1,
             "training": {"max_steps": 10},

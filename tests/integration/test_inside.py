@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from mvprune import Client
 from mvprune_service.secret import attempt_secret, load_key
 
-from ..conftest import Tiny
+from ..conftest import Tiny, server_path
 from ..waiting import PATIENCE, until
 from .servers import Server
 
@@ -74,8 +74,8 @@ def test_a_job_seen_from_inside(tmp_path: Path, tiny: Tiny) -> None:
                 job = client.submit(
                     model="tiny-bert",
                     task="text-classification",
-                    train=tiny.train,
-                    validation=tiny.validation,
+                    train=server_path(tiny.train),
+                    validation=server_path(tiny.validation),
                     density=0.1,
                     max_steps=30,
                     cpus=1,

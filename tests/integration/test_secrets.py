@@ -15,6 +15,7 @@ from mvprune.v1 import admin_pb2, admin_pb2_grpc, job_pb2, job_pb2_grpc
 from mvprune_service.config import Settings
 from mvprune_service.service import Service
 
+from ..conftest import server_path
 from ..waiting import PATIENCE, until_true
 from .plane import refused
 
@@ -41,7 +42,8 @@ class Guarded:
     def create(self, secret: str, train: Path | str, task: str = "ner", **spec: Any) -> Any:
         """The call that submits a job with this file."""
         values = {"model": "bert-base-uncased", "task": task, "target_density": 0.1, "movement": {}, **spec}
-        values["dataset"] = {"train": str(train), "validation": str(train)}
+        file = server_path(train) if isinstance(train, Path) else train
+        values["dataset"] = {"train": file, "validation": file}
         request = job_pb2.CreateJobRequest(parent=PARENT, job=job_pb2.Job(spec=values))
         return self.jobs.CreateJob(request, metadata=as_holder(secret))
 
@@ -85,13 +87,13 @@ async def test_the_servers_own_files_are_no_data(guarded: Guarded, task: str) ->
         for path in (file, *links, guarded.folder / "x" / ".." / "home" / name):
             fields = await guarded.refusal(secret, path, task)
             rule = "the path must be in a folder that this server allows"
-            expected = f"{rule}, got {str(path)!r}; ask its operator for another"
+            expected = f"{rule}, got {server_path(path)!r}; ask its operator for another"
             assert fields == {"job.spec.dataset.train": expected, "job.spec.dataset.validation": expected}
 
 
 async def test_only_an_operator_learns_the_roots(guarded: Guarded) -> None:
     for secret, shows in ((await guarded.token(), False), (guarded.operator, True)):
-        fields = await guarded.refusal(secret, "/etc/passwd")
+        fields = await guarded.refusal(secret, "server:/etc/passwd")
         assert (f"allowed folders ({guarded.folder}) " in fields["job.spec.dataset.train"]) is shows
         assert ("--roots" in str(fields)) is shows
         fields = await guarded.refusal(secret, "s3://bucket/file")
@@ -117,7 +119,7 @@ async def test_without_configured_roots_a_token_reads_nothing_of_the_machine(
     monkeypatch.chdir(tmp_path)
     async with Service(settings(tmp_path)) as service:
         guarded = Guarded(tmp_path, service)
-        fields = await guarded.refusal(await guarded.token(), tmp_path / "train.tsv", model=str(tmp_path))
+        fields = await guarded.refusal(await guarded.token(), tmp_path / "train.tsv", model=server_path(tmp_path))
         await guarded.close()
     assert set(fields) == {"job.spec.model", "job.spec.dataset.train", "job.spec.dataset.validation"}
 

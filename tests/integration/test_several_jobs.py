@@ -14,7 +14,7 @@ import pytest
 from mvprune import Client
 from mvprune.cli._exit import ExitCode
 
-from ..conftest import Tiny
+from ..conftest import Tiny, server_path
 from ..waiting import PATIENCE
 from .servers import Server
 
@@ -41,8 +41,8 @@ def test_jobs_are_waited_for_cancelled_listed_and_deleted_together(server: Serve
             return client.submit(
                 model="tiny-bert",
                 task="text-classification",
-                train=tiny.train,
-                validation=tiny.validation,
+                train=server_path(tiny.train),
+                validation=server_path(tiny.validation),
                 density=density,
                 max_steps=steps,
                 cpus=1,

@@ -26,6 +26,7 @@ from mvprune_service.observability.health import LIVENESS
 from mvprune_service.service import Service
 from mvprune_service.startup import StartError
 
+from ..conftest import server_path
 from ..neighbours import PostgresServer, S3Server
 from ..waiting import until_seen
 from .servers import Data
@@ -67,7 +68,7 @@ async def submit(service: Service, folder: Path) -> job_pb2.Job:
     spec = {
         "model": "bert-base-uncased",
         "task": "text-classification",
-        "dataset": {"train": str(data.train), "validation": str(data.validation)},
+        "dataset": {"train": server_path(data.train), "validation": server_path(data.validation)},
         "movement": {},
         "target_density": 0.1,
     }

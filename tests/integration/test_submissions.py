@@ -10,18 +10,18 @@ from typing import Any
 import grpc
 import pytest
 
-from ..conftest import Tiny
+from ..conftest import Tiny, server_path
 from .plane import Plane, refused
 
 
 async def test_bad_fields_are_all_named_at_once(plane: Plane) -> None:
     job = plane.job(
-        model="/etc",
+        model="server:/etc",
         task="sst3",
         movement={"schedule": {"warmup": 0.6, "cooldown": 0.5}},
         training={"learning_rate": -1.0},
-        teacher={"model": "/etc", "alpha": 2.0},
-        dataset={"train": "/etc/passwd"},
+        teacher={"model": "server:/etc", "alpha": 2.0},
+        dataset={"train": "server:/etc/passwd"},
     )
     job.policy.resources.cpus = 10_000
     code, reason, fields = await refused(plane.create(job))
@@ -66,7 +66,7 @@ async def test_no_method_lists_the_methods(plane: Plane) -> None:
 async def test_bad_data_is_refused_at_submit(plane: Plane, tiny: Tiny, name: str, content: str, words: str) -> None:
     path = tiny.train.parent / name
     path.write_text(content)
-    dataset = {"train": str(path), "validation": str(tiny.validation)}
+    dataset = {"train": server_path(path), "validation": server_path(tiny.validation)}
     _, _, fields = await refused(plane.create(plane.job(dataset=dataset)))
     assert list(fields) == ["job.spec.dataset.train"]
     assert words in fields["job.spec.dataset.train"]
@@ -78,9 +78,27 @@ async def test_paths_outside_the_roots_are_refused(plane: Plane, tiny: Tiny, tmp
     link = tiny.train.parent / "link.jsonl"
     link.symlink_to(secret)
     for path in (secret, link, tiny.train.parent / ".." / secret.name):
-        dataset = {"train": str(path), "validation": str(tiny.validation)}
+        dataset = {"train": server_path(path), "validation": server_path(tiny.validation)}
         _, _, fields = await refused(plane.create(plane.job(dataset=dataset)))
         assert list(fields) == ["job.spec.dataset.train"]
+
+
+async def test_a_path_that_does_not_say_whose_it_is_is_refused(plane: Plane, tiny: Tiny) -> None:
+    """Also where the server has such a file, and may read it."""
+    dataset = {"train": str(tiny.train), "validation": str(tiny.validation)}
+    job = plane.job(model=str(tiny.model), teacher={"model": str(tiny.model)}, dataset=dataset)
+    _, _, fields = await refused(plane.create(job))
+    paths = (tiny.model, tiny.model, tiny.train, tiny.validation)
+    for name, path in zip(("model", "teacher.model", "dataset.train", "dataset.validation"), paths, strict=True):
+        said = fields.pop(f"job.spec.{name}")
+        assert said.startswith(
+            f"the path must begin with 'server:', got '{path}'; give server:{path} for a path on the"
+        )
+        assert said.endswith("a file or folder of its own machine is sent by the client")
+    assert not fields
+    named = {name: server_path(Path(path)) for name, path in dataset.items()}
+    created = await plane.create(plane.job(model=server_path(tiny.model), dataset=named), validate_only=True)
+    assert (created.spec.model, created.spec.dataset.train) == (f"server:{tiny.model}", f"server:{tiny.train}")
 
 
 async def test_pickles_are_refused(plane: Plane, tiny: Tiny) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mvprune.cli import main
 
-from ..conftest import Tiny
+from ..conftest import Tiny, server_path
 from .servers import Server
 
 
@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny: Tiny) -> Iterator[Ser
 def create(server: Server, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("MVPRUNE_ADDRESS", server.address)
     monkeypatch.setenv("MVPRUNE_HOME", str(server.home))
-    data = ["--train", str(tiny.train), "--validation", str(tiny.validation)]
+    data = ["--train", server_path(tiny.train), "--validation", server_path(tiny.validation)]
     return ["sweep", "create", "--model", "tiny-bert", *data, "--dry-run"]
 
 

@@ -21,7 +21,7 @@ from mvprune_service.config import Settings
 from mvprune_service.service import Service
 from mvprune_service.startup import StartError
 
-from ..conftest import Tiny
+from ..conftest import Tiny, server_path
 from ..waiting import PATIENCE
 from .plane import local_settings
 from .servers import Server
@@ -134,7 +134,12 @@ async def test_mtls_on_both_ports_and_a_job_through_it(
         for name, path in (("CERT", client_cert), ("KEY", client_key)):
             monkeypatch.setenv(f"MVPRUNE_CLIENT_{name}", str(path))
         with Client(address, ca_cert=certificates.ca_file) as client:
-            options = {"model": "tiny-bert", "train": tiny.train, "validation": tiny.validation, "density": 0.1}
+            options = {
+                "model": "tiny-bert",
+                "train": server_path(tiny.train),
+                "validation": server_path(tiny.validation),
+                "density": 0.1,
+            }
             job = await ask(lambda: client.submit(**options, max_steps=10, batch_size=16, cpus=1.0))
             done = await ask(lambda: client.wait(job, timeout=PATIENCE))
             assert done.artifact

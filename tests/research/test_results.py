@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.conftest import Tiny
+from tests.conftest import Tiny, server_path
 
 from mvprune.cli._sweep_parser import create_parser
 from mvprune.cli._sweep_submission import submission
@@ -28,8 +28,8 @@ def test_a_sweep_is_run_and_reported_and_a_second_call_only_reports(tiny: Tiny, 
     job = {
         "model": "tiny-bert",
         "task": "text-classification",
-        "train": str(tiny.train),
-        "validation": str(tiny.validation),
+        "train": server_path(tiny.train),
+        "validation": server_path(tiny.validation),
         "max_steps": 12,
         "teacher": "none",
         "baseline": "none",

@@ -19,7 +19,6 @@ from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.base import BlobStore, StoreFull, StoreUnavailable
 from mvprune_service.stores.layout import fetch, fetch_manifest, publish
 from mvprune_workers import backoff
-from mvprune_workers.buckets import BadInput, base_of, inputs_of
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
 from mvprune_workers.checkpoints import CheckpointUploader, restore
 from mvprune_workers.classify import classify, disk_full, oom_kills
@@ -27,6 +26,7 @@ from mvprune_workers.event_queue import Event, EventQueue
 from mvprune_workers.exits import TRAINER_STOPPED, ExitCode
 from mvprune_workers.folders import Folders
 from mvprune_workers.heartbeat import Heartbeat
+from mvprune_workers.inputs import BadInput, base_of, inputs_of
 from mvprune_workers.limits import Limits
 from mvprune_workers.logs import LogFile
 from mvprune_workers.position import read_position
@@ -87,7 +87,8 @@ class Attempt:
 
     @tracing.span("fetch")
     def _fetch(self, claim: worker_pb2.ClaimAttemptResponse) -> Outcome | None:
-        """Fetches the teacher's artifact or the baseline's manifest, a checkpoint, and inputs in buckets.
+        """Fetches the teacher's artifact or the baseline's manifest, a checkpoint, and inputs that were sent or are in
+        buckets.
 
         Returns an outcome only if that failed. More urgent events are handled by the next step.
         """
@@ -107,7 +108,7 @@ class Attempt:
                 restore(store, claim.checkpoints, self.folders.checkpoint, self.log.say)
             for one in inputs + (base_of(self.folders.teacher) if teacher and is_taught else []):
                 self.log.say(f"fetching {one.reference}")
-                one.fetch(Roots.from_environment(), self.folders)
+                one.fetch(claim.uploads, store, Roots.from_environment(), self.folders)
 
         fetching = self._transfer(work, Event.FETCH_ENDED)
         if self.events.wait((*_URGENT, Event.FETCH_ENDED)) is not Event.FETCH_ENDED:
@@ -131,7 +132,7 @@ class Attempt:
         uploader.start()
         try:
             if self.events.wait(_URGENT, 0) is None:
-                self.trainer.send_job(MessageToJson(claim, preserving_proto_field_name=True, indent=None))
+                self.trainer.send_job(_job_of(claim))
             return self._wait(heartbeat, uploader)
         finally:
             uploader.stop()
@@ -253,6 +254,14 @@ class Attempt:
 
     def _is(self, event: Event) -> bool:
         return self.events.wait((event,), 0) is not None
+
+
+def _job_of(claim: worker_pb2.ClaimAttemptResponse) -> str:
+    """What the trainer needs of a claim: not the chunks of uploads, of which there may be thousands."""
+    job = worker_pb2.ClaimAttemptResponse()
+    job.CopyFrom(claim)
+    job.ClearField("uploads")
+    return MessageToJson(job, preserving_proto_field_name=True, indent=None)
 
 
 def _published(manifest_sha256: str) -> Outcome:

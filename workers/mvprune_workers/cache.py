@@ -1,6 +1,6 @@
 """Bounds the cache that the jobs of a machine share: the least recently used entries are removed.
 
-The core's files may be removed at any time. A folder fetched from a bucket stays while a process holds it.
+The core's files may be removed at any time. A folder of fetched inputs stays while a process holds it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import fcntl
 import os
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from mvprune_workers.scratch import Scratch
 
-BUCKETS = "buckets"  # contains the folders fetched from buckets; the other folders contain the core's files
+# Folders that contain folders of fetched inputs; the other folders contain the core's files.
+BUCKETS, UPLOADS = "buckets", "uploads"
 _SHARE = 5  # of the disk: a fifth
 _OURS = re.compile(r"[0-9a-f]{64}(\.safetensors)?")  # MVPRUNE_CACHE may be a folder with other files
 
@@ -22,6 +24,24 @@ _OURS = re.compile(r"[0-9a-f]{64}(\.safetensors)?")  # MVPRUNE_CACHE may be a fo
 def aside(folder: Path) -> Scratch:
     """A temporary folder beside a folder of the cache: to complete it before it is renamed, or to remove it."""
     return Scratch(folder.parent / ".aside", f"{folder.name}.{os.getpid()}")
+
+
+def complete(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Holds a folder of the cache until this process ends, after `fill` has filled it if it is not there yet.
+
+    It is filled under a temporary name and renamed: whenever it exists, it is complete. Raises what `fill` raises, and
+    OSError.
+    """
+    while not hold(folder):
+        with aside(folder) as scratch:
+            copy = scratch / folder.name
+            copy.mkdir()
+            fill(copy)
+            try:
+                copy.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another job was faster
+                    raise
 
 
 def hold(folder: Path) -> bool:

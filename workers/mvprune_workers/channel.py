@@ -38,8 +38,10 @@ _REJECTED = frozenset(
 # A target such as dns:///NAME:PORT may lead to several servers: calls go to all of them in turn, and to no other while
 # one is away.
 _SERVICE_CONFIG = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
+_MESSAGE_BYTES = 64 << 20  # a claim has 200 bytes for each 8 MiB that a client has sent
 _OPTIONS = (
     ("grpc.service_config", _SERVICE_CONFIG),
+    ("grpc.max_receive_message_length", _MESSAGE_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 5000),  # the default of two minutes outlives a restart of the server by far

@@ -13,7 +13,7 @@ class Folders:
     Attributes:
         output: the artifact, written at the end.
         teacher: the artifact of the teacher's job, or only the manifest of the baseline's job, if the job has one.
-        inputs: the inputs that the job has in buckets.
+        inputs: the inputs that the supervisor fetched from buckets, and those that clients sent.
         checkpoint: the checkpoints that the work can be resumed from.
         cache: the cache that jobs on this machine share.
     """

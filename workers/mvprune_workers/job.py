@@ -22,7 +22,6 @@ from mvprune.common.units import percent
 from mvprune.data.loading import Columns, find_task_files
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.export import export
-from mvprune.sources.buckets import bucket_path
 from mvprune.sources.references import (
     HubModel,
     InvalidReference,
@@ -32,6 +31,7 @@ from mvprune.sources.references import (
     resolve_model,
     resolve_path,
 )
+from mvprune.sources.uploads import shown
 from mvprune.spec.annotations import manifest_key
 from mvprune.v1 import job_pb2
 from mvprune_core import (
@@ -51,9 +51,9 @@ from mvprune_core import (
 )
 from mvprune_core import compress as compress_model
 from mvprune_core.models import Source
-from mvprune_workers.buckets import input_path
 from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
 from mvprune_workers.folders import Folders
+from mvprune_workers.inputs import fetched_path
 from mvprune_workers.latency import add_latency
 from mvprune_workers.position import Position
 
@@ -252,13 +252,14 @@ def _load_data(spec: job_pb2.CompressionSpec, roots: Roots, folders: Folders) ->
 def _find_file(reference: str, roots: Roots, folders: Folders) -> Path | None:
     if not reference:
         return None
-    return input_path(reference, folders) if bucket_path(reference, roots) else resolve_path(reference, roots)
+    return fetched_path(reference, roots, folders) or resolve_path(reference, roots)
 
 
 def _find_model(reference: str, revision: str, roots: Roots, folders: Folders) -> Source:
     with _invalid(Reason.INVALID_MODEL, InvalidReference):
-        if bucket_path(reference, roots):
-            return replace(find_model(input_path(reference, folders), None), name=reference)
+        fetched = fetched_path(reference, roots, folders)
+        if fetched is not None:
+            return replace(find_model(fetched, None), name=shown(reference))
         found = resolve_model(reference, roots)
         if revision:
             check_revision(revision)

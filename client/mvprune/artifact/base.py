@@ -20,6 +20,7 @@ from mvprune.artifact.header import DTYPES, VALUE_DTYPES, BaseTensor, Entry, Hea
 from mvprune.artifact.manifest import ModelSource
 from mvprune.artifact.values import from_bfloat16
 from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model
+from mvprune.sources.uploads import is_upload, shown
 
 Array = npt.NDArray[Any]
 
@@ -124,7 +125,7 @@ def open_base(header: Header, model: ModelSource, given: str | Path | None) -> B
 def find_base(model: ModelSource) -> Path:
     """The folder of a base model on this machine: where its name leads under the folders of MVPRUNE_MODELS and
     MVPRUNE_ROOTS, as for a job; a folder of MVPRUNE_MODELS with the last part of that name, for one that was a folder
-    elsewhere; or the hub's cache. Nothing is downloaded.
+    elsewhere or that a client sent; or the hub's cache. Nothing is downloaded.
 
     Raises:
         ArtifactError: it is not there; says what is needed.
@@ -139,11 +140,12 @@ def find_base(model: ModelSource) -> Path:
         if folder is not None and folder.is_dir():
             return folder
     revision = f" at revision {model.revision!r:.100}" if model.revision else ""
-    raise ArtifactError(
-        f"a delta artifact: it needs its base model, {model.name!r:.300}{revision}, which is not on this machine; set "
-        "MVPRUNE_MODELS to the folder that has it under that name, or give the model's folder: mvprune.load(artifact, "
-        "base), --base of the commands"
-    )
+    name = shown(model.name)
+    needed = f"a delta artifact: it needs its base model, {name!r:.300}{revision}, which is not on this machine"
+    how = "give the model's folder: mvprune.load(artifact, base), --base FOLDER of the commands"
+    if is_upload(model.name):
+        raise ArtifactError(f"{needed}; a client sent it, so it is on no hub: {how}")
+    raise ArtifactError(f"{needed}; set MVPRUNE_MODELS to the folder that has it under that name, or {how}")
 
 
 def _cached(hub_id: str, revision: str) -> Path | None:

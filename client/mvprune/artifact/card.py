@@ -10,6 +10,7 @@ from typing import Any, Literal
 from mvprune.artifact.manifest import Accounting, ResultInfo
 from mvprune.common.units import percent
 from mvprune.data.tasks import Task, UnknownTask, get_task
+from mvprune.sources.uploads import shown
 
 CARD_FILE = "README.md"
 
@@ -30,7 +31,7 @@ def model_card(info: ResultInfo, architecture: str, form: Form = "sparse") -> st
     front = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in _front_matter(info).items())
     sections = [
         "\n".join(["---", *front, "---"]),
-        f"# {_code(info.model.name)} for {_code(info.dataset.name)}, {percent(counts.density)} of its weights",
+        f"# {_code(shown(info.model.name))} for {_code(info.dataset.name)}, {percent(counts.density)} of its weights",
         f"{_code(architecture)}, pruned while it was fine-tuned: {counts.kept_weights:,} of "
         f"{counts.prunable_weights:,} prunable weights are left, and {counts.total_nonzero:,} of "
         f"{counts.total_parameters:,} parameters in all. report.html shows how the run went.",
@@ -118,7 +119,7 @@ def _facts(info: ResultInfo) -> list[tuple[str, ...]]:
     revision = f", revision {_code(info.model.revision)}" if info.model.revision else ""
     smaller = f", {counts.dense_bytes / counts.sparse_bytes:.1f} times smaller" if counts.sparse_bytes else ""
     return [
-        ("base model", f"{_code(info.model.name)}{revision}"),
+        ("base model", f"{_code(shown(info.model.name))}{revision}"),
         (
             "data",
             f"{_code(info.dataset.name)}: {info.dataset.train_rows:,} rows to train on, "

@@ -39,6 +39,7 @@ COMMANDS = {
     "delete": Command("Delete jobs that have ended; their artifacts are kept.", "jobs"),
     "download": Command("Download a job's artifact.", "download"),
     "sweep": Command("Create, watch and compare families of jobs.", "sweep"),
+    "upload": Command("Send models and data, list and delete what was sent.", "upload"),
     "export": Command("Convert an artifact to dense weights, ONNX or CSR.", "export"),
     "inspect": Command("Show an artifact's layers, sizes and origin.", "inspect"),
     "compare": Command("Show artifacts side by side.", "compare"),

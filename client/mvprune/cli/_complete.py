@@ -111,6 +111,11 @@ def _sweeps(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
     return {sweep.id: f"{sweep.state} {sweep.spec.base.task}" for sweep in sweeps}
 
 
+def _uploads(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
+    uploads = _ask(args, lambda client: client.uploads(limit=_MOST_JOBS))
+    return {upload.digest[:12]: f"{upload.display_name} {upload.state}" for upload in uploads}
+
+
 def _artifacts(prefix: str, args: argparse.Namespace) -> list[str]:
     return [*_jobs(prefix, args), *FilesCompleter()(prefix)]
 
@@ -140,6 +145,7 @@ _VALUES: dict[str, Values] = {
     "job": _jobs,
     "sweep": _sweeps,
     "jobs": _more_jobs,
+    "upload": _uploads,
     "model": _models,
     "teacher": _models,
     "baseline": _baselines,

@@ -19,6 +19,7 @@ from mvprune.cli._yaml import MAX_BYTES, BadYaml, Items, Node, Place, Scalar, Ta
 from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field
 from mvprune.common.suggestions import did_you_mean
 from mvprune.common.units import parse_size
+from mvprune.sources.schemes import SCHEMES
 from mvprune.spec.lookup import parameter_of
 from mvprune.spec.parameter import Kind, Parameter
 from mvprune.spec.parameters import PARAMETERS
@@ -28,7 +29,7 @@ STDIN = "-"
 SECTION = "sweep"
 Key = tuple[str | int, ...]
 """Of a place: see `JobDocument`."""
-_PREFIXES = ("job:", "s3://")  # of what is no path
+_PREFIXES = ("job:", *SCHEMES)  # of what is no path
 
 
 class Problem(NamedTuple):

@@ -1,4 +1,4 @@
-"""Progress of jobs, sweeps, downloads and evaluations: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of jobs, sweeps, downloads, uploads and evaluations: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mvprune.client.models import JobRecord
 
 _SECONDS_BETWEEN_LINES = 5.0
+_FETCHING = "fetching and verifying"
 
 
 class Lines:
@@ -46,9 +47,9 @@ class Lines:
         """A sweep as it is now."""
         self.line((state, counts), f"{state}  {counts}")
 
-    def bytes(self, done: int, total: int) -> None:
-        """A download as it is now."""
-        self.line(("fetching", str(done == total)), f"fetching and verifying  {size(done)} of {size(total)}")
+    def bytes(self, done: int, total: int, what: str = _FETCHING) -> None:
+        """A download or an upload as it is now."""
+        self.line((what, str(done == total)), f"{what}  {size(done)} of {size(total)}")
 
     def inputs(self, done: int, total: int) -> None:
         """An evaluation as it is now."""
@@ -95,11 +96,11 @@ class Bar:
             self._task, description=coloured(clean(state)), completed=done, total=total or None, steps=clean(counts)
         )
 
-    def bytes(self, done: int, total: int) -> None:
-        """A download as it is now."""
+    def bytes(self, done: int, total: int, what: str = _FETCHING) -> None:
+        """A download or an upload as it is now."""
         self._progress.update(
             self._task,
-            description="fetching and verifying",
+            description=coloured(clean(what)),
             completed=done,
             total=total,
             steps=f"{size(done)} of {size(total)}",
@@ -136,8 +137,8 @@ class Silence:
     def points(self, state: str, done: int, total: int, counts: str) -> None:
         """A sweep as it is now."""
 
-    def bytes(self, done: int, total: int) -> None:
-        """A download as it is now."""
+    def bytes(self, done: int, total: int, what: str = _FETCHING) -> None:
+        """A download or an upload as it is now."""
 
     def inputs(self, done: int, total: int) -> None:
         """An evaluation as it is now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mvprune.cli._jobfile import JobDocument
     from mvprune.client.client import Client
     from mvprune.client.job import Job
+    from mvprune.client.upload_models import UploadProgress
 
 COMMAND_ONLY = ("file", "print_schema", "wait", "timeout", "download", "summary", "junit", "form")
 """Options of the command that no job has."""
@@ -102,8 +103,11 @@ def _kept(density: float | None, sparsity: float | None) -> float:
     return sparsity
 
 
-def send_all(client: Client, jobs: Sequence[Submission]) -> Iterator[Job]:
+def send_all(client: Client, jobs: Sequence[Submission], on_upload: Callable[[UploadProgress], None]) -> Iterator[Job]:
     """Submits all, or none where something is wrong with one.
+
+    Args:
+        on_upload: called while a local folder or file is read and sent.
 
     Raises:
         InvalidArgument: what the server refuses, of all of them.
@@ -113,14 +117,14 @@ def send_all(client: Client, jobs: Sequence[Submission]) -> Iterator[Job]:
         violations: list[FieldViolation] = []
         for one in jobs:
             try:
-                one.send(client, validate_only=True)
+                one.send(client, on_upload=on_upload, validate_only=True)
             except InvalidArgument as refusal:
                 violations += refusal.violations
         if violations:
             raise InvalidArgument(violations=violations)
     for sent, one in enumerate(jobs):
         try:
-            yield one.send(client)
+            yield one.send(client, on_upload=on_upload)
         except MvpruneError as error:
             if sent:
                 error.add_note(f"{sent} of {len(jobs)} jobs were submitted, the others were not")

@@ -14,6 +14,7 @@ from mvprune.cli._sweep_parser import add_axes, add_points, add_settings
 from mvprune.cli._sweep_places import Places
 from mvprune.cli._sweep_submission import axes_of
 from mvprune.cli._text import clean
+from mvprune.cli._uploads import sending
 from mvprune.common.exceptions import InvalidArgument
 from mvprune.spec.sweep_settings import CHANGEABLE, POINTS, SETTINGS
 
@@ -66,7 +67,9 @@ Points that the sweep has already are not added again."""
     with connect(args) as client:
         sweep = client.get_sweep(args.sweep)
         try:
-            answer_change(args.form, sweep.extend(axes, points))
+            with sending(args.form) as show:
+                extended = sweep.extend(axes, points, on_upload=show)
+            answer_change(args.form, extended)
         except InvalidArgument as refusal:
             raise Places(axes=list(axes)).located(refusal) from None
 

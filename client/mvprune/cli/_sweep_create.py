@@ -16,6 +16,7 @@ from mvprune.cli._sweep_output import compared
 from mvprune.cli._sweep_parser import create_parser
 from mvprune.cli._sweep_submission import submission
 from mvprune.cli._text import clean
+from mvprune.cli._uploads import sending
 
 if TYPE_CHECKING:
     from mvprune.client.sweep import Sweep
@@ -42,7 +43,8 @@ def create_command(argv: Sequence[str]) -> ExitCode:
     waits = waits and not args.dry_run
     with connect(args) as client:
         try:
-            sweep = wanted.send(client)
+            with sending(args.form, "--dry-run" if args.dry_run else "") as show:
+                sweep = wanted.send(client, show)
         except KeyboardInterrupt:
             if not args.dry_run:
                 text = "interrupted; the sweep may have been created all the same: see mvpctl sweep list"

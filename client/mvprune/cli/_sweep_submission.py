@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mvprune.cli._jobfile import JobDocument
     from mvprune.client.client import Client
     from mvprune.client.sweep import Sweep
+    from mvprune.client.upload_models import UploadProgress
 
 PROG = "mvpctl sweep create"
 _REPLACES = {"max_steps": "epochs", "epochs": "max_steps"}  # in the file, by the option given
@@ -40,10 +41,14 @@ class SweepSubmission(NamedTuple):
     options: Mapping[str, Any]
     places: Places
 
-    def send(self, client: Client) -> Sweep:
-        """Creates it. Raises InvalidArgument, with the option, or the place in the file, of each field."""
+    def send(self, client: Client, on_upload: Callable[[UploadProgress], None]) -> Sweep:
+        """Creates it. Raises InvalidArgument, with the option, or the place in the file, of each field.
+
+        Args:
+            on_upload: called while a local folder or file is read and sent.
+        """
         try:
-            return client.sweep(**self.options)
+            return client.sweep(on_upload=on_upload, **self.options)
         except InvalidArgument as refusal:
             raise self.places.located(refusal) from None
 

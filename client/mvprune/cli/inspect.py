@@ -15,6 +15,7 @@ from mvprune.cli._output import answer, print_fields, print_table
 from mvprune.cli._text import smaller
 from mvprune.common.files import expanded
 from mvprune.common.units import percent, size
+from mvprune.sources.uploads import shown
 
 if TYPE_CHECKING:
     from mvprune.artifact.inspection import Inspection
@@ -112,7 +113,7 @@ def _provenance(found: Inspection) -> list[tuple[str, str]]:
     return [
         ("artifact", found.digest),
         ("verified", "the manifest; download it to verify its files" if checked is None else f"all {checked} files"),
-        ("base model", " ".join(filter(None, (model.name, model.revision and f"revision {model.revision}")))),
+        ("base model", " ".join(filter(None, (shown(model.name), model.revision and f"revision {model.revision}")))),
         ("", f"sha256 {model.sha256}"),
         ("delta", "needs the base model to be loaded" if found.delta else ""),
         ("data", f"{data.name}, {data.train_rows:,} rows to train on, {data.validation_rows:,} to evaluate on"),

@@ -14,6 +14,7 @@ from mvprune.cli._output import answer, job_with_result, print_data
 from mvprune.cli._submission import Submission, send_all, submissions
 from mvprune.cli._submit_parser import submit_parser
 from mvprune.cli._text import clean, keeps
+from mvprune.cli._uploads import sending
 from mvprune.cli._wait import Waiting, finish
 from mvprune.common.suggestions import did_you_mean
 
@@ -44,8 +45,9 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
         waits = waits and not args.validate_only
         jobs: list[Job] = []
         try:
-            for job in send_all(client, wanted):
-                jobs.append(job)
+            with sending(args.form, "--validate-only" if args.validate_only else "") as show:
+                for job in send_all(client, wanted, show):
+                    jobs.append(job)
         except KeyboardInterrupt:
             if not args.validate_only:
                 text = "interrupted; what was being submitted may be in the queue all the same: see mvpctl list"
@@ -58,13 +60,14 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
 
 
 def _unknown_model(job: Job) -> str:
-    """That nobody knows yet whether there is such a model; "" where the server has looked into it, or will in a
-    bucket."""
+    """That nobody knows yet whether there is such a model; "" where the server has looked into it, or the worker will
+    in a bucket."""
     from mvprune.sources.known_models import KNOWN_SIZES
     from mvprune.sources.references import Roots, known_names  # few need it
+    from mvprune.sources.schemes import SCHEMES
 
     model = job.spec.model
-    if job.model_size is not None or model in KNOWN_SIZES or model.startswith(("/", "s3://")):
+    if job.model_size is not None or model in KNOWN_SIZES or model.startswith(SCHEMES):
         return ""
     hint = did_you_mean(model, known_names(Roots()))
     return f"note: the server does not have the model {model!r}: the job will look for it on the hub{hint}"

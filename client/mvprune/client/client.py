@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from mvprune.client import endpoint
 from mvprune.client.core import Core
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
     from mvprune.client.sweep import Sweep
     from mvprune.client.sweep_models import SweepRecord
+    from mvprune.client.upload_models import Upload, UploadProgress
     from mvprune.spec.options import SubmitOptions
     from mvprune.spec.sweep_options import SweepOptions
 
@@ -41,7 +42,8 @@ class Client:
         address: host:port, or grpcs://host:port for TLS; default MVPRUNE_ADDRESS, else the address of a server on this
             machine, else 127.0.0.1:7070.
         project: the project of jobs that are given only by their id; default MVPRUNE_PROJECT, else "default".
-        timeout: seconds that one call may take, at most a year. It does not apply to streams, waiting and downloads.
+        timeout: seconds that one call may take, at most a year. It does not apply to streams, waiting,
+            downloads and uploads.
         token: an API token; default the contents of `token_file`, else MVPRUNE_TOKEN or the contents of the file
             MVPRUNE_TOKEN_FILE, else, for a server on this machine, the operator's token in its home folder.
         ca_cert: file with the CA certificate; default MVPRUNE_CA_CERT, else the certificates that this machine trusts.
@@ -79,18 +81,31 @@ class Client:
         """Closes the connection."""
         run(self._core.close())
 
-    def submit(self, *, model: str | os.PathLike[str], density: float, **options: Unpack[SubmitOptions]) -> Job:
+    def submit(
+        self,
+        *,
+        model: str | os.PathLike[str],
+        density: float,
+        on_upload: Callable[[UploadProgress], None] | None = None,
+        **options: Unpack[SubmitOptions],
+    ) -> Job:
         """Submits a job. Options that are not given have the server's defaults.
 
+        Folders and files of this machine (`model`, `teacher`, `train`, `validation`) are sent, once the server has
+        accepted everything else. With `validate_only` they are checked and not sent.
+
         Args:
-            model: a folder (made absolute if it is one here), a name that the server knows, or a hub id.
+            model: a folder of this machine, a name that the server knows, a hub id, or server:/PATH, a folder of the
+                server.
             density: fraction of the encoder's prunable weights that is KEPT, in (0, 1].
+            on_upload: called while a folder or file is read and sent.
             options: see `SubmitOptions`.
 
         Raises:
             InvalidArgument: `violations` names each field with what was given and what is allowed.
+            UploadError: a folder or file cannot be sent, or was changed meanwhile. Submitting again resumes.
         """
-        return run(self._core.submit(model=model, density=density, **options))
+        return run(self._core.submit(model=model, density=density, on_upload=on_upload, **options))
 
     def get(self, job: str | JobRecord) -> Job:
         """Returns the current state of a job."""
@@ -224,20 +239,23 @@ class Client:
         *,
         model: str | os.PathLike[str] | None = None,
         density: float | None = None,
+        on_upload: Callable[[UploadProgress], None] | None = None,
         **options: Unpack[SweepOptions],
     ) -> Sweep:
         """Creates a sweep: a family of jobs that differ in some parameters. Options that are not given have the
-        server's defaults.
+        server's defaults. Folders and files of this machine are sent as by `submit`, those in axes and points too.
 
         Args:
             model: as of `submit`; None where the axes have it.
             density: as of `submit`; None where the axes have it, and for a search, which has its own densities.
+            on_upload: as of `submit`.
             options: see `SweepOptions`.
 
         Raises:
             InvalidArgument: `violations` names each field with what was given and what is allowed.
+            UploadError: as of `submit`.
         """
-        return run(self._core.sweep(model=model, density=density, **options))
+        return run(self._core.sweep(model=model, density=density, on_upload=on_upload, **options))
 
     def get_sweep(self, sweep: str | SweepRecord) -> Sweep:
         """Returns the current state of a sweep."""
@@ -246,6 +264,45 @@ class Client:
     def sweeps(self, *, limit: int | None = None) -> Iterator[Sweep]:
         """Iterates over the project's sweeps, newest first, at most `limit`. Raises InvalidArgument for one below 0."""
         return iterate(self._core.sweeps(limit=limit))
+
+    def upload(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        kind: Literal["model", "data"] | None = None,
+        on_progress: Callable[[UploadProgress], None] | None = None,
+        validate_only: bool = False,
+    ) -> Upload:
+        """Sends a model's folder or a data file to the project, as `submit` does. Jobs name it by its `reference`.
+
+        What the server has already is not sent; an interrupted upload is resumed.
+
+        Args:
+            kind: "model" or "data"; None: a folder is a model, a file is data.
+            on_progress: called while it is read and sent.
+            validate_only: check it, its size and the quota, but send nothing.
+
+        Raises:
+            InvalidArgument: it must not be sent, or no job could use it.
+            LimitExceeded: the project's quota has no room for it.
+            UploadError: it cannot be sent, or was changed meanwhile.
+        """
+        return run(self._core.upload(path, kind=kind, on_progress=on_progress, validate_only=validate_only))
+
+    def uploads(self, *, limit: int | None = None) -> Iterator[Upload]:
+        """Iterates over the project's uploads, newest first, at most `limit`; InvalidArgument if it is below 0."""
+        return iterate(self._core.uploads(limit=limit))
+
+    def delete_upload(self, upload: str | Upload, *, allow_missing: bool = False) -> None:
+        """Deletes an upload that no job uses.
+
+        Args:
+            upload: an upload, its reference, its name, or its digest, of which 8 digits are enough.
+
+        Raises:
+            FailedPrecondition: jobs or sweeps use it; the message names them.
+        """
+        run(self._core.delete_upload(upload, allow_missing=allow_missing))
 
     def models(self) -> Iterator[ModelEntry]:
         """Iterates over possible values of `model`: the server's models, then well-known models of the hub."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mvprune.client import convert, watch
 from mvprune.client.exceptions import JobCancelled, JobFailed, WaitTimeout
+from mvprune.client.inputs import visit_job
 from mvprune.client.models import AnyJob, Artifact, Attempt, JobEvent, JobRecord, JobState, JobUpdate, MetricPoint
 from mvprune.client.names import is_artifact, job_name
 from mvprune.client.pages import PAGE, pages
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
     from mvprune.client.sweep_models import SweepRecord
     from mvprune.client.sweeps import SweepCalls
+    from mvprune.client.upload_models import Upload, UploadProgress
+    from mvprune.client.uploads import UploadCalls
     from mvprune.spec.options import SubmitOptions
     from mvprune.spec.sweep_options import SweepOptions
 
@@ -60,20 +63,37 @@ class Core(Generic[AnyJob, AnySweep]):
         await self._transport.wire.close()
 
     async def submit(
-        self, *, model: str | os.PathLike[str], density: float, **options: Unpack[SubmitOptions]
+        self,
+        *,
+        model: str | os.PathLike[str],
+        density: float,
+        on_upload: Callable[[UploadProgress], None] | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> AnyJob:
         """Submits a job. Options that are not given have the server's defaults.
 
+        Folders and files of this machine (`model`, `teacher`, `train`, `validation`) are sent, once the server has
+        accepted everything else. With `validate_only` they are checked and not sent.
+
         Args:
-            model: a folder (made absolute if it is one here), a name that the server knows, or a hub id.
+            model: a folder of this machine, a name that the server knows, a hub id, or server:/PATH, a folder of the
+                server.
             density: fraction of the encoder's prunable weights that is KEPT, in (0, 1].
+            on_upload: called while a folder or file is read and sent.
             options: see `SubmitOptions`.
 
         Raises:
             InvalidArgument: `violations` names each field with what was given and what is allowed.
+            UploadError: a folder or file cannot be sent, or was changed meanwhile. Submitting again resumes.
         """
-        request = messages.create_request(f"projects/{self.project}", model, density, options)
-        return await self._job(self._transport.jobs.CreateJob, request)
+
+        def build(given: Mapping[str, Any]) -> job_pb2.CreateJobRequest:
+            rest: Any = {name: value for name, value in given.items() if name not in ("model", "density")}
+            return messages.create_request(f"projects/{self.project}", given["model"], given["density"], rest)
+
+        given = {"model": model, "density": density, **options}
+        answer = await self._uploads.call(given, visit_job, build, self._transport.jobs.CreateJob, on_upload)
+        return self._bind(**convert.job_fields(answer))
 
     async def get(self, job: str | JobRecord) -> AnyJob:
         """Returns the current state of a job."""
@@ -269,20 +289,23 @@ class Core(Generic[AnyJob, AnySweep]):
         *,
         model: str | os.PathLike[str] | None = None,
         density: float | None = None,
+        on_upload: Callable[[UploadProgress], None] | None = None,
         **options: Unpack[SweepOptions],
     ) -> AnySweep:
         """Creates a sweep: a family of jobs that differ in some parameters. Options that are not given have the
-        server's defaults.
+        server's defaults. Folders and files of this machine are sent as by `submit`, those in axes and points too.
 
         Args:
             model: as of `submit`; None where the axes have it.
             density: as of `submit`; None where the axes have it, and for a search, which has its own densities.
+            on_upload: as of `submit`.
             options: see `SweepOptions`.
 
         Raises:
             InvalidArgument: `violations` names each field with what was given and what is allowed.
+            UploadError: as of `submit`.
         """
-        return await self._sweeps.create(model, density, options)
+        return await self._sweeps.create({"model": model, "density": density, **options}, on_upload)
 
     async def get_sweep(self, sweep: str | SweepRecord) -> AnySweep:
         """Returns the current state of a sweep."""
@@ -292,6 +315,46 @@ class Core(Generic[AnyJob, AnySweep]):
         """Iterates over the project's sweeps, newest first, at most `limit`. Raises InvalidArgument for one below 0."""
         async for sweep in self._sweeps.list(limit):
             yield sweep
+
+    async def upload(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        kind: Literal["model", "data"] | None = None,
+        on_progress: Callable[[UploadProgress], None] | None = None,
+        validate_only: bool = False,
+    ) -> Upload:
+        """Sends a model's folder or a data file to the project, as `submit` does. Jobs name it by its `reference`.
+
+        What the server has already is not sent; an interrupted upload is resumed.
+
+        Args:
+            kind: "model" or "data"; None: a folder is a model, a file is data.
+            on_progress: called while it is read and sent.
+            validate_only: check it, its size and the quota, but send nothing.
+
+        Raises:
+            InvalidArgument: it must not be sent, or no job could use it.
+            LimitExceeded: the project's quota has no room for it.
+            UploadError: it cannot be sent, or was changed meanwhile.
+        """
+        return await self._uploads.create(path, kind, on_progress, validate_only=validate_only)
+
+    async def uploads(self, *, limit: int | None = None) -> AsyncGenerator[Upload, None]:
+        """Iterates over the project's uploads, newest first, at most `limit`; InvalidArgument if it is below 0."""
+        async for upload in self._uploads.list(limit):
+            yield upload
+
+    async def delete_upload(self, upload: str | Upload, *, allow_missing: bool = False) -> None:
+        """Deletes an upload that no job uses.
+
+        Args:
+            upload: an upload, its reference, its name, or its digest, of which 8 digits are enough.
+
+        Raises:
+            FailedPrecondition: jobs or sweeps use it; the message names them.
+        """
+        await self._uploads.delete(upload, allow_missing=allow_missing)
 
     async def models(self) -> AsyncGenerator[ModelEntry, None]:
         """Iterates over possible values of `model`: the server's models, then well-known models of the hub."""
@@ -325,7 +388,13 @@ class Core(Generic[AnyJob, AnySweep]):
     def _sweeps(self) -> SweepCalls[AnySweep]:
         from mvprune.client.sweeps import SweepCalls  # few need it
 
-        return SweepCalls(self._transport, self.project, self._sweep_class(), self.download)
+        return SweepCalls(self._transport, self.project, self._sweep_class(), self.download, self._uploads)
+
+    @functools.cached_property
+    def _uploads(self) -> UploadCalls:
+        from mvprune.client.uploads import UploadCalls  # not all need it
+
+        return UploadCalls(self._transport, self.project)
 
     def _name(self, job: str | JobRecord) -> str:
         return job_name(job, self.project)

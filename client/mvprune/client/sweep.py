@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from mvprune.client.sweeps import Report, SweepCalls
+    from mvprune.client.upload_models import UploadProgress
     from mvprune.spec.sweep_options import PolicyOptions
 
 
@@ -104,14 +105,16 @@ class Sweep(SweepRecord):
         points: Sequence[Mapping[str, Any]] | None = None,
         *,
         if_unchanged: bool = False,
+        on_upload: Callable[[UploadProgress], None] | None = None,
     ) -> Sweep:
         """Appends the combinations of axes, and points. Points that the sweep has already are not added again.
 
         Args:
             axes: as of `Client.sweep`, values only.
             points: as of `Client.sweep`.
+            on_upload: as of `Client.submit`.
         """
-        return run(self._server.extend(self.name, axes, points, self._etag(if_unchanged)))
+        return run(self._server.extend(self.name, axes, points, self._etag(if_unchanged), on_upload))
 
     def update_policy(self, *, if_unchanged: bool = False, **policy: Unpack[PolicyOptions]) -> Sweep:
         """Changes how the sweep is run. What is not given stays as it is; None is the default: see `PolicyOptions`."""
@@ -239,14 +242,16 @@ class AsyncSweep(SweepRecord):
         points: Sequence[Mapping[str, Any]] | None = None,
         *,
         if_unchanged: bool = False,
+        on_upload: Callable[[UploadProgress], None] | None = None,
     ) -> AsyncSweep:
         """Appends the combinations of axes, and points. Points that the sweep has already are not added again.
 
         Args:
             axes: as of `AsyncClient.sweep`, values only.
             points: as of `AsyncClient.sweep`.
+            on_upload: as of `AsyncClient.submit`.
         """
-        return await self._server.extend(self.name, axes, points, self._etag(if_unchanged))
+        return await self._server.extend(self.name, axes, points, self._etag(if_unchanged), on_upload)
 
     async def update_policy(self, *, if_unchanged: bool = False, **policy: Unpack[PolicyOptions]) -> AsyncSweep:
         """Changes how the sweep is run. What is not given stays as it is; None is the default: see `PolicyOptions`."""

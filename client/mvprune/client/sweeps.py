@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Generic
 from mvprune.client import sweep_convert
 from mvprune.client.core import AnySweep
 from mvprune.client.exceptions import NoPointPasses, SweepCancelled, SweepFailed, SweepWaitTimeout
+from mvprune.client.inputs import visit_sweep
 from mvprune.client.pages import PAGE, pages
 from mvprune.client.sweep_models import SweepEvent, SweepPoint, SweepRecord, SweepState
 from mvprune.client.transport import DeadlinePassed, Transport, check_seconds
+from mvprune.client.upload_models import UploadProgress
 from mvprune.common.exceptions import bad_field
 from mvprune.spec import sweep_message
 from mvprune.v1 import sweep_pb2
@@ -23,13 +25,15 @@ from mvprune.v1 import sweep_pb2
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from mvprune.spec.sweep_options import PolicyOptions, SweepOptions
+    from mvprune.client.uploads import UploadCalls
+    from mvprune.spec.sweep_options import PolicyOptions
 
 _NAME = re.compile(r"projects/[^/]+/sweeps/[^/]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.=-]+")
 _LONGEST = 100  # characters of a folder's name
 Report = Callable[[int, int], None]
 """Called with the downloaded bytes and the total bytes."""
+OnUpload = Callable[[UploadProgress], None] | None
 Download = Callable[[str, str | os.PathLike[str], Report | None], Coroutine[Any, Any, Path]]
 
 
@@ -41,20 +45,33 @@ class SweepCalls(Generic[AnySweep]):
         project: of sweeps that are given only by their id.
         bind: makes a sweep of its fields and of these calls.
         download: downloads an artifact that is given by its name.
+        uploads: sends local folders and files.
     """
 
-    def __init__(self, transport: Transport, project: str, bind: Callable[..., AnySweep], download: Download) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        project: str,
+        bind: Callable[..., AnySweep],
+        download: Download,
+        uploads: UploadCalls,
+    ) -> None:
         self._transport = transport
         self._project = project
         self._bind = bind
         self._download = download
+        self._uploads = uploads
 
-    async def create(
-        self, model: str | os.PathLike[str] | None, density: float | None, options: SweepOptions
-    ) -> AnySweep:
-        """See `Client.sweep`."""
-        request = sweep_message.create_sweep_request(f"projects/{self._project}", model, density, options)
-        return await self._sweep(self._transport.sweeps.CreateSweep, request)
+    async def create(self, options: Mapping[str, Any], on_upload: OnUpload) -> AnySweep:
+        """See `Client.sweep`; `options` have the model and the density too."""
+
+        def build(given: Mapping[str, Any]) -> sweep_pb2.CreateSweepRequest:
+            rest: Any = {name: value for name, value in given.items() if name not in ("model", "density")}
+            parent = f"projects/{self._project}"
+            return sweep_message.create_sweep_request(parent, given["model"], given["density"], rest)
+
+        method = self._transport.sweeps.CreateSweep
+        return self._bound(await self._uploads.call(options, visit_sweep, build, method, on_upload))
 
     async def get(self, sweep: str | SweepRecord) -> AnySweep:
         """See `Client.get_sweep`."""
@@ -161,10 +178,16 @@ class SweepCalls(Generic[AnySweep]):
         axes: Mapping[str, Sequence[Any]] | None,
         points: Sequence[Mapping[str, Any]] | None,
         etag: str,
+        on_upload: OnUpload,
     ) -> AnySweep:
         """See `Sweep.extend`."""
-        request = sweep_message.extend_sweep_request(name, axes, points, etag)
-        return await self._sweep(self._transport.sweeps.ExtendSweep, request, repeatable=not etag)
+
+        def build(given: Mapping[str, Any]) -> sweep_pb2.ExtendSweepRequest:
+            return sweep_message.extend_sweep_request(name, given["axes"], given["points"], etag)
+
+        options, method = {"axes": axes, "points": points}, self._transport.sweeps.ExtendSweep
+        answer = await self._uploads.call(options, visit_sweep, build, method, on_upload, repeatable=not etag)
+        return self._bound(answer)
 
     async def update_policy(self, name: str, etag: str, **policy: Unpack[PolicyOptions]) -> AnySweep:
         """See `Sweep.update_policy`."""

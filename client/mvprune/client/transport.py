@@ -123,6 +123,13 @@ class Transport:
         return self._showing_token(sweep_pb2_grpc.SweepServiceStub(self.wire.channel))
 
     @functools.cached_property
+    def uploads(self) -> Any:
+        """Stub of the UploadService."""
+        from mvprune.v1 import upload_pb2_grpc  # few need it
+
+        return self._showing_token(upload_pb2_grpc.UploadServiceStub(self.wire.channel))
+
+    @functools.cached_property
     def catalog(self) -> Any:
         """Stub of the CatalogService."""
         from mvprune.v1 import catalog_pb2_grpc  # few need it

@@ -22,6 +22,7 @@ MvpruneError
 ├── NoPointPasses              no point of the sweep passes its gates: .sweep
 ├── PushFailed                 MLflow rejected an artifact
 │   └── MlflowUnreachable
+├── UploadError                a model or a data file could not be sent
 └── DownloadError
     ├── DestinationNotEmpty    the folder has other contents
     ├── UnsafeArtifact         paths that must not be written
@@ -118,6 +119,10 @@ class LimitExceeded(RequestRefused):
 
 class ServerError(RequestRefused):
     """The server failed."""
+
+
+class UploadError(MvpruneError):
+    """A model's folder or a data file could not be sent. Sending it again resumes."""
 
 
 class DownloadError(MvpruneError):

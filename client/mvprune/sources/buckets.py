@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from mvprune.sources import schemes
 from mvprune.sources.references import MAX_LENGTH, InvalidReference, Roots
 
-SCHEME = "s3://"
+SCHEME = schemes.BUCKET
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")

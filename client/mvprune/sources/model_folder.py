@@ -15,6 +15,9 @@ from mvprune.common.excerpts import shown
 from mvprune.sources.known_models import ModelSize
 from mvprune.sources.model_config import (
     CONFIG_FILE,
+    MAX_JSON_BYTES,
+    SPECIAL_TOKENS,
+    TOKENIZER_CONFIG,
     WEIGHTS_FILE,
     check_config,
     check_pointers,
@@ -26,6 +29,13 @@ from mvprune.sources.model_config import (
 from mvprune.sources.references import InvalidReference, is_folder
 
 MAX_HEADER_BYTES = 100_000_000  # what the safetensors library allows
+_ADAPTER_CONFIG, _INDEX = "adapter_config.json", "model.safetensors.index.json"
+# The files that `inspect_model` reads whole, and how many bytes they may have. Of others it reads the beginning: of
+# safetensors files the header, and of small files enough to know a pointer of git-lfs.
+READ_WHOLE: Mapping[str, int] = {
+    **dict.fromkeys((CONFIG_FILE, _ADAPTER_CONFIG, TOKENIZER_CONFIG, SPECIAL_TOKENS), MAX_JSON_BYTES),
+    _INDEX: MAX_HEADER_BYTES,
+}
 MAX_RANK = 64  # what torch allows
 
 _FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
@@ -125,8 +135,8 @@ def _base(parameters: Mapping[str, _Tensor]) -> list[_Tensor]:
 
 
 def _check_adapter(folder: Path) -> None:
-    if (folder / "adapter_config.json").exists():
-        base = read_json(folder / "adapter_config.json").get("base_model_name_or_path")
+    if (folder / _ADAPTER_CONFIG).exists():
+        base = read_json(folder / _ADAPTER_CONFIG).get("base_model_name_or_path")
         raise InvalidReference(
             f"{str(folder)!r} must be a whole model, got an adapter (adapter_config.json) of the model {base!r:.100}; "
             "merge it: PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(new_folder), and "
@@ -206,8 +216,8 @@ def _weight_files(folder: Path) -> list[Path]:
         )
     if "model.safetensors" in names:
         return [folder / "model.safetensors"]
-    if (index := folder / "model.safetensors.index.json").name in names:
-        shards = read_json(index, MAX_HEADER_BYTES).get("weight_map")
+    if (index := folder / _INDEX).name in names:
+        shards = read_json(index, READ_WHOLE[_INDEX]).get("weight_map")
         if not isinstance(shards, dict) or not shards or not all(map(_is_file_name, shards.values())):
             raise InvalidReference(f"{str(index)!r} is corrupt: weight_map must name files in the same folder")
         return [folder / name for name in sorted(set(shards.values()))]

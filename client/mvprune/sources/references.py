@@ -1,6 +1,7 @@
 """What a client may point at: folders and files under configured roots, and names on the Hugging Face hub.
 
-A reference is text from outside. A path is honoured only where it, symbolic links followed, lies under an allowed
+A reference is text from outside. `server:/PATH` is a path on the server: a path of a client's machine is never mistaken
+for it. A path is honoured only where it, symbolic links followed, lies under an allowed
 root and is none of the service's own files, and a model folder only where that is true of all that is in it. What is in
 one: see mvprune.sources.model_folder.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from mvprune.common.suggestions import did_you_mean
 from mvprune.sources.known_models import KNOWN_SIZES
+from mvprune.sources.schemes import SERVER
 
 MAX_LENGTH = 512
 MAX_FILES = 10_000  # of a model folder
@@ -122,7 +124,7 @@ class Roots:
         the names that callers give."""
         if self.discreet:
             for root in filter(None, (self.models, self.data)):
-                text = text.replace(f"{root}/", "")
+                text = text.replace(f"{SERVER}{root}/", "").replace(f"{root}/", "")
         return text
 
 
@@ -150,35 +152,50 @@ def _identities_in(folders: Iterable[Path]) -> Iterator[tuple[int, int]]:
                 yield identity
 
 
+def check_new(ref: str) -> None:
+    """Refuses a path without `server:`, which only jobs of older versions have.
+
+    Raises:
+        InvalidReference: it is one.
+    """
+    if ref.startswith("/"):
+        _check_text(ref)
+        how = f"give {SERVER}{ref} for a path on the server; a file or folder of its own machine is sent by the client"
+        raise InvalidReference(f"the path must begin with {SERVER!r}, got {ref!r}; {how}")
+
+
 def resolve_path(ref: str, roots: Roots) -> Path:
-    """The path that `ref` leads to, symbolic links followed. It need not exist.
+    """The path that `server:/PATH` or, in jobs of older versions, /PATH leads to, symbolic links followed. It need not
+    exist.
 
     Raises:
         InvalidReference: not an absolute path, or not under an allowed root.
     """
     _check_text(ref)
-    if not ref.startswith("/"):
-        raise InvalidReference(f"the path must be absolute, from / on, got {ref!r}")
-    path = _resolved(Path(ref))
+    text = ref.removeprefix(SERVER)
+    if not text.startswith("/"):
+        how = "a file or folder of its own machine is sent by the client"
+        raise InvalidReference(f"the path must be {SERVER}/PATH, absolute, got {ref!r}; {how}")
+    path = _resolved(Path(text))
     if path is None or not roots.hold(path):
         raise _outside(ref, roots)
     return path
 
 
 def resolve_model(ref: str, roots: Roots) -> Path | HubModel:
-    """The model that `ref` names: an absolute path, a folder under the models root by its name, or a hub id.
+    """The model that `ref` names: a path as in `resolve_path`, a folder under the models root by its name, a hub id.
 
     Raises:
         InvalidReference: a path outside the roots, a folder with a symbolic link that leads outside, a relative path,
             or a name that the hub does not allow.
     """
     _check_text(ref)
-    if ref.startswith("/"):
+    if ref.startswith(("/", SERVER)):
         path = resolve_path(ref, roots)
         _check_links(path, roots)
         return path
     if ref.startswith((".", "~")):
-        allowed = "an absolute path, a name under the models root or a hub id"
+        allowed = f"{SERVER}/PATH, a name under the models root or a hub id"
         raise InvalidReference(f"the model must be {allowed}, got the relative path {ref!r}")
     if roots.models is not None and ".." not in ref.split("/"):
         folder = _resolved(roots.models / ref)
@@ -236,7 +253,7 @@ def _check_owner(hub_id: str, roots: Roots) -> str:
         return hub_id
     hint = did_you_mean(hub_id, known_names(roots))
     raise InvalidReference(
-        "the model must be a folder's path from / on, a name under the models root (--models) or a hub id with its "
+        f"the model must be a folder ({SERVER}/PATH), a name under the models root (--models) or a hub id with its "
         f"owner (owner/name), got {hub_id!r}{hint}"
     )
 
@@ -250,7 +267,7 @@ def _check_text(ref: str) -> None:
     if not ref.isprintable():
         raise InvalidReference(f"the reference must have only printable characters, got {ref!r}")
     if "://" in ref:
-        allowed = "a folder or file of the server, a hub id or, where the service allows the bucket, s3://BUCKET/PATH"
+        allowed = f"{SERVER}/PATH, a name, a hub id or, where the service allows the bucket, s3://BUCKET/PATH"
         raise InvalidReference(f"the reference must be {allowed}, got the URL {ref!r}")
 
 

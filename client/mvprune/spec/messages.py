@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from mvprune.common.exceptions import InvalidArgument, bad_field
 from mvprune.common.files import expanded
 from mvprune.common.suggestions import did_you_mean, must_be_one_of
+from mvprune.sources.schemes import SCHEMES
 from mvprune.spec.annotations import METHODS, words_of
 from mvprune.spec.call_options import CallOptions, NamedJob
 from mvprune.spec.gates import gates_of
@@ -35,15 +36,14 @@ def reference(given: str | os.PathLike[str]) -> str:
     """
     text = os.fspath(given)
     looks_like_path = text.startswith(("/", "./", "../", "~")) or text in (".", "..")
-    if looks_like_path or not isinstance(given, str) or (text and Path(text).exists()):
-        return file(text)
-    return text
+    is_ours = looks_like_path or not isinstance(given, str) or (text and Path(text).exists())
+    return file(given) if is_ours else text
 
 
 def file(given: str | os.PathLike[str]) -> str:
-    """An absolute path; "" and paths in a bucket (s3://…) stay. Symbolic links are left to the server."""
+    """An absolute path; "" and texts that begin with one of `SCHEMES` stay. Symbolic links are left to the server."""
     text = os.fspath(given)
-    if text.startswith("s3://"):
+    if isinstance(given, str) and text.startswith(SCHEMES):
         return text
     return str(expanded(text).absolute()) if text else ""
 

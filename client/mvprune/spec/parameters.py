@@ -9,7 +9,7 @@ from mvprune.spec.parameter import Bound, Kind, Parameter
 METHODS = {'movement': 'top-v of learned scores per matrix (Sanh et al. 2020)', 'soft_movement': 'learned scores above one threshold for all matrices, under a penalty (Sanh et al. 2020)', 'l0': 'learned hard-concrete gates, under a penalty (Louizos et al. 2018)', 'magnitude': 'top-v of |W|, gradually (Zhu and Gupta 2017)', 'one_shot_magnitude': 'top-v of |W|, in one step', 'random': 'random masks, the baseline for every method'}
 """Method name to how the method chooses weights."""
 PARAMETERS = {one.name: one for one in (
-Parameter(name='model', fields=('spec.model',), kind=Kind.TEXT, help='the model: a folder, a name that the server knows, or a hub id', group='model', flag='--model', unit='model', metavar='MODEL'),
+Parameter(name='model', fields=('spec.model',), kind=Kind.TEXT, help='the model: a folder of yours, which is sent, a name that the server knows, a hub id, or server:/PATH, a folder of the server', group='model', flag='--model', unit='model', metavar='MODEL'),
 Parameter(name='model_revision', fields=('spec.model_revision',), kind=Kind.TEXT, help='revision of the model on the hub', group='model', flag='--revision', default='the default branch', metavar='REV'),
 Parameter(name='task', fields=('spec.task',), kind=Kind.TEXT, help='sst2, mrpc, squad, ...: see mvpctl tasks', group='model', flag='--task', default='text-classification, with your own data', metavar='TASK'),
 Parameter(name='train', fields=('spec.dataset.train',), kind=Kind.TEXT, help="training file: csv, tsv, jsonl or parquet; for some tasks SQuAD's JSON, CoNLL or lines of text", group='data', flag='--train', default="the task's own data", unit='file', metavar='FILE'),

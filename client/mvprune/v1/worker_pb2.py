@@ -14,49 +14,56 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from mvprune.v1 import job_pb2 as mvprune_dot_v1_dot_job__pb2
+from mvprune.v1 import upload_pb2 as mvprune_dot_v1_dot_upload__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17mvprune/v1/worker.proto\x12\nmvprune.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14mvprune/v1/job.proto\"/\n\x05Lease\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\t\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"H\n\nCheckpoint\x12\x13\n\x0b\x61ttempt_uid\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\t\"X\n\x13\x43laimAttemptRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x11\n\trunner_id\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\"\xf6\x02\n\x14\x43laimAttemptResponse\x12)\n\x04spec\x18\x01 \x01(\x0b\x32\x1b.mvprune.v1.CompressionSpec\x12,\n\tlease_ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x35\n\x12heartbeat_interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nlog_offset\x18\x04 \x01(\x03\x12\x1f\n\x17teacher_manifest_sha256\x18\x05 \x01(\t\x12+\n\x0b\x63heckpoints\x18\x06 \x03(\x0b\x32\x16.mvprune.v1.Checkpoint\x12\x36\n\x13\x63heckpoint_interval\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1b\n\x13\x61\x63\x63umulation_factor\x18\x08 \x01(\x05\x12\x17\n\x0fmeasure_latency\x18\t \x01(\x08\"\\\n\x10HeartbeatRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12&\n\x08progress\x18\x02 \x01(\x0b\x32\x14.mvprune.v1.Progress\"\xbb\x01\n\x11HeartbeatResponse\x12:\n\tdirective\x18\x01 \x01(\x0e\x32\'.mvprune.v1.HeartbeatResponse.Directive\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"@\n\tDirective\x12\x19\n\x15\x44IRECTIVE_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x43ONTINUE\x10\x01\x12\n\n\x06\x43\x41NCEL\x10\x02\"S\n\x11\x41ppendLogsRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\")\n\x12\x41ppendLogsResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\"a\n\x14ReportMetricsRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\'\n\x06points\x18\x02 \x03(\x0b\x32\x17.mvprune.v1.MetricPoint\"\x17\n\x15ReportMetricsResponse\"b\n\x17\x43ommitCheckpointRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\t\"\x1a\n\x18\x43ommitCheckpointResponse\"\xca\x02\n\x16\x43ompleteAttemptRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x19\n\x0fmanifest_sha256\x18\x02 \x01(\tH\x00\x12&\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x13.mvprune.v1.FailureH\x00\x12\x41\n\tcancelled\x18\x04 \x01(\x0b\x32,.mvprune.v1.CompleteAttemptRequest.CancelledH\x00\x12\x39\n\x06killed\x18\x05 \x01(\x0b\x32).mvprune.v1.CompleteAttemptRequest.Killed\x1a\x0b\n\tCancelled\x1a\x35\n\x06Killed\x12\x0e\n\x06signal\x18\x01 \x01(\x05\x12\r\n\x05phase\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x03\x42\t\n\x07outcome\"\x19\n\x17\x43ompleteAttemptResponse2\x8a\x04\n\rWorkerService\x12Q\n\x0c\x43laimAttempt\x12\x1f.mvprune.v1.ClaimAttemptRequest\x1a .mvprune.v1.ClaimAttemptResponse\x12H\n\tHeartbeat\x12\x1c.mvprune.v1.HeartbeatRequest\x1a\x1d.mvprune.v1.HeartbeatResponse\x12K\n\nAppendLogs\x12\x1d.mvprune.v1.AppendLogsRequest\x1a\x1e.mvprune.v1.AppendLogsResponse\x12T\n\rReportMetrics\x12 .mvprune.v1.ReportMetricsRequest\x1a!.mvprune.v1.ReportMetricsResponse\x12]\n\x10\x43ommitCheckpoint\x12#.mvprune.v1.CommitCheckpointRequest\x1a$.mvprune.v1.CommitCheckpointResponse\x12Z\n\x0f\x43ompleteAttempt\x12\".mvprune.v1.CompleteAttemptRequest\x1a#.mvprune.v1.CompleteAttemptResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17mvprune/v1/worker.proto\x12\nmvprune.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14mvprune/v1/job.proto\x1a\x17mvprune/v1/upload.proto\"/\n\x05Lease\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\t\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"H\n\nCheckpoint\x12\x13\n\x0b\x61ttempt_uid\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\t\"X\n\x13\x43laimAttemptRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x11\n\trunner_id\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\"\xa2\x03\n\x14\x43laimAttemptResponse\x12)\n\x04spec\x18\x01 \x01(\x0b\x32\x1b.mvprune.v1.CompressionSpec\x12,\n\tlease_ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x35\n\x12heartbeat_interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nlog_offset\x18\x04 \x01(\x03\x12\x1f\n\x17teacher_manifest_sha256\x18\x05 \x01(\t\x12+\n\x0b\x63heckpoints\x18\x06 \x03(\x0b\x32\x16.mvprune.v1.Checkpoint\x12\x36\n\x13\x63heckpoint_interval\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1b\n\x13\x61\x63\x63umulation_factor\x18\x08 \x01(\x05\x12\x17\n\x0fmeasure_latency\x18\t \x01(\x08\x12*\n\x07uploads\x18\n \x03(\x0b\x32\x19.mvprune.v1.UploadedInput\"\xa9\x01\n\rUploadedInput\x12\x11\n\treference\x18\x01 \x01(\t\x12%\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x16.mvprune.v1.UploadFile\x12\x31\n\x04keys\x18\x03 \x03(\x0b\x32#.mvprune.v1.UploadedInput.KeysEntry\x1a+\n\tKeysEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\\\n\x10HeartbeatRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12&\n\x08progress\x18\x02 \x01(\x0b\x32\x14.mvprune.v1.Progress\"\xbb\x01\n\x11HeartbeatResponse\x12:\n\tdirective\x18\x01 \x01(\x0e\x32\'.mvprune.v1.HeartbeatResponse.Directive\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"@\n\tDirective\x12\x19\n\x15\x44IRECTIVE_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x43ONTINUE\x10\x01\x12\n\n\x06\x43\x41NCEL\x10\x02\"S\n\x11\x41ppendLogsRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\")\n\x12\x41ppendLogsResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\"a\n\x14ReportMetricsRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\'\n\x06points\x18\x02 \x03(\x0b\x32\x17.mvprune.v1.MetricPoint\"\x17\n\x15ReportMetricsResponse\"b\n\x17\x43ommitCheckpointRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\t\"\x1a\n\x18\x43ommitCheckpointResponse\"\xca\x02\n\x16\x43ompleteAttemptRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Lease\x12\x19\n\x0fmanifest_sha256\x18\x02 \x01(\tH\x00\x12&\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x13.mvprune.v1.FailureH\x00\x12\x41\n\tcancelled\x18\x04 \x01(\x0b\x32,.mvprune.v1.CompleteAttemptRequest.CancelledH\x00\x12\x39\n\x06killed\x18\x05 \x01(\x0b\x32).mvprune.v1.CompleteAttemptRequest.Killed\x1a\x0b\n\tCancelled\x1a\x35\n\x06Killed\x12\x0e\n\x06signal\x18\x01 \x01(\x05\x12\r\n\x05phase\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x03\x42\t\n\x07outcome\"\x19\n\x17\x43ompleteAttemptResponse2\x8a\x04\n\rWorkerService\x12Q\n\x0c\x43laimAttempt\x12\x1f.mvprune.v1.ClaimAttemptRequest\x1a .mvprune.v1.ClaimAttemptResponse\x12H\n\tHeartbeat\x12\x1c.mvprune.v1.HeartbeatRequest\x1a\x1d.mvprune.v1.HeartbeatResponse\x12K\n\nAppendLogs\x12\x1d.mvprune.v1.AppendLogsRequest\x1a\x1e.mvprune.v1.AppendLogsResponse\x12T\n\rReportMetrics\x12 .mvprune.v1.ReportMetricsRequest\x1a!.mvprune.v1.ReportMetricsResponse\x12]\n\x10\x43ommitCheckpoint\x12#.mvprune.v1.CommitCheckpointRequest\x1a$.mvprune.v1.CommitCheckpointResponse\x12Z\n\x0f\x43ompleteAttempt\x12\".mvprune.v1.CompleteAttemptRequest\x1a#.mvprune.v1.CompleteAttemptResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'mvprune.v1.worker_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_LEASE']._serialized_start=93
-  _globals['_LEASE']._serialized_end=140
-  _globals['_CHECKPOINT']._serialized_start=142
-  _globals['_CHECKPOINT']._serialized_end=214
-  _globals['_CLAIMATTEMPTREQUEST']._serialized_start=216
-  _globals['_CLAIMATTEMPTREQUEST']._serialized_end=304
-  _globals['_CLAIMATTEMPTRESPONSE']._serialized_start=307
-  _globals['_CLAIMATTEMPTRESPONSE']._serialized_end=681
-  _globals['_HEARTBEATREQUEST']._serialized_start=683
-  _globals['_HEARTBEATREQUEST']._serialized_end=775
-  _globals['_HEARTBEATRESPONSE']._serialized_start=778
-  _globals['_HEARTBEATRESPONSE']._serialized_end=965
-  _globals['_HEARTBEATRESPONSE_DIRECTIVE']._serialized_start=901
-  _globals['_HEARTBEATRESPONSE_DIRECTIVE']._serialized_end=965
-  _globals['_APPENDLOGSREQUEST']._serialized_start=967
-  _globals['_APPENDLOGSREQUEST']._serialized_end=1050
-  _globals['_APPENDLOGSRESPONSE']._serialized_start=1052
-  _globals['_APPENDLOGSRESPONSE']._serialized_end=1093
-  _globals['_REPORTMETRICSREQUEST']._serialized_start=1095
-  _globals['_REPORTMETRICSREQUEST']._serialized_end=1192
-  _globals['_REPORTMETRICSRESPONSE']._serialized_start=1194
-  _globals['_REPORTMETRICSRESPONSE']._serialized_end=1217
-  _globals['_COMMITCHECKPOINTREQUEST']._serialized_start=1219
-  _globals['_COMMITCHECKPOINTREQUEST']._serialized_end=1317
-  _globals['_COMMITCHECKPOINTRESPONSE']._serialized_start=1319
-  _globals['_COMMITCHECKPOINTRESPONSE']._serialized_end=1345
-  _globals['_COMPLETEATTEMPTREQUEST']._serialized_start=1348
-  _globals['_COMPLETEATTEMPTREQUEST']._serialized_end=1678
-  _globals['_COMPLETEATTEMPTREQUEST_CANCELLED']._serialized_start=1601
-  _globals['_COMPLETEATTEMPTREQUEST_CANCELLED']._serialized_end=1612
-  _globals['_COMPLETEATTEMPTREQUEST_KILLED']._serialized_start=1614
-  _globals['_COMPLETEATTEMPTREQUEST_KILLED']._serialized_end=1667
-  _globals['_COMPLETEATTEMPTRESPONSE']._serialized_start=1680
-  _globals['_COMPLETEATTEMPTRESPONSE']._serialized_end=1705
-  _globals['_WORKERSERVICE']._serialized_start=1708
-  _globals['_WORKERSERVICE']._serialized_end=2230
+  _globals['_UPLOADEDINPUT_KEYSENTRY']._options = None
+  _globals['_UPLOADEDINPUT_KEYSENTRY']._serialized_options = b'8\001'
+  _globals['_LEASE']._serialized_start=118
+  _globals['_LEASE']._serialized_end=165
+  _globals['_CHECKPOINT']._serialized_start=167
+  _globals['_CHECKPOINT']._serialized_end=239
+  _globals['_CLAIMATTEMPTREQUEST']._serialized_start=241
+  _globals['_CLAIMATTEMPTREQUEST']._serialized_end=329
+  _globals['_CLAIMATTEMPTRESPONSE']._serialized_start=332
+  _globals['_CLAIMATTEMPTRESPONSE']._serialized_end=750
+  _globals['_UPLOADEDINPUT']._serialized_start=753
+  _globals['_UPLOADEDINPUT']._serialized_end=922
+  _globals['_UPLOADEDINPUT_KEYSENTRY']._serialized_start=879
+  _globals['_UPLOADEDINPUT_KEYSENTRY']._serialized_end=922
+  _globals['_HEARTBEATREQUEST']._serialized_start=924
+  _globals['_HEARTBEATREQUEST']._serialized_end=1016
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1019
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1206
+  _globals['_HEARTBEATRESPONSE_DIRECTIVE']._serialized_start=1142
+  _globals['_HEARTBEATRESPONSE_DIRECTIVE']._serialized_end=1206
+  _globals['_APPENDLOGSREQUEST']._serialized_start=1208
+  _globals['_APPENDLOGSREQUEST']._serialized_end=1291
+  _globals['_APPENDLOGSRESPONSE']._serialized_start=1293
+  _globals['_APPENDLOGSRESPONSE']._serialized_end=1334
+  _globals['_REPORTMETRICSREQUEST']._serialized_start=1336
+  _globals['_REPORTMETRICSREQUEST']._serialized_end=1433
+  _globals['_REPORTMETRICSRESPONSE']._serialized_start=1435
+  _globals['_REPORTMETRICSRESPONSE']._serialized_end=1458
+  _globals['_COMMITCHECKPOINTREQUEST']._serialized_start=1460
+  _globals['_COMMITCHECKPOINTREQUEST']._serialized_end=1558
+  _globals['_COMMITCHECKPOINTRESPONSE']._serialized_start=1560
+  _globals['_COMMITCHECKPOINTRESPONSE']._serialized_end=1586
+  _globals['_COMPLETEATTEMPTREQUEST']._serialized_start=1589
+  _globals['_COMPLETEATTEMPTREQUEST']._serialized_end=1919
+  _globals['_COMPLETEATTEMPTREQUEST_CANCELLED']._serialized_start=1842
+  _globals['_COMPLETEATTEMPTREQUEST_CANCELLED']._serialized_end=1853
+  _globals['_COMPLETEATTEMPTREQUEST_KILLED']._serialized_start=1855
+  _globals['_COMPLETEATTEMPTREQUEST_KILLED']._serialized_end=1908
+  _globals['_COMPLETEATTEMPTRESPONSE']._serialized_start=1921
+  _globals['_COMPLETEATTEMPTRESPONSE']._serialized_end=1946
+  _globals['_WORKERSERVICE']._serialized_start=1949
+  _globals['_WORKERSERVICE']._serialized_end=2471
 # @@protoc_insertion_point(module_scope)

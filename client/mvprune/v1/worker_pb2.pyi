@@ -1,5 +1,6 @@
 from google.protobuf import duration_pb2 as _duration_pb2
 from mvprune.v1 import job_pb2 as _job_pb2
+from mvprune.v1 import upload_pb2 as _upload_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -37,7 +38,7 @@ class ClaimAttemptRequest(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., runner_id: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
 
 class ClaimAttemptResponse(_message.Message):
-    __slots__ = ("spec", "lease_ttl", "heartbeat_interval", "log_offset", "teacher_manifest_sha256", "checkpoints", "checkpoint_interval", "accumulation_factor", "measure_latency")
+    __slots__ = ("spec", "lease_ttl", "heartbeat_interval", "log_offset", "teacher_manifest_sha256", "checkpoints", "checkpoint_interval", "accumulation_factor", "measure_latency", "uploads")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     LEASE_TTL_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +48,7 @@ class ClaimAttemptResponse(_message.Message):
     CHECKPOINT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     ACCUMULATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
     MEASURE_LATENCY_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
     spec: _job_pb2.CompressionSpec
     lease_ttl: _duration_pb2.Duration
     heartbeat_interval: _duration_pb2.Duration
@@ -56,7 +58,25 @@ class ClaimAttemptResponse(_message.Message):
     checkpoint_interval: _duration_pb2.Duration
     accumulation_factor: int
     measure_latency: bool
-    def __init__(self, spec: _Optional[_Union[_job_pb2.CompressionSpec, _Mapping]] = ..., lease_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., heartbeat_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., log_offset: _Optional[int] = ..., teacher_manifest_sha256: _Optional[str] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., accumulation_factor: _Optional[int] = ..., measure_latency: bool = ...) -> None: ...
+    uploads: _containers.RepeatedCompositeFieldContainer[UploadedInput]
+    def __init__(self, spec: _Optional[_Union[_job_pb2.CompressionSpec, _Mapping]] = ..., lease_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., heartbeat_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., log_offset: _Optional[int] = ..., teacher_manifest_sha256: _Optional[str] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., accumulation_factor: _Optional[int] = ..., measure_latency: bool = ..., uploads: _Optional[_Iterable[_Union[UploadedInput, _Mapping]]] = ...) -> None: ...
+
+class UploadedInput(_message.Message):
+    __slots__ = ("reference", "files", "keys")
+    class KeysEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REFERENCE_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    reference: str
+    files: _containers.RepeatedCompositeFieldContainer[_upload_pb2.UploadFile]
+    keys: _containers.ScalarMap[str, str]
+    def __init__(self, reference: _Optional[str] = ..., files: _Optional[_Iterable[_Union[_upload_pb2.UploadFile, _Mapping]]] = ..., keys: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("lease", "progress")

@@ -74,6 +74,15 @@ _BY_SERVICE = {
         "GenerateDownloadUrls": _of_project(Scope.READ, "name"),
         "ReadFile": _of_project(Scope.READ, "name"),
     },
+    "mvprune.v1.UploadService": {
+        "CreateUpload": _of_project(Scope.SUBMIT, "parent"),
+        "GetUpload": _of_project(Scope.READ, "name"),
+        "ListUploads": _of_project(Scope.READ, "parent"),
+        "DeleteUpload": _of_project(Scope.SUBMIT, "name"),
+        "GenerateChunkUrls": _of_project(Scope.SUBMIT, "name"),
+        "CommitChunks": _of_project(Scope.SUBMIT, "name"),
+        "PutChunk": _of_project(Scope.SUBMIT, "name"),  # of the first request
+    },
     "mvprune.v1.CatalogService": {"ListModels": _ANYONE, "ListTasks": _ANYONE, "ListMethods": _ANYONE},
     "mvprune.v1.AdminService": {
         "CreateToken": _of_project(Scope.ADMIN, "parent"),

@@ -31,6 +31,7 @@ Observe = Callable[[str, grpc.StatusCode, float | None], None]  # method, status
 
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _REQUEST_SECONDS = 10.0  # until the request of a call must have arrived
+_PIECE_SECONDS = 60.0  # the same of each piece of what a client sends in several, at once with others
 _UNREADABLE = object()
 _WITH_TOKEN = (Caller.TOKEN, Caller.ANY_TOKEN, Caller.OPERATOR)
 
@@ -87,13 +88,13 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         inner = getattr(handler, kind)
         has_requests = kind.startswith("stream")
 
-        async def answer(requests: Any, context: grpc.aio.ServicerContext) -> Any:
+        async def answer(_: Any, context: grpc.aio.ServicerContext) -> Any:
             started = time.perf_counter() if kind == "unary_unary" else None
             try:
                 principal = await self._identify(method, context)
-                request = requests if has_requests else await _receive(context)
+                request = await _receive(context, _PIECE_SECONDS if has_requests else _REQUEST_SECONDS)
                 self._admit(method, request, principal)
-                response = await inner(request, context)
+                response = await inner(_requests(request, context) if has_requests else request, context)
             except BaseException as error:
                 await self._fail(method, context, error, started)
                 raise
@@ -103,7 +104,7 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         async def stream(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
             try:
                 principal = await self._identify(method, context)
-                request = requests if has_requests else await _receive(context)
+                request = requests if has_requests else await _receive(context, _REQUEST_SECONDS)
                 self._admit(method, request, principal)
                 check, owner = None, host_of(context.peer())  # without tokens streams are counted by address
                 if principal and self._authenticator:
@@ -166,15 +167,30 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._observe(method, code, None if started is None else time.perf_counter() - started)
 
 
-async def _receive(context: grpc.aio.ServicerContext) -> Any:
-    """The one request of a call. Raises ApiError where it does not come in time: it would hold its connection."""
-    try:
-        async with asyncio.timeout(_REQUEST_SECONDS):
-            request = await context.read()
-    except TimeoutError:
-        message = f"the request of a call must arrive within {_REQUEST_SECONDS:g} s"
-        raise ApiError(grpc.StatusCode.DEADLINE_EXCEEDED, "REQUEST_TIMEOUT", message) from None
+async def _receive(context: grpc.aio.ServicerContext, seconds: float) -> Any:
+    """The one request of a call, or the first. Raises ApiError where it does not come in time: it would hold its
+    connection."""
+    request = await _next(context, seconds)
     return _UNREADABLE if request is grpc.aio.EOF else request
+
+
+async def _requests(first: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+    """The requests of a call that has several. The first decided whether the caller may make it; each is checked."""
+    yield first
+    while (request := await _next(context, _PIECE_SECONDS)) is not grpc.aio.EOF:
+        if request is _UNREADABLE:
+            raise _unreadable()
+        check_request(request)
+        yield request
+
+
+async def _next(context: grpc.aio.ServicerContext, seconds: float) -> Any:
+    try:
+        async with asyncio.timeout(seconds):
+            return await context.read()
+    except TimeoutError:
+        message = f"each request of a call must arrive within {seconds:g} s"
+        raise ApiError(grpc.StatusCode.DEADLINE_EXCEEDED, "REQUEST_TIMEOUT", message) from None
 
 
 def _careful(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:

@@ -17,6 +17,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from mvprune.sources.uploads import CHUNK_BYTES, MAX_FILE_BYTES
 from mvprune.spec.annotations import annotation
 from mvprune_service.api.errors import Violation, invalid
 
@@ -40,6 +41,7 @@ _LIMITS = {  # where they differ from the defaults and the contract
     "mvprune.v1.Token.display_name": Limit(characters=200, name=True),
     "mvprune.v1.ListJobsRequest.page_token": Limit(characters=10_000),  # these may hold the path of a model
     "mvprune.v1.ListModelsRequest.page_token": Limit(characters=10_000),
+    "mvprune.v1.UploadFile.chunks": Limit(characters=64, entries=MAX_FILE_BYTES // CHUNK_BYTES),
     "mvprune.v1.Failure.message": Limit(characters=100_000, free=True),
     "mvprune.v1.MetricPoint.value": Limit(number=True),
     "mvprune.v1.Progress.loss": Limit(number=True),

@@ -29,3 +29,11 @@ def parse_sweep(given: str, field: str = "name") -> ids.SweepName:
     if name is None:
         raise invalid(bad(field, given, "projects/PROJECT/sweeps/SWEEP"))
     return name
+
+
+def parse_upload(given: str, field: str = "name") -> ids.UploadName:
+    """The parts of projects/{project}/uploads/{digest}. Raises ApiError."""
+    name = ids.parse_upload(given)
+    if name is None:
+        raise invalid(bad(field, given, "projects/PROJECT/uploads/DIGEST"))
+    return name

@@ -13,7 +13,7 @@ from mvprune_service.api.tls import TlsFiles
 from mvprune_service.config import Settings
 from mvprune_service.observability import descriptors
 
-_MESSAGE_BYTES = 1 << 20
+_MESSAGE_BYTES = 2 << 20  # more than a piece of a chunk, and than the description of the largest upload
 _ADDRESSES = 4  # that it takes at least to use up a port's connections
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MESSAGE_BYTES),

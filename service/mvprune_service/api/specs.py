@@ -20,10 +20,12 @@ from mvprune.sources.references import (
     Roots,
     check_hub_id,
     check_inside,
+    check_new,
     check_revision,
     resolve_model,
     resolve_path,
 )
+from mvprune.sources.uploads import is_upload, parse
 from mvprune.spec.annotations import annotation, bound_of
 from mvprune.v1 import job_pb2
 from mvprune_service.api import mapping
@@ -37,6 +39,9 @@ from mvprune_service.api.options import (
     check_training,
 )
 from mvprune_service.api.policies import check_gates, check_policy
+from mvprune_service.api.uploaded import Uploaded
+from mvprune_service.db.upload_uses import NoUpload
+from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
 
 MAX_CHECKED_BYTES = 256 << 20  # of a job's files together: the worker checks larger ones, a client waits for 30 s
@@ -72,15 +77,22 @@ class Checker:
 
     Args:
         models: what was found out about models; checkers of several jobs that share it read each model once.
+        uploaded: the project's uploads; None: there are none.
     """
 
     def __init__(
-        self, job: job_pb2.Job, job_id: str, roots: Roots, models: dict[str, ModelCheck] | None = None
+        self,
+        job: job_pb2.Job,
+        job_id: str,
+        roots: Roots,
+        models: dict[str, ModelCheck] | None = None,
+        uploaded: Uploaded | None = None,
     ) -> None:
         self._job = job
         self._job_id = job_id
         self._roots = roots
         self._models = {} if models is None else models
+        self._uploaded = uploaded
         self.violations: list[Violation] = []
         self.notes: tuple[str, ...] = ()
         self.size: job_pb2.ModelSize | None = None
@@ -89,7 +101,7 @@ class Checker:
     def reads_files(self) -> bool:
         """Whether `check` may have to wait for a disk."""
         spec, roots = self._job.spec, self._roots
-        known = spec.model in KNOWN_SIZES and spec.teacher.model in {"", *KNOWN_SIZES}
+        known = spec.model in KNOWN_SIZES and spec.teacher.model in {"", *KNOWN_SIZES} and not references(spec)
         return not known or spec.dataset.train != "" or roots.models is not None or roots.data is not None
 
     def check(self) -> None:
@@ -114,6 +126,8 @@ class Checker:
         if spec.HasField("teacher"):
             self._check_teacher(task, spec.teacher)
         self._check_data(task, spec)
+        if self._uploaded is not None:
+            self.notes += tuple(self._uploaded.notes)
 
     def check_feasible(self, capacity: Capacity) -> None:
         """Refuses resources that no node has. While there are no nodes, nobody knows."""
@@ -134,7 +148,7 @@ class Checker:
     def check_teachers_base(self, field: str, teacher: job_pb2.CompressionSpec) -> None:
         """Refuses a teacher's job whose artifact needs a base model that may not be read any more."""
         try:
-            if teacher.delta and not bucket_path(teacher.model, self._roots):
+            if teacher.delta and not (is_upload(teacher.model) or bucket_path(teacher.model, self._roots)):
                 resolve_model(teacher.model, self._roots)
         except InvalidReference as error:
             self._add(field, f"must be a job whose base model can be read, got one whose artifact is a delta: {error}")
@@ -159,14 +173,18 @@ class Checker:
 
     def _check_model(self, field: str, reference: str) -> job_pb2.ModelSize | None:
         if reference not in self._models:
-            self._models[reference] = self._look_at_model(reference)
+            self._models[reference] = self._look_at_model(reference, field.removeprefix("job.spec."))
         checked = self._models[reference]
         if checked.problem:
             self._add(field, checked.problem)
         return checked.size
 
-    def _look_at_model(self, reference: str) -> ModelCheck:
+    def _look_at_model(self, reference: str, what: str) -> ModelCheck:
         try:
+            check_new(reference)
+            if is_upload(reference):
+                found_size = self._sent(reference).size_of(reference, what)
+                return ModelCheck(None if found_size is None else mapping.model_size(found_size))
             if bucket_path(reference, self._roots):
                 return ModelCheck()  # the worker looks into it
             found = resolve_model(reference, self._roots)
@@ -247,10 +265,18 @@ class Checker:
             self._bad(field, given, "a file; train and validation go together")
             return None
         try:
+            check_new(given)
+            if is_upload(given):
+                return self._sent(given).path_of(given, field.removeprefix("job.spec.dataset."), MAX_CHECKED_BYTES)
             return None if bucket_path(given, self._roots) else resolve_path(given, self._roots)
         except InvalidReference as error:
             self._add(field, str(error))
             return None
+
+    def _sent(self, reference: str) -> Uploaded:
+        if self._uploaded is None:
+            raise InvalidReference(str(NoUpload(reference)))
+        return self._uploaded
 
     def _check_files(self, task: Task, files: TaskFiles, columns: Columns) -> None:
         more = tuple(files.more_validation.items())
@@ -263,4 +289,7 @@ class Checker:
                 self.notes = with_discreet_errors(check, DataError, when=self._roots.discreet)
         except DataError as error:
             name = "train" if Path(error.path) == files.train else "validation"
-            self._add(f"job.spec.dataset.{name}", str(error))
+            given, text = getattr(self._job.spec.dataset, name), str(error)
+            if is_upload(given):
+                text = text.replace(str(error.path), parse(given).name)
+            self._add(f"job.spec.dataset.{name}", text)

@@ -22,10 +22,12 @@ from mvprune_service.api.names import parse_parent
 from mvprune_service.api.policies import with_defaults
 from mvprune_service.api.principal import current_principal
 from mvprune_service.api.specs import Checker
+from mvprune_service.api.uploaded import UploadReader, uploads_of
 from mvprune_service.db import lifecycle, quotas, records, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.rows import JobRow
+from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.executors.base import Capacity, Executor
 from mvprune_service.observability.probes import Probe, Problems
 
@@ -46,6 +48,7 @@ class Submissions:
         capacity: what the executor has; None where it does not answer.
         quota: of jobs in the queue.
         retention_seconds: of jobs that name none; None: for ever.
+        uploads: reads what clients have sent; None: nothing.
     """
 
     def __init__(
@@ -56,8 +59,10 @@ class Submissions:
         *,
         quota: quotas.QueueQuota,
         retention_seconds: int | None = None,
+        uploads: UploadReader | None = None,
     ) -> None:
         self._db = db
+        self._uploads = uploads
         self._roots = roots
         self._capacity = capacity
         self._queue_quota = quota
@@ -133,11 +138,13 @@ class Submissions:
     async def _check(self, request: job_pb2.CreateJobRequest, project: str) -> tuple[Checker, JobRow | None]:
         """The checker, and the job of the teacher if it exists already. Raises ApiError with all violations."""
         roots = replace(self._roots, discreet=False) if current_principal().is_administrator else self._roots
-        teacher, checker = None, Checker(request.job, request.job_id, roots)
-        if checker.reads_files:
-            await self._read(checker.check)
-        else:
-            checker.check()
+        teacher = None
+        with uploads_of(self._uploads, project, may_be_missing=request.validate_only) as uploaded:
+            checker = Checker(request.job, request.job_id, roots, uploaded=uploaded)
+            if checker.reads_files:
+                await self._read(checker.check)
+            else:
+                checker.check()
         if request.job.policy.HasField("resources"):
             capacity = await self._capacity()
             if capacity is not None:  # else the scheduler decides
@@ -169,6 +176,8 @@ class Submissions:
             raise repeats.exists("job", name) from None
         except teachers.NoTeacher as error:
             raise invalid(Violation(error.field, str(error))) from None
+        except NoUpload as error:  # it was deleted after the job was checked
+            raise invalid(Violation("job.spec", str(error))) from None
 
 
 def _noted(job: job_pb2.Job, checker: Checker) -> job_pb2.Job:

@@ -15,17 +15,19 @@ from mvprune.sources.references import Roots
 from mvprune.v1 import sweep_pb2
 from mvprune_service import ids
 from mvprune_service.api import repeats, sweep_mapping
-from mvprune_service.api.errors import Violation, bad, invalid, not_found
+from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found
 from mvprune_service.api.names import parse_parent, parse_sweep
 from mvprune_service.api.policies import with_defaults
 from mvprune_service.api.principal import current_principal
 from mvprune_service.api.sweep_checks import MAX_ID, check_id
-from mvprune_service.api.sweep_plan import SweepPlan, plan_extension, plan_sweep
+from mvprune_service.api.sweep_plan import Surroundings, SweepPlan, plan_extension, plan_sweep
+from mvprune_service.api.uploaded import UploadReader, uploads_of
 from mvprune_service.clock import Clock, system_clock
 from mvprune_service.db import estimates, lifecycle, sweep_records, sweeps, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.sweep_rows import SweepRow
 from mvprune_service.db.sweeps import NewSweep
+from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.executors.base import Capacity
 
 _PARALLEL = 4
@@ -39,6 +41,7 @@ class SweepCreation:
         capacity: what the executor has; None where it does not answer.
         max_points: of a sweep.
         retention_seconds: of jobs that name none; None: for ever.
+        uploads: reads what clients have sent; None: nothing.
     """
 
     def __init__(
@@ -49,9 +52,11 @@ class SweepCreation:
         *,
         max_points: int,
         retention_seconds: int | None = None,
+        uploads: UploadReader | None = None,
         clock: Clock = system_clock,
     ) -> None:
         self._db = db
+        self._uploads = uploads
         self._roots = roots
         self._capacity = capacity
         self._max_points = max_points
@@ -68,7 +73,8 @@ class SweepCreation:
         if known is not None:
             return await self.shown(known)
         sweep = self._with_defaults(request.sweep)
-        plan = await self._plan(partial(plan_sweep, sweep, max_points=self._max_points))
+        wanted = partial(plan_sweep, sweep, max_points=self._max_points)
+        plan = await self._plan(wanted, project, validate_only=request.validate_only)
         plan.violations += check_id(request.sweep_id)
         await self._check_teacher(plan, project)
         if plan.violations:
@@ -86,6 +92,7 @@ class SweepCreation:
             model_sizes=plan.model_sizes,
             inputs_us=plan.inputs_us,
             points=plan.points,
+            uploads=plan.uploads,
         )
         name = ids.SweepName(project, sweep_id)
         if request.validate_only:
@@ -106,6 +113,8 @@ class SweepCreation:
             return await self.shown(await self._db.write(work))
         except IntegrityError:
             raise repeats.exists("sweep", name) from None
+        except NoUpload as error:
+            raise _deleted(error) from None
 
     async def extend(self, request: sweep_pb2.ExtendSweepRequest) -> sweep_pb2.Sweep:
         """The sweep with further points. Raises ApiError, IllegalSweepCommand, EtagMismatch."""
@@ -116,7 +125,7 @@ class SweepCreation:
         sweep = await self.shown(row)
         if sweep.spec.HasField("search"):
             raise invalid(Violation("name", f"must be a sweep with points of its own, got {name}, which searches"))
-        plan = await self._plan(partial(plan_extension, sweep, request))
+        plan = await self._plan(partial(plan_extension, sweep, request), name.project)
         await self._check_teacher(plan, name.project)
         if plan.violations:
             raise invalid(*plan.violations)
@@ -142,9 +151,13 @@ class SweepCreation:
                 notes=notes,
                 model_sizes=locked.model_sizes | plan.model_sizes,
                 inputs_us=max(locked.inputs_us, plan.inputs_us),
+                uploads=plan.uploads,
             )
 
-        return await self.shown(await self._db.write(work))
+        try:
+            return await self.shown(await self._db.write(work))
+        except NoUpload as error:
+            raise _deleted(error) from None
 
     async def shown(self, row: SweepRow) -> sweep_pb2.Sweep:
         """A sweep with its counts and its cost."""
@@ -155,12 +168,13 @@ class SweepCreation:
 
         return await self._db.read(read)
 
-    async def _plan(self, plan: Callable[..., SweepPlan]) -> SweepPlan:
+    async def _plan(self, plan: Callable[..., SweepPlan], project: str, *, validate_only: bool = False) -> SweepPlan:
         """Calls `plan`, which may wait for a disk, with the caller's roots and the executor's capacity."""
         roots = replace(self._roots, discreet=False) if current_principal().is_administrator else self._roots
         capacity = await self._capacity()
-        work: Callable[[], SweepPlan] = partial(plan, roots=roots, capacity=capacity)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        with uploads_of(self._uploads, project, may_be_missing=validate_only) as uploaded:
+            work: Callable[[], SweepPlan] = partial(plan, around=Surroundings(roots, capacity, uploaded))
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _check_teacher(self, plan: SweepPlan, project: str) -> None:
         """Adds a violation where a teacher's job is none that can teach."""
@@ -193,6 +207,11 @@ class SweepCreation:
         answer.estimate.CopyFrom(found)
         answer.counts.total = answer.counts.pending = len(plan.points)
         return answer
+
+
+def _deleted(error: NoUpload) -> ApiError:
+    """An upload was deleted after the sweep was checked."""
+    return invalid(Violation("sweep.spec", str(error)))
 
 
 def policy_with_defaults(given: sweep_pb2.SweepPolicy) -> sweep_pb2.SweepPolicy:

@@ -10,6 +10,7 @@ from mvprune.data.loading import find_task_files
 from mvprune.data.tasks import get_task
 from mvprune.sources.buckets import bucket_path
 from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model, resolve_path
+from mvprune.sources.uploads import is_upload
 from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 
@@ -21,7 +22,7 @@ class Inputs(NamedTuple):
 
     Attributes:
         modified_us: when the newest file among them was modified; later than every job where a file cannot be read.
-        is_complete: whether all inputs are files of this machine.
+        is_complete: whether all inputs are files of this machine, or uploads, whose content never changes.
     """
 
     modified_us: int
@@ -45,6 +46,8 @@ def inputs_of(spec: job_pb2.CompressionSpec, roots: Roots) -> Inputs:
 def _of_models(spec: job_pb2.CompressionSpec, roots: Roots) -> Iterator[Path | None]:
     """The files of the models; None for a model that is not on this machine."""
     for reference in filter(None, (spec.model, spec.teacher.model)):
+        if is_upload(reference):
+            continue
         found = None if bucket_path(reference, roots) else resolve_model(reference, roots)
         if found is None or isinstance(found, HubModel):
             yield None
@@ -57,6 +60,8 @@ def _of_data(spec: job_pb2.CompressionSpec, roots: Roots) -> Iterator[Path | Non
     dataset = spec.dataset
     if dataset.train:
         for reference in (dataset.train, dataset.validation):
+            if is_upload(reference):
+                continue
             yield None if bucket_path(reference, roots) else resolve_path(reference, roots)
         return
     files = None

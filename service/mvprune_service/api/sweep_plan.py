@@ -23,10 +23,12 @@ from mvprune_service.api.sweep_checks import (
     strategy_of,
 )
 from mvprune_service.api.sweep_inputs import inputs_of
+from mvprune_service.api.uploaded import Uploaded
 from mvprune_service.db import teachers
 from mvprune_service.db.search import cells_at, combinations
 from mvprune_service.domain.cells import Cell, Origin, Placed, draw, grid
 from mvprune_service.domain.search import most_steps
+from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
 from mvprune_service.points import NewPoint, ladder_of, new_point
 
@@ -45,6 +47,7 @@ class SweepPlan:
         notes: what was replaced or left out, and what the readers of the data report.
         model_sizes: model to its ModelSize, in base64.
         inputs_us: when the newest of the input files was modified, 0 where none is read here.
+        uploads: references to the uploads that jobs need.
     """
 
     points: list[NewPoint] = field(default_factory=list)
@@ -55,9 +58,25 @@ class SweepPlan:
     notes: list[str] = field(default_factory=list)
     model_sizes: dict[str, str] = field(default_factory=dict)
     inputs_us: int = 0
+    uploads: set[str] = field(default_factory=set)
 
 
-def plan_sweep(sweep: sweep_pb2.Sweep, roots: Roots, capacity: Capacity | None, max_points: int) -> SweepPlan:
+@dataclass(frozen=True)
+class Surroundings:
+    """What jobs are checked against.
+
+    Attributes:
+        roots: what the caller may let the server read.
+        capacity: what the executor has; None where it does not answer.
+        uploaded: the project's uploads; None: there are none.
+    """
+
+    roots: Roots
+    capacity: Capacity | None
+    uploaded: Uploaded | None = None
+
+
+def plan_sweep(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) -> SweepPlan:
     """Plans a sweep. Reads models' headers and data files."""
     plan, spec = SweepPlan(), sweep.spec
     axes = Axes(_SPEC, may_have_ranges=strategy_of(spec) == "random")
@@ -77,7 +96,7 @@ def plan_sweep(sweep: sweep_pb2.Sweep, roots: Roots, capacity: Capacity | None, 
     if strategy_of(spec) == "random" and drawn < spec.random.points:
         plan.notes.append(f"the axes have {drawn:,} different cells, fewer than the {spec.random.points:,} of the spec")
     found = _build(plan, sweep, placed)
-    _check(plan, sweep, found, roots, capacity)
+    _check(plan, sweep, found, around)
     plan.checked = [point for point, _ in found]
     if strategy_of(spec) == "search":
         beside = [point for point, origin in found if origin.point is not None]
@@ -88,9 +107,7 @@ def plan_sweep(sweep: sweep_pb2.Sweep, roots: Roots, capacity: Capacity | None, 
     return plan
 
 
-def plan_extension(
-    sweep: sweep_pb2.Sweep, request: sweep_pb2.ExtendSweepRequest, roots: Roots, capacity: Capacity | None
-) -> SweepPlan:
+def plan_extension(sweep: sweep_pb2.Sweep, request: sweep_pb2.ExtendSweepRequest, around: Surroundings) -> SweepPlan:
     """Plans the points that a request appends."""
     plan = SweepPlan()
     axes = Axes("extend")
@@ -101,7 +118,7 @@ def plan_extension(
     if plan.violations:
         return plan
     found = _build(plan, sweep, list(grid(axes.axes, axes.points, ())))
-    _check(plan, sweep, found, roots, capacity)
+    _check(plan, sweep, found, around)
     plan.violations = [Violation(field.removeprefix(f"{_SPEC}."), text) for field, text in plan.violations]
     plan.teachers = {name: (spec, place.removeprefix(f"{_SPEC}.")) for name, (spec, place) in plan.teachers.items()}
     plan.points = plan.checked = [point for point, _ in found]
@@ -167,8 +184,7 @@ def _check(
     plan: SweepPlan,
     sweep: sweep_pb2.Sweep,
     found: Sequence[tuple[NewPoint, Origin]],
-    roots: Roots,
-    capacity: Capacity | None,
+    around: Surroundings,
 ) -> None:
     """Checks every point as a single job."""
     seen, models = set[Violation](), dict[str, ModelCheck]()
@@ -176,10 +192,11 @@ def _check(
         job = job_pb2.Job(
             spec=point.spec, policy=sweep.spec.job_policy, display_name=sweep.display_name, labels=sweep.labels
         )
-        checker = Checker(job, "", roots, models)
+        checker = Checker(job, "", around.roots, models, around.uploaded)
         checker.check()
-        if capacity is not None and sweep.spec.job_policy.HasField("resources"):
-            checker.check_feasible(capacity)
+        plan.uploads.update(references(point.spec).values())
+        if around.capacity is not None and sweep.spec.job_policy.HasField("resources"):
+            checker.check_feasible(around.capacity)
         for violation in checker.violations:
             placed = place_of(violation, point.cell, origin)
             if placed not in seen:
@@ -193,7 +210,7 @@ def _check(
         if checker.size is not None:
             plan.model_sizes[point.spec.model] = base64.b64encode(checker.size.SerializeToString()).decode()
     if sweep.policy.reuse:
-        inputs = [inputs_of(point.spec, roots) for point, _ in found]
+        inputs = [inputs_of(point.spec, around.roots) for point, _ in found]
         plan.inputs_us = max((one.modified_us for one in inputs), default=0)
         if not all(one.is_complete for one in inputs):
             plan.notes.append(

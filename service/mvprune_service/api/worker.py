@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
+from sqlalchemy import Connection
 
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
 from mvprune_service import ids
@@ -17,14 +18,16 @@ from mvprune_service.api.inputs import clean
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.policies import with_defaults
 from mvprune_service.clock import SECOND, Clock, system_clock
-from mvprune_service.db import leases, records
+from mvprune_service.db import leases, records, upload_uses, uploads
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import WORKER, Fence
+from mvprune_service.db.rows import JobRow
 from mvprune_service.domain import gates
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.retries import Failure, Kill
 from mvprune_service.secret import attempt_secret
+from mvprune_service.stores.layout import upload_key
 
 _LOG_CAP = 256 << 10
 _LOG_RATE, _LOG_BURST = 1 << 20, 8 << 20  # bytes: a second, and at once
@@ -64,6 +67,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             leases.claim, fence, runner_id=request.runner_id, node=request.node, lease_us=self._lease_us
         )
         checkpoints = await self._db.read(leases.checkpoints_of, job.uid)
+        inputs = await self._db.read(_inputs, job)
         policy = with_defaults(job_pb2.ExecutionPolicy.FromString(job.policy), None)
         return worker_pb2.ClaimAttemptResponse(
             spec=job_pb2.CompressionSpec.FromString(job.spec),
@@ -78,6 +82,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             checkpoint_interval=policy.checkpoint_interval,
             accumulation_factor=job.accumulation_factor,
             measure_latency=policy.measure_latency or any(gate.metric == gates.LATENCY for gate in policy.gates),
+            uploads=inputs,
         )
 
     async def Heartbeat(
@@ -175,6 +180,19 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         if not hmac.compare_digest(expected.encode(), str(given).encode()):
             raise ApiError(grpc.StatusCode.UNAUTHENTICATED, "BAD_CREDENTIAL", "the credential is not this attempt's")
         return Fence(name, lease.fencing_token)
+
+
+def _inputs(conn: Connection, job: JobRow) -> list[worker_pb2.UploadedInput]:
+    """The uploads that a job reads, and where their chunks are."""
+    found = []
+    for reference, row in upload_uses.inputs_of(conn, job).items():
+        one = worker_pb2.UploadedInput(reference=reference)
+        for file in row.described():
+            one.files.add(path=file.path, size_bytes=file.size_bytes, chunks=file.chunks)
+        chunks = uploads.chunks_of(conn, row.name)
+        one.keys.update({sha256: upload_key(chunk.uid) for sha256, chunk in chunks.items()})
+        found.append(one)
+    return found
 
 
 def _kill(killed: worker_pb2.CompleteAttemptRequest.Killed) -> Kill:

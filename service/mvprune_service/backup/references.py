@@ -1,4 +1,4 @@
-"""What a database refers to in its store: artifacts, and what unfinished jobs continue from.
+"""What a database refers to in its store: artifacts, uploads, and what unfinished jobs continue from.
 
 KINDS lists the kinds of objects. Whoever stores a new kind adds a function there; backup, restore and the check of a
 backup need nothing else.
@@ -13,6 +13,7 @@ from sqlalchemy import Connection, select
 
 from mvprune_service.control.ownership import OWNER_KEY
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS
+from mvprune_service.db.upload_models import UPLOAD_CHUNKS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS
 from mvprune_service.stores.base import Readable
 from mvprune_service.stores.checkpoints import checkpoint_prefix
@@ -25,6 +26,7 @@ from mvprune_service.stores.layout import (
     manifest_key,
     marker_key,
     parse,
+    upload_key,
 )
 
 _OF_THE_SERVICE = "collection/"  # flags and holds, which are about the store itself
@@ -103,7 +105,19 @@ def _checkpoints(conn: Connection, store: Readable) -> Iterator[Referenced]:
         yield _listed(store, f"checkpoint {prefix}", prefix + MANIFEST_FILE, row.manifest_sha256, prefix)
 
 
-KINDS: tuple[Callable[[Connection, Readable], Iterator[Referenced]], ...] = (_artifacts, _offered, _checkpoints)
+def _uploads(conn: Connection, store: Readable) -> Iterator[Referenced]:
+    """What clients have sent: the chunks that have arrived."""
+    for row in conn.execute(select(UPLOAD_CHUNKS).where(UPLOAD_CHUNKS.c.is_ready)):
+        what = f"chunk {row.sha256} of an upload of projects/{row.project}"
+        yield Referenced(what, (Reference(upload_key(row.uid), row.sha256, row.size_bytes),))
+
+
+KINDS: tuple[Callable[[Connection, Readable], Iterator[Referenced]], ...] = (
+    _artifacts,
+    _offered,
+    _checkpoints,
+    _uploads,
+)
 
 
 def _listed(store: Readable, what: str, key: str, sha256: str, prefix: str) -> Referenced:

@@ -1,4 +1,5 @@
-"""Garbage collection of the store: blobs, manifests, markers, checkpoints and torn uploads that nothing refers to.
+"""Garbage collection of the store: blobs, manifests, markers, checkpoints, chunks of uploads, and torn transfers that
+nothing refers to.
 
 Blobs are shared, and an upload does not send a blob that the store has. No upload loses a blob to a collection:
 
@@ -19,6 +20,9 @@ may differ by hours.
 
 Objects under attempts/ belong to one attempt. An attempt that has ended never becomes live again, so nobody needs its
 objects except committed checkpoints.
+
+Objects under uploads/ have the uid of a row of `upload_chunks`. The row is written before the object, and a uid is
+never used again. So an object without a row has no row later either: nobody needs it.
 
 Three more conditions make fewer objects deletable. Nothing above depends on them:
 
@@ -47,7 +51,7 @@ from collections.abc import Iterable, Iterator
 
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.ownership import Ownership
-from mvprune_service.db import janitor
+from mvprune_service.db import janitor, uploads
 from mvprune_service.db.database import Database
 from mvprune_service.db.janitor import ArtifactKey, CheckpointKey
 from mvprune_service.db.quarantine import Found, page_of_quarantine, put_in_quarantine, release
@@ -59,8 +63,10 @@ log = logging.getLogger(__name__)
 GRACE_US = 2 * FRESH_US
 _EVERY_US = 6 * 3600 * SECOND
 _ATTEMPTS = "attempts/"
+_UPLOADS = "uploads/"
 _CONTENTS = ("blobs/sha256/", "manifests/sha256/")
-_PARTS = (_ATTEMPTS, *"0123456789abcdef")  # of a pass: the attempts, then contents by the first digit of their hash
+# Of a pass: the attempts, the uploads, then contents by the first digit of their hash.
+_PARTS = (_ATTEMPTS, _UPLOADS, *"0123456789abcdef")
 _BATCH = 500  # deletions a step
 _PAGE = 500  # rows a read or a write
 _NOTES = 10_000  # objects put into quarantine a step
@@ -113,13 +119,25 @@ class Collector:
         self._parts, self._next_us = [], 0
 
     async def _go_on(self, part: str, mark: bytes) -> None:
-        done = await (self._collect_attempts(mark) if part == _ATTEMPTS else self._collect_contents(part, mark))
-        if done:
+        collect = {_ATTEMPTS: self._collect_attempts, _UPLOADS: self._collect_uploads}.get(part)
+        if await (self._collect_contents(part, mark) if collect is None else collect(mark)):
             self._parts.pop(0)
 
-    async def _collect_attempts(self, mark: bytes) -> bool:
+    async def _old(self, folder: str) -> list[Entry]:
         before = self._clock() - GRACE_US
-        old = await asyncio.to_thread(lambda: [e for e in self._store.list(_ATTEMPTS) if e.modified_us < before])
+        return await asyncio.to_thread(lambda: [e for e in self._store.list(folder) if e.modified_us < before])
+
+    async def _collect_uploads(self, mark: bytes) -> bool:
+        by_uid = {entry.key.removeprefix(_UPLOADS): entry for entry in await self._old(_UPLOADS)}
+        uids, garbage = list(by_uid), []
+        for start in range(0, len(uids), _PAGE):
+            page = uids[start : start + _PAGE]
+            known = await self._db.read(uploads.known_uids, page)
+            garbage += [by_uid[uid] for uid in page if uid not in known]
+        return await self._delete_due(_UPLOADS, garbage, mark)
+
+    async def _collect_attempts(self, mark: bytes) -> bool:
+        old = await self._old(_ATTEMPTS)
         by_attempt: dict[str, list[Entry]] = {}
         for entry in old:
             by_attempt.setdefault(entry.key.split("/")[1], []).append(entry)
@@ -130,7 +148,10 @@ class Collector:
             committed = await self._db.read(janitor.committed_checkpoints, page)
             for uid in set(page) - live:
                 garbage += [entry for entry in by_attempt[uid] if _checkpoint(entry.key) not in committed]
-        due, all_noted = await self._due(_ATTEMPTS, garbage)
+        return await self._delete_due(_ATTEMPTS, garbage, mark)
+
+    async def _delete_due(self, part: str, garbage: list[Entry], mark: bytes) -> bool:
+        due, all_noted = await self._due(part, garbage)
         deleted = await asyncio.to_thread(self._delete, due, mark)
         return all_noted and deleted < _BATCH
 

@@ -1,4 +1,5 @@
-"""Deletes what is no longer needed: expired jobs and artifacts, old idempotency keys, checkpoints, orphaned processes.
+"""Deletes what is no longer needed: expired jobs and artifacts, uploads without jobs, old idempotency keys,
+checkpoints, orphaned processes.
 
 Each step does a bounded part and can be repeated, by several servers at once. If the store or the executor does not
 answer, its part waits.
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.collector import Collector
 from mvprune_service.control.ownership import Ownership, StoreNotOwned
-from mvprune_service.db import janitor
+from mvprune_service.db import janitor, uploads
 from mvprune_service.db.database import Database
 from mvprune_service.executors.base import Executor, ExecutorUnavailable
 from mvprune_service.observability.probes import Problems
@@ -26,6 +27,7 @@ _DAY_US = 24 * 3600 * SECOND
 _BATCHES = 10  # transactions a step, of each kind
 _BATCH = 500  # rows a transaction
 _JOBS = 20  # the same of jobs, each of which may have megabytes of logs
+_UPLOADS = 20  # the same of uploads, each of which may have thousands of chunks
 _CHECKPOINTS = 100  # a step
 _PROBLEM = "garbage collection"
 _REF = "mvprune-"  # executor_ref = mvprune-{attempt uid}
@@ -44,6 +46,7 @@ class Janitor:
         server: str,
         request_days: float,
         checkpoint_days: float,
+        upload_days: float,
         quarantine_days: float,
         clock: Clock = system_clock,
     ) -> None:
@@ -57,6 +60,7 @@ class Janitor:
         self._collector = Collector(db, store, self._ownership, server=server, quarantine_us=quarantine_us, clock=clock)
         self._request_us = int(request_days * _DAY_US)
         self._checkpoint_us = int(checkpoint_days * _DAY_US)
+        self._upload_us = int(upload_days * _DAY_US)
         self._orphans: set[str] = set()  # refs seen with the last step
         self._refusal = ""  # why nothing was deleted from the store with the last step
 
@@ -65,6 +69,7 @@ class Janitor:
         await self._in_batches(janitor.forget_requests, self._clock() - self._request_us, _BATCH)
         await self._in_batches(janitor.delete_expired_jobs, _JOBS)
         await self._in_batches(janitor.delete_expired_artifacts, _BATCH)
+        await self._in_batches(uploads.delete_unused, self._clock() - self._upload_us, _UPLOADS)
         try:
             await self._stop_orphans()
         except ExecutorUnavailable as error:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 OWNER_KEY = "OWNER"
 ARTIFACTS = ("blobs/", "manifests/")
-_CONTENTS = (*ARTIFACTS, "attempts/")  # of a store that is in use
+_CONTENTS = (*ARTIFACTS, "attempts/", "uploads/")  # of a store that is in use
 _ADOPT = "`mvpctl server adopt-store` shows more and adopts it"
 _SHOWN = 8  # digits of an id
 
@@ -143,7 +143,7 @@ def read_mark(store: BlobStore) -> bytes | None:
 
 
 def is_used_store(store: BlobStore) -> bool:
-    """Whether the store has objects of an artifact or an attempt. Raises StoreUnavailable."""
+    """Whether the store has objects of an artifact, an attempt or an upload. Raises StoreUnavailable."""
     return any(next(iter(store.list(prefix)), None) for prefix in _CONTENTS)
 
 

@@ -19,11 +19,13 @@ from mvprune_service.db.database import Tx
 from mvprune_service.db.models import ATTEMPTS, CHECKPOINTS, EVENTS, JOBS, LABELS, REQUESTS
 from mvprune_service.db.rows import AttemptRow, EventRow, JobRow, RequestRow
 from mvprune_service.db.statements import Insert, fetch_one
+from mvprune_service.db.upload_uses import use_in_job
 from mvprune_service.domain import times
 from mvprune_service.domain.failures import RULES, FailureReason
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.machine import TERMINAL, Command, JobState, Wait, transition
 from mvprune_service.domain.teaching import waits_for_teacher
+from mvprune_service.domain.uploading import references
 from mvprune_service.ids import JobName, new_uid
 from mvprune_service.observability import logs, metrics
 
@@ -46,7 +48,11 @@ class EtagMismatch(Exception):
 
 @dataclass(frozen=True)
 class NewJob:
-    """What a job is created from. `policy` includes the defaults."""
+    """What a job is created from. `policy` includes the defaults.
+
+    Attributes:
+        base_upload: the upload that the artifact of its teacher is a delta of, "" if it needs none.
+    """
 
     project: str
     job_id: str
@@ -60,6 +66,7 @@ class NewJob:
     teacher_sha256: str | None = None
     teacher_key: str | None = None
     sweep_id: str | None = None
+    base_upload: str = ""
 
 
 def lock_job(tx: Tx, uid: str) -> JobRow | None:
@@ -80,7 +87,7 @@ def current_attempt(tx: Tx, job: JobRow) -> AttemptRow | None:
 
 
 def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_DETAILS) -> JobRow:
-    """∅ → QUEUED."""
+    """∅ → QUEUED. Raises NoUpload."""
     uid = new_uid(tx.now)
     waits = waits_for_teacher(new.teacher_uid, new.teacher_sha256)
     row = {
@@ -123,6 +130,9 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
             {"job_uid": uid, "key": key, "value": value, "project": new.project} for key, value in new.labels.items()
         ]
         tx.conn.execute(insert(LABELS), labels)
+    uses = {*references(new.spec).values(), new.base_upload} - {""}
+    if uses:
+        use_in_job(tx, uid, new.project, uses)
     _event(tx, uid, 1, "JOB_CREATED", actor, None, JobState.QUEUED, details)
     tx.changed.add(uid)
     tx.after.append(partial(log.info, "created by %s", actor, extra={"about": logs.About(job, 0)}))

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, column, func, or_, select, table, text, updat
 
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS
+from mvprune_service.db.upload_models import UPLOAD_CHUNKS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
 from mvprune_service.domain.times import PRIORITY_POINT
 
@@ -73,7 +74,12 @@ def write(tx: Tx) -> bool:
 
 def has_stored(conn: Connection) -> bool:
     """Whether the database refers to objects of the store."""
-    return any(conn.execute(select(key).limit(1)).first() for key in (ARTIFACTS.c.sha256, CHECKPOINTS.c.step))
+    stored = (
+        select(ARTIFACTS.c.sha256),
+        select(CHECKPOINTS.c.step),
+        select(UPLOAD_CHUNKS.c.uid).where(UPLOAD_CHUNKS.c.is_ready),
+    )
+    return any(conn.execute(one.limit(1)).first() for one in stored)
 
 
 def schema_revision(conn: Connection) -> str:

@@ -6,7 +6,7 @@ announcement are in one place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from mvprune_service.db.models import JOBS, JobColumns
 from mvprune_service.db.statements import fetch_one
 from mvprune_service.db.sweep_models import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS, SWEEPS
 from mvprune_service.db.sweep_rows import SweepRow
+from mvprune_service.db.upload_uses import use_in_sweep
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.machine import TERMINAL
 from mvprune_service.domain.sweeping import ENDED, REPEATABLE, Reason, SweepCommand, SweepState, transition
@@ -38,6 +39,7 @@ class NewSweep:
         policy: includes the defaults.
         model_sizes: model to its ModelSize, in base64.
         inputs_us: when the newest of its input files was modified.
+        uploads: references to the uploads that its jobs need.
     """
 
     project: str
@@ -51,10 +53,11 @@ class NewSweep:
     model_sizes: Mapping[str, str]
     inputs_us: int
     points: Sequence[NewPoint]
+    uploads: Collection[str] = ()
 
 
 def create(tx: Tx, new: NewSweep, *, actor: str) -> SweepRow:
-    """∅ → ACTIVE, with the rows of its points."""
+    """∅ → ACTIVE, with the rows of its points. Raises NoUpload."""
     uid = new_uid(tx.now)
     tx.conn.execute(
         insert(SWEEPS).values(
@@ -80,6 +83,7 @@ def create(tx: Tx, new: NewSweep, *, actor: str) -> SweepRow:
         )
     )
     sweep = _reload(tx, uid)
+    use_in_sweep(tx, uid, new.project, new.uploads)
     add_points(tx, sweep, new.points)
     record(tx, sweep, "SWEEP_CREATED", actor, {"points": str(len(new.points))})
     return _reload(tx, uid)
@@ -172,11 +176,24 @@ def retry(tx: Tx, sweep: SweepRow, *, actor: str, etag: str = "") -> SweepRow:
 
 
 def extend(
-    tx: Tx, sweep: SweepRow, points: Iterable[NewPoint], *, actor: str, etag: str = "", **values: Any
+    tx: Tx,
+    sweep: SweepRow,
+    points: Iterable[NewPoint],
+    *,
+    actor: str,
+    etag: str = "",
+    uploads: Collection[str] = (),
+    **values: Any,
 ) -> SweepRow:
-    """Appends points. `values`: columns that change with it. Raises EtagMismatch, IllegalSweepCommand."""
+    """Appends points. Raises EtagMismatch, IllegalSweepCommand, NoUpload.
+
+    Args:
+        uploads: references to the uploads that their jobs need.
+        values: columns that change with it.
+    """
     transition(sweep.state, SweepCommand.EXTEND)
     _check_etag(sweep, etag)
+    use_in_sweep(tx, sweep.uid, sweep.project, uploads)
     added = add_points(tx, sweep, points)
     if not added:
         return sweep

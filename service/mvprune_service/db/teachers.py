@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Select, exists, literal, literal_column, sele
 
 from mvprune.common.identifiers import ID_PATTERN
 from mvprune.data.tasks import get_task
+from mvprune.sources.uploads import is_upload
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
 from mvprune_service.db import lifecycle
@@ -102,7 +103,7 @@ def named(conn: Connection, project: str, spec: job_pb2.CompressionSpec, *, lock
 def with_teacher(tx: Tx, new: NewJob) -> NewJob:
     """The job with the full name of the job of its teacher or baseline, which is created here if it has to be trained.
 
-    The caller creates the returned job in the same transaction. Raises NoTeacher.
+    The caller creates the returned job in the same transaction. Raises NoTeacher, NoUpload.
     """
     role = role_of(new.spec)
     if role is None:
@@ -111,8 +112,9 @@ def with_teacher(tx: Tx, new: NewJob) -> NewJob:
         teacher = named(tx.conn, new.project, new.spec, lock=True)
     else:
         teacher = get_or_create_teacher(tx, new, role, actor=new.creator)
-    spec = name_job(new.spec, teacher)
-    return replace(new, spec=spec, teacher_uid=teacher.uid, teacher_sha256=teacher.artifact_sha256)
+    spec, taught = name_job(new.spec, teacher), job_pb2.CompressionSpec.FromString(teacher.spec)
+    base = taught.model if spec.teacher.job and taught.delta and is_upload(taught.model) else ""
+    return replace(new, spec=spec, teacher_uid=teacher.uid, teacher_sha256=teacher.artifact_sha256, base_upload=base)
 
 
 def name_job(spec: job_pb2.CompressionSpec, job: JobRow) -> job_pb2.CompressionSpec:

@@ -134,3 +134,6 @@ class BlobStore(Readable, Protocol):
 
     def presign(self, key: str, ttl_seconds: int) -> str | None:
         """A GET URL that supports Range, or None where the store has none (a folder)."""
+
+    def presign_put(self, key: str, size: int, ttl_seconds: int) -> str | None:
+        """A URL that takes an object of `size` bytes by PUT, or None where the store has none (a folder)."""

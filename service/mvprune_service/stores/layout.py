@@ -4,6 +4,7 @@
     manifests/sha256/...             manifest.json, by content: the artifact's identity
     attempts/UID/RESULT.json         the commit marker: written last, once; names the manifest
     attempts/UID/checkpoints/...     see checkpoints.py
+    uploads/UID                      a chunk of what a client sent: of one project, known by a row of `upload_chunks`
     OWNER, collection/flag           see the service's control/collector.py
 
 An upload that was cut off has no marker, so nothing refers to what it left.
@@ -44,6 +45,11 @@ def manifest_key(sha256: str) -> str:
 def marker_key(attempt_uid: str) -> str:
     """Where the commit marker of an attempt lies."""
     return f"attempts/{attempt_uid}/RESULT.json"
+
+
+def upload_key(chunk_uid: str) -> str:
+    """Where a chunk of an upload lies."""
+    return f"uploads/{chunk_uid}"
 
 
 def publish(store: BlobStore, directory: Path, attempt_uid: str, confirm: Callable[[], None] = lambda: None) -> str:

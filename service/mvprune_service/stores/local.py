@@ -124,6 +124,10 @@ class LocalStore:
         """None: a folder has no URLs."""
         return None
 
+    def presign_put(self, key: str, size: int, ttl_seconds: int) -> str | None:
+        """None: a folder has no URLs."""
+        return None
+
     @contextlib.contextmanager
     def _open(self, key: str) -> Iterator[BufferedReader]:
         with (

@@ -179,6 +179,12 @@ class S3Store:
                 "get_object", Params={"Bucket": self._bucket, "Key": self._name(key)}, ExpiresIn=ttl_seconds
             )
 
+    def presign_put(self, key: str, size: int, ttl_seconds: int) -> str | None:
+        """See BlobStore.presign_put. The size is signed: the store refuses a body of another length."""
+        params: dict[str, Any] = {"Bucket": self._bucket, "Key": self._name(key), "ContentLength": size}
+        with self._errors():
+            return self._client.generate_presigned_url("put_object", Params=params, ExpiresIn=ttl_seconds)
+
     def _head(self, key: str) -> HeadObjectOutputTypeDef | None:
         with contextlib.suppress(ObjectNotFound), self._errors(key):
             return self._client.head_object(Bucket=self._bucket, Key=self._name(key))

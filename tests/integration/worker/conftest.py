@@ -58,6 +58,7 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
         self.log_offset = 0
         self.teacher = ""
         self.checkpoints: list[worker_pb2.Checkpoint] = []
+        self.uploads: list[worker_pb2.UploadedInput] = []
         self.accumulation_factor = 1
         self.heartbeat_interval = 0.05
         self.checkpoint_interval = 600.0
@@ -133,6 +134,7 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
             checkpoints=self.checkpoints,
             checkpoint_interval=duration(self.checkpoint_interval),
             accumulation_factor=self.accumulation_factor,
+            uploads=self.uploads,
         )
 
     def _heartbeat(self, request: worker_pb2.HeartbeatRequest) -> worker_pb2.HeartbeatResponse:

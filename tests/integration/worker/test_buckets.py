@@ -12,16 +12,18 @@ import pytest
 
 from mvprune.artifact import read_manifest
 from mvprune.sources.references import Roots
+from mvprune.sources.uploads import Kind
 from mvprune.v1 import job_pb2
 from mvprune_core import Training, compress, load_task
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import verify
-from mvprune_workers.buckets import BadInput, Input, base_of, input_path
 from mvprune_workers.cache import aside
 from mvprune_workers.exits import ExitCode
 from mvprune_workers.folders import Folders
+from mvprune_workers.inputs import BadInput, Input, base_of, fetched_path
 from mvprune_workers.job import run_job
 
+from ...conftest import server_path
 from ...neighbours import S3Server
 
 
@@ -43,6 +45,16 @@ def bucket(seaweedfs: S3Server, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
     return Folders(*(tmp_path / name for name in ("out", "teacher", "inputs", "checkpoint", "cache")))
+
+
+def fetch(one: Input, bucket: str, folders: Folders) -> None:
+    one.fetch([], open_store(bucket), Roots(buckets=(bucket,)), folders)
+
+
+def fetched(reference: str, bucket: str, folders: Folders) -> Path:
+    found = fetched_path(reference, Roots(buckets=(bucket,)), folders)
+    assert found is not None
+    return found
 
 
 def test_a_job_reads_model_and_data_from_buckets(worker: Any, tiny: Any, seaweedfs: S3Server, bucket: str) -> None:
@@ -70,11 +82,11 @@ def test_a_teacher_that_is_a_delta_finds_its_base_in_a_bucket(
     taught.info = replace(taught.info, model=replace(taught.info.model, name=f"{bucket}/model"))
     taught.save(folders.teacher)
     [base] = base_of(folders.teacher)
-    base.fetch(Roots(buckets=(bucket,)), folders)
+    fetch(base, bucket, folders)
     for name, value in (("MODELS", tiny.models), ("ROOTS", tiny.train.parent), ("BUCKETS", bucket)):
         monkeypatch.setenv(f"MVPRUNE_{name}", str(value))
     spec = job_pb2.CompressionSpec(model="tiny-bert", task="text-classification", target_density=1.0)
-    spec.dataset.train, spec.dataset.validation = str(tiny.train), str(tiny.validation)
+    spec.dataset.train, spec.dataset.validation = server_path(tiny.train), server_path(tiny.validation)
     spec.magnitude.SetInParent()
     spec.training.max_steps = 5
     spec.teacher.job = "projects/p/jobs/t"
@@ -84,39 +96,39 @@ def test_a_teacher_that_is_a_delta_finds_its_base_in_a_bucket(
 
 
 def test_only_what_a_model_needs_is_fetched_and_only_once(tiny: Any, bucket: str, folders: Folders) -> None:
-    model = Input(f"{bucket}/model", is_model=True)
-    model.fetch(Roots(buckets=(bucket,)), folders)
-    found = input_path(model.reference, folders)
+    model = Input(f"{bucket}/model", Kind.MODEL)
+    fetch(model, bucket, folders)
+    found = fetched(model.reference, bucket, folders)
     assert {file.name: file.read_bytes() for file in found.iterdir()} == {
         file.name: file.read_bytes() for file in tiny.model.iterdir()
     }
     kept = found.resolve()
     (kept / "config.json").write_text("from the cache")
     found.unlink()
-    model.fetch(Roots(buckets=(bucket,)), folders)
+    fetch(model, bucket, folders)
     assert (found / "config.json").read_text() == "from the cache"
 
     open_store(bucket).put("model/config.json", b"{}")  # it changes: fetched anew
     found.unlink()
-    model.fetch(Roots(buckets=(bucket,)), folders)
+    fetch(model, bucket, folders)
     assert (found / "config.json").read_bytes() == b"{}"
 
 
 @pytest.mark.parametrize(
-    ("reference", "is_model", "said"),
+    ("reference", "kind", "said"),
     [
-        ("nothing", True, "there is no model in"),
-        ("train.parquet", False, "there is no file"),
-        ("../secrets", True, "must be s3://BUCKET/PATH"),
+        ("nothing", Kind.MODEL, "there is no model in"),
+        ("train.parquet", Kind.DATA, "there is no file"),
+        ("../secrets", Kind.MODEL, "must be s3://BUCKET/PATH"),
     ],
 )
 def test_what_is_not_there_is_the_users_mistake(
-    bucket: str, folders: Folders, reference: str, is_model: bool, said: str
+    bucket: str, folders: Folders, reference: str, kind: Kind, said: str
 ) -> None:
-    wrong = Input(f"{bucket}/{reference}", is_model)
+    wrong = Input(f"{bucket}/{reference}", kind)
     with pytest.raises(BadInput, match=said) as caught:
-        wrong.fetch(Roots(buckets=(bucket,)), folders)
-    failure = job_pb2.Failure.INVALID_MODEL if is_model else job_pb2.Failure.INVALID_DATASET
+        fetch(wrong, bucket, folders)
+    failure = job_pb2.Failure.INVALID_MODEL if kind is Kind.MODEL else job_pb2.Failure.INVALID_DATASET
     assert caught.value.reason == failure
 
 
@@ -124,7 +136,7 @@ def test_what_a_killed_worker_was_fetching_is_removed(bucket: str, folders: Fold
     with aside(folders.cache / "buckets" / "killed") as killed:
         half = killed.with_name("half")
         shutil.copytree(killed, half)  # its lock file is there, and nobody holds it
-        Input(f"{bucket}/model", is_model=True).fetch(Roots(buckets=(bucket,)), folders)
+        fetch(Input(f"{bucket}/model", Kind.MODEL), bucket, folders)
         assert not half.exists()
         assert killed.exists(), "another worker is at it"
     assert not any((folders.cache / "buckets" / ".aside").iterdir())
@@ -132,7 +144,7 @@ def test_what_a_killed_worker_was_fetching_is_removed(bucket: str, folders: Fold
 
 def test_no_other_bucket_is_read(bucket: str, folders: Folders) -> None:
     with pytest.raises(BadInput, match="one of the allowed buckets"):
-        Input(f"{bucket}/model", is_model=True).fetch(Roots(buckets=(f"{bucket}/other",)), folders)
+        fetch(Input(f"{bucket}/model", Kind.MODEL), f"{bucket}/other", folders)
 
 
 def test_credentials_that_the_bucket_refuses_are_no_outage(
@@ -140,4 +152,4 @@ def test_credentials_that_the_bucket_refuses_are_no_outage(
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(BadInput, match="the worker may not read"):
-        Input(f"{bucket}/model", is_model=True).fetch(Roots(buckets=(bucket,)), folders)
+        fetch(Input(f"{bucket}/model", Kind.MODEL), bucket, folders)

@@ -19,6 +19,7 @@ from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.layout import blob_key, manifest_key, verify
 from mvprune_workers.exits import ExitCode
 
+from ...conftest import server_path
 from ...waiting import PATIENCE
 
 FOLDERS = ("output", "teacher", "inputs", "checkpoint", "cache")
@@ -43,7 +44,7 @@ sys.exit(trainer.main())
 
 def real_job(tiny: Any) -> job_pb2.CompressionSpec:
     spec = job_pb2.CompressionSpec(model="tiny-bert", task="text-classification", target_density=0.25, seed=3)
-    spec.dataset.train, spec.dataset.validation = str(tiny.train), str(tiny.validation)
+    spec.dataset.train, spec.dataset.validation = server_path(tiny.train), server_path(tiny.validation)
     spec.movement.schedule.warmup = 0.2
     spec.training.max_steps = 12
     spec.training.batch_size = 8

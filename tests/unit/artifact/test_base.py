@@ -55,14 +55,23 @@ def test_by_name_and_by_path(models: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (found[WORDS] == tensors()[WORDS]).all()
     path = str(models / "tiny")
     assert find_base(ModelSource(path, "", SHA256)) == models / "tiny"
-    assert find_base(ModelSource("/elsewhere/tiny", "", SHA256)) == models / "tiny", "a folder on another machine"
+    for elsewhere in ("/elsewhere/tiny", "server:/elsewhere/tiny", f"upload:{'0' * 64}/tiny"):
+        assert find_base(ModelSource(elsewhere, "", SHA256)) == models / "tiny", "a folder on another machine"
     monkeypatch.delenv("MVPRUNE_MODELS")
     monkeypatch.setenv("MVPRUNE_ROOTS", str(models))
     assert find_base(ModelSource(path, "", SHA256)) == models / "tiny"
+    assert find_base(ModelSource(f"server:{path}", "", SHA256)) == models / "tiny"
+
+
+def test_a_base_that_a_client_sent_must_be_given() -> None:
+    """No hub has it, whatever it is called."""
+    said = r"its base model, 'my-model \(upload 0{12}\)', which is not on this machine; .*: give .*--base FOLDER"
+    with pytest.raises(ArtifactError, match=said):
+        find_base(ModelSource(f"upload:{'0' * 64}/my-model", "", SHA256))
 
 
 @pytest.mark.parametrize(
-    "name", ["tiny", "org/tiny", "/tmp", "../tiny", "s3://bucket/tiny", "\x1b[31m", "tiny/../tiny"]
+    "name", ["tiny", "org/tiny", "/tmp", "../tiny", "s3://bucket/tiny", "server:/tmp", "\x1b[31m", "tiny/../tiny"]
 )
 def test_what_is_not_there_is_said(models: Path, name: str) -> None:
     """Without a folder that is allowed no path of a manifest is followed."""

@@ -62,6 +62,16 @@ def test_a_folder_is_no_base_model_of_the_hub(result: ResultInfo) -> None:
     assert data.model_name == "mine"
 
 
+def test_a_model_that_a_client_sent_has_a_short_name(result: ResultInfo) -> None:
+    info = dataclasses.replace(result, model=ModelSource(f"upload:3f2a9c81d0aa{'0' * 52}/mine", "", "0" * 64))
+    card = model_card(info, "BertModel")
+    assert "# `mine (upload 3f2a9c81d0aa)` for " in card
+    assert "| base model | `mine (upload 3f2a9c81d0aa)` |" in card
+    data = front_matter(card)
+    assert data.base_model is None
+    assert data.model_name == "mine"
+
+
 def test_a_delta_needs_its_base(result: ResultInfo) -> None:
     card = model_card(result, "BertModel", "delta")
     assert 'mvprune.load("path/of/this/folder", "path/of/the/base/model")' in card

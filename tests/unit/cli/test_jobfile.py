@@ -15,7 +15,9 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.bert_folder import write_bert
 from tests.unit.client.scripted_server import Fake, Mvpctl, echo, refuse
+from tests.unit.client.scripted_uploads import Uploads
 
 from mvprune import InvalidArgument
 from mvprune.cli._jobfile import read
@@ -119,14 +121,27 @@ def test_what_was_submitted_before_the_queue_was_full_is_told(
 
 
 def test_relative_paths_begin_at_the_file(fake: Fake, mvpctl: Mvpctl, tmp_path: Path) -> None:
-    (tmp_path / "folder" / "model").mkdir(parents=True)
+    Uploads(fake)
+    write_bert(tmp_path / "folder" / "model")
+    write_bert(tmp_path / "big")
+    for train in (tmp_path / "folder" / "data" / "train.tsv", tmp_path / "other" / "dev.tsv"):
+        train.parent.mkdir()
+        train.write_text(f"text\tlabel\n{train}\t1\n")
     file = tmp_path / "folder" / "job.yaml"
-    file.write_text("model: model\nteacher: ../big\ntrain: data/train.tsv\nvalidation: /abs/dev.tsv\ndensity: 0.1\n")
+    file.write_text(
+        f"model: model\nteacher: ../big\ntrain: data/train.tsv\nvalidation: {tmp_path}/other/dev.tsv\ndensity: 0.1\n"
+    )
     spec = sent(fake, mvpctl, "-f", str(file)).spec
-    assert Path(spec.model) == tmp_path / "folder" / "model"
-    assert Path(spec.teacher.model).resolve() == tmp_path / "big"
-    assert Path(spec.dataset.train) == tmp_path / "folder" / "data" / "train.tsv"
-    assert spec.dataset.validation == "/abs/dev.tsv"
+    names = [spec.model, spec.teacher.model, spec.dataset.train, spec.dataset.validation]
+    assert all(name.startswith("upload:") for name in names)
+    assert [name.rpartition("/")[2] for name in names] == ["model", "big", "train.tsv", "dev.tsv"]
+    file.write_text("model: server:/srv/m\ntrain: upload:x/t\nvalidation: server:/srv/dev.tsv\ndensity: 0.1\n")
+    spec = sent(fake, mvpctl, "-f", str(file)).spec
+    assert (spec.model, spec.dataset.train, spec.dataset.validation) == (
+        "server:/srv/m",
+        "upload:x/t",
+        "server:/srv/dev.tsv",
+    )
     file.write_text("model: bert-base-uncased\nteacher: job:abc\ntask: sst2\ndensity: 0.1\n")
     spec = sent(fake, mvpctl, "-f", str(file)).spec
     assert (spec.model, spec.teacher.job) == ("bert-base-uncased", "abc")
@@ -380,6 +395,11 @@ def test_the_documented_file_and_its_mistakes(
     text = documented.partition("```yaml\n")[2].partition("```")[0]
     monkeypatch.chdir(tmp_path)
     Path("job.yaml").write_text(text)
+    Uploads(fake)
+    write_bert(tmp_path / "my-model")
+    (tmp_path / "data").mkdir()
+    for name in ("train.jsonl", "dev.tsv"):
+        (tmp_path / "data" / name).write_text(name)
     spec = sent(fake, mvpctl, "-f", "job.yaml").spec
     assert (spec.target_density, spec.soft_movement.schedule.warmup, spec.training.learning_rate) == (0.03, 0.1, 3e-5)
     for right, wrong in (("density:", "densty:"), ("soft_movement", "movment"), (": 2h", ": 2 hours")):

@@ -36,7 +36,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     line = """
         submit --model org/m --revision r --density 0.1
-        --train t.jsonl --validation v.tsv --text-column a --text-pair-column b --label-column c
+        --train server:/t.jsonl --validation s3://b/v.tsv --text-column a --text-pair-column b --label-column c
         --method movement --warmup 0.05 --cooldown 0.3 --score-learning-rate 0.02
         --shape linear --selection global --initial-scores magnitude
         --include *.attention.* --include *.dense --exclude *.0.* --allow-density-miss
@@ -61,8 +61,8 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         model_revision="r",
         task="text-classification",
         dataset=job_pb2.Dataset(
-            train=str(tmp_path / "t.jsonl"),
-            validation=str(tmp_path / "v.tsv"),
+            train="server:/t.jsonl",
+            validation="s3://b/v.tsv",
             text_column="a",
             text_pair_column="b",
             label_column="c",

@@ -7,8 +7,10 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.bert_folder import write_bert
 from tests.unit.client.scripted_server import Fake, Mvpctl, always, refuse
 from tests.unit.client.scripted_sweeps import MISSES, PASSES, created, point, points, sweep, watch
+from tests.unit.client.scripted_uploads import Uploads
 
 from mvprune.cli._commands import SETTING
 from mvprune.cli._sweep_parser import create_parser
@@ -49,14 +51,15 @@ def test_the_one_line_form_is_a_search(fake: Fake, mvpctl: Mvpctl) -> None:
 
 
 def test_options_with_several_values_are_axes(fake: Fake, mvpctl: Mvpctl, tmp_path: Path) -> None:
-    (tmp_path / "a,b").mkdir()
+    Uploads(fake)
+    write_bert(tmp_path / "a,b")
     line = """--seed 0..2 --seed 7 --density 0.03,0.05 --method movement,magnitude --learning-rate 1e-5,3e-5
               --model org/a,org/b --teacher train,none --max-steps 5 --batch-size 8 --cpus 2 --label a=b --name n"""
-    files = ("--train", "a,b.tsv", "--train", "s3://b/c.tsv", "--validation", "dev.tsv")
+    files = ("--train", "server:/a,b.tsv", "--train", "s3://b/c.tsv", "--validation", "server:/dev.tsv")
     request = sent(fake, mvpctl, *CREATE[:2], *line.split(), *files)
     assert axes(request) == {
         "model": ["org/a", "org/b"],
-        "train": [str(Path("a,b.tsv").absolute()), "s3://b/c.tsv"],
+        "train": ["server:/a,b.tsv", "s3://b/c.tsv"],
         "density": [0.03, 0.05],
         "method": ["movement", "magnitude"],
         "teacher": ["train", "none"],
@@ -65,18 +68,20 @@ def test_options_with_several_values_are_axes(fake: Fake, mvpctl: Mvpctl, tmp_pa
     }
     base = request.sweep.spec.base
     assert (base.training.max_steps, base.training.batch_size, base.model) == (5, 8, "")
-    assert base.dataset.validation == str(Path("dev.tsv").absolute())
+    assert base.dataset.validation == "server:/dev.tsv"
     assert request.sweep.spec.job_policy.resources.cpus == 2
     assert (dict(request.sweep.labels), request.sweep.display_name) == ({"a": "b"}, "n")
     request = sent(fake, mvpctl, *CREATE[:2], "--model", str(tmp_path / "a,b"), "--density", "0.1,0.2")
-    assert request.sweep.spec.base.model == str(tmp_path / "a,b"), "a path with a comma is one model"
+    assert request.sweep.spec.base.model.endswith("/a,b"), "a path with a comma is one model"
 
 
 def test_points_and_what_is_left_out(fake: Fake, mvpctl: Mvpctl) -> None:
     line = "--density 0.03,0.05 --method movement,magnitude --without method=magnitude,density=0.03"
-    line += " --point density=1,model=./small,compile=true,max-steps=9 --point teacher=,density=0.2,include=*.query"
+    line += (
+        " --point density=1,model=server:/small,compile=true,max-steps=9 --point teacher=,density=0.2,include=*.query"
+    )
     spec = sent(fake, mvpctl, *CREATE, *line.split()).sweep.spec
-    expected = {"density": 1, "model": str(Path("small").absolute()), "compile": True, "max_steps": 9}
+    expected = {"density": 1, "model": "server:/small", "compile": True, "max_steps": 9}
     assert dict(spec.points[0].items()) == expected
     assert dict(spec.points[1].items())["teacher"] is None
     assert list(spec.points[1]["include"]) == ["*.query"]

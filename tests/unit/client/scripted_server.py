@@ -26,6 +26,7 @@ from mvprune.v1 import (
     job_pb2,
     job_pb2_grpc,
     sweep_pb2_grpc,
+    upload_pb2_grpc,
 )
 
 NAME = "projects/default/jobs/j1"
@@ -187,6 +188,8 @@ def fake() -> Iterator[Fake]:
     sweep_pb2_grpc.add_SweepServiceServicer_to_server(sweeps, server)
     catalog = _servicer(catalog_pb2_grpc.CatalogServiceServicer, state, set())
     catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
+    uploads = _servicer(upload_pb2_grpc.UploadServiceServicer, state, set())
+    upload_pb2_grpc.add_UploadServiceServicer_to_server(uploads, server)
     state.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     yield state

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import server_path
 from tests.integration.servers import Data, Server
 
 from mvprune import AsyncClient, Client, JobCancelled, JobState, JobUpdate
@@ -80,7 +81,8 @@ async def test_watch_wait_and_logs_over_a_kill(server: Server, tmp_path: Path) -
     with Client(server.address) as blocking:
         async with AsyncClient(server.address) as client:
             job = await client.submit(
-                model="bert-base-uncased", task="text-classification", train=data.train, validation=data.validation,
+                model="bert-base-uncased", task="text-classification", train=server_path(data.train),
+                validation=server_path(data.validation),
                 density=0.1, cpus=1,
             )  # fmt: skip
             async for update in job.watch():

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import server_path
 from tests.integration.servers import Data, Server
 from tests.neighbours import S3Server
 from tests.waiting import PATIENCE
@@ -102,7 +103,8 @@ def publisher(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     try:
         with Client(server.address) as client:
             job = client.submit(
-                model="bert-base-uncased", task="text-classification", train=data.train, validation=data.validation,
+                model="bert-base-uncased", task="text-classification", train=server_path(data.train),
+                validation=server_path(data.validation),
                 density=0.1, cpus=1, seed=KILOBYTES, max_steps=100,
             )  # fmt: skip
             yield server, client.artifact(job.wait(PATIENCE))

@@ -8,7 +8,9 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from tests.bert_folder import write_bert
 from tests.unit.client.scripted_server import Fake, echo, refuse
+from tests.unit.client.scripted_uploads import Uploads
 
 import mvprune
 from mvprune import Client
@@ -201,8 +203,9 @@ def test_a_teacher_is_a_model_a_job_one_that_is_trained_or_none(
     fake: Fake, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answers["CreateJob"] = echo
+    Uploads(fake)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train").mkdir()
+    write_bert(tmp_path / "train")
 
     def sent(teacher: Any) -> tuple[Any, mvprune.Teacher | None]:
         job = client.submit(model="m", task="sst2", density=0.5, teacher=teacher)
@@ -214,7 +217,9 @@ def test_a_teacher_is_a_model_a_job_one_that_is_trained_or_none(
     assert sent("job:projects/p/jobs/j")[0] == job_pb2.Teacher(job="projects/p/jobs/j")
     earlier = client.submit(model="m", task="sst2", density=0.5)
     assert sent(earlier)[1] == mvprune.Teacher("", earlier.name, False, False, "", None, None, None)
-    assert sent("./train")[0] == sent(Path("train"))[0] == job_pb2.Teacher(model=str(tmp_path / "train"))
+    assert sent("./train")[0] == sent(Path("train"))[0]
+    assert sent("./train")[0].model.startswith("upload:")
+    assert sent("server:/srv/t")[0] == job_pb2.Teacher(model="server:/srv/t")
     assert sent("") == (job_pb2.Teacher(), None)
 
 
@@ -227,36 +232,35 @@ def test_what_is_left_out_stays_unset(fake: Fake, client: Client) -> None:
     )
 
 
-@pytest.mark.parametrize("own", [{"train": "train.jsonl", "validation": "dev.tsv"}, {"dataset": "org/data"}])
+@pytest.mark.parametrize(
+    "own", [{"train": "server:/train.jsonl", "validation": "server:/dev.tsv"}, {"dataset": "org/data"}]
+)
 def test_own_data_without_a_task_is_text_classification(fake: Fake, client: Client, own: dict[str, str]) -> None:
     fake.answers["CreateJob"] = echo
     client.submit(model="m", density=0.5, **own)
     assert fake.asked("CreateJob").job.spec.task == "text-classification"
 
 
-def test_paths_are_made_absolute_and_hub_ids_are_not(
+def test_paths_are_of_this_machine_and_hub_ids_are_not(
     fake: Fake, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answers["CreateJob"] = echo
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "models" / "bert").mkdir(parents=True)
-    monkeypatch.setenv("HOME", "/home/someone")
-    given_and_sent = {
-        "models/bert": str(tmp_path / "models/bert"),
-        "./absent": str(tmp_path / "absent"),
-        "../up": str(tmp_path / "../up"),
-        "~/m": "/home/someone/m",
-        "/srv/m": "/srv/m",
-        "google-bert/bert-base-uncased": "google-bert/bert-base-uncased",
-        "bert": "bert",
-    }
-    for given in given_and_sent:
+    uploads = Uploads(fake)
+    here = tmp_path / "here"
+    write_bert(here / "models" / "bert")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(here))
+    folder = here / "models" / "bert"
+    paths = ("models/bert", "./models/bert", "../here/models/bert", "~/models/bert", str(folder), Path("models/bert"))
+    for given in (*paths, "google-bert/bert-base-uncased", "bert", "server:/srv/m"):
         client.submit(model=given, task="sst2", density=0.5)
-    client.submit(model=Path("absent"), train="t.csv", validation=Path("v.csv"), density=0.5)
-    sent = [request.job.spec for request in fake.requests["CreateJob"]]
-    assert [spec.model for spec in sent[:-1]] == list(given_and_sent.values())
-    assert sent[-1].model == str(tmp_path / "absent")
-    assert sent[-1].dataset == job_pb2.Dataset(train=str(tmp_path / "t.csv"), validation=str(tmp_path / "v.csv"))
+    sent = [request.job.spec.model for request in fake.requests["CreateJob"] if not request.validate_only]
+    (name,) = uploads.announced
+    assert sent[: len(paths)] == [f"upload:{name.rpartition('/')[2]}/bert"] * len(paths)
+    assert sent[len(paths) :] == ["google-bert/bert-base-uncased", "bert", "server:/srv/m"]
+    for absent in ("./absent", "~/absent", "/srv/absent", Path("absent")):
+        with pytest.raises(mvprune.InvalidArgument, match=r"job.spec.model: must be a folder of this machine, got .*/"):
+            client.submit(model=absent, task="sst2", density=0.5)
 
 
 @pytest.mark.parametrize(

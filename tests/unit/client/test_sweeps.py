@@ -8,6 +8,8 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.bert_folder import write_bert
+from tests.unit.client.scripted_uploads import Uploads
 
 from mvprune import (
     AsyncClient,
@@ -50,7 +52,8 @@ def refusal(client: Client, **options: Any) -> dict[str, str]:
 
 def test_what_a_grid_sends(fake: Fake, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "small").mkdir()
+    Uploads(fake)
+    write_bert(tmp_path / "small")
     request = sent(
         fake,
         client,
@@ -80,7 +83,8 @@ def test_what_a_grid_sends(fake: Fake, client: Client, tmp_path: Path, monkeypat
     assert spec.job_policy.resources.cpus == 2
     assert [axis.parameter for axis in spec.axes] == ["density", "method", "seed"]
     assert [value.number_value for value in spec.axes[2].values] == [0, 1]
-    assert dict(spec.points[0].items()) == {"density": 1, "model": str(tmp_path / "small")}
+    assert spec.points[0]["density"] == 1
+    assert spec.points[0]["model"].startswith("upload:")
     assert dict(spec.points[1].items())["teacher"] is None
     assert list(spec.points[1]["include"]) == ["*.query"]
     assert dict(spec.exclude[0].items()) == {"method": "l0", "density": 0.03}
@@ -109,16 +113,16 @@ def test_the_base_has_a_method_with_the_options_given(fake: Fake, client: Client
 
 
 def test_the_task_of_own_data_is_the_same_as_of_a_job(fake: Fake, client: Client) -> None:
-    spec = sent(fake, client, model="m", density=0.1, axes={"train": ["a.tsv", "s3://b/c.tsv"]}).sweep.spec
+    spec = sent(fake, client, model="m", density=0.1, axes={"train": ["server:/a.tsv", "s3://b/c.tsv"]}).sweep.spec
     assert spec.base.task == "text-classification"
-    assert [value.string_value for value in spec.axes[0].values] == [str(Path("a.tsv").absolute()), "s3://b/c.tsv"]
+    assert [value.string_value for value in spec.axes[0].values] == ["server:/a.tsv", "s3://b/c.tsv"]
 
 
 def test_teachers_are_models_jobs_or_words(fake: Fake, client: Client) -> None:
     fake.answers["GetJob"] = always(job())
-    axes = {"teacher": ["./big", "train", "none", "job:j2", client.get("j1")], "density": [0.1]}
+    axes = {"teacher": ["server:/big", "train", "none", "job:j2", client.get("j1")], "density": [0.1]}
     values = sent(fake, client, model="m", task="sst2", axes=axes).sweep.spec.axes[0].values
-    expected = [str(Path("big").absolute()), "train", "none", "job:j2", "job:projects/default/jobs/j1"]
+    expected = ["server:/big", "train", "none", "job:j2", "job:projects/default/jobs/j1"]
     assert [value.string_value for value in values] == expected
 
 
@@ -143,7 +147,7 @@ def test_a_random_sweep_draws_from_ranges(fake: Fake, client: Client) -> None:
 
 
 def test_max_loss_is_of_the_primary_metric_of_one_task(fake: Fake, client: Client) -> None:
-    gates = sent(fake, client, model="m", train="t", validation="v", max_loss=2.9).sweep.spec.gates
+    gates = sent(fake, client, model="m", train="server:/t", validation="server:/v", max_loss=2.9).sweep.spec.gates
     assert [(gate.metric, gate.min) for gate in gates] == [("delta/accuracy", -0.029)]
     assert sent(fake, client, model="m", task="squad", max_loss=0).sweep.spec.gates[0].metric == "delta/f1"
     assert refusal(client, model="m", task="wikitext-2", max_loss=1) == {

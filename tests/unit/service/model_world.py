@@ -70,6 +70,7 @@ class Plane:
             server=self._name,
             request_days=_DAYS,
             checkpoint_days=_DAYS,
+            upload_days=_DAYS,
             quarantine_days=0,
             clock=clock,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import shutil
 import sqlite3
@@ -23,6 +24,7 @@ from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.integrity import Witness
 from mvprune_service.db.models import ARTIFACTS
 from mvprune_service.db.opening import opened, prepare
+from mvprune_service.db.upload_models import UPLOAD_CHUNKS
 from mvprune_service.service import Service
 from mvprune_service.startup import StartError
 from mvprune_service.stores.base import BlobStore
@@ -215,8 +217,37 @@ def test_a_check_of_what_is_whole(url: str, store: BlobStore, tmp_path: Path, ca
     words = ("check", "--home", str(tmp_path), "--database-url", url, "--store", store.url)
     code, out, _ = run(capsys, *words)
     assert code == 0
-    assert "1 artifacts, 0 checkpoints, 0 problems" in out
+    assert "1 artifacts, 0 checkpoints, 0 chunks, 0 problems" in out
     assert run(capsys, *words, "--files")[0] == 0
+
+
+def test_a_check_finds_chunks_of_uploads_that_the_store_has_lost(
+    url: str, store: BlobStore, tmp_path: Path, capsys: Any
+) -> None:
+    own(url, store)
+    sha256 = hashlib.sha256(b"chunk").hexdigest()
+    row = {"project": "p", "sha256": sha256, "uid": "u", "size_bytes": 5, "is_ready": True, "create_us": 1}
+    waiting = row | {"sha256": "0" * 64, "uid": "v", "is_ready": False}
+
+    def work(tx: Tx) -> None:
+        tx.conn.execute(insert(UPLOAD_CHUNKS), [row, waiting])
+
+    with opened(url) as db:
+        prepare(db, migrate=False)
+        asyncio.run(db.write(work))
+    words = ("check", "--home", str(tmp_path), "--database-url", url, "--store", store.url, "--files", "-o", "json")
+    for content, told in (
+        (b"chunk", None),
+        (b"other", "has other content than its SHA-256 says"),
+        (b"short", "has other content"),
+        (b"long one", "has 8 bytes, the database says 5"),
+        (None, "is missing"),
+    ):
+        store.delete("uploads/u") if content is None else store.put("uploads/u", content)
+        code, out, _ = run(capsys, *words)
+        found = json.loads(out)
+        assert (code, found["chunks"]) == (0 if told is None else 1, 1)
+        assert [told in problem and sha256 in problem for problem in found["problems"]] == [True] * (told is not None)
 
 
 def test_a_check_finds_what_the_store_has_lost(url: str, store: BlobStore, tmp_path: Path, capsys: Any) -> None:

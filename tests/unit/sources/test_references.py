@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,10 +114,12 @@ def test_without_roots_no_path_is_allowed(tmp_path: Path):
         resolve_path(str(tmp_path), Roots())
 
 
+@pytest.mark.parametrize("scheme", ["", "server:"])
 @pytest.mark.parametrize("path", ["train.tsv", "./train.tsv", "../train.tsv", "~/train.tsv"])
-def test_a_relative_path_is_refused(path: str, roots: Roots):
-    with pytest.raises(InvalidReference, match="must be absolute"):
-        resolve_path(path, roots)
+def test_a_relative_path_is_refused(path: str, scheme: str, roots: Roots):
+    rule = f"the path must be server:/PATH, absolute, got '{scheme}{path}'; a file or folder of its own machine is sent"
+    with pytest.raises(InvalidReference, match=re.escape(rule)):
+        resolve_path(f"{scheme}{path}", roots)
 
 
 @pytest.mark.parametrize("resolve", [resolve_path, resolve_model])
@@ -387,4 +390,5 @@ def test_discreet_roots_show_themselves_to_nobody(guarded: Roots, tmp_path: Path
         text = f"the path must be in a folder that this server allows, got {path!r}; ask its operator for another"
         assert str(caught.value) == text, "a private file is not told from any other"
     assert discreet.describe(f"{root}/models/a/config.json: bad") == "a/config.json: bad"
+    assert discreet.describe(f"got 'server:{root}/data/x'") == "got 'x'"
     assert guarded.describe(f"{root}/models/a: bad") == f"{root}/models/a: bad"

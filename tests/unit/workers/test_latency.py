@@ -12,13 +12,15 @@ from mvprune.v1 import job_pb2
 from mvprune_workers.folders import Folders
 from mvprune_workers.job import run_job
 
+from ...conftest import server_path
+
 
 def manifest_of(tiny: Any, root: Path, monkeypatch: pytest.MonkeyPatch, *, delta: bool = False) -> Manifest:
     """What a job leaves whose latency is measured."""
     monkeypatch.setenv("MVPRUNE_MODELS", str(tiny.models))
     monkeypatch.setenv("MVPRUNE_ROOTS", str(tiny.train.parent))
     spec = job_pb2.CompressionSpec(model="tiny-bert", task="text-classification", target_density=0.25, delta=delta)
-    spec.dataset.train, spec.dataset.validation = str(tiny.train), str(tiny.validation)
+    spec.dataset.train, spec.dataset.validation = server_path(tiny.train), server_path(tiny.validation)
     spec.magnitude.SetInParent()
     spec.training.max_steps = 5
     folders = Folders(**{name: root / name for name in Folders.__dataclass_fields__})

@@ -22,6 +22,8 @@ from mvprune_workers.folders import Folders
 from mvprune_workers.job import Reports, complete_spec, run_job
 from mvprune_workers.position import Position, read_position
 
+from ...conftest import server_path
+
 
 @pytest.fixture
 def spec(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> job_pb2.CompressionSpec:
@@ -30,7 +32,7 @@ def spec(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> job_pb2.CompressionSpec:
     monkeypatch.setenv("MVPRUNE_ROOTS", str(tiny.train.parent))
     monkeypatch.delenv("MVPRUNE_DATA", raising=False)
     spec = job_pb2.CompressionSpec(model="tiny-bert", task="text-classification", target_density=0.25)
-    spec.dataset.train, spec.dataset.validation = str(tiny.train), str(tiny.validation)
+    spec.dataset.train, spec.dataset.validation = server_path(tiny.train), server_path(tiny.validation)
     spec.magnitude.SetInParent()
     spec.training.max_steps = 10
     return spec

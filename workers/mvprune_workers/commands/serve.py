@@ -19,6 +19,7 @@ from mvprune.cli._text import clean
 from mvprune.cli._types import memory, one_of, positive_number, seconds
 from mvprune.common.threads import SPIN
 from mvprune.common.units import percent
+from mvprune.sources.schemes import SERVER, UPLOAD
 
 if TYPE_CHECKING:
     from mvprune.runtime import Used
@@ -172,12 +173,17 @@ def _shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _without_path(name: str) -> str:
+    """A model's name for anybody: paths, and which upload it was, are nobody's business."""
+    return name.rpartition("/")[2] if name.startswith(("/", "~", ".", SERVER, UPLOAD)) else name
+
+
 def _description(predictor: Predictor, runs: Used, threads: int, limits: Limits) -> dict[str, Any]:
     """What GET / says."""
     opened = predictor.opened
     manifest, name = opened.manifest, opened.manifest.model.name
     return {
-        "model": name.rpartition("/")[2] if name.startswith(("/", "~", ".")) else name,  # paths are nobody's business
+        "model": _without_path(name),
         "artifact": manifest.digest,
         "task": opened.task.name,
         "kind": opened.task.kind.name,

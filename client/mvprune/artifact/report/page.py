@@ -11,6 +11,7 @@ from mvprune.artifact.manifest import ResultInfo
 from mvprune.artifact.report.figures import Figure, figures
 from mvprune.artifact.report.html import Row, page, table, text
 from mvprune.common.units import percent
+from mvprune.sources.uploads import shown
 
 REPORT_FILE = "report.html"
 
@@ -98,7 +99,7 @@ def _metrics(info: ResultInfo) -> list[Row]:
 def _provenance(info: ResultInfo) -> list[Row]:
     counts, data = info.accounting, info.dataset
     return [
-        ("base model", info.model.name),
+        ("base model", shown(info.model.name)),
         ("revision", info.model.revision or "a folder"),
         ("SHA-256 of its weights", info.model.sha256),
         ("data", f"{data.name}: {data.train_rows:,} rows to train on, {data.validation_rows:,} to evaluate on"),

@@ -37,10 +37,12 @@ LEAST = {
     "read": {
         *("GetJob", "ListJobs", "WatchJob", "ListJobEvents", "ListAttempts", "FollowLogs", "ListMetrics"),
         *("GetArtifact", "ListArtifacts", "GenerateDownloadUrls", "ReadFile"),
+        *("GetUpload", "ListUploads"),
         *("GetSweep", "ListSweeps", "WatchSweep", "ListSweepPoints", "ListSweepEvents"),
     },
     "submit": {
         *("CreateJob", "CancelJob", "RetryJob", "DeleteJob"),
+        *("CreateUpload", "DeleteUpload", "GenerateChunkUrls", "CommitChunks", "PutChunk"),
         *("CreateSweep", "CancelSweep", "PauseSweep", "ResumeSweep", "RetrySweep", "ExtendSweep"),
         *("UpdateSweepPolicy", "DeleteSweep"),
     },
@@ -141,7 +143,11 @@ async def status_of(channel: grpc.aio.Channel, method: MethodDescriptor, request
     kind = f"{'stream' if method.client_streaming else 'unary'}_{'stream' if method.server_streaming else 'unary'}"
     parse = message_factory.GetMessageClass(method.output_type).FromString
     start = getattr(channel, kind)(path, type(request).SerializeToString, parse)
-    call = start([] if method.client_streaming else request, metadata=metadata, timeout=PATIENCE)
+    call = start(
+        ([] if method.server_streaming else [request]) if method.client_streaming else request,
+        metadata=metadata,
+        timeout=PATIENCE,
+    )
     try:
         if not method.server_streaming:
             await call

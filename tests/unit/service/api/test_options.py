@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Tiny
+from tests.conftest import Tiny, server_path
 
 from mvprune.data.loading import load_files
 from mvprune.sources.references import Roots
@@ -22,7 +22,7 @@ def refused(tiny: Tiny, data: Path | None = None, **spec: Any) -> dict[str, str]
     values: dict[str, Any] = {
         "model": "tiny-bert",
         "task": "text-classification",
-        "dataset": {"train": str(tiny.train), "validation": str(tiny.validation)},
+        "dataset": {"train": server_path(tiny.train), "validation": server_path(tiny.validation)},
         "target_density": 0.1,
     }
     if not any(field.name in spec for field in job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields):
@@ -126,7 +126,7 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"teacher": {"none": True, "alpha": 0.5}}, "teacher.alpha", "0.5", "unset without a teacher"),
     ({"teacher": {"revision": "x"}}, "teacher.revision", "x", "unset without a model of the hub"),
     ({"teacher": {"model": ""}}, "teacher.model", "empty", ""),
-    ({"teacher": {"model": "/etc"}}, "teacher.model", "/etc", "in one of the allowed folders"),
+    ({"teacher": {"model": "server:/etc"}}, "teacher.model", "server:/etc", "in one of the allowed folders"),
     ({"teacher": {"train": True, "revision": "x"}}, "teacher.revision", "x", "unset without a model of the hub"),
     ({"teacher": {"model": "a/b", "temperature": 0}}, "teacher.temperature", "0.0", "above 0, at most 100"),
     ({"teacher": {"model": "a/b", "alpha": 1.5}}, "teacher.alpha", "1.5", "from 0 to 1"),
@@ -201,7 +201,8 @@ def test_files_in_which_nothing_is_wrong_are_read_once(
         assert refused(near) == {}
     assert len(read) == 3
     assert "job.spec.dataset.train" in refused(
-        near, dataset={"train": str(near.train), "validation": str(near.validation), "label_column": "class"}
+        near,
+        dataset={"train": server_path(near.train), "validation": server_path(near.validation), "label_column": "class"},
     )
     near.validation.write_text('{"text": "a", "label": "odd"}\n')
     assert "job.spec.dataset.validation" in refused(near)
@@ -225,7 +226,7 @@ def test_the_columns_that_are_read_are_told(tiny: Tiny, tmp_path: Path) -> None:
     for name in ("train.csv", "dev.csv"):
         (tmp_path / name).write_text(f"review,score,mood\n{name} a,1,us\n{name} b,2,US\n")
     near = replace(tiny, train=tmp_path / "train.csv")
-    files = {"train": str(near.train), "validation": str(tmp_path / "dev.csv")}
+    files = {"train": server_path(near.train), "validation": server_path(tmp_path / "dev.csv")}
     for _ in range(2):  # the second time nothing is read
         checker = checked(near, {**files, "label_column": "mood"})
         assert not checker.violations

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Tiny
+from tests.conftest import Tiny, server_path
 
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
@@ -18,9 +18,9 @@ YEAR = 365 * 24 * 3600
 
 
 def spec_of(tiny: Tiny, **spec: Any) -> job_pb2.CompressionSpec:
-    dataset = {"train": str(tiny.train), "validation": str(tiny.validation)}
+    dataset = {"train": server_path(tiny.train), "validation": server_path(tiny.validation)}
     return job_pb2.CompressionSpec(
-        **{"model": str(tiny.model), "task": "text-classification", "dataset": dataset} | spec
+        **{"model": server_path(tiny.model), "task": "text-classification", "dataset": dataset} | spec
     )
 
 
@@ -35,7 +35,7 @@ def test_the_newest_file_counts(tiny: Tiny, tmp_path: Path, roots: Roots, touche
     teacher.mkdir()
     for name in ("config.json", "model.safetensors"):
         (teacher / name).write_bytes((tiny.model / name).read_bytes())
-    spec = spec_of(tiny, teacher={"model": str(teacher)})
+    spec = spec_of(tiny, teacher={"model": server_path(teacher)})
     assert inputs_of(spec, roots).is_complete
     file = {
         "model": tiny.model / "config.json",
@@ -53,7 +53,9 @@ def test_the_newest_file_counts(tiny: Tiny, tmp_path: Path, roots: Roots, touche
 
 
 def test_a_file_that_cannot_be_read_may_have_changed(tiny: Tiny, roots: Roots) -> None:
-    gone = spec_of(tiny, dataset={"train": str(tiny.train), "validation": str(tiny.validation) + ".gone"})
+    gone = spec_of(
+        tiny, dataset={"train": server_path(tiny.train), "validation": server_path(tiny.validation) + ".gone"}
+    )
     assert inputs_of(gone, roots).modified_us > system_clock() + 1000 * YEAR * SECOND
 
 

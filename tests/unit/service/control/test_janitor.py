@@ -60,6 +60,7 @@ def start(
         server=server,
         request_days=7,
         checkpoint_days=7,
+        upload_days=7,
         quarantine_days=days,
         clock=clock,
     )

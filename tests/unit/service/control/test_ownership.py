@@ -60,6 +60,7 @@ class Keeper:
             server="a",
             request_days=7,
             checkpoint_days=7,
+            upload_days=7,
             quarantine_days=self.days,
             clock=self.clock,
         )

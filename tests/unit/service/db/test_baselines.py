@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.conftest import Tiny
+from tests.conftest import Tiny, server_path
 from tests.unit.service.conftest import Jobs, ScriptedExecutor, TestClock
 from tests.unit.service.db.test_teachers import SHA, School
 
@@ -73,7 +73,7 @@ async def test_a_dense_job_is_a_baseline_under_its_id_and_its_name(school: Schoo
 
 
 async def test_a_job_that_cannot_be_distilled_has_a_baseline_without_teacher(school: School, tiny: Tiny) -> None:
-    data = {"train": str(tiny.train.with_suffix(".txt")), "validation": str(tiny.train.with_suffix(".txt"))}
+    data = dict.fromkeys(("train", "validation"), server_path(tiny.train.with_suffix(".txt")))
     tiny.train.with_suffix(".txt").write_text("the film was good and fine\n" * 50)
     job = await school.submit(task="masked-lm", dataset=data, teacher=None, baseline={"train": True})
     assert job.spec.baseline.job

@@ -160,6 +160,31 @@ def _sweeps() -> Rows:
     }
 
 
+def _uploads() -> Rows:
+    """A model that is complete and used, and a data file of which a chunk is missing. They share a chunk."""
+    upload = {"project": "p", "creator": "local", "create_us": 1, "used_us": 2, "ready_us": None}
+    chunk = {"project": "p", "size_bytes": 3, "create_us": 1}
+    files = [{"path": "“ünï”.json", "size_bytes": 3, "chunks": ["aa"]}]
+    return {
+        "uploads": [
+            upload
+            | {"digest": "d1", "kind": "model", "display_name": "m", "files": files, "total_bytes": 3}
+            | {"ready_us": 3},
+            upload | {"digest": "d2", "kind": "data", "display_name": "“ünï”", "files": [], "total_bytes": 1 << 40},
+        ],
+        "upload_chunks": [
+            chunk | {"sha256": "aa", "uid": "u1", "is_ready": True},
+            chunk | {"sha256": "bb", "uid": "u2", "is_ready": False},
+        ],
+        "upload_parts": [
+            {"project": "p", "digest": digest, "sha256": sha256}
+            for digest, sha256 in (("d1", "aa"), ("d2", "aa"), ("d2", "bb"))
+        ],
+        "job_uploads": [{"job_uid": "queued", "project": "p", "digest": "d1"}],
+        "sweep_uploads": [{"sweep_uid": "sweep", "project": "p", "digest": "d1"}],
+    }
+
+
 def sample() -> Rows:
     """Rows for every table, with all columns that any revision wants."""
     attempts = [_attempt(uid) for uid, job in JOBS.items() if job[1]]
@@ -200,6 +225,7 @@ def sample() -> Rows:
         "quarantine": [{"part": "a", "key": "blobs/sha256/ab", "modified_us": 1, "found_us": 2}],
         "projects": [{"project": "p", "max_queued_jobs": 3, "max_running_gpus": 0.5}],
         **_sweeps(),
+        **_uploads(),
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Table
 
 import mvprune_service
-from mvprune_service.db import models, rows, server_models, sweep_models, sweep_rows
+from mvprune_service.db import models, rows, server_models, sweep_models, sweep_rows, upload_models, upload_rows
 from mvprune_service.domain.machine import JobState
 
 TABLES: dict[type[NamedTuple], tuple[Table[Any], type]] = {
@@ -25,6 +25,8 @@ TABLES: dict[type[NamedTuple], tuple[Table[Any], type]] = {
     rows.ProjectRow: (server_models.PROJECTS, server_models.ProjectColumns),
     sweep_rows.SweepRow: (sweep_models.SWEEPS, sweep_models.SweepColumns),
     sweep_rows.SweepEventRow: (sweep_models.SWEEP_EVENTS, sweep_models.SweepEventColumns),
+    upload_rows.UploadRow: (upload_models.UPLOADS, upload_models.UploadColumns),
+    upload_rows.ChunkRow: (upload_models.UPLOAD_CHUNKS, upload_models.ChunkColumns),
     sweep_rows.SweepRequestRow: (sweep_models.SWEEP_REQUESTS, sweep_models.SweepRequestColumns),
 }
 ARTIFACT = (models.ARTIFACTS, models.ArtifactColumns)
@@ -56,6 +58,12 @@ def test_a_point_has_what_decides_of_its_job_too() -> None:
     assert get_type_hints(sweep_rows.PointRow) == every | of_job
     shown = {name: job[name] for name in ("progress", "failure_reason", "failure_message")}
     assert get_type_hints(sweep_rows.ShownPointRow) == {"point": sweep_rows.PointRow, "spec": spec} | shown
+
+
+def test_a_listed_upload_has_the_number_of_its_users_and_no_files() -> None:
+    every = columns(*TABLES[upload_rows.UploadRow])
+    del every["files"]
+    assert get_type_hints(upload_rows.ListedUploadRow) == {**every, "jobs": int}
 
 
 def test_some_columns_of_jobs_decide_who_starts() -> None:

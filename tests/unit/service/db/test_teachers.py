@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
-from tests.conftest import Tiny
+from tests.conftest import Tiny, server_path
 from tests.unit.service.conftest import Call, Jobs, ScriptedExecutor, TestClock
 
 from mvprune.sources.references import Roots
@@ -57,7 +57,7 @@ class School:
         values = {
             "model": "tiny-bert",
             "task": "text-classification",
-            "dataset": {"train": str(self.tiny.train), "validation": str(self.tiny.validation)},
+            "dataset": {"train": server_path(self.tiny.train), "validation": server_path(self.tiny.validation)},
             "movement": {},
             "target_density": 0.1,
             "teacher": {"train": True},
@@ -184,7 +184,7 @@ async def test_students_of_one_kind_share_a_teacher(school: School) -> None:
     others = [
         await school.submit("d", seed=1),
         await school.submit("e", training={"max_steps": 31}),
-        await school.submit("f", model=str(school.tiny.model)),
+        await school.submit("f", model=server_path(school.tiny.model)),
     ]
     assert len({job.spec.teacher.job for job in [submitted[0], *others]}) == 4
 

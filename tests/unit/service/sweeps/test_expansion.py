@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import server_path
 from tests.unit.service.conftest import ScriptedExecutor, TestClock
 
 from mvprune.sources.references import Roots
@@ -177,7 +178,7 @@ class Reuse:
         self.clock = clock
         self.base = BASE | {
             "task": "text-classification",
-            "dataset": {"train": str(self.train), "validation": str(self.validation)},
+            "dataset": {"train": server_path(self.train), "validation": server_path(self.validation)},
         }
 
     async def create(self, sweep_id: str, **changes: Any) -> sweep_pb2.Sweep:

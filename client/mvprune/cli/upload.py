@@ -1,0 +1,93 @@
+"""mvpctl upload"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mvprune.cli._options import command_parser, connect, subcommand
+from mvprune.cli._output import answer, print_table
+from mvprune.cli._text import clean, timestamp
+from mvprune.cli._types import one_of, path
+from mvprune.cli._uploads import sending
+from mvprune.common.units import size
+from mvprune.sources.uploads import Kind
+
+if TYPE_CHECKING:
+    from mvprune.client.upload_models import Upload
+
+_HELP = """usage: mvpctl upload create|list|delete ...
+
+Models and data files that were sent to the server. `mvpctl submit` and `mvpctl sweep create` send what they are given
+by themselves; docs/uploads.md explains it.
+
+example:
+  mvpctl upload create ./my-model
+  mvpctl upload list
+  mvpctl upload delete 3f2a91c0b7de"""
+
+
+def upload_command(argv: Sequence[str]) -> int | None:
+    """Runs one of the subcommands."""
+    return subcommand("upload", _HELP, {"create": _create, "list": _list, "delete": _delete}, argv)
+
+
+def _create(argv: Sequence[str]) -> None:
+    details = (
+        "Sends a model's folder or a data file, and prints the reference by which jobs of the project name it. What "
+        "the server has already is not sent. Run again, it resumes an interrupted upload."
+    )
+    example = "mvpctl upload create ./my-model\n  mvpctl upload create train.jsonl --dry-run -o json"
+    parser = command_parser("upload create", example, details, job=False)
+    parser.add_argument("path", type=path, metavar="PATH", help="a model's folder or a data file")
+    parser.add_argument("--kind", type=one_of(*Kind), help="model or data; default: model for a folder, else data")
+    parser.add_argument("--dry-run", action="store_true", help="check it, its size and the quota; send nothing")
+    args = parser.parse_args(argv)
+    with connect(args) as client, sending(args.form, "--dry-run" if args.dry_run else "") as show:
+        upload = client.upload(args.path, kind=args.kind, on_progress=show, validate_only=args.dry_run)
+    answer(args.form, upload, [upload.reference], lambda: print(clean(_line(upload, only_checked=args.dry_run))))
+
+
+def _line(upload: Upload, *, only_checked: bool) -> str:
+    files = f"{len(upload.files)} files, " if upload.kind == Kind.MODEL else ""
+    done = "valid" if only_checked else "sent"
+    return f"{done}: {upload.display_name} ({files}{size(upload.total_bytes)})\n{upload.reference}"
+
+
+def _list(argv: Sequence[str]) -> None:
+    details = "Lists uploads, newest first. --quiet prints their references, which jobs take in place of a path."
+    parser = command_parser("upload list", "mvpctl upload list", details, job=False)
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        uploads = list(client.uploads())
+    answer(args.form, uploads, [upload.reference for upload in uploads], lambda: _print(uploads))
+
+
+def _print(uploads: Sequence[Upload]) -> None:
+    rows = [
+        [
+            upload.digest[:12],
+            upload.display_name,
+            upload.kind,
+            upload.state,
+            size(upload.total_bytes),
+            f"{upload.jobs}",
+            upload.creator,
+            timestamp(upload.create_time),
+            timestamp(upload.expire_time),
+        ]
+        for upload in uploads
+    ]
+    columns = ["DIGEST", "NAME", "KIND", "STATE", "SIZE", "JOBS", "CREATOR", "CREATED (UTC)", "EXPIRES"]
+    print_table(columns, rows, expendable=("CREATOR", "CREATED (UTC)", "KIND"))
+
+
+def _delete(argv: Sequence[str]) -> None:
+    details = "Deletes an upload that no job uses. The server does that by itself after a while."
+    example = "mvpctl upload delete 3f2a91c0b7de"
+    parser = command_parser("upload delete", example, details, job=False)
+    parser.add_argument("upload", metavar="UPLOAD", help="a reference, a digest, or at least its first 8 digits")
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        client.delete_upload(args.upload)
+    answer(args.form, {"deleted": args.upload}, [args.upload], lambda: print(clean(f"upload {args.upload} deleted")))

@@ -1,0 +1,211 @@
+"""Models and data files that clients send: what is sent of them, its digest, and how jobs refer to it.
+
+The content is cut into chunks of `CHUNK_BYTES`. Each chunk is known by its SHA-256, and the whole by a digest of the
+files' names, sizes and chunks. Client, server and workers compute both, and none takes them from another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+
+from mvprune.sources import schemes
+from mvprune.sources.references import MAX_LENGTH, InvalidReference
+
+SCHEME = schemes.UPLOAD
+CHUNK_BYTES = 8 << 20
+MAX_FILES = 1_000
+MAX_FILE_BYTES = 20 << 30
+MAX_CHUNKS = 12_800  # of an upload: 100 GiB, and as many as one message can list
+# Weights, configuration, tokenizer: what workers take of a model's folder, here and in buckets. No pickles.
+MODEL_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_HASHERS = 4  # chunks that are hashed at once: hashlib lets other threads run
+_MAX_NAME = 200  # characters of a file's name
+_FORM = "upload:DIGEST/NAME, where DIGEST has 64 hexadecimal digits"
+
+
+class Kind(StrEnum):
+    """What is sent."""
+
+    MODEL = "model"
+    DATA = "data"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of an upload.
+
+    Attributes:
+        path: the file's name.
+        size_bytes: the sum of its chunks' sizes: all have `CHUNK_BYTES` but the last, which is the rest.
+        chunks: SHA-256 of each chunk; none in an empty file.
+    """
+
+    path: str
+    size_bytes: int
+    chunks: tuple[str, ...]
+
+    def sizes(self) -> list[int]:
+        """Bytes of each chunk."""
+        whole, rest = divmod(self.size_bytes, CHUNK_BYTES)
+        return [CHUNK_BYTES] * whole + [rest] * bool(rest)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """`upload:DIGEST/NAME`: the digest says which content, the name is for people."""
+
+    digest: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.digest}/{self.name}"
+
+
+def is_upload(ref: str) -> bool:
+    """Whether a reference is one to an upload; `parse` says whether it is well-formed."""
+    return ref.startswith(SCHEME)
+
+
+def parse(ref: str) -> Reference:
+    """What `upload:DIGEST/NAME` names. Raises InvalidReference."""
+    digest, _, name = ref.removeprefix(SCHEME).partition("/")
+    if not is_upload(ref) or len(ref) > MAX_LENGTH or not _DIGEST.fullmatch(digest) or not is_name(name):
+        raise InvalidReference(f"the reference to an upload must be {_FORM}, got {ref[:200]!r}")
+    return Reference(digest, name)
+
+
+def shown(ref: str) -> str:
+    """A reference for people: NAME (upload DIGEST), the digest's first 12 digits, where it is one to an upload."""
+    try:
+        found = parse(ref)
+    except InvalidReference:
+        return ref
+    return f"{found.name} (upload {found.digest[:12]})"
+
+
+def is_name(name: str) -> bool:
+    """Whether a file or folder may have this name: printable, no separator, not hidden, not too long."""
+    return 0 < len(name) <= _MAX_NAME and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
+
+
+def digest(files: Sequence[File]) -> str:
+    """The SHA-256 that identifies the content, 64 hexadecimal digits."""
+    listed = [asdict(file) for file in sorted(files, key=lambda file: file.path)]
+    content = {"chunk_bytes": CHUNK_BYTES, "files": listed}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def check_files(kind: Kind, files: Sequence[File]) -> None:
+    """Raises InvalidReference unless these may be the files of an upload."""
+    if not 1 <= len(files) <= (1 if kind is Kind.DATA else MAX_FILES):
+        allowed = "one file" if kind is Kind.DATA else f"1 to {MAX_FILES:,} files"
+        raise InvalidReference(f"an upload of this kind must have {allowed}, got {len(files):,}")
+    taken: set[str] = set()
+    for file in files:
+        shown = repr(file.path[:_MAX_NAME])
+        if not is_name(file.path):
+            rule = f"a name without '/', printable, not starting with a dot, of at most {_MAX_NAME} characters"
+            raise InvalidReference(f"a file of an upload must have {rule}, got {shown}")
+        if file.path.lower() in taken:
+            raise InvalidReference(f"files of an upload must differ in more than upper and lower case, got two {shown}")
+        taken.add(file.path.lower())
+        if kind is Kind.MODEL and not is_sent(file.path):
+            raise InvalidReference(f"files of a model must be {_suffixes()}, got {shown}")
+        if not 0 <= file.size_bytes <= MAX_FILE_BYTES:
+            raise InvalidReference(f"{shown} must have at most {MAX_FILE_BYTES:,} bytes, got {file.size_bytes:,}")
+        if len(file.chunks) != len(file.sizes()) or not all(map(_DIGEST.fullmatch, file.chunks)):
+            rule = f"the SHA-256 of each of its {len(file.sizes()):,} chunks of {CHUNK_BYTES:,} bytes"
+            raise InvalidReference(f"{shown} must have {rule}, got {len(file.chunks):,} chunks")
+    if (chunks := sum(len(file.chunks) for file in files)) > MAX_CHUNKS:
+        rule = f"at most {MAX_CHUNKS:,} chunks of {CHUNK_BYTES:,} bytes (100 GiB)"
+        raise InvalidReference(f"an upload must have {rule}, got {chunks:,}")
+
+
+def is_sent(name: str) -> bool:
+    """Whether a file of a model's folder is sent."""
+    return PurePosixPath(name).suffix in MODEL_SUFFIXES
+
+
+def not_sent(folder: Path) -> list[str]:
+    """The names in a model's folder that are not sent, subfolders with a '/' at the end. Hidden ones are left out."""
+    others = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and not _is_wanted(path)]
+    return [f"{path.name}/" if path.is_dir() else path.name for path in others]
+
+
+def paths_of(kind: Kind, path: Path) -> list[Path]:
+    """The files that are sent of a model's folder, or the data file.
+
+    Raises:
+        InvalidReference: there is no such folder or file, or one of its files is a link, or no regular file.
+    """
+    if kind is Kind.DATA:
+        found = [path]
+    elif path.is_dir():
+        found = sorted(one for one in path.iterdir() if _is_wanted(one))
+    else:
+        raise InvalidReference(f"the model must be a folder, got {str(path)!r}, where there is none")
+    for one in found:
+        try:
+            mode = one.lstat().st_mode
+        except OSError as error:
+            raise InvalidReference(f"{str(one)!r} cannot be read ({error.strerror})") from None
+        if stat.S_ISLNK(mode):
+            raise InvalidReference(f"{str(one)!r} must be a regular file, got a link; copy what it leads to (cp -L)")
+        if not stat.S_ISREG(mode):
+            raise InvalidReference(f"{str(one)!r} must be a regular file, got another kind of file")
+    return found
+
+
+def describe(kind: Kind, path: Path, on_bytes: Callable[[int], None] = lambda read: None) -> list[File]:
+    """Reads what is sent of a model's folder, or a data file, in the order of the names.
+
+    Args:
+        on_bytes: called with the number of bytes after each chunk that was read.
+
+    Raises:
+        InvalidReference: as `paths_of` and `check_files`.
+    """
+    files = []
+    with ThreadPoolExecutor(_HASHERS) as hashers:
+        for one in paths_of(kind, path):
+            size, hashes = 0, list[Future[str]]()
+            try:
+                for chunk in _chunks(one):
+                    size += len(chunk)
+                    hashes.append(hashers.submit(_sha256, chunk))
+                    if len(hashes) >= _HASHERS:
+                        hashes[-_HASHERS].result()  # no more than these are in memory
+                    on_bytes(len(chunk))
+            except OSError as error:
+                raise InvalidReference(f"{str(one)!r} cannot be read ({error.strerror})") from None
+            files.append(File(one.name, size, tuple(future.result() for future in hashes)))
+    check_files(kind, files)
+    return files
+
+
+def _sha256(chunk: bytes) -> str:
+    return hashlib.sha256(chunk).hexdigest()
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
+
+
+def _is_wanted(path: Path) -> bool:
+    return is_sent(path.name) and not path.name.startswith(".") and not (path.is_dir() and not path.is_symlink())
+
+
+def _suffixes() -> str:
+    return ", ".join(sorted(MODEL_SUFFIXES))

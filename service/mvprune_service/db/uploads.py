@@ -1,0 +1,300 @@
+"""Uploads of a project: announced, sent chunk by chunk, complete, deleted.
+
+Chunks belong to one project. Two projects that send the same content have two rows and two objects, so that knowing a
+digest never gives access to what another project has sent.
+
+Transactions that change which chunks there are wait for each other within a project: `_lock`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, insert, select, tuple_, update
+
+from mvprune.sources.uploads import File, Kind
+from mvprune_service.clock import SECOND
+from mvprune_service.db.database import Tx
+from mvprune_service.db.statements import fetch_all, fetch_one
+from mvprune_service.db.upload_models import UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOADS
+from mvprune_service.db.upload_rows import ChunkRow, ListedUploadRow, UploadRow
+from mvprune_service.db.upload_uses import USES, names_of_users
+from mvprune_service.ids import UploadName, new_uid
+
+_LOCK = 0x6D767075  # of a project's chunks, in PostgreSQL: a number that nothing else uses
+_VALUES = 500  # in a statement
+_NOTE_EVERY_US = 60 * SECOND  # while chunks arrive, the upload's last use is written this often
+
+
+class TooManyBytes(Exception):
+    """The project's uploads would have more bytes than its quota."""
+
+    def __init__(self, project: str, total: int, limit: int) -> None:
+        super().__init__(f"{total} bytes of uploads of projects/{project}, at most {limit}")
+        self.project = project
+        self.total = total
+        self.limit = limit
+
+
+class Contradiction(Exception):
+    """The upload contradicts another of the project; the text says how."""
+
+
+class InUse(Exception):
+    """Jobs or sweeps use the upload.
+
+    Attributes:
+        names: of some of them.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(", ".join(names))
+        self.names = names
+
+
+@dataclass(frozen=True)
+class NewUpload:
+    """What an upload is created from. `digest` is that of `files`."""
+
+    name: UploadName
+    kind: Kind
+    display_name: str
+    files: Sequence[File]
+    creator: str
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each chunk. Raises Contradiction for a chunk that has two sizes."""
+        found: dict[str, int] = {}
+        for file in self.files:
+            for sha256, size in zip(file.chunks, file.sizes(), strict=True):
+                if found.setdefault(sha256, size) != size:
+                    raise Contradiction(f"the chunk {sha256} must have one size, got {found[sha256]:,} and {size:,}")
+        return found
+
+
+def create(tx: Tx, new: NewUpload, *, max_bytes: int) -> UploadRow:
+    """Announces an upload, or the same again: then only the time of its last use changes, and what is missing is added.
+    Raises TooManyBytes, Contradiction."""
+    project, digest = new.name
+    _lock(tx.conn, project)
+    row = upload_named(tx.conn, new.name)
+    sizes = new.sizes()
+    known = _check(tx.conn, new, row, sizes, max_bytes)
+    if row is None:
+        values = {
+            "project": project,
+            "digest": digest,
+            "kind": new.kind,
+            "display_name": new.display_name,
+            "files": [asdict(file) for file in new.files],
+            "total_bytes": sum(file.size_bytes for file in new.files),
+            "creator": new.creator,
+            "create_us": tx.now,
+            "used_us": tx.now,
+        }
+        tx.conn.execute(insert(UPLOADS).values(values))
+        chunks = [
+            {
+                "project": project,
+                "sha256": sha256,
+                "uid": new_uid(tx.now),
+                "size_bytes": size,
+                "is_ready": False,
+                "create_us": tx.now,
+            }
+            for sha256, size in sizes.items()
+            if sha256 not in known
+        ]
+        if chunks:
+            tx.conn.execute(insert(UPLOAD_CHUNKS), chunks)
+        if sizes:
+            tx.conn.execute(
+                insert(UPLOAD_PARTS), [{"project": project, "digest": digest, "sha256": sha256} for sha256 in sizes]
+            )
+    else:
+        tx.conn.execute(update(UPLOADS).where(_is(new.name)).values(used_us=tx.now))
+    _note_ready(tx, project, UPLOADS.c.digest == digest)
+    return _existing(upload_named(tx.conn, new.name))
+
+
+def check(conn: Connection, new: NewUpload, *, max_bytes: int) -> list[str]:
+    """The chunks that would have to be sent. Raises TooManyBytes, Contradiction."""
+    sizes = new.sizes()
+    known = _check(conn, new, upload_named(conn, new.name), sizes, max_bytes)
+    return [sha256 for sha256 in sizes if not (sha256 in known and known[sha256].is_ready)]
+
+
+def upload_named(conn: Connection, name: UploadName) -> UploadRow | None:
+    """One upload."""
+    return fetch_one(conn, UploadRow, select(UPLOADS).where(_is(name)))
+
+
+def missing(conn: Connection, row: UploadRow) -> list[str]:
+    """The chunks of an upload that are not there yet, in the order of its files."""
+    if row.ready_us is not None:
+        return []
+    absent = set(conn.execute(_chunks(row.name, UPLOAD_CHUNKS.c.sha256).where(~UPLOAD_CHUNKS.c.is_ready)).scalars())
+    return [sha256 for sha256 in dict.fromkeys(one for file in row.files for one in file["chunks"]) if sha256 in absent]
+
+
+def page_of_uploads(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> list[ListedUploadRow]:
+    """Uploads of a project, newest first, from just before the key (create_us, digest)."""
+    jobs = [
+        select(func.count())
+        .select_from(table)
+        .where(table.c.project == UPLOADS.c.project, table.c.digest == UPLOADS.c.digest)
+        .scalar_subquery()
+        for table in USES
+    ]
+    columns = [column for column in UPLOADS.c if column.key != "files"]
+    found = select(*columns, (jobs[0] + jobs[1]).label("jobs")).where(UPLOADS.c.project == project)
+    if before:
+        found = found.where(tuple_(UPLOADS.c.create_us, UPLOADS.c.digest) < tuple_(*before))
+    newest = found.order_by(UPLOADS.c.create_us.desc(), UPLOADS.c.digest.desc())
+    return fetch_all(conn, ListedUploadRow, newest.limit(size))
+
+
+def chunks_of(conn: Connection, name: UploadName, wanted: Iterable[str] | None = None) -> dict[str, ChunkRow]:
+    """Chunks of an upload by their SHA-256: those that are wanted, or all."""
+    every = _chunks(name, *UPLOAD_CHUNKS.c)
+    if wanted is not None:
+        every = every.where(UPLOAD_CHUNKS.c.sha256.in_(list(wanted)))
+    return {row.sha256: row for row in fetch_all(conn, ChunkRow, every)}
+
+
+def mark_ready(tx: Tx, name: UploadName, chunks: Sequence[ChunkRow]) -> bool:
+    """Notes that the store has these chunks of an upload, with their content. False if one of them, or the upload, was
+    deleted meanwhile: nothing is noted then."""
+    _lock(tx.conn, name.project)
+    uids = {chunk.uid for chunk in chunks}
+    used_us = tx.conn.execute(select(UPLOADS.c.used_us).where(_is(name))).scalar()
+    if used_us is None or known_uids(tx.conn, list(uids)) != uids:
+        return False
+    tx.conn.execute(update(UPLOAD_CHUNKS).where(UPLOAD_CHUNKS.c.uid.in_(uids)).values(is_ready=True))
+    if tx.now - used_us > _NOTE_EVERY_US:
+        tx.conn.execute(update(UPLOADS).where(_is(name)).values(used_us=tx.now))
+    with_one = select(UPLOAD_PARTS.c.digest).where(
+        UPLOAD_PARTS.c.project == name.project, UPLOAD_PARTS.c.sha256.in_([chunk.sha256 for chunk in chunks])
+    )
+    _note_ready(tx, name.project, UPLOADS.c.digest.in_(with_one))
+    return True
+
+
+def remove(tx: Tx, name: UploadName) -> bool:
+    """Deletes an upload; False if there is none. Its objects in the store are garbage from then on. Raises InUse."""
+    _lock(tx.conn, name.project)
+    # After waiting for a job that is being created, the next statement sees what that job uses.
+    if tx.conn.execute(select(UPLOADS.c.digest).where(_is(name)).with_for_update()).first() is None:
+        return False
+    if used := list(names_of_users(tx.conn, name)):
+        raise InUse(used)
+    tx.conn.execute(delete(UPLOADS).where(_is(name)))
+    _delete_unused_chunks(tx, name.project)
+    return True
+
+
+def delete_unused(tx: Tx, used_before_us: int, limit: int) -> int:
+    """Deletes uploads that no job and no sweep needs and that were last used before a moment; returns how many."""
+    is_old = UPLOADS.c.used_us < used_before_us
+    old = select(UPLOADS.c.project, UPLOADS.c.digest).where(is_old, *_is_unused()).order_by(UPLOADS.c.used_us)
+    found = [UploadName(*row) for row in tx.conn.execute(old.limit(limit))]
+    by_project: dict[str, list[str]] = {}
+    for project, digest in sorted(found):
+        by_project.setdefault(project, []).append(digest)
+    gone = 0
+    for project, digests in by_project.items():
+        _lock(tx.conn, project)
+        own = (UPLOADS.c.project == project, UPLOADS.c.digest.in_(digests))
+        tx.conn.execute(select(UPLOADS.c.digest).where(*own).order_by(UPLOADS.c.digest).with_for_update()).all()
+        gone += tx.conn.execute(delete(UPLOADS).where(*own, is_old, *_is_unused())).rowcount
+        _delete_unused_chunks(tx, project)
+    return gone
+
+
+def known_uids(conn: Connection, uids: Sequence[str]) -> set[str]:
+    """Those of these uids that chunks have."""
+    return set(conn.execute(select(UPLOAD_CHUNKS.c.uid).where(UPLOAD_CHUNKS.c.uid.in_(uids))).scalars())
+
+
+def _existing(row: UploadRow | None) -> UploadRow:
+    assert row is not None  # noqa: S101 (it was written in this transaction)
+    return row
+
+
+def _check(
+    conn: Connection, new: NewUpload, row: UploadRow | None, sizes: Mapping[str, int], max_bytes: int
+) -> dict[str, ChunkRow]:
+    """The chunks of an upload that the project has or has announced."""
+    if row is not None and row.kind is not new.kind:
+        raise Contradiction(f"this content was sent as {row.kind.value} before, and must be that again")
+    known = _known_chunks(conn, new.name.project, sizes)
+    for sha256, chunk in known.items():
+        if chunk.size_bytes != sizes[sha256]:
+            raise Contradiction(
+                f"the chunk {sha256} has {chunk.size_bytes:,} bytes in another upload of the project, got "
+                f"{sizes[sha256]:,}; delete that upload, or send the file again"
+            )
+    added = sum(size for sha256, size in sizes.items() if sha256 not in known)
+    total = _total_bytes(conn, new.name.project) + added
+    if added and total > max_bytes:
+        raise TooManyBytes(new.name.project, total, max_bytes)
+    return known
+
+
+def _known_chunks(conn: Connection, project: str, wanted: Iterable[str]) -> dict[str, ChunkRow]:
+    own = select(UPLOAD_CHUNKS).where(
+        UPLOAD_CHUNKS.c.project == project, UPLOAD_CHUNKS.c.sha256.in_(bindparam("wanted", expanding=True))
+    )
+    names, found = list(wanted), dict[str, ChunkRow]()
+    for start in range(0, len(names), _VALUES):
+        rows = fetch_all(conn, ChunkRow, own, {"wanted": names[start : start + _VALUES]})
+        found |= {row.sha256: row for row in rows}
+    return found
+
+
+def _total_bytes(conn: Connection, project: str) -> int:
+    total = select(func.coalesce(func.sum(UPLOAD_CHUNKS.c.size_bytes), 0)).where(UPLOAD_CHUNKS.c.project == project)
+    return int(conn.execute(total).scalar_one())
+
+
+def _note_ready(tx: Tx, project: str, which: ColumnElement[bool]) -> None:
+    """Notes which uploads have all their chunks from now on."""
+    is_missing = exists().where(
+        UPLOAD_PARTS.c.project == UPLOADS.c.project,
+        UPLOAD_PARTS.c.digest == UPLOADS.c.digest,
+        UPLOAD_CHUNKS.c.project == UPLOAD_PARTS.c.project,
+        UPLOAD_CHUNKS.c.sha256 == UPLOAD_PARTS.c.sha256,
+        ~UPLOAD_CHUNKS.c.is_ready,
+    )
+    waiting = (UPLOADS.c.project == project, UPLOADS.c.ready_us.is_(None))
+    tx.conn.execute(update(UPLOADS).where(*waiting, which, ~is_missing).values(ready_us=tx.now))
+
+
+def _delete_unused_chunks(tx: Tx, project: str) -> None:
+    is_used = exists().where(
+        UPLOAD_PARTS.c.project == UPLOAD_CHUNKS.c.project, UPLOAD_PARTS.c.sha256 == UPLOAD_CHUNKS.c.sha256
+    )
+    tx.conn.execute(delete(UPLOAD_CHUNKS).where(UPLOAD_CHUNKS.c.project == project, ~is_used))
+
+
+def _is_unused() -> tuple[ColumnElement[bool], ...]:
+    return tuple(
+        ~exists().where(table.c.project == UPLOADS.c.project, table.c.digest == UPLOADS.c.digest) for table in USES
+    )
+
+
+def _chunks(name: UploadName, *columns: Any) -> Any:
+    same = (UPLOAD_CHUNKS.c.project == UPLOAD_PARTS.c.project) & (UPLOAD_CHUNKS.c.sha256 == UPLOAD_PARTS.c.sha256)
+    return select(*columns).select_from(UPLOAD_PARTS.join(UPLOAD_CHUNKS, same)).where(_is(name, UPLOAD_PARTS))
+
+
+def _is(name: UploadName, table: Any = UPLOADS) -> ColumnElement[bool]:
+    found: ColumnElement[bool] = (table.c.project == name.project) & (table.c.digest == name.digest)
+    return found
+
+
+def _lock(conn: Connection, project: str) -> None:
+    if conn.dialect.name == "postgresql":
+        conn.execute(select(func.pg_advisory_xact_lock(_LOCK, func.hashtext(project))))

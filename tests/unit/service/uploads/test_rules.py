@@ -1,0 +1,200 @@
+"""What may be sent, how much of it, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from mvprune.sources.uploads import CHUNK_BYTES, MAX_CHUNKS, MAX_FILE_BYTES
+from mvprune.v1 import upload_pb2
+from mvprune_service.api import uploads as api
+from mvprune_service.api.auth import Authenticator, digest
+from mvprune_service.db import tokens
+from mvprune_service.db.database import Database
+from mvprune_service.ids import TokenName
+from mvprune_service.stores.base import BlobStore
+
+from ..conftest import TestClock
+from .sender import Sender, described, refusal, sending, sha256
+
+pytestmark = pytest.mark.parametrize("store", ["local"], indirect=True)
+DATA = upload_pb2.Upload.DATA
+SMALL = {"config.json": b"{}", "model.safetensors": b"weights"}
+
+
+def announced(path: str = "model.safetensors", size: int = 1, chunks: int = 1, files: int = 1) -> upload_pb2.Upload:
+    upload = upload_pb2.Upload(kind=upload_pb2.Upload.MODEL, display_name="m")
+    for number in range(files):
+        names = [sha256(f"{number} {one}".encode()) for one in range(chunks)]
+        upload.files.add(path=path if files == 1 else f"{number}{path}", size_bytes=size, chunks=names)
+    return upload
+
+
+@pytest.mark.parametrize(
+    ("upload", "field", "text"),
+    [
+        (announced("../config.json"), "upload.files", "a name without '/'"),
+        (announced("/etc/passwd"), "upload.files", "a name without '/'"),
+        (announced("..\\config.json"), "upload.files", "a name without '/'"),
+        (announced(".hidden.json"), "upload.files", "not starting with a dot"),
+        (announced("a\u202eb.json"), "upload.files[0].path", "printable"),
+        (announced("pytorch_model.bin"), "upload.files", "must be .jinja, .json"),
+        (announced(files=1001), "upload.files", "at most 1000 entries"),
+        (announced(size=MAX_FILE_BYTES + 1, chunks=2560), "upload.files", "at most 21,474,836,480 bytes"),
+        (announced(size=MAX_FILE_BYTES + 1, chunks=2561), "upload.files[0].chunks", "at most 2560 entries"),
+        (announced(size=-1), "upload.files", "at most"),
+        (announced(size=CHUNK_BYTES + 1), "upload.files", "each of its 2 chunks"),
+        (upload_pb2.Upload(display_name="m"), "upload.kind", "MODEL or DATA"),
+        (upload_pb2.Upload(kind=DATA, display_name="a/b"), "upload.display_name", "without '/'"),
+        (upload_pb2.Upload(kind=DATA, display_name="m"), "upload.files", "must have one file"),
+    ],
+)
+async def test_what_cannot_be_sent_is_refused_with_its_field(
+    sender: Sender, upload: upload_pb2.Upload, field: str, text: str
+) -> None:
+    found = await refusal(sender.create(upload))
+    assert found.code == "INVALID_ARGUMENT"
+    assert text in found.fields[field]
+
+
+async def test_no_two_names_differ_only_in_case(sender: Sender) -> None:
+    found = await refusal(sender.create(described({"Config.json": b"1", "config.json": b"2"})))
+    assert "differ in more than upper and lower case" in found.fields["upload.files"]
+
+
+async def test_a_chunk_has_one_size(sender: Sender) -> None:
+    await sender.create(announced(size=5))
+    found = await refusal(sender.create(announced(size=6)))
+    assert "has 5 bytes in another upload of the project, got 6" in found.fields["upload"]
+    twice = announced(size=5)
+    twice.files.add(path="x.json", size_bytes=4, chunks=twice.files[0].chunks)
+    assert "must have one size, got 5 and 4" in (await refusal(sender.create(twice))).fields["upload"]
+
+
+async def test_the_largest_upload_is_listed_in_one_message(sender: Sender) -> None:
+    upload = announced(size=MAX_FILE_BYTES, chunks=2560, files=MAX_CHUNKS // 2560)
+    made = await sender.create(upload)
+    assert (len(made.missing), made.total_bytes) == (MAX_CHUNKS, 100 << 30)
+    upload.files.add(path="x.json", size_bytes=1, chunks=[sha256(b"x")])
+    found = await refusal(sender.create(upload))
+    assert "at most 12,800 chunks of 8,388,608 bytes (100 GiB), got 12,801" in found.fields["upload.files"]
+
+
+async def test_a_projects_uploads_have_a_quota(db: Database, store: BlobStore, clock: TestClock) -> None:
+    async with sending(db, store, clock, max_bytes=9) as sender:
+        await sender.send(SMALL)  # 9 bytes
+        same = await sender.create(described({"model.safetensors": b"weights"}))
+        assert same.state == upload_pb2.Upload.READY, "a chunk counts once"
+        for validate_only in (True, False):
+            more = described({"x.txt": b"x"})
+            found = await refusal(sender.create(more, validate_only=validate_only))
+            assert (found.code, found.reason) == ("RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED")
+            assert "at most 9 bytes in all, got 10" in found.message
+        await Sender(sender.stub, "q").create(more)  # another project has its own
+        await sender.delete(same.name)
+        assert (await refusal(sender.create(more))).reason == "QUOTA_EXCEEDED", "the other upload has these chunks"
+        await sender.stub.DeleteUpload(
+            upload_pb2.DeleteUploadRequest(name=(await sender.create(described(SMALL))).name)
+        )
+        await sender.create(more)
+
+
+async def test_a_dry_run_stores_nothing(sender: Sender) -> None:
+    tried = await sender.create(described(SMALL), validate_only=True)
+    assert len(tried.missing) == 2
+    assert (await refusal(sender.get(tried.name))).code == "NOT_FOUND"
+
+
+async def test_uploads_are_listed_newest_first_without_their_files(sender: Sender) -> None:
+    made = [await sender.send({"x.txt": bytes([number])}) for number in range(3)]
+    request = upload_pb2.ListUploadsRequest(parent="projects/p", page_size=2)
+    first = await sender.stub.ListUploads(request)
+    request.page_token = first.next_page_token
+    second = await sender.stub.ListUploads(request)
+    listed = [*first.uploads, *second.uploads]
+    assert [upload.name for upload in listed] == [upload.name for upload in made[::-1]]
+    assert not second.next_page_token
+    assert {(upload.state, len(upload.files), upload.total_bytes) for upload in listed} == {
+        (upload_pb2.Upload.READY, 0, 1)
+    }
+    assert listed[0].expire_time.seconds == listed[0].create_time.seconds + 86_400
+
+
+@pytest.fixture
+async def guarded(db: Database, store: BlobStore, clock: TestClock) -> AsyncIterator[dict[str, Sender]]:
+    """Senders with tokens, by project and scope."""
+    made = {}
+    for project, scope in (("p", "SUBMIT"), ("p", "READ"), ("q", "SUBMIT")):
+        secret = f"mvp_{project}_{scope}".ljust(40, "x")
+        await db.write(
+            tokens.create,
+            TokenName(project, f"token-{project}-{scope.lower()}"),
+            secret_sha256=digest(secret),
+            scope=scope,
+            display_name="",
+            creator="",
+            expire_us=None,
+        )
+        made[f"{project} {scope}"] = secret
+    async with sending(db, store, clock, authenticator=Authenticator(db, clock)) as sender:
+        yield {name: Sender(sender.stub, name[0], secret) for name, secret in made.items()}
+
+
+async def test_only_a_token_of_the_project_that_may_submit_sends_and_deletes(guarded: dict[str, Sender]) -> None:
+    upload = await guarded["p SUBMIT"].create(described(SMALL))
+    for who, reason in (("p READ", "SCOPE_NEEDED"), ("q SUBMIT", "OTHER_PROJECT")):
+        caller = guarded[who]
+        for call in (
+            caller.put(upload.name, b"weights"),
+            caller.commit(upload.name, sha256(b"weights")),
+            caller.urls(upload.name, sha256(b"weights")),
+            caller.delete(upload.name),
+        ):
+            found = await refusal(call)
+            assert (found.code, found.reason) == ("PERMISSION_DENIED", reason)
+    assert (await guarded["p READ"].get(upload.name)).state == upload_pb2.Upload.INCOMPLETE
+    assert (await refusal(guarded["q SUBMIT"].get(upload.name))).code == "PERMISSION_DENIED"
+    await guarded["p SUBMIT"].put(upload.name, b"weights")
+
+
+async def test_only_the_first_request_of_a_chunk_says_whose_it_is(guarded: dict[str, Sender]) -> None:
+    mine, theirs = guarded["p SUBMIT"], guarded["q SUBMIT"]
+    own, other = await mine.create(described(SMALL)), await theirs.create(described(SMALL))
+
+    async def pieces() -> AsyncIterator[upload_pb2.PutChunkRequest]:
+        yield upload_pb2.PutChunkRequest(name=own.name, chunk=sha256(b"weights"), data=b"wei")
+        yield upload_pb2.PutChunkRequest(name=other.name, data=b"ghts")
+
+    assert list((await refusal(mine.stub.PutChunk(pieces(), metadata=mine.metadata))).fields) == ["chunk"]
+    nothing: list[upload_pb2.PutChunkRequest] = []
+    assert (await refusal(mine.stub.PutChunk(iter(nothing), metadata=mine.metadata))).code == "INVALID_ARGUMENT"
+
+
+async def test_chunks_of_a_caller_wait_for_room(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch, db: Database, store: BlobStore, clock: TestClock
+) -> None:
+    monkeypatch.setattr(api, "_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(api, "_OF_CALLER", 1)
+    async with sending(db, store, clock) as one_at_a_time:
+        upload = await one_at_a_time.create(described(SMALL))
+        slow = one_at_a_time.stub.PutChunk()
+        await slow.write(upload_pb2.PutChunkRequest(name=upload.name, chunk=sha256(b"weights"), data=b"wei"))
+        found = await refusal(one_at_a_time.put(upload.name, b"{}"))
+        assert (found.code, found.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_CHUNKS")
+        await slow.write(upload_pb2.PutChunkRequest(data=b"ghts"))
+        await slow.done_writing()
+        await slow
+        await one_at_a_time.put(upload.name, b"{}")
+        assert (await one_at_a_time.get(upload.name)).state == upload_pb2.Upload.READY
+
+
+async def test_a_chunk_must_arrive_in_time(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "_CHUNK_SECONDS", 0.05)
+    upload = await sender.create(described(SMALL))
+    call = sender.stub.PutChunk()
+    await call.write(upload_pb2.PutChunkRequest(name=upload.name, chunk=sha256(b"weights"), data=b"wei"))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
