@@ -95,6 +95,22 @@ bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVI
 results: setup ## the sweeps of research/ on real models and data (hours, in many sittings; ARGS='--models M --data D')
 	$(BIN)/python research/results.py $(ARGS)
 
+.PHONY: dist
+dist: setup ## the source distribution and the wheels of a release, in dist/
+	scripts/build_dist.sh dist
+
+.PHONY: release-check
+release-check: setup ## build, check and install the distributions (minutes; ARGS='--extras "" runtime')
+	$(BIN)/python scripts/release_check.py $(ARGS)
+
+.PHONY: lock
+lock: setup ## rewrite locks/ where pyproject.toml asks for it (ARGS=--upgrade: the newest versions)
+	scripts/lock.sh $(ARGS)
+
+.PHONY: lowest-check
+lowest-check: setup ## unit tests with the lowest versions that pyproject.toml allows (.venv-lowest; many minutes)
+	scripts/lowest_check.sh $(ARGS)
+
 .PHONY: lint
 lint: setup ## ruff, buf
 	$(BIN)/ruff check .
@@ -126,4 +142,4 @@ proto-check: setup ## the committed generated code is what proto/ gives
 
 .PHONY: clean
 clean: ## remove the environments and the demo's folder
-	rm -rf .venv .gen .gen-check .demo
+	rm -rf .venv .venv-lowest .gen .gen-check .demo

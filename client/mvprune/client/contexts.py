@@ -98,7 +98,9 @@ def read() -> Config:
     if not content:
         return Config()
     config = _parsed(file, content)
-    if any("token" in settings for settings in config.contexts.values()) and mode & 0o077:
+    # Windows reports every file as readable by all; who may read one there is in its access list.
+    shared = hasattr(os, "geteuid") and mode & 0o077
+    if any("token" in settings for settings in config.contexts.values()) and shared:
         raise bad_field("config", f"{file} holds a token and others can read it: chmod 600 {file}")
     return config
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from mvprune.client.fetch import POLL_SECONDS, fetch
-from mvprune.client.folder import Folder, Place, check_links
+from mvprune.client.folder import Folder, Place, check_links, check_system
 from mvprune.client.models import Artifact
 from mvprune.client.parts import FileInParts
 from mvprune.client.source import Source
@@ -48,6 +48,7 @@ def download(
     Raises:
         DownloadError, ServerUnreachable, RequestRefused.
     """
+    check_system()
     check_files(artifact)
     directory = _real(directory)
     progress = _Progress(sum(file.size_bytes for file in artifact.files), on_progress)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import platform
 import stat
 import weakref
 from collections.abc import Sequence
@@ -18,12 +19,25 @@ from typing import IO
 
 from mvprune.common.exceptions import DownloadError
 
-# Windows has none of these: there, what needs them fails when it is called, and the module can be imported.
+# Windows has none of these: the module can be imported there, and `check_system` refuses the download.
 _SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 _NO_FOLDER = (errno.ELOOP, errno.ENOTDIR)
 _NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
 _REMEDY = "remove it, or choose another folder to download to"
+
+
+def check_system() -> None:
+    """Refuses a system on which files cannot be opened below an open folder, such as Windows.
+
+    Raises:
+        DownloadError: this is one.
+    """
+    if not {os.open, os.mkdir, os.stat, os.unlink} <= os.supports_dir_fd:
+        raise DownloadError(
+            f"the system must open files relative to a folder, got {platform.system() or 'an unknown system'}; "
+            "download on Linux or macOS, or in the Windows Subsystem for Linux"
+        )
 
 
 class Folder:

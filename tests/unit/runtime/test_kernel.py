@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import platform
+import shlex
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.runtime import emulated
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.values import Values, rounded
@@ -28,6 +30,9 @@ Array = npt.NDArray[Any]
 
 if library := os.environ.get("MVPRUNE_TEST_LIBRARY"):  # test_kernel_build.py: the same tests under sanitizers
     kernel._LIBRARY = Path(library)
+EMULATOR = shlex.split(os.environ.get("MVPRUNE_TEST_EMULATOR", ""))  # test_kernel_arm.py: the same tests, of NEON
+if EMULATOR:
+    kernel._library = emulated.library(EMULATOR)
 
 pytestmark = pytest.mark.skipif(bool(kernel.load()), reason=kernel.load())
 
@@ -41,7 +46,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 EDGES = [0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100]
 
 
-BASELINE, ABSENT = ("neon", "avx2") if platform.machine() == "aarch64" else ("generic", "neon")
+BASELINE, ABSENT = ("neon", "avx2") if EMULATOR or platform.machine() == "aarch64" else ("generic", "neon")
 
 
 @pytest.fixture(params=["avx512", "avx2", BASELINE])

@@ -60,7 +60,7 @@ def test_without_a_compiler_the_build_says_so(monkeypatch: pytest.MonkeyPatch, t
     with pytest.raises(build.BuildError, match="there is no C\\+\\+ compiler \\(no-such-compiler -m64\\)"):
         build.build(tmp_path / "kernel.so")
     monkeypatch.setenv("CXX", "false")
-    with pytest.raises(build.BuildError, match="false -std="):
+    with pytest.raises(build.BuildError, match="false -dumpmachine"):
         build.build(tmp_path / "kernel.so")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,9 +1,12 @@
 // The library's functions for ctypes: no state but the threads, the scratch memory and the chosen instruction set.
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 
+#include "glibc.h"
 #include "kernel.h"
 #include "pool.h"
 
@@ -31,17 +34,14 @@ const Isa* const kIsas[] = {
 
 std::atomic<const Isa*> chosen{nullptr};
 
-// Aligned memory of one thread, kept between calls.
+// Aligned memory, kept between calls.
 class Scratch {
  public:
-  ~Scratch() { std::free(memory_); }
-
   // Null only when there is no memory: a request for nothing takes one number.
   float* take(int64_t floats) {
     floats = std::max<int64_t>(floats, 1);
     if (floats > size_) {
-      std::free(memory_);
-      size_ = 0;
+      release();
       const size_t bytes = (static_cast<size_t>(floats) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
       memory_ = std::aligned_alloc(kAlignment, bytes);
       if (!memory_) return nullptr;
@@ -50,14 +50,50 @@ class Scratch {
     return static_cast<float*>(memory_);
   }
 
+  void release() {
+    std::free(memory_);
+    memory_ = nullptr;
+    size_ = 0;
+  }
+
  private:
   static constexpr size_t kAlignment = 4096;
   void* memory_ = nullptr;
   int64_t size_ = 0;
 };
 
-thread_local Scratch scratch;
-thread_local Scratch panels;  // of a whole call, for all its threads
+// What a thread holds until it ends.
+struct Held {
+  Scratch scratch;
+  Scratch panels;  // of a whole call, for all its threads
+};
+
+thread_local Held held;
+
+pthread_once_t once = PTHREAD_ONCE_INIT;
+pthread_key_t at_thread_end;
+bool has_key = false;
+
+// This thread's memory; null when what frees it at the thread's end has no memory itself.
+Held* own() {
+  pthread_once(&once, [] {
+    has_key = !pthread_key_create(&at_thread_end, [](void* memory) {
+      static_cast<Held*>(memory)->scratch.release();
+      static_cast<Held*>(memory)->panels.release();
+    });
+  });
+  return has_key && !pthread_setspecific(at_thread_end, &held) ? &held : nullptr;
+}
+
+float* take_scratch(int64_t floats) {
+  Held* const memory = own();
+  return memory ? memory->scratch.take(floats) : nullptr;
+}
+
+float* take_panels(int64_t floats) {
+  Held* const memory = own();
+  return memory ? memory->panels.take(floats) : nullptr;
+}
 
 // How x is cut: every block of tokens is whole vectors, as even as can be, and as many as there are threads if possible.
 struct Cut {
@@ -86,7 +122,7 @@ struct Call {
   std::atomic<bool> out_of_memory{false};
 
   void task(int64_t i) {
-    float* memory = scratch.take(isa.scratch(*product.matrix, up ? up->matrix : nullptr, cut.widest()));
+    float* memory = take_scratch(isa.scratch(*product.matrix, up ? up->matrix : nullptr, cut.widest()));
     if (!memory) {
       out_of_memory = true;
     } else if (up) {
@@ -141,7 +177,7 @@ struct LayerCall {
   }
 
   void finish(int64_t i) {
-    float* memory = scratch.take(isa.layer_scratch(layer, length, width / isa.lanes));
+    float* memory = take_scratch(isa.layer_scratch(layer, length, width / isa.lanes));
     if (!memory) {
       out_of_memory = true;
       return;
@@ -152,7 +188,7 @@ struct LayerCall {
   }
 
   int run(int64_t examples, int threads) {
-    storage = panels.take(examples * padded() * features);
+    storage = take_panels(examples * padded() * features);
     if (!storage) return 1;
     parallel(examples * blocks, threads, [](void* call, int64_t i) { static_cast<LayerCall*>(call)->project(i); }, this);
     parallel(examples * blocks, threads, [](void* call, int64_t i) { static_cast<LayerCall*>(call)->finish(i); }, this);

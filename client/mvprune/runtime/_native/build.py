@@ -6,7 +6,6 @@ python client/mvprune/runtime/_native/build.py
 from __future__ import annotations
 
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -19,7 +18,8 @@ from pathlib import Path
 SOURCES = Path(__file__).parent
 LIBRARY = SOURCES / "libmvprune_kernel.so"
 
-_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden")
+# Nothing of the C++ runtime is called, so nothing of it is linked in: the library depends on the C library only.
+_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")
 # GCC's own headers give a false alarm: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593
 _WARNINGS = ("-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
 _AVX2 = ("-mavx2", "-mfma")
@@ -43,6 +43,16 @@ def compiler() -> list[str]:
     raise BuildError(f"there is no C++ compiler ({wanted or 'c++, g++, clang++'})")
 
 
+def architecture(command: Sequence[str]) -> str:
+    """The architecture that a compiler builds for, as the kernel's names: "x86_64", "aarch64".
+
+    Raises:
+        BuildError: the compiler does not say.
+    """
+    machine = _run([*command, "-dumpmachine"]).partition("-")[0].strip()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
 def build(library: Path = LIBRARY, flags: Sequence[str] = ()) -> None:
     """Compiles the sources into a shared library, which appears whole or not at all.
 
@@ -53,9 +63,11 @@ def build(library: Path = LIBRARY, flags: Sequence[str] = ()) -> None:
     Raises:
         BuildError: there is no compiler, or it fails.
     """
+    if sys.platform == "win32":
+        raise BuildError("the kernel needs POSIX threads, which Windows does not have")
     command = compiler()
     with tempfile.TemporaryDirectory(dir=library.parent, prefix=".build-") as folder:
-        units = list(_units())
+        units = list(_units(architecture(command)))
         objects = [f"{folder}/{index}.o" for index in range(len(units))]
         with ThreadPoolExecutor() as pool:
             for done in [
@@ -63,28 +75,29 @@ def build(library: Path = LIBRARY, flags: Sequence[str] = ()) -> None:
                 for unit, target in zip(units, objects, strict=True)
             ]:
                 done.result()
-        # Its own copy of the C++ runtime: it then loads beside any other.
+        # The compiler's own helpers are copied in: the library then loads beside any other runtime.
         own = ("-static-libstdc++", "-static-libgcc") if sys.platform == "linux" else ()
         linked = Path(folder) / library.name
         _run([*command, "-shared", "-pthread", *own, *flags, *objects, "-o", str(linked)])
         linked.replace(library)
 
 
-def _units() -> Iterator[list[str]]:
-    """The arguments that compile each object file: the kernel once for every instruction set."""
+def _units(machine: str) -> Iterator[list[str]]:
+    """The arguments that compile each object file: the kernel once for every instruction set of the architecture."""
     for name in ("api.cpp", "pool.cpp"):
         yield ["-c", str(SOURCES / name)]
     sets: dict[str, tuple[str, ...]] = {"kBaseline": ()}
-    if platform.machine().lower() in ("x86_64", "amd64"):
+    if machine == "x86_64":
         sets |= {"kAvx2": _AVX2, "kAvx512": _AVX512}
     for table, flags in sets.items():
         yield [*flags, f"-DMVPRUNE_ISA={table}", "-c", str(SOURCES / "kernel.cpp")]
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(f"{shlex.join(command)}\n{done.stderr}")
+    return done.stdout
 
 
 if __name__ == "__main__":

@@ -1,22 +1,20 @@
+// POSIX threads, not those of the C++ library: the kernel then holds no copy of it, and asks for no new glibc.
 #include "pool.h"
 
 #include <pthread.h>
+#include <time.h>
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
-#include <system_error>
-#include <thread>
+#include <cstdlib>
+#include <new>
+
+#include "glibc.h"
 
 namespace mvprune {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // How long an idle thread looks for work before it sleeps: about the time between two products of a model.
-constexpr auto kSpin = std::chrono::microseconds(100);
+constexpr int64_t kSpinNanoseconds = 100'000;
 
 void pause() {
 #if defined(__x86_64__)
@@ -24,12 +22,19 @@ void pause() {
 #endif
 }
 
+int64_t nanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
 struct Work {
   void (*task)(void*, int64_t);
   void* context;
   int64_t count;
-  int wanted;  // threads that may still join; under the pool's mutex, as is `inside`
+  int wanted;  // threads that may still join; under the pool's mutex, as are `inside` and `behind`
   int inside = 0;
+  Work* behind = nullptr;  // the next in the queue
   std::atomic<int64_t> next{0};
 
   void run() {
@@ -39,93 +44,112 @@ struct Work {
 
 class Pool {
  public:
+  // Null when there is no memory.
+  static Pool* make() {
+    void* memory = std::malloc(sizeof(Pool));
+    return memory ? new (memory) Pool : nullptr;
+  }
+
   void run(Work& work) {
-    {
-      const std::lock_guard lock(mutex_);
-      grow(work.wanted);
-      queue_.push_back(&work);
-      waiting_.fetch_add(1, std::memory_order_release);
-    }
-    work_came_.notify_all();
+    lock();
+    grow(work.wanted);
+    join_queue(work);
+    unlock();
+    pthread_cond_broadcast(&work_came_);
     work.run();
-    std::unique_lock lock(mutex_);
+    lock();
     leave_queue(work);
-    while (work.inside > 0) thread_left_.wait(lock);
+    while (work.inside > 0) pthread_cond_wait(&thread_left_, &mutex_);
+    unlock();
   }
 
  private:
+  void lock() { pthread_mutex_lock(&mutex_); }
+
+  void unlock() { pthread_mutex_unlock(&mutex_); }
+
   void grow(int threads) {
     for (; threads_ < threads; ++threads_) {
-      try {
-        std::thread([this] { serve(); }).detach();
-      } catch (const std::system_error&) {
+      pthread_t thread;
+      if (pthread_create(&thread, nullptr, [](void* pool) -> void* { static_cast<Pool*>(pool)->serve(); }, this)) {
         return;  // the caller's own thread does the work
       }
+      pthread_detach(thread);
     }
   }
 
+  void join_queue(Work& work) {
+    Work** end = &queue_;
+    while (*end) end = &(*end)->behind;
+    *end = &work;
+    waiting_.fetch_add(1, std::memory_order_release);
+  }
+
   void leave_queue(const Work& work) {
-    for (auto place = queue_.begin(); place != queue_.end(); ++place) {
+    for (Work** place = &queue_; *place; place = &(*place)->behind) {
       if (*place == &work) {
-        queue_.erase(place);
+        *place = work.behind;
         waiting_.fetch_sub(1, std::memory_order_relaxed);
         return;
       }
     }
   }
 
-  void serve() {
-    std::unique_lock lock(mutex_);
+  [[noreturn]] void serve() {
+    lock();
     for (;;) {
-      if (queue_.empty()) {
-        lock.unlock();
+      if (!queue_) {
+        unlock();
         spin();
-        lock.lock();
-        work_came_.wait(lock, [this] { return !queue_.empty(); });
+        lock();
+        while (!queue_) pthread_cond_wait(&work_came_, &mutex_);
       }
-      Work& work = *queue_.front();
+      Work& work = *queue_;
       ++work.inside;
       if (--work.wanted == 0) leave_queue(work);
-      lock.unlock();
+      unlock();
       work.run();
-      lock.lock();
+      lock();
       leave_queue(work);
-      if (--work.inside == 0) thread_left_.notify_all();
+      if (--work.inside == 0) pthread_cond_broadcast(&thread_left_);
     }
   }
 
   void spin() const {
-    const auto end = Clock::now() + kSpin;
-    while (waiting_.load(std::memory_order_acquire) == 0 && Clock::now() < end) pause();
+    const int64_t end = nanoseconds() + kSpinNanoseconds;
+    while (waiting_.load(std::memory_order_acquire) == 0 && nanoseconds() < end) pause();
   }
 
-  std::mutex mutex_;
-  std::condition_variable work_came_, thread_left_;
-  std::deque<Work*> queue_;
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t work_came_ = PTHREAD_COND_INITIALIZER, thread_left_ = PTHREAD_COND_INITIALIZER;
+  Work* queue_ = nullptr;
   std::atomic<int> waiting_{0};
   int threads_ = 0;
 };
 
 std::atomic<Pool*> pool{nullptr};
+pthread_once_t once = PTHREAD_ONCE_INIT;
+
+void renew() { pool = Pool::make(); }
 
 // Never deleted: its threads outlive every destructor. A forked child has none of them, and gets a pool of its own.
-Pool& the_pool() {
-  static const int registered = [] {
-    pool = new Pool;
-    return pthread_atfork(nullptr, nullptr, [] { pool = new Pool; });
-  }();
-  (void)registered;
-  return *pool;
+Pool* the_pool() {
+  pthread_once(&once, [] {
+    renew();
+    pthread_atfork(nullptr, nullptr, renew);
+  });
+  return pool;
 }
 
 }  // namespace
 
 void parallel(int64_t count, int threads, void (*task)(void*, int64_t), void* context) {
   Work work{task, context, count, static_cast<int>(count < threads ? count : threads) - 1};
-  if (work.wanted <= 0) {
-    work.run();
+  Pool* const helpers = work.wanted > 0 ? the_pool() : nullptr;
+  if (helpers) {
+    helpers->run(work);
   } else {
-    the_pool().run(work);
+    work.run();
   }
 }
 

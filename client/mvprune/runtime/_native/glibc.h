@@ -1,0 +1,21 @@
+// The versions that pthread's functions have had since the first glibc of the architecture. Without them the linker takes
+// the names of glibc 2.34, which moved these functions, and the library loads with no older one.
+#pragma once
+
+#include <pthread.h>
+
+#if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
+#if defined(__x86_64__)
+#define MVPRUNE_FIRST_GLIBC "GLIBC_2.2.5"
+#else
+#define MVPRUNE_FIRST_GLIBC "GLIBC_2.17"
+#endif
+#define MVPRUNE_OLD_NAME(function) asm(".symver " #function ", " #function "@" MVPRUNE_FIRST_GLIBC)
+MVPRUNE_OLD_NAME(pthread_create);
+MVPRUNE_OLD_NAME(pthread_detach);
+MVPRUNE_OLD_NAME(pthread_once);
+MVPRUNE_OLD_NAME(pthread_key_create);
+MVPRUNE_OLD_NAME(pthread_setspecific);
+#undef MVPRUNE_OLD_NAME
+#undef MVPRUNE_FIRST_GLIBC
+#endif

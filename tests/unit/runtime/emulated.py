@@ -1,0 +1,125 @@
+"""The kernel of another architecture, run by an emulator: in place of the library that kernel.py loads."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import subprocess
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from mvprune.runtime import kernel
+
+_SIZES = (4, 2, 1)  # of a value, by kind
+
+
+def library(command: Sequence[str]) -> Any:
+    """What takes the place of kernel._library: it chooses anew after cache_clear(), as that does."""
+    driver = Emulated(command)
+
+    @lru_cache(maxsize=1)
+    def loaded() -> tuple[Any, str]:
+        wanted = os.environ.get("MVPRUNE_KERNEL", "")
+        chosen = driver.mvprune_choose(wanted.encode())
+        if chosen is None:
+            raise kernel._UnavailableError(f"the emulated machine has no {wanted}")
+        return driver, chosen.decode()
+
+    return loaded
+
+
+class Emulated:
+    """Has the library's functions. Each call sends what its addresses lead to, and stores the answer at y."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._lock = threading.Lock()
+
+    def mvprune_choose(self, name: bytes) -> bytes | None:
+        """The name, where the emulated machine has that instruction set; for b"" the name of its only one."""
+        with self._lock:
+            return (name or b"neon") if self._ask(_number(ord("c")), _array(name + b"\0"), 0)[0] else None
+
+    def mvprune_linear(self, product: Any, x: int, tokens: int, threads: int) -> int:
+        wanted = product._obj
+        matrix = wanted.matrix.contents
+        size = tokens * matrix.rows
+        request = [_number(ord("p")), _number(size), _product(wanted, size), _floats(x, tokens * matrix.columns)]
+        return self._call(request, (tokens, threads), wanted.y, size)
+
+    def mvprune_feed_forward(self, up: Any, down: Any, x: int, tokens: int, threads: int) -> int:
+        size = tokens * down._obj.matrix.contents.rows
+        request = [_number(ord("f")), _number(size), _product(up._obj, 0), _product(down._obj, size)]
+        request.append(_floats(x, tokens * up._obj.matrix.contents.columns))
+        return self._call(request, (tokens, threads), down._obj.y, size)
+
+    def mvprune_layer(self, layer: Any, x: int, kept: int, y: int, examples: int, length: int, threads: int) -> int:
+        wanted = layer._obj
+        hidden = wanted.down.matrix.contents.rows
+        size = examples * length * hidden
+        request = [_number(ord("l")), _number(size)]
+        request += [_product(getattr(wanted, name), 0) for name in ("query", "key", "value", "out", "up", "down")]
+        for norm in (wanted.attention_norm, wanted.output_norm):
+            request += [_floats(norm.weight, hidden), _floats(norm.bias, hidden), _float(norm.epsilon)]
+        request += [_number(wanted.heads), _float(wanted.scale), _floats(x, size)]
+        request.append(_at(kept, examples * length))
+        return self._call(request, (examples, length, threads), y, size)
+
+    def _call(self, request: list[bytes], numbers: tuple[int, ...], y: int, size: int) -> int:
+        with self._lock:
+            status, answer = self._ask(b"".join(request), b"".join(map(_number, numbers)), size)
+        ctypes.memmove(y, answer, len(answer))
+        return status
+
+    def _ask(self, request: bytes, rest: bytes, floats: int) -> tuple[int, bytes]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(request + rest)
+        self._process.stdin.flush()
+        (status,) = struct.unpack("<q", self._process.stdout.read(8))
+        return status, self._process.stdout.read(4 * floats)
+
+
+def _number(value: int) -> bytes:
+    return struct.pack("<q", value)
+
+
+def _array(content: bytes) -> bytes:
+    return _number(len(content)) + content
+
+
+def _float(value: float) -> bytes:
+    return _array(struct.pack("<f", value))
+
+
+def _at(address: int | None, size: int) -> bytes:
+    return _array(ctypes.string_at(address, size)) if address else _number(-1)
+
+
+def _floats(address: int | None, count: int) -> bytes:
+    return _at(address, 4 * count)
+
+
+def _product(product: Any, residual: int) -> bytes:
+    matrix = product.matrix.contents
+    runs = matrix.rows * kernel._blocks(matrix.columns, matrix.block)
+    starts = ctypes.string_at(matrix.starts, 8 * (runs + 1))
+    weights = int(np.frombuffer(starts, np.int64)[-1])
+    return b"".join(
+        [
+            *map(_number, (matrix.rows, matrix.columns, matrix.block, matrix.kind)),
+            _array(starts),
+            _at(matrix.order, runs),
+            _at(matrix.indices, 2 * weights),
+            _at(matrix.values, _SIZES[matrix.kind] * weights),
+            _floats(matrix.scales, matrix.rows),
+            _floats(product.bias, matrix.rows),
+            _floats(product.residual, residual),
+            _number(product.activation),
+        ]
+    )
