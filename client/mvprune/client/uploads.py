@@ -10,7 +10,7 @@ import functools
 import os
 import re
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -170,7 +170,7 @@ class UploadCalls:
             raise NotFound(f"no upload of project {self._project} begins with {digest!r}", code="NOT_FOUND")
         return found[0]
 
-    async def _read(self, found: Mapping[Local, list[tuple[str, str]]], report: Report) -> dict[Local, Content]:
+    async def _read(self, found: Mapping[Local, Sequence[tuple[str, str]]], report: Report) -> dict[Local, Content]:
         """Reads what was found, each with its parameters and fields. Raises InvalidArgument for all that is wrong."""
 
         def work(cancelled: threading.Event) -> dict[Local, Content]:
@@ -227,7 +227,7 @@ class _Sending:
             files=tuple(UploadFile(file.path, file.size_bytes) for file in content.files),
             not_sent=content.not_sent,
         )
-        self._tell = lambda **how: report(replace(progress, **how))
+        self._tell: Callable[..., None] = lambda **how: report(replace(progress, **how))
         self._stored = self._sent = 0
 
     def checked(self, message: upload_pb2.Upload) -> None:
