@@ -45,6 +45,7 @@ tell("environment", json.dumps(dict(os.environ)))
 tell("share", f"{args.threads} {args.device}")
 lifeline, events = Lifeline(), EventWriter(args.events_fd)
 job = json.loads(lifeline.job())
+tell("claim", " ".join(job))
 mode = job["spec"]["model"]
 
 

@@ -61,7 +61,7 @@ def test_what_was_changed_in_the_store_is_found_before_training(
     key = next(iter(upload.keys.values()))
     content = worker.store.get(key)
     worker.store.put(key, bytes([content[0] ^ 1]) + content[1:])
-    worker.start("works")
+    worker.start(spec.model)
     assert worker.wait() is ExitCode.FAILED
     [outcome] = worker.service.outcomes
     assert job_pb2.Failure.Reason.Name(outcome.failure.reason) == reason
@@ -77,6 +77,8 @@ def test_uploads_are_waited_for_while_the_store_is_away(worker: Any, tiny: Tiny)
     worker.start("works")
     worker.service.wait(lambda: b"trying again" in bytes(worker.service.log))
     give_back()
+    assert "spec" in worker.told("claim").split()
+    assert "uploads" not in worker.told("claim").split(), "the trainer gets no list of chunks"
     assert worker.wait() is ExitCode.PUBLISHED
 
 
