@@ -97,9 +97,10 @@ def throughput(ways: dict[str, Callable[[], object]], model: Path, rounds: int) 
 
 
 def killed(address: str, model: Path, kills: int, seed: int = 0) -> list[float]:
-    """Sends a model with a process that is killed at random points, then once to the end. Returns the part that the
-    server had after each kill."""
+    """Sends a model with a process that is killed at random points, until it is whole; then a changed one. Returns the
+    part that the server had after each kill."""
     chance, parts = random.Random(seed), list[float]()
+    env = {**os.environ, "MVPRUNE_PROJECT": "killed"}
     with Client(address, project="killed") as client:
 
         def stored() -> float:
@@ -107,20 +108,23 @@ def killed(address: str, model: Path, kills: int, seed: int = 0) -> list[float]:
             client.upload(model, validate_only=True, on_progress=seen.append)
             return seen[-1].stored_bytes / seen[-1].total_bytes
 
-        for _ in range(kills):
-            process = subprocess.Popen(
-                [sys.executable, "-c", _SEND, address, str(model)], env={**os.environ, "MVPRUNE_PROJECT": "killed"}
-            )
-            before = parts[-1] if parts else 0.0
-            until_stored = before + (1.0 - before) * chance.uniform(0.0, 0.2)
-            while process.poll() is None and stored() <= until_stored:
-                time.sleep(chance.uniform(0.0, 0.1))
-            process.kill()
-            process.wait()
-            parts.append(stored())
-        upload = client.upload(model)
-        if upload.state != "READY" or upload.digest != digest(describe(Kind.MODEL, model)) or parts != sorted(parts):
-            raise SystemExit(f"the upload is not what was sent: {upload}, parts {parts}")
+        while len(parts) < kills:
+            renew(model)
+            before = 0.0
+            while before < 1.0 and len(parts) < kills:
+                process = subprocess.Popen([sys.executable, "-c", _SEND, address, str(model)], env=env)
+                enough = before + (1.0 - before) * chance.uniform(0.0, 0.2)
+                while process.poll() is None and stored() <= enough:
+                    time.sleep(chance.uniform(0.0, 0.1))
+                process.kill()
+                process.wait()
+                if stored() < before:
+                    raise SystemExit(f"what was stored is lost: {stored():.0%} after {before:.0%}")
+                before = stored()
+                parts.append(before)
+            upload = client.upload(model)
+            if upload.state != "READY" or upload.digest != digest(describe(Kind.MODEL, model)):
+                raise SystemExit(f"the upload is not what was sent: {upload}")
     return parts
 
 

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import NamedTuple
 
 from mvprune.client.sink import Chunk, Sink, Stopped
@@ -16,8 +17,8 @@ from mvprune.common.exceptions import UploadError
 
 CONNECTIONS = 4
 POLL_SECONDS = 0.1  # how soon a cancelled upload ends
-_COMMITTERS = 2
-_COMMIT = 4  # chunks that are committed by one call
+_COMMITTERS = 4
+_COMMIT = 2  # chunks that are committed by one call
 _TRIES = 3  # of a chunk that the store has wrong
 
 
@@ -75,15 +76,12 @@ def send(sink: Sink, chunks: Sequence[Chunk], add: Callable[[int], None], cancel
 def read(chunk: Chunk) -> bytes:
     """A chunk of a file. Raises UploadError where the file is another one than was announced."""
     try:
-        with open(chunk.path, "rb", buffering=0) as file:  # noqa: PTH123 (one call a chunk)
+        with Path(chunk.path).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(chunk.offset)
-            parts: list[bytes] = []
-            while (missing := chunk.size - sum(map(len, parts))) and (part := file.read(missing)):
-                parts.append(part)
+            data = file.read(chunk.size)
     except OSError as error:
         raise UploadError(f"{chunk.path}: {error.strerror}") from None
-    data = parts[0] if len(parts) == 1 else b"".join(parts)
     if size != chunk.file_bytes or hashlib.sha256(data).hexdigest() != chunk.sha256:
         raise UploadError(f"{chunk.path} was changed while it was sent; submit again once nothing writes to it")
     return data

@@ -10,7 +10,7 @@ import functools
 import os
 import re
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mvprune.client.content import Content
 
 Report = Callable[[UploadProgress], object]
+_Places = list[tuple[str, str]]  # parameters with their fields
 _ROUNDS = 3  # in which a chunk may vanish from the store between its commit and the end
 _LEAST_DIGITS = 8  # of a digest that is cut short
 _EXCLUDED = "sweep.spec.exclude["  # what is named only here is not used
@@ -70,7 +71,7 @@ class UploadCalls:
             InvalidArgument: a local folder or file must not be sent; what `build` raises.
             UploadError, ServerUnreachable, RequestRefused.
         """
-        found: dict[Local, list[tuple[str, str]]] = {}
+        found: dict[Local, _Places] = {}
 
         def note(parameter: str, value: Any, field: str) -> Any:
             if one := local(parameter, value):
@@ -170,7 +171,7 @@ class UploadCalls:
             raise NotFound(f"no upload of project {self._project} begins with {digest!r}", code="NOT_FOUND")
         return found[0]
 
-    async def _read(self, found: Mapping[Local, Sequence[tuple[str, str]]], report: Report) -> dict[Local, Content]:
+    async def _read(self, found: Mapping[Local, _Places], report: Report) -> dict[Local, Content]:
         """Reads what was found, each with its parameters and fields. Raises InvalidArgument for all that is wrong."""
 
         def work(cancelled: threading.Event) -> dict[Local, Content]:
@@ -227,7 +228,7 @@ class _Sending:
             files=tuple(UploadFile(file.path, file.size_bytes) for file in content.files),
             not_sent=content.not_sent,
         )
-        self._tell: Callable[..., None] = lambda **how: report(replace(progress, **how))
+        self._tell: Callable[..., object] = lambda **how: report(replace(progress, **how))
         self._stored = self._sent = 0
 
     def checked(self, message: upload_pb2.Upload) -> None:
@@ -299,7 +300,7 @@ def _request(project: str, content: Content, *, validate_only: bool) -> upload_p
     return upload_pb2.CreateUploadRequest(parent=f"projects/{project}", upload=message, validate_only=validate_only)
 
 
-def _parameters(places: list[tuple[str, str]]) -> tuple[str, ...]:
+def _parameters(places: _Places) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parameter for parameter, _ in places if parameter))
 
 

@@ -347,7 +347,7 @@ def test_a_proxy_is_not_asked_for_this_machine(fake: Fake, monkeypatch: pytest.M
 
 
 def test_exported_members() -> None:
-    from mvprune.client import catalog, job, models, sweep, sweep_models
+    from mvprune.client import catalog, job, models, sweep, sweep_models, upload_models
     from mvprune.client import exceptions as job_exceptions
     from mvprune.common import exceptions
     from mvprune.spec import gate
@@ -355,7 +355,8 @@ def test_exported_members() -> None:
 
     public = {"AsyncClient", "Client", "ModelSize", "SubmitOptions", "load", "__version__"}
     public |= {"PolicyOptions", "RandomStrategy", "SearchStrategy", "SweepOptions"}
-    for module in (models, spec_models, gate, job, sweep, sweep_models, catalog, exceptions, job_exceptions):
+    of_clients = (models, job, sweep, sweep_models, upload_models, catalog, job_exceptions)
+    for module in (*of_clients, spec_models, gate, exceptions):
         classes = {name: each for name, each in vars(module).items() if isinstance(each, type)}
         public |= {name for name, each in classes.items() if each.__module__ == module.__name__}
     assert set(mvprune.__all__) == public
