@@ -122,9 +122,12 @@ def metadata(dist: Path) -> str:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         text = email.message_from_bytes(archive.read(name))
+    urls = dict(url.split(", ", 1) for url in text.get_all("Project-URL", []))
+    if "Repository" not in urls:
+        raise CheckFailed("the README must have absolute links, got none; set MVPRUNE_REPOSITORY_URL for the build")
     links = re.findall(r"\]\(([^)]+)\)", str(text.get_payload()))
     for link in links:
-        path = re.fullmatch(rf"{re.escape(REPOSITORY)}/(?:blob|raw)/[^/]+/([^#]+)(?:#.*)?", link)
+        path = re.fullmatch(rf"{re.escape(urls['Repository'])}/(?:blob|raw)/[^/]+/([^#]+)(?:#.*)?", link)
         if not link.startswith("https://") or (path and not (ROOT / path[1]).exists()):
             raise CheckFailed(f"the README's link {link} leads nowhere")
     return f"version {text['Version']}, {len(links)} links"
