@@ -54,7 +54,8 @@ def test_the_server_takes_the_settings(case: str, tmp_path: Path, monkeypatch: p
 def test_all_other_settings_can_be_given() -> None:
     everything = settings_of(render({**MATRIX["tls with sqlite"], "buckets": ["s3://bbb"]}))
     scaled = settings_of(rendered("autoscaling"))
-    chart = {name.removeprefix("MVPRUNE_").lower() for name in (*everything, *scaled)} | {"database_url", "database_url_file"}
+    chart = {name.removeprefix("MVPRUNE_").lower() for name in (*everything, *scaled)}
+    chart |= {"database_url", "database_url_file"}
     assert set(SETTABLE) == set(Settings.model_fields) - chart
     given = settings_of(rendered("everything else"), "prune")
     assert (given["MVPRUNE_LOG_LEVEL"], given["MVPRUNE_RETENTION_DAYS"]) == ("debug", "30")
