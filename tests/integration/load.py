@@ -47,7 +47,7 @@ class Load:
         executor.room = Capacity((Node(10 * _CPUS, 0, 8 << 30),))
         self._scheduler = Scheduler(self.db, executor)
         self._finalizer = Finalizer(self.db, store)
-        days = {"request_days": 7, "checkpoint_days": 7, "quarantine_days": 0}
+        days = {"request_days": 7, "checkpoint_days": 7, "quarantine_days": 0, "upload_days": 1}
         self._janitor = Janitor(self.db, executor, store, Problems(), server="a", **days)  # type: ignore[arg-type]
 
     async def start(self, job_id: str, checkpoint: bytes = b"half") -> Fence:

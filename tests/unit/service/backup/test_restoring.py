@@ -165,7 +165,7 @@ def test_what_is_newer_than_the_backup_is_reported_and_kept(on_sqlite: New, plac
     async def collect(load: Load) -> None:
         clock, problems = TestClock(), Problems()
         clock.now = system_clock()
-        days: dict[str, Any] = {"request_days": 7, "checkpoint_days": 7, "quarantine_days": 0}
+        days: dict[str, Any] = {"request_days": 7, "checkpoint_days": 7, "quarantine_days": 0, "upload_days": 1}
         janitor = Janitor(load.db, ScriptedExecutor(), other.store, problems, server="a", clock=clock, **days)
         for _ in range(20):
             clock.pass_seconds(DAY)
