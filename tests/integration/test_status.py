@@ -206,6 +206,7 @@ async def test_health_and_reflection(service: Service) -> None:
         "mvprune.v1.JobService",
         "mvprune.v1.ArtifactService",
         "mvprune.v1.SweepService",
+        "mvprune.v1.UploadService",
         "mvprune.v1.CatalogService",
         "mvprune.v1.AdminService",
         "grpc.health.v1.Health",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -12,11 +13,16 @@ from sqlalchemy import select
 from tests.integration.load import Load
 from tests.waiting import until
 
+from mvprune.sources.uploads import File, Kind, digest
 from mvprune_service.backup.archive import Archive
 from mvprune_service.control.ownership import Ownership
+from mvprune_service.db import uploads
 from mvprune_service.db.models import CHECKPOINTS
+from mvprune_service.db.uploads import NewUpload
+from mvprune_service.ids import UploadName
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.holds import HOLDS, Holds, hold
+from mvprune_service.stores.layout import upload_key
 
 from .conftest import Installation, finished
 
@@ -37,6 +43,27 @@ def test_a_second_backup_copies_only_what_is_new(server: Installation, place: Pa
     assert second["copied_objects"] == len(new) > 0
     assert list(Archive(str(place), create=False).names().values()) == [True, True]
     assert "reading the database …" in error
+
+
+def test_a_backup_has_the_chunks_that_clients_have_sent(server: Installation, place: Path) -> None:
+    sent, announced = (hashlib.sha256(content).hexdigest() for content in (b"{}", b"[]"))
+
+    async def send(load: Load) -> None:
+        for chunk, is_sent in ((sent, True), (announced, False)):
+            files = [File("config.json", 2, (chunk,))]
+            name = UploadName("default", digest(files))
+            new = NewUpload(name, Kind.MODEL, "my-model", files, "local")
+            await load.db.write(lambda tx, new=new: uploads.create(tx, new, max_bytes=1 << 30))
+            if is_sent:
+                chunks = list((await load.db.read(uploads.chunks_of, name)).values())
+                server.store.put(upload_key(chunks[0].uid), b"{}")
+                await load.db.write(uploads.mark_ready, name, chunks)
+
+    server.fill(send)
+    code, made, _ = server.run("backup", place)
+    assert (code, made["problems"]) == (0, [])
+    kept = {sha256 for key, sha256 in contents(place, made["backup"]).items() if key.startswith("uploads/")}
+    assert kept == {sent}
 
 
 def test_only_the_owner_can_read_a_backup(server: Installation, place: Path) -> None:
