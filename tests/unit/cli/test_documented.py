@@ -23,7 +23,8 @@ from tests.unit.client.scripted_sweeps import SWEEP as SWEEP_NAME
 from mvprune.cli import _complete, main
 from mvprune.cli._commands import COMMANDS, COMPLETING
 from mvprune.cli._options import Parser
-from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, sweep_pb2
+from mvprune.sources.uploads import File, digest
+from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, sweep_pb2, upload_pb2
 from mvprune_migrations import config_for, upgrade
 from mvprune_service.backup.making import make
 from mvprune_service.control.ownership import OWNER_KEY
@@ -114,6 +115,18 @@ def parsed(kind: Any, fields: dict[str, Any]) -> Any:
     return json_format.ParseDict(fields, kind())
 
 
+def uploaded(announced: upload_pb2.Upload) -> upload_pb2.Upload:
+    """What a server says of an upload that it has."""
+    files = [File(one.path, one.size_bytes, tuple(one.chunks)) for one in announced.files]
+    upload = upload_pb2.Upload(
+        name=f"projects/default/uploads/{digest(files)}", kind="DATA", state="READY", creator="a"
+    )
+    upload.MergeFrom(announced)
+    for field in ("create_time", "expire_time"):
+        getattr(upload, field).FromJsonString(TIME)
+    return upload
+
+
 @pytest.fixture
 def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
     """A server that knows one of each."""
@@ -167,6 +180,9 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
         "ListSweeps": always(sweep_pb2.ListSweepsResponse(sweeps=[sweep])),
         "WatchSweep": lambda request, context: iter([sweep_pb2.WatchSweepResponse(sweep=sweep, done=True)]),
         "ListSweepPoints": always(sweep_pb2.ListSweepPointsResponse(points=[one])),
+        "CreateUpload": lambda request, context: uploaded(request.upload),
+        "ListUploads": lambda request, context: upload_pb2.ListUploadsResponse(uploads=[uploaded(upload_pb2.Upload())]),
+        "DeleteUpload": always(upload_pb2.DeleteUploadResponse()),
         "ListModels": always(catalog_pb2.ListModelsResponse(models=[model])),
         "ListTasks": always(catalog_pb2.ListTasksResponse(tasks=[task])),
         "ListMethods": always(catalog_pb2.ListMethodsResponse(methods=[method])),
@@ -183,7 +199,8 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
 
 # Every command about the server whose answer is data, and the example that shows it; [x] is a list of such.
 # OUT is a new folder, OLD a server's home with a database of an older version, FOREIGN one whose store is another's,
-# SERVED one with a key, LOST one whose store has an artifact; MADE is a place with a backup and an interrupted one.
+# SENT is a file, SERVED a home with a key, LOST one whose store has an artifact; MADE is a place with a backup and an
+# interrupted one.
 COMMANDS_ANSWER = {
     "submit --model m --density 0.1": "Job",
     "get j1": "Job",
@@ -213,6 +230,9 @@ COMMANDS_ANSWER = {
     "sweep delete s1": "Deleted",
     "sweep download s1 OUT --front": "Sweep download",
     "sweep report s1 OUT": "Sweep report",
+    "upload create SENT": "Upload",
+    "upload list": ["Upload in a list"],
+    f"upload delete {64 * 'a'}": "Deleted",
     "models": ["Model"],
     "tasks": ["Task"],
     "methods": ["Method"],
@@ -268,6 +288,7 @@ def examples() -> dict[str, Any]:
         "Sweep point": point,
         "Sweep with front": {**sweep, "front": [point]},
         "Job without result": without_result,
+        "Upload in a list": {**documented["Upload"], "files": []},
         "Update": {**documented["Update"], "job": without_result, "events": [documented["Event"]]},
         "Download": {**documented["Download"], "artifact": documented["Artifact"]},
         "New token": {**documented["Token"], **documented["New token"]},
@@ -306,6 +327,10 @@ def _arguments(command: str, folder: Path) -> list[str]:
         with closing(Database(f"sqlite:///{folder / 'mvprune.sqlite'}")) as database:
             upgrade(database.engine)
     folders = dict.fromkeys(("OUT", "OLD", "FOREIGN"), folder)
+    if "SENT" in command:
+        folder.mkdir()
+        folders["SENT"] = folder / "train.jsonl"
+        folders["SENT"].write_text("{}")
     if "SERVED" in command or "MADE" in command:
         folders |= {word: folder / word for word in ("SERVED", "LOST", "PLACE", "MADE")}
         _make_backup(folders["SERVED"], folders["MADE"])

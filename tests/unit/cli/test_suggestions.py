@@ -18,7 +18,7 @@ def test_a_model_that_the_server_does_not_have_is_said(fake: Fake, mvpctl: Mvpct
         == f"note: the server does not have the model {model!r}: the job will look for it on the hub{hint}\n"
     )
     assert outcome.json["spec"]["model"] == model
-    for known in ("bert-base-uncased", "/models/mine", "s3://bucket/model"):
+    for known in ("bert-base-uncased", "server:/models/mine", "s3://bucket/model"):
         assert mvpctl("submit", "--model", known, "--task", "sst2", "--density", "0.1").err == ""
     assert mvpctl("submit", "-q", "--model", model, "--task", "sst2", "--density", "0.1").err == ""
 
