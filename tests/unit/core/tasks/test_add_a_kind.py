@@ -44,8 +44,8 @@ training = Training(max_steps=300, batch_size=32, learning_rate=5e-3, accumulati
 result = compress(model, data, density=0.5, training=training)
 manifest = result.save(out)
 found = evaluate(out, dev)
-spec = {"model": str(model), "task": "multi-label", "target_density": 0.5, "movement": {}}
-spec["dataset"] = {"train": str(train), "validation": str(dev)}
+spec = {"model": f"server:{model}", "task": "multi-label", "target_density": 0.5, "movement": {}}
+spec["dataset"] = {"train": f"server:{train}", "validation": f"server:{dev}"}
 checker = Checker(job_pb2.Job(spec=job_pb2.CompressionSpec(**spec)), "", Roots(allowed=(model.parent, train.parent)))
 checker.check()
 print(json.dumps({
