@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mvprune.sources.uploads import is_upload
+from mvprune.sources.schemes import UPLOAD
 from mvprune.v1 import job_pb2
 
 MODELS = ("model", "teacher.model")
@@ -12,4 +12,4 @@ DATA = ("dataset.train", "dataset.validation")
 def references(spec: job_pb2.CompressionSpec) -> dict[str, str]:
     """The references to uploads, by their fields of the spec."""
     every = (spec.model, spec.teacher.model, spec.dataset.train, spec.dataset.validation)
-    return {field: text for field, text in zip((*MODELS, *DATA), every, strict=True) if is_upload(text)}
+    return {field: text for field, text in zip((*MODELS, *DATA), every, strict=True) if text.startswith(UPLOAD)}

@@ -108,8 +108,7 @@ def test_the_unit_leaves_workers_what_they_need() -> None:
     assert "u mvprune " in (ROOT / "deploy" / "mvprune.sysusers").read_text()
 
 
-def test_the_version_of_the_images_is_the_packages() -> None:
-    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert version is not None
-    assert f"ARG VERSION={version[1]}\n" in DOCKERFILE
-    assert SERVICES["server"]["image"].endswith(f":-{version[1]}}}")
+def test_the_images_have_the_version_that_the_chart_asks_for() -> None:
+    chart = yaml.safe_load((ROOT / "deploy" / "helm" / "mvprune" / "Chart.yaml").read_text())
+    assert f"ARG VERSION={chart['appVersion']}\n" in DOCKERFILE
+    assert SERVICES["server"]["image"].endswith(f":-{chart['appVersion']}}}")

@@ -23,6 +23,7 @@ ALLOWED = {
     "signal",  # names of signals
     "types",
     "typing",
+    "mvprune.sources.schemes",  # constants
     "mvprune.spec.gate",  # checked as well
     "mvprune.v1",
     "mvprune_service.executors.base",  # what an executor reports: types without behaviour

@@ -290,7 +290,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "an unknown model": (
         {"axes": [{"parameter": "model", "values": ["bert-base-uncased", "../etc/passwd"]}, DENSITY]},
-        {"sweep.spec.axes[0].values[1]": "must be an absolute path, a name under the models root or a hub id"},
+        {"sweep.spec.axes[0].values[1]": "must be server:/PATH, a name under the models root or a hub id"},
     ),
     "an unknown task": (
         {"axes": [DENSITY], "base": BASE | {"task": "sst-two"}},
