@@ -111,7 +111,8 @@ def _cause(details: str) -> str:
 
 
 def _told(error: grpc.RpcError) -> _Told:
-    packed = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
+    # By pairs: older versions of grpc.aio give a mapping whose keys are pairs.
+    packed = dict(tuple(error.trailing_metadata() or ())).get("grpc-status-details-bin")
     if packed is None:
         return _Told()
     from google.rpc import error_details_pb2, status_pb2

@@ -19,6 +19,9 @@ from mvprune_service.db.sweep_models import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS
 from .gym import NAME, Gym
 from .refused_sweeps import DENSITY, REFUSED, SEARCH
 
+# Older versions of protobuf take no dict for a Struct in a list.
+POINT = Struct(fields={"density": Value(number_value=0.1)})
+
 
 @pytest.fixture
 def gym(db: Database, executor: ScriptedExecutor) -> Gym:
@@ -111,7 +114,7 @@ async def test_what_is_no_extension_is_refused(gym: Gym) -> None:
 async def test_a_search_cannot_be_extended(gym: Gym) -> None:
     await gym.create(**SEARCH)
     with pytest.raises(ApiError) as refused:
-        await gym.servicer.ExtendSweep(sweep_pb2.ExtendSweepRequest(name=NAME, points=[{"density": 0.1}]), None)
+        await gym.servicer.ExtendSweep(sweep_pb2.ExtendSweepRequest(name=NAME, points=[POINT]), None)
     assert dict(refused.value.violations).keys() == {"name"}
 
 
@@ -146,7 +149,7 @@ async def test_a_sweep_that_is_not_there_is_not_found(gym: Gym) -> None:
         (gym.servicer.PauseSweep, sweep_pb2.PauseSweepRequest(**name)),
         (gym.servicer.ResumeSweep, sweep_pb2.ResumeSweepRequest(**name)),
         (gym.servicer.RetrySweep, sweep_pb2.RetrySweepRequest(**name)),
-        (gym.servicer.ExtendSweep, sweep_pb2.ExtendSweepRequest(points=[{"density": 0.1}], **name)),
+        (gym.servicer.ExtendSweep, sweep_pb2.ExtendSweepRequest(points=[POINT], **name)),
         (gym.servicer.UpdateSweepPolicy, sweep_pb2.UpdateSweepPolicyRequest(**name)),
         (gym.servicer.DeleteSweep, sweep_pb2.DeleteSweepRequest(**name)),
         (gym.servicer.ListSweepPoints, sweep_pb2.ListSweepPointsRequest(parent=NAME)),
