@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import grpc
 import pytest
@@ -177,10 +179,20 @@ async def test_chunks_of_a_caller_wait_for_room(
 ) -> None:
     monkeypatch.setattr(api, "_WAIT_SECONDS", 0.05)
     monkeypatch.setattr(api, "_OF_CALLER", 1)
+    has_room, for_one_more = asyncio.Event(), api._Room.for_one_more
+
+    @asynccontextmanager
+    async def noted(room: api._Room, caller: str) -> AsyncIterator[None]:
+        async with for_one_more(room, caller):
+            has_room.set()
+            yield
+
+    monkeypatch.setattr(api._Room, "for_one_more", noted)
     async with sending(db, store, clock) as one_at_a_time:
         upload = await one_at_a_time.create(described(SMALL))
         slow = one_at_a_time.stub.PutChunk()
         await slow.write(upload_pb2.PutChunkRequest(name=upload.name, chunk=sha256(b"weights"), data=b"wei"))
+        await has_room.wait()
         found = await refusal(one_at_a_time.put(upload.name, b"{}"))
         assert (found.code, found.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_CHUNKS")
         await slow.write(upload_pb2.PutChunkRequest(data=b"ghts"))
