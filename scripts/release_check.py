@@ -95,7 +95,7 @@ def built(dist: Path) -> Path:
 
 def wheels(dist: Path) -> str:
     """Three wheels, of which two have a kernel that loads with a glibc as old as NEWEST_GLIBC."""
-    told = []
+    lines = []
     for pattern in ("*manylinux*_x86_64.whl", "*manylinux*_aarch64.whl", "*-py3-none-any.whl"):
         found = list(dist.glob(pattern))
         if len(found) != 1:
@@ -104,15 +104,15 @@ def wheels(dist: Path) -> str:
         names = zipfile.ZipFile(wheel).namelist()
         if any(name.endswith(".so") for name in names) != ("manylinux" in wheel.name):
             raise CheckFailed(f"{wheel.name} has the kernel of another wheel")
-        told.append(f"\n  {wheel.name}: {wheel.stat().st_size:,} bytes")
+        lines.append(f"\n  {wheel.name}: {wheel.stat().st_size:,} bytes")
         if "manylinux" in wheel.name:
             shown = run(BIN / "auditwheel", "show", wheel)
             versions = re.findall(r"GLIBC_(\d+)\.(\d+)", shown)
             newest = max((int(major), int(minor)) for major, minor in versions)
             if newest > NEWEST_GLIBC:
                 raise CheckFailed(f"{wheel.name} asks for glibc {newest}, newer than {NEWEST_GLIBC}\n{shown}")
-            told[-1] += f", glibc {newest[0]}.{newest[1]} or newer"
-    return "".join(told)
+            lines[-1] += f", glibc {newest[0]}.{newest[1]} or newer"
+    return "".join(lines)
 
 
 def metadata(dist: Path) -> str:

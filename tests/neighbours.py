@@ -28,6 +28,8 @@ from sqlalchemy import make_url
 from mvprune_migrations import upgrade
 from mvprune_service.db.database import Database
 from mvprune_service.executors.embedded_ray import EmbeddedRay
+from mvprune_service.stores import open_store
+from mvprune_service.stores.base import BlobStore
 
 from .waiting import until
 
@@ -225,3 +227,14 @@ def _wait_for_put(server: subprocess.Popen[bytes], env: dict[str, str], log: Pat
         return True
 
     until(puts, lambda: f"SeaweedFS did not start:\n{log.read_text()[-2000:]}")
+
+
+@pytest.fixture(params=["local", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
+    """A store of each kind."""
+    if request.param == "local":
+        return open_store((tmp_path / "a store").as_uri())
+    server = request.getfixturevalue("seaweedfs")
+    for name, value in server.env.items():
+        monkeypatch.setenv(name, value)
+    return open_store(f"{server.url}/{tmp_path.name}")

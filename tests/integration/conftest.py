@@ -9,21 +9,10 @@ import pytest
 
 from mvprune_service.executors.processes import kill_marked
 from mvprune_service.service import Service
-from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore
 
 from ..conftest import Tiny
 from .plane import Plane, local_settings
-
-
-@pytest.fixture(params=["local", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
-    if request.param == "local":
-        return open_store((tmp_path / "a store").as_uri())
-    server = request.getfixturevalue("seaweedfs")
-    for name, value in server.env.items():
-        monkeypatch.setenv(name, value)
-    return open_store(f"{server.url}/{tmp_path.name}")
 
 
 def keys_in(store: BlobStore, prefix: str) -> list[str]:

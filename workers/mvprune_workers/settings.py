@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -56,8 +57,9 @@ class Settings:
 
     @property
     def threads(self) -> int:
-        """Compute threads of the trainer: the whole number of CPUs that covers the reserved share, at least 1."""
-        return max(1, math.ceil(self.cpus))
+        """Compute threads of the trainer: the whole number of CPUs that covers the reserved share, at least 1, and at
+        most as many as the machine has: a cluster may count more for a node."""
+        return max(1, min(math.ceil(self.cpus), os.cpu_count() or 1))
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:

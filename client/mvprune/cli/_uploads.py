@@ -31,17 +31,17 @@ def sending(form: Form, only_checks: str = "") -> Iterator[Callable[[UploadProgr
         yield lambda progress: None
         return
     with contextlib.ExitStack() as stack:
-        told = _Told(stack, only_checks)
+        display = _Display(stack, only_checks)
         try:
-            yield told.show
+            yield display.show
         except KeyboardInterrupt:
             stack.close()
-            if told.sends:
+            if display.sends:
                 print("\ninterrupted; what was sent is kept. To resume: the same command", file=sys.stderr)
             raise
 
 
-class _Told:
+class _Display:
     """Notes, each once, and a bar on a terminal or, for what takes a while, a line now and then."""
 
     def __init__(self, stack: contextlib.ExitStack, only_checks: str) -> None:

@@ -213,7 +213,7 @@ class UploadCalls:
 
 
 class _Sending:
-    """A content on its way, and who is told."""
+    """A content that is being sent; reports the progress."""
 
     def __init__(self, content: Content, parameters: tuple[str, ...], report: Report) -> None:
         self.content = content

@@ -88,6 +88,42 @@ class Contents:
         return found | {object_key(file.sha256): file for file in self.objects}
 
 
+@dataclass(frozen=True)
+class Summary:
+    """A backup, as commands show it.
+
+    Attributes:
+        backup: its name, the moment of its beginning; `place` is the folder or bucket with all backups.
+        database: sqlite or postgresql.
+        rows: rows of the database.
+        jobs: all jobs; `succeeded` of them have SUCCEEDED.
+        objects: objects of the store in the backup, with `bytes` in all.
+    """
+
+    backup: str
+    place: str
+    database: str
+    rows: int
+    jobs: int
+    succeeded: int
+    artifacts: int
+    checkpoints: int
+    objects: int
+    bytes: int
+
+
+def summary(contents: Contents, place: str) -> dict[str, Any]:
+    """The fields of Summary."""
+    same = ("database", "rows", "jobs", "succeeded", "artifacts", "checkpoints")
+    return {
+        "backup": contents.name,
+        "place": place,
+        **{name: getattr(contents, name) for name in same},
+        "objects": len(contents.objects),
+        "bytes": sum(file.size_bytes for file in contents.objects),
+    }
+
+
 def object_key(sha256: str) -> str:
     """Where the object of a store with this content is."""
     return f"{_OBJECTS}{sha256[:2]}/{sha256}"

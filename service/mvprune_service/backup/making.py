@@ -21,7 +21,7 @@ from sqlalchemy import func, select
 
 import mvprune_migrations
 from mvprune_service.backup import archive
-from mvprune_service.backup.archive import Archive, Contents, Progress, Stored
+from mvprune_service.backup.archive import Archive, Contents, Progress, Stored, Summary, summary
 from mvprune_service.backup.references import Reference, referenced
 from mvprune_service.config import CommandFailed, Settings, command_settings
 from mvprune_service.db import opening, snapshot
@@ -35,30 +35,15 @@ from mvprune_service.stores.layout import ArtifactCorrupt
 
 
 @dataclass(frozen=True)
-class Made:
+class Made(Summary):
     """A backup that was made.
 
     Attributes:
-        backup: its name, the moment of its beginning; `place` is the folder or bucket with all backups.
-        database: sqlite or postgresql.
-        rows: rows of the database.
-        jobs: all jobs; `succeeded` of them have SUCCEEDED.
-        objects: objects of the store in the backup, with `bytes` in all.
-        copied_objects: those of them that this call copied, with `copied_bytes` in all; others were there.
+        copied_objects: the objects that this call copied, with `copied_bytes` in all; others were there.
         deleted_backups: older backups that were deleted, because of `keep`.
         problems: what the store has lost, a line each. The backup has everything else.
     """
 
-    backup: str
-    place: str
-    database: str
-    rows: int
-    jobs: int
-    succeeded: int
-    artifacts: int
-    checkpoints: int
-    objects: int
-    bytes: int
     copied_objects: int
     copied_bytes: int
     deleted_backups: int
@@ -115,16 +100,7 @@ def _make(place: str, progress: Progress, keep: int, settings: Settings) -> Made
         target.finish(contents)
     deleted, _ = target.keep_newest(keep) if keep else (0, 0)
     return Made(
-        backup=name,
-        place=target.url,
-        database=database,
-        rows=rows,
-        jobs=contents.jobs,
-        succeeded=contents.succeeded,
-        artifacts=contents.artifacts,
-        checkpoints=contents.checkpoints,
-        objects=len(contents.objects),
-        bytes=sum(file.size_bytes for file in contents.objects),
+        **summary(contents, target.url),
         copied_objects=len(copied),
         copied_bytes=sum(copied),
         deleted_backups=deleted,

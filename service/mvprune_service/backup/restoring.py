@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import mvprune_migrations
 from mvprune_service.backup import archive
-from mvprune_service.backup.archive import Archive, BadBackup, Contents, Progress, Stored
+from mvprune_service.backup.archive import Archive, BadBackup, Contents, Progress, Stored, Summary, summary
 from mvprune_service.backup.making import check_apart
 from mvprune_service.backup.references import is_content, markers, referenced
 from mvprune_service.config import CommandFailed, Settings, command_settings
@@ -44,39 +44,24 @@ _MANIFESTS = "manifests/"
 
 
 @dataclass(frozen=True)
-class Checked:
+class Checked(Summary):
     """A backup that was checked.
 
     Attributes:
-        backup: its name, the moment of its beginning.
-        objects: objects of the store in it, with `bytes` in all.
         problems: a line for each file that is missing or damaged, and for what the store had lost when it was made.
         incomplete: other backups in the same place that were interrupted.
     """
 
-    backup: str
-    place: str
-    database: str
-    rows: int
-    jobs: int
-    succeeded: int
-    artifacts: int
-    checkpoints: int
-    objects: int
-    bytes: int
     problems: list[str]
     incomplete: list[str]
 
 
 @dataclass(frozen=True)
-class Restored:
-    """A backup that was restored.
+class Restored(Summary):
+    """A backup that was restored. `database` is the kind of the database that was filled.
 
     Attributes:
-        backup: its name, the moment of its beginning; `place` is the folder or bucket with all backups.
-        database: sqlite or postgresql, the kind of the database that was filled.
-        objects: objects of the store in the backup.
-        copied_objects: those of them that were copied; others were in the store.
+        copied_objects: the objects that were copied; others were in the store.
         repaired_objects: those of the copied ones that the store had with other content.
         newer_objects: objects of the store that the restored database does not know, with `newer_bytes` in all.
         newer_artifacts: SHA-256 of the manifests among them.
@@ -85,16 +70,7 @@ class Restored:
         problems: what the store had lost when the backup was made, a line each.
     """
 
-    backup: str
-    place: str
-    database: str
     store: str
-    rows: int
-    jobs: int
-    succeeded: int
-    artifacts: int
-    checkpoints: int
-    objects: int
     copied_objects: int
     repaired_objects: int
     newer_objects: int
@@ -116,16 +92,7 @@ def check(place: str, name: str, progress: Progress) -> Checked:
             source.fetch(contents, contents.snapshot, file)
             problems = _differences(source, contents, file)
         return Checked(
-            backup=contents.name,
-            place=source.url,
-            database=contents.database,
-            rows=contents.rows,
-            jobs=contents.jobs,
-            succeeded=contents.succeeded,
-            artifacts=contents.artifacts,
-            checkpoints=contents.checkpoints,
-            objects=len(contents.objects),
-            bytes=sum(file.size_bytes for file in contents.objects),
+            **summary(contents, source.url),
             problems=[*problems, *contents.problems],
             incomplete=[each for each, is_complete in source.names().items() if not is_complete],
         )
@@ -224,16 +191,8 @@ class _Restore:
                 asyncio.run(Ownership(db, store).adopt(look))
             kind = db.engine.dialect.name
         return Restored(
-            backup=contents.name,
-            place=self._source.url,
-            database=kind,
+            **{**summary(contents, self._source.url), "database": kind, "rows": rows},
             store=store.url,
-            rows=rows,
-            jobs=contents.jobs,
-            succeeded=contents.succeeded,
-            artifacts=contents.artifacts,
-            checkpoints=contents.checkpoints,
-            objects=len(contents.objects),
             copied_objects=copied,
             repaired_objects=repaired,
             newer_objects=len(newer),

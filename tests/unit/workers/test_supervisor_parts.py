@@ -47,10 +47,12 @@ ENVIRONMENT = {
 
 
 class TestSettings:
-    def test_values(self) -> None:
+    def test_values(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "cpu_count", lambda: 4)
         settings = Settings.from_environment(ENVIRONMENT | {"MVPRUNE_CPUS": "2.5"})
         assert settings.fencing_token == 9007199254740993  # more than a float holds
         assert settings.threads == 3
+        assert Settings.from_environment(ENVIRONMENT | {"MVPRUNE_CPUS": "100000"}).threads == 4
         assert settings.gpus == 0
         assert settings.cache == Path("/scratch/cache")
         assert "s3cret" not in repr(settings)

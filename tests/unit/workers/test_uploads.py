@@ -48,16 +48,6 @@ fetch_upload(upload, Kind.MODEL, Slow(open_store(sys.argv[2])), Path(sys.argv[3]
 """
 
 
-@pytest.fixture(params=["folder", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
-    if request.param == "folder":
-        return open_store((tmp_path / "store").as_uri())
-    server = request.getfixturevalue("seaweedfs")
-    for name, value in server.env.items():
-        monkeypatch.setenv(name, value)
-    return open_store(f"{server.url}/{tmp_path.name}")
-
-
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
     return folders_in(tmp_path)

@@ -8,22 +8,11 @@ from pathlib import Path
 import pytest
 
 from mvprune_service.db.database import Database
-from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore
 
 from ..conftest import ScriptedExecutor, TestClock
 from .sender import Sender, sending
 from .world import World
-
-
-@pytest.fixture(params=["local", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
-    if request.param == "local":
-        return open_store((tmp_path / "store").as_uri())
-    server = request.getfixturevalue("seaweedfs")
-    for name, value in server.env.items():
-        monkeypatch.setenv(name, value)
-    return open_store(f"{server.url}/{tmp_path.name}")
 
 
 @pytest.fixture
