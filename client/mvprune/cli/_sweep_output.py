@@ -214,7 +214,7 @@ def _cost(sweep: SweepRecord) -> str:
     if cost.baseline_runtime:
         parts.append(f"{duration(cost.baseline_runtime)} of it for {sweep.counts.baselines} shared baselines")
     if cost.saved_runtime:
-        parts.append(f"{duration(cost.saved_runtime)} saved by sharing them")
+        parts.append(f"{duration(cost.saved_runtime)} saved at most by sharing them")
     return ", ".join(filter(None, parts))
 
 

@@ -156,7 +156,7 @@ class Recommendation:
 @dataclass(frozen=True)
 class SweepCost:
     """What a sweep has used: seconds of all attempts, GPU hours, the part of the shared baselines, and the seconds that
-    sharing them saved."""
+    sharing them saved at most: jobs on one machine would have shared its cache of dense models."""
 
     runtime: float | None
     gpu_hours: float

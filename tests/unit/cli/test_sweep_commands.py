@@ -61,7 +61,7 @@ def test_get_shows_the_recommendation_the_front_and_the_cost(mvpctl: Mvpctl) -> 
         "compares 2 density x 2 seed, by grid, of bert-base-uncased on sst2",
         "gates delta_accuracy>=-1",
         f"result point 3: {PASSES['text']}",
-        "cost 2h00m of jobs, 2.0 GPU hours, 30m00s of it for 2 shared baselines, 1h30m saved by sharing them",
+        "cost 2h00m of jobs, 2.0 GPU hours, 30m00s of it for 2 shared baselines, 1h30m saved at most by sharing them",
         "labels team=search",
         "creator token-k3h9",
         "FRONT DENSITY ACCURACY DIFFERENCE REACHED BYTES N",

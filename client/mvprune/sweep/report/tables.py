@@ -208,7 +208,7 @@ def cost(results: Results) -> Table:
         ("compute time of all attempts", _time(spent.runtime)),
         ("GPU hours", f"{spent.gpu_hours:.2f}"),
         ("shared dense baselines", f"{counts.baselines}{_of_it(spent.baseline_runtime)}"),
-        ("saved by sharing them", _saved(spent.runtime, spent.saved_runtime)),
+        ("saved at most by sharing them", _saved(spent.runtime, spent.saved_runtime)),
         ("results reused from earlier jobs", f"{counts.reused} of {counts.succeeded}"),
     ]
     return Table(("", ""), tuple(row for row in rows if row[1]), (False, False))
@@ -349,7 +349,7 @@ def _of_it(seconds: float | None) -> str:
 def _saved(spent: float | None, saved: float | None) -> str:
     if saved is None:
         return ""
-    times = f": {(spent + saved) / spent:.2f} times as much compute time without" if spent else ""
+    times = f": without it up to {(spent + saved) / spent:.2f} times as much compute time" if spent else ""
     return f"{duration(saved)}{times}"
 
 
