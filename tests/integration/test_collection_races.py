@@ -18,7 +18,7 @@ from sqlalchemy import delete, insert, select
 
 from mvprune_migrations import upgrade
 from mvprune_service.clock import SECOND, system_clock
-from mvprune_service.control.collector import GRACE_US, Collector
+from mvprune_service.control.collector import _PARTS, GRACE_US, Collector
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.models import ARTIFACTS
@@ -26,7 +26,7 @@ from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import blob_key, publish, verify
 
-ROUNDS, PUBLISHERS, BLOBS, PARTS = 5, 3, 12, 17
+ROUNDS, PUBLISHERS, BLOBS = 5, 3, 12
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ async def collect(db: Database, store: BlobStore) -> None:
     """A whole pass."""
     ownership = Ownership(db, store)
     collector = Collector(db, store, ownership, server="a", quarantine_us=0)
-    for _ in range(1 + PARTS):
+    for _ in range(1 + len(_PARTS)):
         collector.remove_left_flag()
         await collector.step(await ownership.check())
 
