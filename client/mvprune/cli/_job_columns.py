@@ -10,6 +10,7 @@ from mvprune.cli._output import print_table
 from mvprune.cli._text import age, labels, steps
 from mvprune.common.suggestions import must_be_one_of
 from mvprune.common.units import duration, percent
+from mvprune.sources.schemes import shown
 
 if TYPE_CHECKING:
     from mvprune.client.models import JobRecord
@@ -62,7 +63,7 @@ def _progress(job: JobRecord) -> str:
 COLUMNS: Mapping[str, Column] = {
     "job": Column("JOB", lambda job: job.id),
     "name": Column("NAME", lambda job: job.display_name),
-    "model": Column("MODEL", lambda job: job.spec.model),
+    "model": Column("MODEL", lambda job: shown(job.spec.model)),
     "task": Column("TASK", lambda job: job.spec.task),
     "method": Column("METHOD", lambda job: job.spec.method),
     "density": Column("DENSITY", lambda job: percent(job.spec.target_density)),

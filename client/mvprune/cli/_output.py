@@ -24,6 +24,7 @@ from mvprune.cli._text import (
     timestamp,
 )
 from mvprune.common.units import percent, size
+from mvprune.sources.schemes import shown
 
 if TYPE_CHECKING:
     from mvprune.client.models import Artifact, JobRecord
@@ -234,7 +235,7 @@ def print_job(job: JobRecord) -> None:
             ("progress", live),
             ("failure", f"{job.failure.reason}: {job.failure.message}" if job.failure else ""),
             ("hint", advice(job)),
-            ("model", job.spec.model),
+            ("model", shown(job.spec.model)),
             ("task", job.spec.task),
             ("method", job.spec.method),
             ("teacher", _teacher(job)),
@@ -255,7 +256,7 @@ def print_job(job: JobRecord) -> None:
 
 def _teacher(job: JobRecord) -> str:
     teacher = job.spec.teacher
-    return teacher.model or teacher.job or ("none" if teacher.none else "") if teacher else ""
+    return shown(teacher.model) or teacher.job or ("none" if teacher.none else "") if teacher else ""
 
 
 def _baseline(job: JobRecord) -> str:

@@ -16,6 +16,7 @@ from mvprune.cli._gates import gate_rows
 from mvprune.cli._output import RESULT_COLUMNS, result_rows
 from mvprune.common.markdown import escaped, table
 from mvprune.common.units import percent
+from mvprune.sources.schemes import shown
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -72,7 +73,7 @@ def markdown(ended: Ended) -> str:
     reached = f" asked, {percent(artifact.accounting.density)} reached" if artifact else " asked"
     facts = [
         ("job", job.id),
-        ("model", job.spec.model),
+        ("model", shown(job.spec.model)),
         ("task", job.spec.task),
         ("method", job.spec.method),
         ("density", percent(job.spec.target_density) + reached),

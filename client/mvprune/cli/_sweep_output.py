@@ -10,6 +10,7 @@ from mvprune.cli._exit import ExitCode
 from mvprune.cli._output import Form, answer, as_json, print_fields, print_table
 from mvprune.cli._text import age, clean, timestamp
 from mvprune.common.units import duration, percent, size
+from mvprune.sources.schemes import shown
 from mvprune.sweep.analysis import Group, Outcome, groups
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def compared(spec: SweepSpec) -> str:
         f"{len(axis.values)} {axis.parameter}" if axis.values else f"a range of {axis.parameter}" for axis in spec.axes
     ]
     more = [f"{len(spec.points)} more points"] if spec.points else []
-    of = [f"of {spec.base.model}"] if spec.base.model else []
+    of = [f"of {shown(spec.base.model)}"] if spec.base.model else []
     on = [f"on {spec.base.task}"] if spec.base.task else []
     by = (
         f"by {spec.strategy}"

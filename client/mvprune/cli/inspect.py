@@ -15,7 +15,7 @@ from mvprune.cli._output import answer, print_fields, print_table
 from mvprune.cli._text import smaller
 from mvprune.common.files import expanded
 from mvprune.common.units import percent, size
-from mvprune.sources.uploads import shown
+from mvprune.sources.schemes import shown
 
 if TYPE_CHECKING:
     from mvprune.artifact.inspection import Inspection

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from mvprune.common.units import percent
+from mvprune.sources.schemes import shown
 
 if TYPE_CHECKING:
     from mvprune.client.models import JobRecord
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 def line(job: JobRecord) -> str:
     """job sst2-k3x9: RUNNING, pruning 120/400; sst2 by movement, keeps 3.0 % of bert-base-uncased"""
     state = ", ".join(filter(None, (str(job.state), _progress(job), _reason(job))))
-    what = f"{job.spec.task} by {job.spec.method}, keeps {percent(job.spec.target_density)} of {job.spec.model}"
+    what = f"{job.spec.task} by {job.spec.method}, keeps {percent(job.spec.target_density)} of {shown(job.spec.model)}"
     return " ".join(f"job {job.id}: {state}; {what}".split())
 
 
@@ -26,7 +27,7 @@ def table(job: JobRecord) -> str:
         "state": str(job.state),
         "progress": _progress(job),
         "failure": f"{job.failure.reason}: {job.failure.message}" if job.failure else "",
-        "model": job.spec.model,
+        "model": shown(job.spec.model),
         "task": job.spec.task,
         "method": job.spec.method,
         "density": percent(job.spec.target_density),

@@ -84,15 +84,6 @@ def parse(ref: str) -> Reference:
     return Reference(digest, name)
 
 
-def shown(ref: str) -> str:
-    """A reference for people: NAME (upload DIGEST), the digest's first 12 digits, where it is one to an upload."""
-    try:
-        found = parse(ref)
-    except InvalidReference:
-        return ref
-    return f"{found.name} (upload {found.digest[:12]})"
-
-
 def is_name(name: str) -> bool:
     """Whether a file or folder may have this name: printable, no separator, not hidden, not too long."""
     return 0 < len(name) <= _MAX_NAME and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")

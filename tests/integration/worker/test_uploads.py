@@ -12,7 +12,8 @@ from tests.sparse_artifacts import SHA256, WORDS, make_artifact, tensors
 
 from mvprune.artifact import Base, ModelSource, read_manifest
 from mvprune.sources.references import Roots
-from mvprune.sources.uploads import Kind, shown
+from mvprune.sources.schemes import shown
+from mvprune.sources.uploads import Kind
 from mvprune.v1 import job_pb2
 from mvprune_core import Training, compress, load_task
 from mvprune_service.stores import open_store

@@ -10,6 +10,7 @@ import pytest
 
 from mvprune.sources import uploads
 from mvprune.sources.references import InvalidReference
+from mvprune.sources.schemes import shown
 from mvprune.sources.uploads import CHUNK_BYTES, File, Kind
 
 _HASH = "a" * 64
@@ -47,9 +48,9 @@ def test_the_digest_depends_on_names_and_contents_only(folder: Path) -> None:
 
 
 def test_people_see_the_name_and_the_beginning_of_the_digest() -> None:
-    assert uploads.shown(f"upload:3f2a9c81d0aa{'0' * 52}/my model") == "my model (upload 3f2a9c81d0aa)"
+    assert shown(f"upload:3f2a9c81d0aa{'0' * 52}/my model") == "my model (upload 3f2a9c81d0aa)"
     for other in ("bert-base-uncased", "server:/models/x", "s3://bucket/x", "upload:3f2a/x"):
-        assert uploads.shown(other) == other
+        assert shown(other) == other
 
 
 def test_progress_is_told_in_bytes(folder: Path) -> None:

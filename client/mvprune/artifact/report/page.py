@@ -11,7 +11,7 @@ from mvprune.artifact.manifest import ResultInfo
 from mvprune.artifact.report.figures import Figure, figures
 from mvprune.artifact.report.html import Row, page, table, text
 from mvprune.common.units import percent
-from mvprune.sources.uploads import shown
+from mvprune.sources.schemes import shown
 
 REPORT_FILE = "report.html"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mvprune.client.sweep_models import PointState, SweepPoint, SweepRecord
+from mvprune.sources.schemes import shown
 from mvprune.spec.gate import Gate
 from mvprune.sweep.analysis import Group, Outcome, front, groups, missed
 from mvprune.sweep.report.quantities import DIFFERENCE, Quality, Stat, stat, values_of
@@ -238,7 +239,7 @@ def _differing(points: Sequence[SweepPoint]) -> list[str]:
 
 def _line_name(point: SweepPoint, differing: Sequence[str]) -> str:
     if point.target_density >= 1:
-        return f"dense {point.model}"
+        return f"dense {shown(point.model)}"
     found = parameters(point)
     words = [f"{name} {value_text(found[name])}" for name in differing if found.get(name) is not None]
     return ", ".join([point.method, *words])
