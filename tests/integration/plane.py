@@ -7,13 +7,14 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
 
 from mvprune.v1 import artifact_pb2_grpc, job_pb2, job_pb2_grpc, worker_pb2_grpc
 from mvprune_service.config import Settings
 from mvprune_service.service import Service
 
 from ..conftest import Tiny, server_path
+from ..refusals import status_details
 
 PARENT = "projects/default"
 
@@ -73,9 +74,8 @@ async def refused(call: Any) -> tuple[grpc.StatusCode, str, dict[str, str]]:
     """Status, reason and field violations of a call that must fail."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
-    details = dict(caught.value.trailing_metadata() or ())["grpc-status-details-bin"]
     reason, fields = "", {}
-    for detail in status_pb2.Status.FromString(details).details:
+    for detail in status_details(caught.value):
         info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
         if detail.Unpack(info):
             reason = info.reason

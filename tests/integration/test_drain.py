@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from mvprune import Client, Job, ServerUnreachable
@@ -23,6 +23,7 @@ from mvprune_service.executors import processes
 from mvprune_service.executors.embedded_ray import MARK
 
 from ..conftest import server_path
+from ..refusals import status_details
 from ..waiting import PATIENCE, until
 from .servers import Data, Server
 
@@ -69,7 +70,7 @@ def answers(client: Client, job: Job) -> bool:
 def told(error: grpc.RpcError) -> tuple[grpc.StatusCode, str, float]:
     """Code, reason and delay of an error."""
     reason, delay = "", 0.0
-    for detail in status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"]).details:
+    for detail in status_details(error):
         info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
         if detail.Unpack(info):
             reason = info.reason

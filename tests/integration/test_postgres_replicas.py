@@ -12,11 +12,12 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
 
 from mvprune.v1 import artifact_pb2, artifact_pb2_grpc, job_pb2, job_pb2_grpc
 
 from ..neighbours import PostgresServer, free_ports
+from ..refusals import status_details
 from ..waiting import PATIENCE, until_true
 
 PARENT = "projects/default"
@@ -200,8 +201,7 @@ async def test_an_outage_is_said_and_gets_over(start: Start, stage: Path, postgr
 
 def _details(error: grpc.aio.AioRpcError) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    packed = dict(error.trailing_metadata() or ())["grpc-status-details-bin"]
-    for detail in status_pb2.Status.FromString(packed).details:
+    for detail in status_details(error):
         info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
         if detail.Unpack(info):
             found["reason"] = info.reason

@@ -13,9 +13,10 @@ import pytest
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from tests.refusals import status_details
 from tests.waiting import PATIENCE
 
 import mvprune.v1
@@ -220,9 +221,8 @@ async def refusal(method: Any, request: Any, server: Server, role: str) -> tuple
     """Status, reason and text of a call that must fail."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await method(request, metadata=server.metadata(role))
-    packed = dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
     info = error_details_pb2.ErrorInfo()
-    assert status_pb2.Status.FromString(packed).details[0].Unpack(info)
+    assert status_details(caught.value)[0].Unpack(info)
     return caught.value.code(), info.reason, caught.value.details()
 
 

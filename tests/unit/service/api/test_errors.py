@@ -6,7 +6,8 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
+from tests.refusals import status_details
 from tests.unit.service.serving import serving
 from tests.waiting import PATIENCE
 
@@ -34,8 +35,7 @@ async def test_no_error_is_too_large_for_its_client(letter: str) -> None:
             await stub.ListMethods(request, timeout=PATIENCE)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert str(caught.value.details()).startswith(f"field_0: {letter}")
-    metadata = dict(caught.value.trailing_metadata() or ())
     bad = error_details_pb2.BadRequest()
-    assert status_pb2.Status.FromString(metadata["grpc-status-details-bin"]).details[1].Unpack(bad)
+    assert status_details(caught.value)[1].Unpack(bad)
     assert [violation.field for violation in bad.field_violations] == [f"field_{index}" for index in range(7)]
     assert all(set(violation.description) == {letter} for violation in bad.field_violations)

@@ -7,8 +7,9 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
 from sqlalchemy import update
+from tests.refusals import status_details
 from tests.unit.service.conftest import Jobs, TestClock
 from tests.unit.service.serving import serving
 from tests.waiting import PATIENCE
@@ -289,8 +290,7 @@ async def refused(call: Any) -> tuple[grpc.StatusCode, list[str]]:
 def details(error: grpc.aio.AioRpcError, kind: Callable[[], Any]) -> Any:
     """A detail of a status; an empty one where it is missing."""
     found = kind()
-    packed = next(value for key, value in error.trailing_metadata() or () if key == "grpc-status-details-bin")
-    for detail in status_pb2.Status.FromString(packed).details:
+    for detail in status_details(error):
         detail.Unpack(found)
     return found
 

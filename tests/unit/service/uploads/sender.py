@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
+from tests.refusals import status_details
 
 from mvprune.sources.uploads import CHUNK_BYTES
 from mvprune.v1 import upload_pb2, upload_pb2_grpc
@@ -145,9 +146,7 @@ async def refusal(call: Awaitable[object]) -> Refusal:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
-    for detail in status_pb2.Status.FromString(
-        dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
-    ).details:
+    for detail in status_details(caught.value):
         detail.Unpack(info)
         detail.Unpack(bad)
     fields = {violation.field: violation.description for violation in bad.field_violations}
