@@ -60,6 +60,7 @@ Points that the sweep has already are not added again."""
     )
     add_points(parser.add_argument_group("points"))
     add_axes(parser)
+    parser.add_argument("--dry-run", action="store_true", help="check the points, print an estimate, add nothing")
     args = parser.parse_args(argv)
     axes, points = axes_of(args), getattr(args, SETTING + POINTS)
     if not axes and not points:
@@ -67,11 +68,23 @@ Points that the sweep has already are not added again."""
     with connect(args) as client:
         sweep = client.get_sweep(args.sweep)
         try:
-            with sending(args.form) as show:
-                extended = sweep.extend(axes, points, on_upload=show)
-            answer_change(args.form, extended)
+            with sending(args.form, "--dry-run" if args.dry_run else "") as show:
+                extended = sweep.extend(axes, points, validate_only=args.dry_run, on_upload=show)
         except InvalidArgument as refusal:
             raise Places(axes=list(axes)).located(refusal) from None
+    if not args.dry_run:
+        answer_change(args.form, extended)
+        return
+
+    def text() -> None:
+        added = extended.counts.total - sweep.counts.total
+        print(clean(f"valid: {added:,} new point{'s' if added != 1 else ''}; nothing was added"))
+        for note in extended.notes[len(sweep.notes) :]:
+            print(clean(f"note: {note}"))
+        if extended.estimate:
+            print(clean(extended.estimate.text))
+
+    answer(args.form, extended, [], text)
 
 
 def update_command(argv: Sequence[str]) -> None:

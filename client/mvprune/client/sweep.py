@@ -105,6 +105,7 @@ class Sweep(SweepRecord):
         points: Sequence[Mapping[str, Any]] | None = None,
         *,
         if_unchanged: bool = False,
+        validate_only: bool = False,
         on_upload: Callable[[UploadProgress], None] | None = None,
     ) -> Sweep:
         """Appends the combinations of axes, and points. Points that the sweep has already are not added again.
@@ -112,9 +113,11 @@ class Sweep(SweepRecord):
         Args:
             axes: as of `Client.sweep`, values only.
             points: as of `Client.sweep`.
+            validate_only: check the points; return the sweep as it would be, with an estimate; store nothing.
             on_upload: as of `Client.submit`.
         """
-        return run(self._server.extend(self.name, axes, points, self._etag(if_unchanged), on_upload))
+        etag = self._etag(if_unchanged)
+        return run(self._server.extend(self.name, axes, points, etag, on_upload, validate_only=validate_only))
 
     def update_policy(self, *, if_unchanged: bool = False, **policy: Unpack[PolicyOptions]) -> Sweep:
         """Changes how the sweep is run. What is not given stays as it is; None is the default: see `PolicyOptions`."""
@@ -242,6 +245,7 @@ class AsyncSweep(SweepRecord):
         points: Sequence[Mapping[str, Any]] | None = None,
         *,
         if_unchanged: bool = False,
+        validate_only: bool = False,
         on_upload: Callable[[UploadProgress], None] | None = None,
     ) -> AsyncSweep:
         """Appends the combinations of axes, and points. Points that the sweep has already are not added again.
@@ -249,9 +253,11 @@ class AsyncSweep(SweepRecord):
         Args:
             axes: as of `AsyncClient.sweep`, values only.
             points: as of `AsyncClient.sweep`.
+            validate_only: check the points; return the sweep as it would be, with an estimate; store nothing.
             on_upload: as of `AsyncClient.submit`.
         """
-        return await self._server.extend(self.name, axes, points, self._etag(if_unchanged), on_upload)
+        etag = self._etag(if_unchanged)
+        return await self._server.extend(self.name, axes, points, etag, on_upload, validate_only=validate_only)
 
     async def update_policy(self, *, if_unchanged: bool = False, **policy: Unpack[PolicyOptions]) -> AsyncSweep:
         """Changes how the sweep is run. What is not given stays as it is; None is the default: see `PolicyOptions`."""

@@ -179,11 +179,14 @@ class SweepCalls(Generic[AnySweep]):
         points: Sequence[Mapping[str, Any]] | None,
         etag: str,
         on_upload: OnUpload,
+        *,
+        validate_only: bool,
     ) -> AnySweep:
         """See `Sweep.extend`."""
 
         def build(given: Mapping[str, Any]) -> sweep_pb2.ExtendSweepRequest:
-            return sweep_message.extend_sweep_request(name, given["axes"], given["points"], etag)
+            axes, points = given["axes"], given["points"]
+            return sweep_message.extend_sweep_request(name, axes, points, etag, validate_only=validate_only)
 
         options, method = {"axes": axes, "points": points}, self._transport.sweeps.ExtendSweep
         answer = await self._uploads.call(options, visit_sweep, build, method, on_upload, repeatable=not etag)

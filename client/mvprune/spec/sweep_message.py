@@ -103,12 +103,19 @@ def create_sweep_request(
 
 
 def extend_sweep_request(
-    name: str, axes: Mapping[str, Any] | None, points: Sequence[Mapping[str, Any]] | None, etag: str
+    name: str,
+    axes: Mapping[str, Any] | None,
+    points: Sequence[Mapping[str, Any]] | None,
+    etag: str,
+    *,
+    validate_only: bool = False,
 ) -> sweep_pb2.ExtendSweepRequest:
     """The request that appends points. Raises InvalidArgument."""
     added = sweep_pb2.SweepSpec()
     _set_cells(added, axes or {}, points or (), ())
-    return sweep_pb2.ExtendSweepRequest(name=name, axes=added.axes, points=added.points, etag=etag)
+    return sweep_pb2.ExtendSweepRequest(
+        name=name, axes=added.axes, points=added.points, etag=etag, validate_only=validate_only
+    )
 
 
 def policy_message(policy: Mapping[str, Any]) -> sweep_pb2.SweepPolicy:

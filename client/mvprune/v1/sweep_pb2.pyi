@@ -496,16 +496,18 @@ class RetrySweepRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., etag: _Optional[str] = ...) -> None: ...
 
 class ExtendSweepRequest(_message.Message):
-    __slots__ = ("name", "axes", "points", "etag")
+    __slots__ = ("name", "axes", "points", "etag", "validate_only")
     NAME_FIELD_NUMBER: _ClassVar[int]
     AXES_FIELD_NUMBER: _ClassVar[int]
     POINTS_FIELD_NUMBER: _ClassVar[int]
     ETAG_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     name: str
     axes: _containers.RepeatedCompositeFieldContainer[Axis]
     points: _containers.RepeatedCompositeFieldContainer[_struct_pb2.Struct]
     etag: str
-    def __init__(self, name: _Optional[str] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[_struct_pb2.Struct, _Mapping]]] = ..., etag: _Optional[str] = ...) -> None: ...
+    validate_only: bool
+    def __init__(self, name: _Optional[str] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[_struct_pb2.Struct, _Mapping]]] = ..., etag: _Optional[str] = ..., validate_only: bool = ...) -> None: ...
 
 class UpdateSweepPolicyRequest(_message.Message):
     __slots__ = ("name", "policy", "update_mask", "etag")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -29,6 +29,7 @@ from mvprune_service.db.sweep_rows import SweepRow
 from mvprune_service.db.sweeps import NewSweep
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.executors.base import Capacity
+from mvprune_service.points import NewPoint
 
 _PARALLEL = 4
 _PLANNED_AT_ONCE = 2  # sweeps: each takes memory
@@ -117,7 +118,11 @@ class SweepCreation:
             raise _deleted(error) from None
 
     async def extend(self, request: sweep_pb2.ExtendSweepRequest) -> sweep_pb2.Sweep:
-        """The sweep with further points. Raises ApiError, IllegalSweepCommand, EtagMismatch."""
+        """The sweep with further points; with `validate_only`, as it would be.
+
+        Raises:
+            ApiError, IllegalSweepCommand, EtagMismatch.
+        """
         name, actor = parse_sweep(request.name), current_principal().id
         row = await self._db.read(sweep_records.sweep_named, name)
         if row is None:
@@ -125,19 +130,29 @@ class SweepCreation:
         sweep = await self.shown(row)
         if sweep.spec.HasField("search"):
             raise invalid(Violation("name", f"must be a sweep with points of its own, got {name}, which searches"))
-        plan = await self._plan(partial(plan_extension, sweep, request), name.project)
+        plan = await self._plan(
+            partial(plan_extension, sweep, request), name.project, validate_only=request.validate_only
+        )
         await self._check_teacher(plan, name.project)
         if plan.violations:
             raise invalid(*plan.violations)
+
+        def new_points(conn: Connection, uid: str) -> list[NewPoint]:
+            known = {point.spec_sha256 for point in sweep_records.points_of(conn, uid)}
+            added = [point for point in plan.points if point.sha256 not in known]
+            if (total := len(known) + len(added)) > self._max_points:
+                raise invalid(bad("axes", total, f"at most {self._max_points:,} points with those there are"))
+            return added
+
+        if request.validate_only:
+            sweeps.check_extensible(row, request.etag)
+            return await self._extended(sweep, await self._db.read(new_points, row.uid), plan)
 
         def work(tx: Tx) -> SweepRow:
             locked = sweeps.lock_sweep_named(tx, name)
             if locked is None:
                 raise not_found(str(name))
-            known = {point.spec_sha256 for point in sweep_records.points_of(tx.conn, locked.uid)}
-            added = [point for point in plan.points if point.sha256 not in known]
-            if (total := len(known) + len(added)) > self._max_points:
-                raise invalid(bad("axes", total, f"at most {self._max_points:,} points with those there are"))
+            added = new_points(tx.conn, locked.uid)
             spec = sweep_pb2.SweepSpec.FromString(locked.spec)
             spec.points.extend(sweep_mapping.struct(point.cell) for point in added)
             notes = [*locked.notes, *(note for note in plan.notes if note not in locked.notes)]
@@ -193,6 +208,22 @@ class SweepCreation:
         sweep.spec.job_policy.CopyFrom(with_defaults(sweep.spec.job_policy, self._retention_seconds))
         sweep.policy.CopyFrom(policy_with_defaults(sweep.policy))
         return sweep
+
+    async def _extended(self, sweep: sweep_pb2.Sweep, added: Sequence[NewPoint], plan: SweepPlan) -> sweep_pb2.Sweep:
+        """The answer of an extension that stores nothing: the sweep as it would be, and what the new points take."""
+        answer = sweep_pb2.Sweep()
+        answer.CopyFrom(sweep)
+        if not added:
+            return answer
+        answer.spec.points.extend(sweep_mapping.struct(point.cell) for point in added)
+        answer.notes.extend(note for note in plan.notes if note not in sweep.notes)
+        answer.counts.total += len(added)
+        answer.counts.pending += len(added)
+        specs = [point.spec for point in added]
+        gpus = sweep.spec.job_policy.resources.gpus
+        project = parse_sweep(sweep.name).project
+        answer.estimate.CopyFrom(await self._db.read(estimates.estimate, project, specs, len(added), gpus))
+        return answer
 
     async def _validated(self, name: ids.SweepName, sweep: sweep_pb2.Sweep, plan: SweepPlan) -> sweep_pb2.Sweep:
         """The answer of a request that stores nothing."""

@@ -191,8 +191,7 @@ def extend(
         uploads: references to the uploads that their jobs need.
         values: columns that change with it.
     """
-    transition(sweep.state, SweepCommand.EXTEND)
-    _check_etag(sweep, etag)
+    check_extensible(sweep, etag)
     use_in_sweep(tx, sweep.uid, sweep.project, uploads)
     added = add_points(tx, sweep, points)
     if not added:
@@ -200,6 +199,12 @@ def extend(
     details = {"points": str(added)}
     again = {"active_us": tx.now} if sweep.state in ENDED else {}
     return _command(tx, sweep, SweepCommand.EXTEND, actor, "", details, **again, **values)
+
+
+def check_extensible(sweep: SweepRow, etag: str) -> None:
+    """Raises EtagMismatch, IllegalSweepCommand for a sweep that takes no further points."""
+    transition(sweep.state, SweepCommand.EXTEND)
+    _check_etag(sweep, etag)
 
 
 def update_policy(tx: Tx, sweep: SweepRow, policy: sweep_pb2.SweepPolicy, *, actor: str, etag: str = "") -> SweepRow:

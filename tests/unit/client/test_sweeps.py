@@ -341,6 +341,9 @@ def test_changes_of_a_sweep(fake: Fake, bound: Sweep) -> None:
     bound.extend({"density": [0.2]}, [{"density": 0.3}])
     request = fake.asked("ExtendSweep")
     assert (request.axes[0].parameter, request.points[0]["density"]) == ("density", 0.3)
+    assert not request.validate_only
+    bound.extend({"density": [0.2]}, validate_only=True)
+    assert fake.requests["ExtendSweep"][-1].validate_only
     bound.update_policy(parallel=8, max_failed=None, reuse=False)
     request = fake.asked("UpdateSweepPolicy")
     assert (request.policy.parallel, list(request.update_mask.paths)) == (8, ["parallel", "max_failed", "reuse"])

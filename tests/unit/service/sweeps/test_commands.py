@@ -277,6 +277,31 @@ async def test_an_extension_appends_what_is_new(gym: Gym) -> None:
     assert [event.type for event in events.events] == ["SWEEP_CREATED", "SUCCEEDED", "EXTEND", "SUCCEEDED"]
 
 
+async def test_an_extension_that_only_validates_tells_what_it_would_add_and_stores_nothing(gym: Gym) -> None:
+    await gym.create(**ALONE)
+    await gym.run()
+    before, points = await gym.get(), await gym.points()
+    axes = [{"parameter": "density", "values": [0.4, 0.5]}]
+    told = await ask(gym, "ExtendSweep", axes=axes, points=[{"density": 0.6}], validateOnly=True)
+    added = told.counts.total - before.counts.total
+    assert added > 0
+    assert told.counts.pending - before.counts.pending == len(told.spec.points) == told.estimate.jobs == added
+    assert told.estimate.text.startswith(f"{added} jobs + ")
+    assert (await gym.get(), await gym.points()) == (before, points)
+    done = await ask(gym, "ExtendSweep", axes=axes, points=[{"density": 0.6}])
+    assert (done.counts.total, list(done.spec.points)) == (told.counts.total, list(told.spec.points))
+    again = await ask(gym, "ExtendSweep", axes=axes, validateOnly=True)
+    assert (again.counts.total, again.HasField("estimate")) == (done.counts.total, False)
+
+
+async def test_an_extension_that_only_validates_is_refused_as_one_that_is_stored(gym: Gym) -> None:
+    await gym.create(**ALONE)
+    points = [{"density": 0.6}]
+    assert await refused(gym, "ExtendSweep", etag="99", points=points, validateOnly=True) == "ETAG_MISMATCH"
+    await ask(gym, "CancelSweep")
+    assert await refused(gym, "ExtendSweep", points=points, validateOnly=True) == "WRONG_STATE"
+
+
 async def test_the_policy_changes_while_the_sweep_is_active(gym: Gym) -> None:
     await gym.create(**ALONE, policy={"parallel": 1, "max_failed": 3})
     await gym.expander.step()
