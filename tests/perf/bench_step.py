@@ -3,11 +3,12 @@
 Run: make bench. CPU: one thread, the rivals interleaved, the minimum of N rounds; ratios are what counts.
 
 dense      transformers' Trainer: fused AdamW, clipping at 1, embeddings frozen
-movement   exact top-v after every step, fp32 scores (mvprune_core), the same optimizer and clipping
-soft       soft movement, the default method: one threshold for all matrices, and a penalty
-undropped  the same without dropout, which is the default; all others have BERT's
+a method   a step of mvprune_core at the final density, with the same optimizer and clipping
+undropped  soft movement without dropout, which is the default; all others have BERT's
 distilled  movement with a teacher's cached logits
 sorting    as the original research code did it: every forward pass sorts every score matrix; Trainer's step otherwise
+
+An event of oBERT, which estimates the Fisher matrix and prunes, is timed once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from torch.nn.functional import linear
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 from mvprune.data.tasks import get_task
-from mvprune_core import Callback, Movement, Schedule, SoftMovement, Training
+from mvprune_core import METHODS, Callback, LockedMask, Movement, SoftMovement, Training
 from mvprune_core.batching import Examples
 from mvprune_core.curves import Curve
 from mvprune_core.distillation import DistillationLoss
@@ -42,7 +43,9 @@ SHAPES = {
     "BERT-small": {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048},
     "BERT-base": {},
 }
-KINDS = ("dense", "movement", "soft", "undropped", "distilled", "sorting")
+KINDS = ("dense", *METHODS, "undropped", "distilled", "sorting")
+USUAL_KINDS = ("dense", "movement", "soft_movement", "undropped", "distilled", "sorting")
+TOTAL, AT = 1000, 700  # steps; the densities of all default schedules are final then
 DENSITY = 0.1
 LENGTH = 128
 
@@ -117,22 +120,24 @@ def our_step(model: nn.Module, batch: dict[str, Tensor], precision: Any, kind: s
     size = len(batch["labels"])
     ids = [row.numpy().astype(np.int32) for row in batch["input_ids"].cpu()]
     examples = Examples({"input_ids": ids}, {"labels": batch["labels"].cpu()}, pad_token=0)
-    total = 1000
-    method = (SoftMovement if kind == "soft" else Movement)(schedule=Schedule("one_shot", warmup=0.0))
-    masks = Masks(model, method, density=DENSITY, total_steps=total, seed=0)
+    method = METHODS.get(kind, SoftMovement if kind == "undropped" else Movement)().for_run(TOTAL)
+    given = None
+    if isinstance(method, LockedMask):
+        given = {f"{name}.weight": torch.rand_like(layer.weight) < DENSITY for name, layer in layers_of(model)}
+    masks = Masks(model, method, density=DENSITY, total_steps=TOTAL, seed=0, given=given)
     distillation = None
     if kind == "distilled":
         starts = torch.arange(size + 1)
         distillation = DistillationLoss(
             {"logits": torch.randn(size, 2).half()}, {"logits": starts}, (ClassLogits(),), temperature=2.0, alpha=0.9
         )
-    settings = Training(max_steps=total, batch_size=size, precision=precision).settings(get_task("sst2"))
+    settings = Training(max_steps=TOTAL, batch_size=size, precision=precision).settings(get_task("sst2"))
     ours = OurTrainer(
         model=model,
         optimizer=build_optimizer(model, settings, masks),
         examples=with_length_buckets(examples, precision),
         settings=settings,
-        curve=Curve("pruning", total),
+        curve=Curve("pruning", TOTAL),
         seed=0,
         callback=Callback(),
         masks=masks,
@@ -140,11 +145,23 @@ def our_step(model: nn.Module, batch: dict[str, Tensor], precision: Any, kind: s
     )
     indices = np.arange(size)
     model.train()
+    ours.step = AT
+    began = time.perf_counter()
+    if (samples := masks.gradient_samples(AT)) > 0:
+        ours._sample_gradients(masks, samples)
+    masks.update(AT)
+    if samples:
+        Console().print(f"an event of {kind}, {samples} gradients: {time.perf_counter() - began:.1f} s")
 
     def step() -> None:
         ours.train_step(indices)
 
     return step
+
+
+def layers_of(model: nn.Module) -> list[tuple[str, nn.Linear]]:
+    """The layers that are pruned, by name."""
+    return [(name, layer) for name, layer in prunable_layers(model).items() if isinstance(layer, nn.Linear)]
 
 
 def build(shape: str, kind: str, tokens: int, precision: str, device: torch.device) -> Step:
@@ -156,7 +173,7 @@ def build(shape: str, kind: str, tokens: int, precision: str, device: torch.devi
     if kind not in ("dense", "sorting"):
         return our_step(model.to(device), batch, precision, kind)
     if kind == "sorting":
-        for name, layer in prunable_layers(model).items():
+        for name, layer in layers_of(model):
             parent, _, child = name.rpartition(".")
             setattr(model.get_submodule(parent), child, SortingLinear(layer))
     return trainer_step(model.to(device), batch, precision)
@@ -169,7 +186,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tokens", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(USUAL_KINDS))
     parser.add_argument("--precision", choices=("fp32", "bf16"), help="default: bf16 on a GPU, else fp32")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

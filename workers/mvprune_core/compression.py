@@ -17,9 +17,10 @@ from mvprune_core.baselines import SharedBaseline
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
+from mvprune_core.given_masks import find_mask
 from mvprune_core.interruption import stop_scope
 from mvprune_core.keys import run_keys
-from mvprune_core.methods import Method, get_method
+from mvprune_core.methods import LockedMask, Method, get_method
 from mvprune_core.metrics import check_packages
 from mvprune_core.models import Source, find_model, load_model
 from mvprune_core.notes import Notes
@@ -31,6 +32,7 @@ from mvprune_core.settings import Training
 from mvprune_core.storage import Cache, Checkpoints
 from mvprune_core.tasks import TaskData, objective_for
 
+DEFAULT_METHOD = "soft_movement"
 _CHECKPOINT_SECONDS = 300.0
 _KEYS = {"lr_density_exponent": "learning_rate_growth"}  # of options whose key in manifests is another
 _MAX_SEED = 2**32 - 1
@@ -40,8 +42,10 @@ def compress(
     model: str | Path | Source,
     data: TaskData,
     *,
-    method: str | Method = "soft_movement",
-    density: float,
+    method: str | Method | None = None,
+    density: float | None = None,
+    mask_from: str | Path | Source | None = None,
+    mask_revision: str | None = None,
     training: Training = Training(),  # noqa: B008 (immutable)
     teacher: Teacher | Literal["baseline"] | None = "baseline",
     include: Sequence[str] = (),
@@ -70,8 +74,13 @@ def compress(
     Args:
         model: a folder, a name under MVPRUNE_MODELS, a hub id, or a `Source` that `find_model` returned.
         data: what `load_task` returned.
-        method: the name of a method, or a `Method` with options.
-        density: fraction of the prunable weights to KEEP, in (0, 1]; 0.03 is the "3 %" of the literature.
+        method: the name of a method, or a `Method` with options; by default soft_movement, or locked_mask with
+            `mask_from`.
+        density: fraction of the prunable weights to KEEP, in (0, 1]; 0.03 is the "3 %" of the literature. It may be
+            left out with `mask_from`: the density is then that of the mask.
+        mask_from: a model or an artifact with zeros: its zeros are the mask, which stays as it is. A model, as
+            `model`, or the folder of an artifact. It must have the architecture and the size of `model`.
+        mask_revision: revision of `mask_from` on the hub.
         training: fine-tuning settings; by default the task's.
         teacher: the teacher for distillation. "baseline": the dense baseline, unless there is none, the density is 1 or
             the task is masked language modelling, which cannot be distilled. None: no distillation.
@@ -102,7 +111,10 @@ def compress(
         CompressionError: the model or the run cannot be used; `reason` says why.
         Stopped: `request_stop` was called.
     """
-    check_fraction("density", density, "(0, 1]", "it is the fraction of the weights to keep")
+    chosen = get_method(method or (DEFAULT_METHOD if mask_from is None else LockedMask.name))
+    _check_mask(chosen, density, mask_from)
+    if density is not None:
+        check_fraction("density", density, "(0, 1]", "it is the fraction of the weights to keep")
     if not isinstance(seed, int) or not 0 <= seed <= _MAX_SEED:
         raise ValueError(f"seed must be a whole number from 0 to {_MAX_SEED}, got {seed!r}")
     for field, patterns in (("include", include), ("exclude", exclude)):
@@ -111,7 +123,7 @@ def compress(
     check_packages()
     objective = objective_for(data)
     if teacher == "baseline":
-        teacher = Teacher() if objective.outputs and dense_baseline and density < 1 else None
+        teacher = Teacher() if objective.outputs and dense_baseline and density != 1 else None
     if teacher is not None and not isinstance(teacher, Teacher):
         raise ValueError(f'teacher must be a Teacher, "baseline" or None, got {teacher!r}')
     if teacher is not None and not objective.outputs:
@@ -121,15 +133,16 @@ def compress(
             raise ValueError("dense_baseline must be False for density 1, got a SharedBaseline")
         if teacher is not None and teacher.model is None:
             raise ValueError("teacher must name a model or be None with a SharedBaseline, got the dense baseline")
-    if keep_fine_tuned and density < 1:
-        raise ValueError(f"keep_fine_tuned must be False with a density below 1, got True with {density:g}")
+    if keep_fine_tuned and density != 1:
+        raise ValueError("keep_fine_tuned must be False with a density below 1, got True")
     if keep_fine_tuned and teacher is not None:
         raise ValueError("teacher must be None with keep_fine_tuned, got a Teacher")
     plan = Plan(
         data=data,
         objective=objective,
         source=find_model(model, revision),
-        method=get_method(method),
+        method=chosen,
+        mask_from=None if mask_from is None else find_mask(mask_from, mask_revision),
         density=density,
         training=training,
         teacher=teacher,
@@ -183,6 +196,19 @@ def compress(
     )
 
 
+def _check_mask(method: Method, density: float | None, mask_from: str | Path | Source | None) -> None:
+    """Raises ValueError unless method, density and mask go together."""
+    is_locked = isinstance(method, LockedMask)
+    if is_locked and mask_from is None:
+        raise ValueError("mask_from must be given with the method locked_mask, got None")
+    if not is_locked and mask_from is not None:
+        raise ValueError(f"method must be locked_mask, or be left out, with mask_from, got {method.name}")
+    if density is None and mask_from is None:
+        raise ValueError("density must be given without mask_from, got None")
+    if density == 1 and mask_from is not None:
+        raise ValueError("density must be below 1, or be left out, with mask_from, got 1")
+
+
 def _prepare(
     plan: Plan, callback: Callback, cache: str | Path | None, checkpoint: str | Path | None, checkpoint_seconds: float
 ) -> CompressionRun:
@@ -228,6 +254,8 @@ def _spec(run: ResolvedRun) -> Mapping[str, Any]:
     if run.teacher is not None:
         named = {"model": run.named_teacher.name if run.named_teacher else "", "revision": run.teacher.revision or ""}
         spec["teacher"] = asdict(run.teacher) | named
+    if run.mask_from is not None:
+        spec["mask_from"] = {"model": run.mask_from.name, "revision": run.mask_from.revision}
     spec |= {"values": run.coding.values.value, "embeddings": run.coding.embeddings.value}
     optional = {
         "include": list(run.include),

@@ -46,6 +46,7 @@ class Masks:
         total_steps: optimizer updates of the run.
         seed: seed of random scores and gates, and of the choice among equal scores.
         layers: the layers to prune; by default `prunable_layers`.
+        given: masks that the method is given, by the name of the weight; bool.
 
     Raises:
         CompressionError: UNSUPPORTED_ARCHITECTURE, see `prunable_layers`.
@@ -60,6 +61,7 @@ class Masks:
         total_steps: int,
         seed: int,
         layers: Mapping[str, nn.Linear | Conv1D] | None = None,
+        given: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.method = method
         self._gated = self.method if isinstance(self.method, Gated) else None
@@ -72,6 +74,8 @@ class Masks:
             _matrix(f"{name}.weight", layer.weight, scale, self.method, generator_of(seed, index, device=scale.device))
             for index, ((name, layer), scale) in enumerate(zip(chosen.items(), scales, strict=True))
         ]
+        for matrix in self.matrices:
+            matrix.given = given[matrix.name].to(scales.device) if given is not None else None
         self.update(0)
 
     @property
@@ -115,6 +119,7 @@ class Masks:
             grad = matrix.masked.grad
             if grad is None:
                 return
+            self.method.observe(matrix, grad, self._step)
             if self._gated is not None:
                 multiply(grad, matrix.weight, matrix.masked)
                 multiply(matrix.masked, self._gated.mask_grad(matrix.mask), matrix.masked)
@@ -122,13 +127,14 @@ class Masks:
             elif matrix.scores is None:
                 if not self._dense:
                     multiply(grad, matrix.kept, grad)
-            elif self._dense:
+            elif self._dense or self.method.freezes_weights:
                 multiply(grad, matrix.weight, matrix.masked)
             else:
                 share_gradient(grad, matrix.weight, matrix.masked)
             if matrix.scores is not None:
                 matrix.scores.grad = matrix.masked.detach()
-            matrix.weight.grad, matrix.masked.grad = grad, None
+            matrix.weight.grad = None if self.method.freezes_weights else grad
+            matrix.masked.grad = None
 
         in_parallel(split_gradient, self.matrices)
         self.method.add_penalty(self.matrices, self._step, self._control)
@@ -140,6 +146,22 @@ class Masks:
             density = self.method.update_masks(self.matrices, self._step, self._control)
             self._step = replace(self._step, current_density=density)
             self._write()
+        for matrix in self.matrices:
+            matrix.samples.clear()
+
+    def gradient_samples(self, step: int) -> int:
+        """How many gradients the method samples before `update(step)`."""
+        return self.method.gradient_samples(replace(self._step, number=step))
+
+    def refresh(self) -> None:
+        """Writes W' of the updated W, with the masks as they are. Not for learned scores, whose gradients W' holds."""
+        in_parallel(lambda _, matrix: multiply(matrix.weight, matrix.kept, matrix.masked), self.matrices)
+
+    def add_sample(self) -> None:
+        """Hands the gradient of W' to the method as a sample, and clears it."""
+        self.method.add_sample(self.matrices)
+        for matrix in self.matrices:
+            matrix.masked.grad = None
 
     @contextmanager
     def finalized(self) -> Iterator[None]:
@@ -171,6 +193,7 @@ class Masks:
             kept[f"mask.{matrix.name}"] = matrix.kept if self._gated is None else matrix.mask
             if matrix.scores is not None:
                 kept[f"scores.{matrix.name}"] = matrix.scores.detach()
+            kept |= {f"buffers.{buffer}.{matrix.name}": value for buffer, value in matrix.buffers.items()}
         return kept
 
     def restore(self, state: Mapping[str, Tensor], step: int, current_density: float) -> None:
@@ -178,7 +201,10 @@ class Masks:
         prefix = "control."
         device = self.matrices[0].weight.device
         self._control = {
-            name.removeprefix(prefix): value.to(device) for name, value in state.items() if name.startswith(prefix)
+            # Single values are used on the device, lists on the CPU.
+            name.removeprefix(prefix): value.to(device) if value.dim() == 0 else value
+            for name, value in state.items()
+            if name.startswith(prefix)
         }
         density = current_density if self._gated is None else torch.tensor(current_density)
         self._step = replace(self._step, number=step, current_density=density)
@@ -188,6 +214,8 @@ class Masks:
                 matrix.mask.copy_(state[f"mask.{matrix.name}"])
                 if matrix.scores is not None:
                     matrix.scores.detach().copy_(state[f"scores.{matrix.name}"])
+                for buffer, value in matrix.buffers.items():
+                    value.copy_(state[f"buffers.{buffer}.{matrix.name}"])
             self._write()
 
     @property
@@ -224,4 +252,5 @@ def _matrix(name: str, masked: Tensor, scale: Tensor, method: Method, generator:
     weight.detach().masked_fill_(weight.detach() == 0, _ALMOST_ZERO)
     scores = nn.Parameter(method.scores(weight.detach(), generator)) if method.learned else None
     mask = torch.ones_like(weight, dtype=torch.float32, requires_grad=False) if isinstance(method, Gated) else _NO_MASK
-    return Matrix(name, weight, masked, scores, mask, scale)
+    buffers = {buffer: torch.zeros_like(weight.detach(), dtype=torch.float32) for buffer in method.buffer_names}
+    return Matrix(name, weight, masked, scores, mask, scale, buffers=buffers)

@@ -75,8 +75,14 @@ def build_optimizer(model: nn.Module, settings: Settings, masks: Masks | None = 
         if isinstance(module, nn.Embedding) and not in_block(name):
             module.requires_grad_(settings.train_embeddings)
     hidden = {} if masks is None else masks.weights
+    if masks is not None and masks.method.freezes_weights:
+        getattr(model, "base_model", model).requires_grad_(False)
+        for parameter in hidden:  # its gradient becomes that of the scores
+            parameter.requires_grad_()
     weights = [hidden.get(parameter, parameter) for parameter in model.parameters() if parameter.requires_grad]
     pruned = set(hidden.values())
+    if masks is not None and masks.method.freezes_weights:
+        weights = [weight for weight in weights if weight not in pruned]
     others = [weight for weight in weights if weight not in pruned]
     decay = settings.weight_decay
     groups: list[dict[str, Any]] = [

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Base, Coding, ModelSource
 from mvprune_core.accounting import check_density
@@ -14,7 +17,8 @@ from mvprune_core.batching import Examples, Indices
 from mvprune_core.distillation import Teacher, compare_states
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.forward import check_forward, padding_side
-from mvprune_core.methods import Method
+from mvprune_core.given_masks import GivenMask, load_mask
+from mvprune_core.methods import LockedMask, Method
 from mvprune_core.models import Loaded, Source, find_model, longest_input
 from mvprune_core.notes import Notes
 from mvprune_core.precision import check_speed, with_length_buckets
@@ -36,7 +40,8 @@ class Plan:
     objective: Objective
     source: Source
     method: Method
-    density: float
+    mask_from: Source | None
+    density: float | None
     training: Training
     teacher: Teacher | None
     dense_baseline: bool | SharedBaseline
@@ -69,7 +74,10 @@ class ResolvedRun(Plan):
         settings: training settings without gaps.
         total_steps: optimizer steps of a training phase.
         base: the model, if the artifact is to refer to it.
+        given_mask: the mask, if it is given, and the weights to start from.
     """
+
+    density: float
 
     model: ModelSource
     config: Any
@@ -81,6 +89,7 @@ class ResolvedRun(Plan):
     settings: Settings
     total_steps: int
     base: Base | None
+    given_mask: GivenMask | None
 
     @property
     def dense_steps(self) -> int:
@@ -126,7 +135,8 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
         ValueError, CompressionError: see `compress`.
     """
     training, data = plan.training, plan.data
-    _check_layers(plan, student)
+    given_mask = _find_given_mask(plan, student)
+    density = _check_density(plan, student) if given_mask is None else given_mask.density
     if training.gradient_checkpointing and not student.model.supports_gradient_checkpointing:
         raise CompressionError(
             Reason.UNSUPPORTED_ARCHITECTURE,
@@ -146,8 +156,11 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
     plan.method.schedule.check(total_steps)
     model = model_source(plan.source)
     baseline = _resolve_baseline(plan, student, model, settings, notes)
+    method = plan.method.for_run(total_steps)
+    notes.add(*method.notes([layer.weight.numel() for layer in _layers(plan, student).values()]))
     chosen = {
-        "method": plan.method.for_run(total_steps),
+        "method": method,
+        "density": density,
         "dense_baseline": baseline,
         "teacher": plan.teacher
         and _resolve_teacher(plan.teacher, baseline, settings.passes(len(train)), student, train),
@@ -164,6 +177,7 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
         settings=settings,
         total_steps=total_steps,
         base=Base(plan.source.folder) if plan.delta else None,
+        given_mask=given_mask,
     )
 
 
@@ -184,12 +198,34 @@ def input_length(plan: Plan, source: Source, loaded: Loaded, max_length: int) ->
     return length
 
 
-def _check_layers(plan: Plan, student: Loaded) -> None:
-    layers = prunable_layers(student.model, plan.include, plan.exclude)
+def _layers(plan: Plan, student: Loaded) -> Mapping[str, nn.Linear | Conv1D]:
+    return prunable_layers(student.model, plan.include, plan.exclude)
+
+
+def _check_density(plan: Plan, student: Loaded) -> float:
+    """The density, if the model's matrices are large enough for it."""
+    if plan.density is None:
+        raise TypeError("a plan without a given mask has a density")
+    layers = _layers(plan, student)
     if not plan.allow_density_miss:
         sizes = [layer.weight.numel() for layer in layers.values()]
         remedy = "take a density that the model's matrices are large enough for, global selection"
         check_density(plan.density, plan.method.kept(sizes, plan.density), sum(sizes), remedy)
+    return plan.density
+
+
+def _find_given_mask(plan: Plan, student: Loaded) -> GivenMask | None:
+    if plan.mask_from is None or not isinstance(plan.method, LockedMask):
+        return None
+    return load_mask(
+        plan.mask_from,
+        plan.method,
+        density=plan.density,
+        student=student,
+        weight_names=[f"{name}.weight" for name in _layers(plan, student)],
+        objective=plan.objective,
+        seed=plan.seed,
+    )
 
 
 def _resolve_baseline(

@@ -161,7 +161,18 @@ class CompressionRun:
         layers = prunable_layers(model, run.include, run.exclude)
         if run.is_kept:
             return self._keep(loaded, layers)
-        masks = Masks(model, run.method, density=run.density, total_steps=run.total_steps, seed=run.seed, layers=layers)
+        given = run.given_mask
+        if given is not None:
+            load_tensors(model, given.weights)
+        masks = Masks(
+            model,
+            run.method,
+            density=run.density,
+            total_steps=run.total_steps,
+            seed=run.seed,
+            layers=layers,
+            given=None if given is None else given.masks,
+        )
         original, curve = Distributions(masks.matrices), Curve("pruning", run.total_steps)
         steps = self._train(loaded, curve, masks, distillation, steps_before=run.dense_steps)
         return Masked(loaded, curve, steps, masks, original)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Literal
 
 from mvprune_core.options import check_choice, check_fraction
 
-Shape = Literal["cubic", "linear", "one_shot"]
+Shape = Literal["cubic", "linear", "one_shot", "events"]
+
+_EVENTS, _FIRST_EVENT = 4, 0.7
+_LOWEST_RATE = 0.1  # learning rate before the next event, relative to the rate after the last one
 
 
 class RunTooShort(ValueError):
@@ -30,21 +34,33 @@ class Schedule:
     one_shot prunes once, after w steps: 1 for t < w, v for t ≥ w. Its warmup may be 0 (prune before training) or 1
     (prune after training), and it has no cooldown.
 
+    events prunes n times, at equal distances from t = w to t = T − c (Kurtic et al. 2022,
+    https://arxiv.org/abs/2203.07259, section 4). The first event prunes the fraction r, or 1 − v if that is less; the
+    k-th leaves v + (1 − r − v) · (1 − (k − 1) / (n − 1))³. Each event sets the learning rate back to its peak. It then
+    falls linearly, to a tenth of the peak until the next event, and to 0 after the last one. Methods without learned
+    scores keep their masks between two events.
+
     Args:
-        shape: cubic, linear or one_shot.
+        shape: cubic, linear, one_shot or events.
         warmup: fraction of the steps, at the start, that train the dense model.
         cooldown: fraction of the steps, at the end, that train at the final density.
+        events: n, only with the shape events, by default 4. A single event is at T − c.
+        first_event: r, only with the shape events: a fraction in (0, 1), by default 0.7.
 
     Raises:
-        ValueError: an unknown shape, a fraction out of range, or a schedule that never reaches the final density.
+        ValueError: an unknown shape, an option of another shape, a fraction out of range, or a schedule that never
+            reaches the final density.
     """
 
     shape: Shape = "cubic"
     warmup: float = 0.1
     cooldown: float = 0.4
+    events: int | None = None
+    first_event: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("schedule.shape", self.shape, Shape)
+        self._check_events()
         if self.shape == "one_shot":
             check_fraction("schedule.warmup", self.warmup, "[0, 1]")
             return
@@ -56,8 +72,17 @@ class Schedule:
                 f"{self.warmup} + {self.cooldown}"
             )
 
+    def _check_events(self) -> None:
+        if self.events is not None and (type(self.events) is not int or self.events < 1):
+            raise ValueError(f"schedule.events must be a whole number of at least 1, got {self.events!r}")
+        if self.first_event is not None:
+            check_fraction("schedule.first_event", self.first_event, "(0, 1)")
+        for name in ("events", "first_event"):
+            if self.shape != "events" and getattr(self, name) is not None:
+                raise ValueError(f"schedule.shape must be events with schedule.{name}, got {self.shape}")
+
     def check(self, total_steps: int) -> None:
-        """Raises RunTooShort if the cooldown, or the time between warmup and cooldown, rounds to no step."""
+        """Raises RunTooShort if the cooldown, or the time between warmup and cooldown, has too few steps."""
         if self.shape == "one_shot":
             return
         warm, cool = self._boundaries(total_steps)
@@ -72,11 +97,27 @@ class Schedule:
                 f"{self.warmup} + {self.cooldown} of {total_steps} steps; take more steps or shorten them"
             )
 
+        if self.shape == "events" and total_steps - warm - cool < self._events - 1:
+            raise RunTooShort(
+                f"schedule.events must be at most {total_steps - warm - cool + 1}, one a step between warmup and "
+                f"cooldown, got {self._events}; take more steps or fewer events"
+            )
+
+    def check_starts_dense(self, total_steps: int, method: str) -> None:
+        """Raises RunTooShort if weights are pruned before the first step, for a method that needs gradients before."""
+        if self.density_at(0, total_steps, 0.0) < 1:
+            raise RunTooShort(
+                f"schedule.warmup must be at least one step with the method {method}, got {self.warmup} of "
+                f"{total_steps} steps; take more steps or a longer warmup"
+            )
+
     def density_at(self, step: int, total_steps: int, density: float) -> float:
         """The density after `step` of `total_steps` updates, in a run that ends at exactly `density`."""
         warm, _ = self._boundaries(total_steps)
         if step >= self.pruning_end(total_steps):
             return density
+        if self.shape == "events":
+            return self._density_of_event(bisect_right(self._event_steps(total_steps), step), density)
         if step <= warm:
             return 1.0
         left = 1.0 - (step - warm) / self.pruning_steps(total_steps)
@@ -90,6 +131,34 @@ class Schedule:
     def pruning_steps(self, total_steps: int) -> int:
         """Number of updates over which the density falls; 0 if it falls at once."""
         return self.pruning_end(total_steps) - self._boundaries(total_steps)[0]
+
+    def lr_decay(self, step: int, total_steps: int) -> float | None:
+        """Factor of the learning rate in update `step` (from 0) since the last event, at most 1; None: the schedule
+        does not change the learning rate."""
+        if self.shape != "events":
+            return None
+        events = self._event_steps(total_steps)
+        passed = bisect_right(events, step)
+        start, end = (0, *events)[passed], (*events, total_steps)[passed]
+        lowest = _LOWEST_RATE if passed < len(events) else 0.0
+        return 1.0 - (1.0 - lowest) * (step - start) / (end - start)
+
+    def _event_steps(self, total_steps: int) -> list[int]:
+        """The number of updates before each event."""
+        first, last = self._boundaries(total_steps)[0], self.pruning_end(total_steps)
+        between = self._events - 1
+        return [*(first + round(index * (last - first) / between) for index in range(between)), last]
+
+    def _density_of_event(self, number: int, density: float) -> float:
+        """The density after `number` events."""
+        if number == 0:
+            return 1.0
+        first = max(density, 1.0 - (self.first_event or _FIRST_EVENT))
+        return density + (first - density) * (1.0 - (number - 1) / (self._events - 1)) ** 3
+
+    @property
+    def _events(self) -> int:
+        return self.events or _EVENTS
 
     def _boundaries(self, total_steps: int) -> tuple[int, int]:
         return round(self.warmup * total_steps), round(self.cooldown * total_steps)

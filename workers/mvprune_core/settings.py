@@ -162,10 +162,17 @@ class Settings:
     lr_warmup: float
     lr_density_exponent: float
 
-    def lr_multiplier(self, step: int, total_steps: int) -> float:
-        """Factor of the learning rates in update `step` (from 0): linear warmup to 1, then linear decay towards 0."""
+    def lr_multiplier(self, step: int, total_steps: int, decay: float | None = None) -> float:
+        """Factor of the learning rates in update `step` (from 0): linear warmup to 1, then linear decay towards 0.
+
+        Args:
+            step: updates done.
+            total_steps: updates of the phase.
+            decay: replaces the decay, see `Schedule.lr_decay`.
+        """
         warmup = max(1, round(self.lr_warmup * total_steps))
-        return min((step + 1) / warmup, (total_steps - step) / (total_steps - warmup + 1))
+        linear = (total_steps - step) / (total_steps - warmup + 1)
+        return min((step + 1) / warmup, linear if decay is None else decay)
 
     def total_steps(self, examples: int) -> int:
         """Optimizer steps, with this many examples per epoch."""

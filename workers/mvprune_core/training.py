@@ -167,17 +167,45 @@ class Trainer:
         loss = self._backward(indices)
         if self.masks is not None:
             self.masks.backward()
-        density = 1.0 if self.masks is None else self.masks.scheduled_density
-        self.optimizer.update(loss, self.settings.lr_multiplier(self.step, self.total_steps), density)
+        density, decay = 1.0, None
+        if self.masks is not None:
+            density = self.masks.scheduled_density
+            decay = self.masks.method.schedule.lr_decay(self.step, self.total_steps)
+        self.optimizer.update(loss, self.settings.lr_multiplier(self.step, self.total_steps, decay), density)
         self.step += 1
         if self.masks is not None:
+            if (samples := self.masks.gradient_samples(self.step)) > 0:
+                self._sample_gradients(self.masks, samples)
             self.masks.update(self.step)
         return loss
 
-    def _backward(self, indices: Indices) -> Tensor:
-        """Computes the gradients of one batch. Returns its loss."""
+    def _sample_gradients(self, masks: Masks, count: int) -> None:
+        """Hands the method gradients of small batches of the masked model. At most one for each batch of the run.
+
+        The examples are those of the next steps, or of the last ones: a teacher has read only examples of the run.
+        """
+        size, total = masks.method.gradient_batch_size, self.total_steps
+        batches = training_batches(self.examples.lengths, self.settings.batch_size, self.seed)
+        needed = min(total, math.ceil(count * size / self.settings.batch_size))
+        first = min(self.step, total - needed)
+        together = np.concatenate([*itertools.islice(batches, first, first + needed)])
+        masks.refresh()
+        self.model.eval()
+        for index, start in enumerate(range(0, min(count * size, len(together)), size)):
+            self._backward(together[start : start + size], index)
+            masks.add_sample()
+        self.model.zero_grad()
+        self.model.train()
+
+    def _backward(self, indices: Indices, *sample: int) -> Tensor:
+        """Computes the gradients of one batch. Returns its loss.
+
+        Args:
+            indices: the batch.
+            sample: a number, if several batches are read in one step.
+        """
         total = torch.zeros((), device=self.device)
-        whole = self.examples.batch(indices, self.device, np.random.default_rng((self.seed, self.step)))
+        whole = self.examples.batch(indices, self.device, np.random.default_rng((self.seed, self.step, *sample)))
         count = min(self.settings.accumulation_steps, len(indices))
         # Split after padding and masking, so that the parts have the gradients of the whole.
         columns = (column.tensor_split(count) for column in whole.values())

@@ -12,3 +12,11 @@ def block_list(name: str) -> str | None:
     """The list of blocks that a module or parameter is in: `encoder.layer` in the example; None if it is in none."""
     parts = name.split(".")
     return next((".".join(parts[:index]) for index, part in enumerate(parts) if part.isdecimal()), None)
+
+
+def without_number(name: str) -> str:
+    """The name of a module or parameter without the number of its block: `encoder.layer.output.dense`."""
+    blocks = block_list(name)
+    if blocks is None:
+        return name
+    return blocks + "." + name.removeprefix(f"{blocks}.").partition(".")[2]

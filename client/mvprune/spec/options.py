@@ -52,36 +52,65 @@ class MethodOptions(TypedDict, total=False):
     Attributes:
         method: how weights are chosen; default: soft_movement.
         warmup: fraction of the steps before pruning begins; from 0 to 1; for movement, soft_movement, l0,
-            magnitude, random; default: 0.1.
+            magnitude, random, platon, obert, smp; default: 0.1.
         cooldown: fraction of the steps at the target density, at the end; not with one_shot; above 0, at most 1;
-            for movement, soft_movement, l0, magnitude, random; default: 0.4.
-        shape: how the density falls in between; for movement, soft_movement, l0, magnitude, random; default: cubic.
-        score_learning_rate: learning rate of the scores; above 0, at most 100; for movement, soft_movement, l0;
-            default: 0.01; l0: 0.1, more in short runs.
+            for movement, soft_movement, l0, magnitude, random, platon, obert, smp; default: 0.4.
+        shape: how the density falls in between; for movement, soft_movement, l0, magnitude, random, platon, obert,
+            smp; default: cubic.
+        events: how often weights are pruned; only with the shape events; from 1 to 1,000; for movement,
+            soft_movement, l0, magnitude, random, platon, obert, smp; default: 4 with the shape events.
+        first_event: fraction of the weights that the first event prunes; only with the shape events; above 0, at
+            most 0.9999; for movement, soft_movement, l0, magnitude, random, platon, obert, smp; default: 0.7 with
+            the shape events.
+        score_learning_rate: learning rate of the scores; above 0, at most 100; for movement, soft_movement, l0,
+            smp; default: 0.01; l0: 0.1, more in short runs; smp: 0.02.
         selection: take the largest of each matrix (local), or of all matrices together (global); for movement,
-            magnitude, one_shot_magnitude, random; default: local.
-        initial_scores: what the learned scores are added to; for movement, soft_movement; default: magnitude.
-        penalty: strength of the penalty on the scores at the target density; from 0 to 1,000,000; for
-            soft_movement, l0; default: what suits the model's size.
+            magnitude, one_shot_magnitude, random, platon, obert; default: local; platon, obert: global.
+        initial_scores: what the learned scores are added to; for movement, soft_movement, smp; default: magnitude.
+        penalty: strength of the penalty on the scores at the target density; from 0 to 1,000,000; for movement,
+            soft_movement, l0, smp; default: no penalty; soft_movement, l0, smp: what suits the model's size.
         gate_temperature: temperature of the hard-concrete gates; lower values give gates nearer to 0 or 1; above 0,
             at most 1; for l0; default: 2/3, the paper's.
         when: prune before or after the training; for one_shot_magnitude; default: after.
+        sensitivity_decay: decay of the average of the sensitivity; from 0 to 0.9999; for platon; default: 0.85.
+        uncertainty_decay: decay of the average of the uncertainty; from 0 to 0.9999; for platon; default: 0.95.
+        gradients: gradients that each event samples; from 1 to 65,536; for obert; default: 256.
+        gradient_batch_size: examples of a sampled gradient; from 1 to 4,096; for obert; default: 16.
+        damping: is added to the diagonal of the Fisher matrix; above 0, at most 1; for obert; default: 1e-07.
+        block_size: weights of a block of the Fisher matrix; from 1 to 4,096; for obert; default: 50, or as many as
+            4 GiB hold.
+        allocation: matrices of one kind, such as the queries of all layers, share their weights (kind), or each has
+            the same density (local); for smp; default: kind.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'; default:
             what suits the model's family.
         exclude: do not prune modules whose name matches this pattern, even if they match include; default: none.
         allow_density_miss: accept a result that misses its density by more than 10 %; default: no.
     """
 
-    method: Literal["movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random"] | None
+    method: (
+        Literal[
+            "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp"
+        ]
+        | None
+    )
     warmup: float | None
     cooldown: float | None
-    shape: Literal["cubic", "linear", "one_shot"] | None
+    shape: Literal["cubic", "linear", "one_shot", "events"] | None
+    events: int | None
+    first_event: float | None
     score_learning_rate: float | None
     selection: Literal["local", "global"] | None
     initial_scores: Literal["zero", "magnitude"] | None
     penalty: float | None
     gate_temperature: float | None
     when: Literal["before", "after"] | None
+    sensitivity_decay: float | None
+    uncertainty_decay: float | None
+    gradients: int | None
+    gradient_batch_size: int | None
+    damping: float | None
+    block_size: int | None
+    allocation: Literal["kind", "local"] | None
     include: Sequence[str] | None
     exclude: Sequence[str] | None
     allow_density_miss: bool | None

@@ -107,7 +107,7 @@ class Job(_message.Message):
     def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., creator: _Optional[str] = ..., gate_results: _Optional[_Iterable[_Union[GateResult, _Mapping]]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., sweep: _Optional[str] = ..., primary_metric: _Optional[str] = ...) -> None: ...
 
 class CompressionSpec(_message.Message):
-    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "include", "exclude", "allow_density_miss", "weight_dtype", "embedding_dtype", "trim_vocabulary", "delta", "teacher", "baseline", "training", "keep_fine_tuned", "seed")
+    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp", "include", "exclude", "allow_density_miss", "weight_dtype", "embedding_dtype", "trim_vocabulary", "delta", "teacher", "baseline", "training", "keep_fine_tuned", "seed")
     class Values(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VALUES_UNSPECIFIED: _ClassVar[CompressionSpec.Values]
@@ -131,6 +131,9 @@ class CompressionSpec(_message.Message):
     MAGNITUDE_FIELD_NUMBER: _ClassVar[int]
     ONE_SHOT_MAGNITUDE_FIELD_NUMBER: _ClassVar[int]
     RANDOM_FIELD_NUMBER: _ClassVar[int]
+    PLATON_FIELD_NUMBER: _ClassVar[int]
+    OBERT_FIELD_NUMBER: _ClassVar[int]
+    SMP_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_FIELD_NUMBER: _ClassVar[int]
     EXCLUDE_FIELD_NUMBER: _ClassVar[int]
     ALLOW_DENSITY_MISS_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +157,9 @@ class CompressionSpec(_message.Message):
     magnitude: MagnitudePruning
     one_shot_magnitude: OneShotMagnitudePruning
     random: RandomPruning
+    platon: PlatonPruning
+    obert: ObertPruning
+    smp: StaticModelPruning
     include: _containers.RepeatedScalarFieldContainer[str]
     exclude: _containers.RepeatedScalarFieldContainer[str]
     allow_density_miss: bool
@@ -166,7 +172,7 @@ class CompressionSpec(_message.Message):
     training: Training
     keep_fine_tuned: bool
     seed: int
-    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., trim_vocabulary: bool = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., keep_fine_tuned: bool = ..., seed: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., platon: _Optional[_Union[PlatonPruning, _Mapping]] = ..., obert: _Optional[_Union[ObertPruning, _Mapping]] = ..., smp: _Optional[_Union[StaticModelPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., trim_vocabulary: bool = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., keep_fine_tuned: bool = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Dataset(_message.Message):
     __slots__ = ("train", "validation", "hub_id", "hub_config", "text_column", "text_pair_column", "label_column")
@@ -187,27 +193,33 @@ class Dataset(_message.Message):
     def __init__(self, train: _Optional[str] = ..., validation: _Optional[str] = ..., hub_id: _Optional[str] = ..., hub_config: _Optional[str] = ..., text_column: _Optional[str] = ..., text_pair_column: _Optional[str] = ..., label_column: _Optional[str] = ...) -> None: ...
 
 class Schedule(_message.Message):
-    __slots__ = ("warmup", "cooldown", "shape")
+    __slots__ = ("warmup", "cooldown", "shape", "events", "first_event")
     class Shape(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SHAPE_UNSPECIFIED: _ClassVar[Schedule.Shape]
         CUBIC: _ClassVar[Schedule.Shape]
         LINEAR: _ClassVar[Schedule.Shape]
         ONE_SHOT: _ClassVar[Schedule.Shape]
+        EVENTS: _ClassVar[Schedule.Shape]
     SHAPE_UNSPECIFIED: Schedule.Shape
     CUBIC: Schedule.Shape
     LINEAR: Schedule.Shape
     ONE_SHOT: Schedule.Shape
+    EVENTS: Schedule.Shape
     WARMUP_FIELD_NUMBER: _ClassVar[int]
     COOLDOWN_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_EVENT_FIELD_NUMBER: _ClassVar[int]
     warmup: float
     cooldown: float
     shape: Schedule.Shape
-    def __init__(self, warmup: _Optional[float] = ..., cooldown: _Optional[float] = ..., shape: _Optional[_Union[Schedule.Shape, str]] = ...) -> None: ...
+    events: int
+    first_event: float
+    def __init__(self, warmup: _Optional[float] = ..., cooldown: _Optional[float] = ..., shape: _Optional[_Union[Schedule.Shape, str]] = ..., events: _Optional[int] = ..., first_event: _Optional[float] = ...) -> None: ...
 
 class MovementPruning(_message.Message):
-    __slots__ = ("schedule", "score_learning_rate", "selection", "initial_scores")
+    __slots__ = ("schedule", "score_learning_rate", "selection", "initial_scores", "penalty")
     class InitialScores(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         INITIAL_SCORES_UNSPECIFIED: _ClassVar[MovementPruning.InitialScores]
@@ -220,11 +232,13 @@ class MovementPruning(_message.Message):
     SCORE_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     SELECTION_FIELD_NUMBER: _ClassVar[int]
     INITIAL_SCORES_FIELD_NUMBER: _ClassVar[int]
+    PENALTY_FIELD_NUMBER: _ClassVar[int]
     schedule: Schedule
     score_learning_rate: float
     selection: Selection
     initial_scores: MovementPruning.InitialScores
-    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., selection: _Optional[_Union[Selection, str]] = ..., initial_scores: _Optional[_Union[MovementPruning.InitialScores, str]] = ...) -> None: ...
+    penalty: float
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., selection: _Optional[_Union[Selection, str]] = ..., initial_scores: _Optional[_Union[MovementPruning.InitialScores, str]] = ..., penalty: _Optional[float] = ...) -> None: ...
 
 class SoftMovementPruning(_message.Message):
     __slots__ = ("schedule", "score_learning_rate", "penalty", "initial_scores")
@@ -281,6 +295,56 @@ class RandomPruning(_message.Message):
     schedule: Schedule
     selection: Selection
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ...) -> None: ...
+
+class PlatonPruning(_message.Message):
+    __slots__ = ("schedule", "selection", "sensitivity_decay", "uncertainty_decay")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    SENSITIVITY_DECAY_FIELD_NUMBER: _ClassVar[int]
+    UNCERTAINTY_DECAY_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    selection: Selection
+    sensitivity_decay: float
+    uncertainty_decay: float
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ..., sensitivity_decay: _Optional[float] = ..., uncertainty_decay: _Optional[float] = ...) -> None: ...
+
+class ObertPruning(_message.Message):
+    __slots__ = ("schedule", "selection", "gradients", "gradient_batch_size", "damping", "block_size")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    DAMPING_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    selection: Selection
+    gradients: int
+    gradient_batch_size: int
+    damping: float
+    block_size: int
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ..., gradients: _Optional[int] = ..., gradient_batch_size: _Optional[int] = ..., damping: _Optional[float] = ..., block_size: _Optional[int] = ...) -> None: ...
+
+class StaticModelPruning(_message.Message):
+    __slots__ = ("schedule", "score_learning_rate", "initial_scores", "penalty", "allocation")
+    class Allocation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        ALLOCATION_UNSPECIFIED: _ClassVar[StaticModelPruning.Allocation]
+        KIND: _ClassVar[StaticModelPruning.Allocation]
+        LOCAL: _ClassVar[StaticModelPruning.Allocation]
+    ALLOCATION_UNSPECIFIED: StaticModelPruning.Allocation
+    KIND: StaticModelPruning.Allocation
+    LOCAL: StaticModelPruning.Allocation
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SCORE_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_SCORES_FIELD_NUMBER: _ClassVar[int]
+    PENALTY_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATION_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    score_learning_rate: float
+    initial_scores: MovementPruning.InitialScores
+    penalty: float
+    allocation: StaticModelPruning.Allocation
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., initial_scores: _Optional[_Union[MovementPruning.InitialScores, str]] = ..., penalty: _Optional[float] = ..., allocation: _Optional[_Union[StaticModelPruning.Allocation, str]] = ...) -> None: ...
 
 class Training(_message.Message):
     __slots__ = ("max_steps", "epochs", "batch_size", "learning_rate", "lr_warmup", "lr_density_exponent", "weight_decay", "max_length", "accumulation_steps", "precision", "train_embeddings", "dropout", "compile", "gradient_checkpointing", "deterministic", "evaluate_every", "patience", "keep_best", "best_metric")

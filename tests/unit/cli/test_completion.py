@@ -71,7 +71,17 @@ def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
     assert set(commands) == set(COMMANDS)
     assert one == ["submit"]
     assert options == ["--method", "--memory", "--measure-latency"]
-    assert methods == ["movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random"]
+    assert methods == [
+        "movement",
+        "soft_movement",
+        "l0",
+        "magnitude",
+        "one_shot_magnitude",
+        "random",
+        "platon",
+        "obert",
+        "smp",
+    ]
     assert set(tasks) == {name for name in TASKS if name.startswith("s")}
     assert of_token == ["create", "list", "revoke"]
     assert scopes == ["read", "submit", "admin"]

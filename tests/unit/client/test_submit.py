@@ -177,26 +177,40 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert submitted.spec.allow_density_miss
 
 
+SCHEDULE = ["warmup", "cooldown", "shape", "events", "first_event"]
 METHODS = {
-    "movement": ["warmup", "cooldown", "shape", "score_learning_rate", "selection", "initial_scores"],
-    "soft_movement": ["warmup", "cooldown", "shape", "score_learning_rate", "penalty", "initial_scores"],
-    "l0": ["warmup", "cooldown", "shape", "score_learning_rate", "penalty"],
-    "magnitude": ["warmup", "cooldown", "shape", "selection"],
+    "movement": [*SCHEDULE, "score_learning_rate", "selection", "initial_scores", "penalty"],
+    "soft_movement": [*SCHEDULE, "score_learning_rate", "penalty", "initial_scores"],
+    "l0": [*SCHEDULE, "score_learning_rate", "penalty"],
+    "magnitude": [*SCHEDULE, "selection"],
     "one_shot_magnitude": ["when", "selection"],
-    "random": ["warmup", "cooldown", "shape", "selection"],
+    "random": [*SCHEDULE, "selection"],
+    "platon": [*SCHEDULE, "selection", "sensitivity_decay", "uncertainty_decay"],
+    "obert": [*SCHEDULE, "selection", "gradients", "gradient_batch_size", "damping", "block_size"],
+    "smp": [*SCHEDULE, "score_learning_rate", "penalty", "initial_scores", "allocation"],
 }
-WORDS = {"shape": "linear", "selection": "local", "initial_scores": "magnitude", "when": "before"}
+VALUES = {
+    "shape": "events",
+    "selection": "local",
+    "initial_scores": "magnitude",
+    "when": "before",
+    "allocation": "local",
+    "events": 3,
+    "gradients": 64,
+    "gradient_batch_size": 8,
+    "block_size": 20,
+}
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_takes_its_options_and_no_other(fake: Fake, client: Client, method: str) -> None:
     fake.answers["CreateJob"] = echo
-    options = {name: WORDS.get(name, 0.25) for name in METHODS[method]}
+    options = {name: VALUES.get(name, 0.25) for name in METHODS[method]}
     job = client.submit(model="m", task="sst2", density=0.5, method=method, **options)
     assert (job.spec.method, job.spec.method_options) == (method, options)
     for other in {name for names in METHODS.values() for name in names} - set(options):
         with pytest.raises(mvprune.InvalidArgument, match=f"must be unset for {method}, which has "):
-            client.submit(model="m", task="sst2", density=0.5, method=method, **{other: WORDS.get(other, 0.25)})
+            client.submit(model="m", task="sst2", density=0.5, method=method, **{other: VALUES.get(other, 0.25)})
 
 
 def test_a_teacher_is_a_model_a_job_one_that_is_trained_or_none(
@@ -269,22 +283,23 @@ def test_paths_are_of_this_machine_and_hub_ids_are_not(
         (
             {"method": "l1"},
             "job.spec.method",
-            "must be one of movement, soft_movement, l0, magnitude, one_shot_magnitude, random, got 'l1'",
+            "must be one of movement, soft_movement, l0, magnitude, one_shot_magnitude, random, platon, obert, smp, "
+            "got 'l1'",
         ),
         (
             {"method": "magnitude", "score_learning_rate": 0.1},
             "job.spec.magnitude.score_learning_rate",
-            "must be unset for magnitude, which has warmup, cooldown, shape, selection, got '0.1'",
+            "must be unset for magnitude, which has warmup, cooldown, shape, events, first_event, selection, got '0.1'",
         ),
         (
             {"shape": "square"},
             "job.spec.soft_movement.schedule.shape",
-            "must be one of cubic, linear, one_shot, got 'square'",
+            "must be one of cubic, linear, one_shot, events, got 'square'",
         ),
         (
             {"shape": "shape_unspecified"},
             "job.spec.soft_movement.schedule.shape",
-            "must be one of cubic, linear, one_shot, got 'shape_unspecified'",
+            "must be one of cubic, linear, one_shot, events, got 'shape_unspecified'",
         ),
         ({"precision": 16}, "job.spec.training.precision", "must be one of fp32, bf16, got '16'"),
         (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mvprune_core import Schedule
+from mvprune_core import RunTooShort, Schedule
 
 
 def test_density_at_every_boundary() -> None:
@@ -76,3 +76,47 @@ def test_refuses_a_schedule_that_never_reaches_its_target(field: str, options: d
 def test_refuses_a_run_too_short_for_it(steps: int, cooldown: float) -> None:
     with pytest.raises(ValueError, match="steps"):
         Schedule(warmup=0.05, cooldown=cooldown).check(steps)
+
+
+def test_events_prune_a_few_times_and_set_the_learning_rate_back() -> None:
+    schedule = Schedule("events", warmup=0.1, cooldown=0.4, events=3, first_event=0.7)
+    schedule.check(100)
+    densities = [schedule.density_at(step, 100, 0.04) for step in range(101)]
+    # After the first event 0.3; then 0.04 + 0.26 · (1/2)³; then the target.
+    assert densities == [*[1.0] * 10, *[pytest.approx(0.3)] * 25, *[pytest.approx(0.0725)] * 25, *[0.04] * 41]
+    assert schedule.pruning_end(100) == 60
+    rates = [schedule.lr_decay(step, 100) for step in range(100)]
+    assert [rates[step] for step in (0, 10, 35, 60)] == [1.0] * 4
+    # Linear, to a tenth at the next event, and to 0 at the end.
+    assert rates[22] == pytest.approx(1 - 0.9 * 12 / 25)
+    assert rates[80] == pytest.approx(0.5)
+    assert Schedule().lr_decay(3, 100) is None
+
+
+def test_the_first_event_prunes_no_more_than_is_asked_for() -> None:
+    schedule = Schedule("events", warmup=0.0, cooldown=0.5)
+    assert [schedule.density_at(step, 10, 0.5) for step in (0, 5)] == [0.5, 0.5]
+
+
+def test_one_event_prunes_at_the_start_of_the_cooldown() -> None:
+    schedule = Schedule("events", events=1)
+    assert [schedule.density_at(step, 10, 0.1) for step in (5, 6)] == [1.0, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"events": 3}, "schedule.shape must be events with schedule.events, got cubic"),
+        ({"first_event": 0.5}, "schedule.shape must be events with schedule.first_event, got cubic"),
+        ({"shape": "events", "events": 0}, "schedule.events must be a whole number of at least 1, got 0"),
+        ({"shape": "events", "first_event": 1.0}, "schedule.first_event must be"),
+    ],
+)
+def test_options_of_events_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Schedule(**options)
+
+
+def test_more_events_than_steps_are_refused() -> None:
+    with pytest.raises(RunTooShort, match=r"schedule\.events must be at most 6, one a step .* got 9"):
+        Schedule("events", events=9).check(10)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.unit.core.masks import new_masks
 from torch import Tensor, nn
 
 from mvprune.data.tasks import get_task
@@ -48,7 +49,7 @@ def run(
     total = chosen.total_steps(len(examples))
     masks = None
     if method is not None:
-        masks = Masks(loaded.model, method.for_run(total), density=0.25, total_steps=total, seed=0)
+        masks = new_masks(loaded.model, method, density=0.25, total_steps=total, seed=0)
     return masks, trainer(loaded.model, examples, chosen, masks=masks, **options).run()
 
 

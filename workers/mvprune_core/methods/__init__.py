@@ -11,9 +11,13 @@ from types import MappingProxyType
 from mvprune.common.suggestions import must_be_one_of
 from mvprune_core.methods.base import Gated, Matrix, Method, PruningStep, TopV
 from mvprune_core.methods.l0 import L0
+from mvprune_core.methods.locked_mask import LockedMask
 from mvprune_core.methods.magnitude import Magnitude, OneShotMagnitude
 from mvprune_core.methods.movement import Movement
+from mvprune_core.methods.obert import OBERT
+from mvprune_core.methods.platon import Platon
 from mvprune_core.methods.random import Random
+from mvprune_core.methods.smp import SMP
 from mvprune_core.methods.soft_movement import SoftMovement
 
 
@@ -44,12 +48,16 @@ def get_method(method: str | Method) -> Method:
 __all__ = [
     "L0",
     "METHODS",
+    "OBERT",
+    "SMP",
     "Gated",
+    "LockedMask",
     "Magnitude",
     "Matrix",
     "Method",
     "Movement",
     "OneShotMagnitude",
+    "Platon",
     "PruningStep",
     "Random",
     "SoftMovement",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Literal, Self
 
@@ -30,6 +30,9 @@ class Matrix:
         scores: S, float32, if the method learns scores.
         mask: M: bool, allocated only while masks are updated; float32 gates in [0, 1] for `Gated` methods.
         scale: mean |W| before training, one value above 0; at least a tenth of the average over all matrices.
+        given: a mask that the run was given, bool.
+        buffers: what the method keeps of each weight between steps, by name: float32, of the same shape.
+        samples: what the method keeps of sampled gradients, until the masks are updated.
     """
 
     name: str
@@ -38,6 +41,9 @@ class Matrix:
     scores: nn.Parameter | None
     mask: Tensor
     scale: Tensor
+    given: Tensor | None = None
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+    samples: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def kept(self) -> Tensor:
@@ -76,6 +82,9 @@ class Method(ABC):
 
     name: ClassVar[str]
     learned: ClassVar[bool] = False  # whether the scores are parameters, trained together with the weights
+    freezes_weights: ClassVar[bool] = False  # whether the body of the model is not trained, only scores and head
+    buffer_names: ClassVar[tuple[str, ...]] = ()  # of `Matrix.buffers`, which start at 0
+    gradient_batch_size: int = 16  # examples of a sampled gradient
 
     schedule: Schedule
     score_learning_rate: float | None = None  # AdamW, no weight decay; for learned scores
@@ -112,6 +121,26 @@ class Method(ABC):
         Returns:
             The fraction of the weights that the masks keep. At 1.0, masks need not be written.
         """
+
+    def observe(self, matrix: Matrix, grad: Tensor, step: PruningStep) -> None:  # noqa: B027
+        """Reads a training step's gradient ∂L/∂W', in which masked weights have theirs, into the buffers.
+
+        Args:
+            matrix: the matrix; W' is that of the step.
+            grad: ∂L/∂W'; must not be changed.
+            step: the position in the schedule before the step.
+        """
+
+    def gradient_samples(self, step: PruningStep) -> int:
+        """How many gradients are sampled before the masks are updated for `step`; 0 for most methods and steps."""
+        return 0
+
+    def add_sample(self, matrices: Sequence[Matrix]) -> None:  # noqa: B027
+        """Reads a sampled gradient of the masked model, without dropout, from the W' into `Matrix.samples`."""
+
+    def notes(self, sizes: Sequence[int]) -> Sequence[str]:
+        """What a user should know of a run with matrices of these `sizes` (weights each), as sentences."""
+        return ()
 
     def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:  # noqa: B027
         """Adds the gradient of the method's penalty, if it has one, to the gradient of the scores."""
@@ -150,7 +179,7 @@ class TopV(Method):
         density = step.scheduled_density(self.schedule)
         if density == 1:
             return density
-        if self.fixed and density == step.current_density:
+        if self._keeps_masks(step) and density == step.current_density:
             for matrix in matrices:
                 matrix.mask.copy_(matrix.kept)
             return density
@@ -169,6 +198,10 @@ class TopV(Method):
         else:
             self._select_on_device(matrices, density, step)
         return density
+
+    def _keeps_masks(self, step: PruningStep) -> bool:
+        """Whether the masks stay as they are while the density does."""
+        return self.fixed or (self.schedule.shape == "events" and not self.learned)
 
     def importance(self, matrix: Matrix, index: int, step: PruningStep) -> Importance:
         """What the index-th matrix is ranked by at this step, in its shape. By default the scores."""

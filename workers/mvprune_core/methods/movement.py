@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 
 from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
-from mvprune_core.options import check_choice, check_positive
+from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp
+from mvprune_core.options import check_choice, check_not_negative, check_positive
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import Importance, WeightedScores
 
@@ -63,6 +65,8 @@ class Movement(MovementScores):
         score_learning_rate: learning rate of the scores (AdamW, no weight decay). The higher it is, the sooner movement
             outweighs magnitude.
         initial_scores: S₀: "magnitude", or "zero" as in the paper.
+        penalty: λ at the final density, as in `SoftMovement`; by default there is no penalty. It lowers the scores of
+            kept weights, so the masks keep changing (Jiang et al. 2022, https://arxiv.org/abs/2210.06210, section 3).
 
     Raises:
         ValueError: an option out of range.
@@ -71,7 +75,13 @@ class Movement(MovementScores):
     name: ClassVar[str] = "movement"
 
     selection: Selection = "local"
+    penalty: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("selection", self.selection, Selection)
+        check_not_negative("penalty", self.penalty)
+
+    def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
+        if self.penalty:
+            add_sigmoid_gradient(matrices, torch.tensor(self.penalty * ramp(self.schedule, step)), shift=0.0)

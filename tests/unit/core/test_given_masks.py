@@ -1,0 +1,189 @@
+"""A run that is given a mask: that of a model or an artifact, and the weights that it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.core.test_resume import StopIn, same
+from transformers import AutoModel, BertConfig, BertModel
+
+from mvprune.data.loading import ClassificationData
+from mvprune_core import CompressionError, LockedMask, Magnitude, Reason, Result, Stopped, Training, compress
+
+QUICK: dict[str, Any] = {
+    "training": Training(max_steps=30, batch_size=32, learning_rate=5e-3),
+    "dense_baseline": False,
+    "weight_dtype": "fp32",
+    "embedding_dtype": "fp32",
+}
+# Without a step that changes anything.
+STILL: dict[str, Any] = QUICK | {"training": Training(max_steps=1, batch_size=8, learning_rate=1e-30)}
+
+
+@pytest.fixture
+def pruned(model_folder: Path, data: ClassificationData) -> Result:
+    """A model with a fifth of its weights."""
+    return compress(model_folder, data, method=Magnitude(), density=0.2, **QUICK)
+
+
+@pytest.fixture
+def artifact(pruned: Result, tmp_path: Path) -> Path:
+    pruned.save(tmp_path / "artifact")
+    return tmp_path / "artifact"
+
+
+def _kept(result: Result) -> dict[str, torch.Tensor]:
+    state = result.model.state_dict()
+    return {name: state[name] != 0 for name in result.pruned}
+
+
+def _original(folder: Path, name: str) -> torch.Tensor:
+    return AutoModel.from_pretrained(folder).state_dict()[name.removeprefix("bert.")]
+
+
+@pytest.mark.parametrize("kind", ["artifact", "model"])
+def test_the_mask_is_the_zeros_of_an_artifact_or_a_model(
+    pruned: Result, artifact: Path, model_folder: Path, data: ClassificationData, tmp_path: Path, kind: str
+) -> None:
+    source = artifact
+    if kind == "model":
+        source = tmp_path / "zeros"
+        pruned.model.save_pretrained(source)
+        pruned.tokenizer.save_pretrained(source)
+    result = compress(model_folder, data, mask_from=source, **QUICK)
+    before, after = _kept(pruned), _kept(result)
+    assert all(torch.equal(mask, after[name]) for name, mask in before.items())
+    assert result.accounting.kept_weights == pruned.accounting.kept_weights
+    assert result.info.spec["target_density"] == pytest.approx(0.2, abs=1e-3)
+    assert result.info.spec["mask_from"] == {"model": str(source), "revision": ""}
+    assert list(result.info.spec["method"]) == ["locked_mask"]
+    assert result.metrics["eval/accuracy"] > 0.9
+
+
+def test_the_weights_to_start_from(
+    pruned: Result, artifact: Path, model_folder: Path, data: ClassificationData
+) -> None:
+    mask = _kept(pruned)
+    started: dict[str, dict[str, torch.Tensor]] = {}
+    for which in ("mask", "model", "random", "shuffled", "shuffled_layers"):
+        method = LockedMask(initial_weights=which)  # type: ignore[arg-type]
+        result = compress(model_folder, data, method=method, mask_from=artifact, **STILL)
+        started[which] = result.model.state_dict()
+        assert all(torch.equal(kept, mask[name]) for name, kept in _kept(result).items())
+    name = "bert.encoder.layer.0.intermediate.dense.weight"
+    other = "bert.encoder.layer.1.intermediate.dense.weight"
+    kept, original = mask[name], _original(model_folder, name)
+    close = torch.testing.assert_close
+    close(started["mask"][name], pruned.model.state_dict()[name])
+    close(started["model"][name][kept], original[kept])
+    close(
+        started["mask"]["bert.embeddings.LayerNorm.bias"], pruned.model.state_dict()["bert.embeddings.LayerNorm.bias"]
+    )
+    shuffled = started["shuffled"][name][kept]
+    assert not torch.equal(shuffled, original[kept])
+    assert torch.isin(shuffled, original).all()
+    random = started["random"]
+    assert not torch.isin(random[name][kept], original).any()
+    assert not torch.equal(
+        random["bert.embeddings.word_embeddings.weight"], started["model"]["bert.embeddings.word_embeddings.weight"]
+    )
+    layers = [_original(model_folder, each) for each in (name, other)]
+    exchanged = started["shuffled_layers"]
+    assert any(torch.equal(exchanged[name][kept], layer[kept]) for layer in layers)
+    close(started["mask"]["classifier.weight"], started["model"]["classifier.weight"])  # the head is new
+
+
+def test_a_lower_density_keeps_the_largest_weights_of_the_mask(
+    pruned: Result, artifact: Path, model_folder: Path, data: ClassificationData
+) -> None:
+    result = compress(model_folder, data, mask_from=artifact, density=0.05, **QUICK)
+    state = pruned.model.state_dict()
+    together = torch.cat([state[name].abs().reshape(-1) for name in pruned.pruned])
+    least = together.topk(int(0.05 * len(together))).values[-1]
+    for name, kept in _kept(result).items():
+        assert torch.equal(kept, state[name].abs() >= least)
+
+
+def test_before_the_mask_applies_the_dense_model_is_trained(
+    artifact: Path, model_folder: Path, data: ClassificationData
+) -> None:
+    densities: list[float] = []
+
+    class Watch(StopIn):
+        def on_step(self, progress: Any) -> None:
+            densities.append(progress.density)
+
+    method = LockedMask(initial_weights="model", rewind=0.5)
+    compress(model_folder, data, method=method, mask_from=artifact, callback=Watch("none"), **QUICK)
+    assert densities[:14] == [1.0] * 14
+    assert densities[15:] == [pytest.approx(0.2, abs=1e-3)] * 15
+
+
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(
+    artifact: Path, model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    whole = compress(model_folder, data, mask_from=artifact, **QUICK)
+    folder = tmp_path / "checkpoint"
+    with pytest.raises(Stopped):
+        compress(model_folder, data, mask_from=artifact, checkpoint=folder, callback=StopIn("pruning", 9), **QUICK)
+    assert same(whole, compress(model_folder, data, mask_from=artifact, checkpoint=folder, **QUICK))
+
+
+def test_the_checkpoint_of_another_mask_is_not_used(
+    artifact: Path, model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    with pytest.raises(Stopped):
+        compress(
+            model_folder, data, mask_from=artifact, checkpoint=tmp_path / "c", callback=StopIn("pruning", 9), **QUICK
+        )
+    with pytest.warns(RuntimeWarning, match="of another run"):
+        compress(model_folder, data, mask_from=artifact, density=0.1, checkpoint=tmp_path / "c", **QUICK)
+
+
+def test_a_mask_of_another_model_is_refused(
+    save: Callable[..., Path], bert_config: Callable[..., BertConfig], model_folder: Path, data: ClassificationData
+) -> None:
+    wider = save(BertModel(bert_config(intermediate_size=96)), "wider")
+    with pytest.raises(CompressionError, match=r"is \(96, 32\) in place of \(64, 32\); give one of the same") as caught:
+        compress(model_folder, data, mask_from=wider, density=0.5, **QUICK)
+    assert caught.value.reason == Reason.INVALID_MODEL
+
+
+def test_a_mask_without_zeros_is_refused_unless_a_density_makes_some(
+    model_folder: Path, data: ClassificationData
+) -> None:
+    with pytest.raises(CompressionError, match=r"must be a model with zeros .* or a density") as caught:
+        compress(model_folder, data, mask_from=model_folder, **QUICK)
+    assert caught.value.reason == Reason.INVALID_MODEL
+    result = compress(model_folder, data, mask_from=model_folder, density=0.5, **QUICK)
+    assert result.accounting.kept_weights == result.accounting.prunable_weights // 2
+
+
+def test_a_density_above_that_of_the_mask_is_refused(
+    artifact: Path, model_folder: Path, data: ClassificationData
+) -> None:
+    with pytest.raises(
+        CompressionError, match=r"density must be at most 0\.\d+, which mask_from has, got 0\.5"
+    ) as caught:
+        compress(model_folder, data, mask_from=artifact, density=0.5, **QUICK)
+    assert caught.value.reason == Reason.DENSITY_NOT_REACHED
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "locked_mask", "density": 0.1}, "mask_from must be given with the method locked_mask, got None"),
+        ({"method": "magnitude", "mask_from": "m"}, "method must be locked_mask, or be left out, with mask_from"),
+        ({}, "density must be given without mask_from, got None"),
+        ({"mask_from": "m", "density": 1}, "density must be below 1, or be left out, with mask_from, got 1"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(
+    model_folder: Path, data: ClassificationData, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        compress(model_folder, data, **options)

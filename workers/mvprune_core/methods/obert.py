@@ -1,0 +1,178 @@
+"""oBERT: second-order pruning, by the loss that removing a weight costs and the best change of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from mvprune_core.elementwise import in_parallel
+from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
+from mvprune_core.options import check_choice, check_positive
+from mvprune_core.schedule import Schedule
+from mvprune_core.selection import Importance
+
+_LARGEST_BLOCK = 50  # of the paper
+_MEMORY = 4 << 30  # bytes of the Fisher matrices, at most
+_GRADIENTS_AT_ONCE = 16  # they are added together: each addition passes over the Fisher matrices
+_BLOCKS_AT_ONCE = 1 << 12  # inverted together, in double precision
+
+
+@dataclass(frozen=True)
+class OBERT(TopV):
+    """Optimal BERT Surgeon (Kurtic et al. 2022, https://arxiv.org/abs/2203.07259).
+
+    At each event, the loss around the current weights is taken as ½ δᵀFδ for a change δ. F is the empirical Fisher
+    matrix λI + (1/m) Σ g gᵀ of m gradients g (equation 7), without dropout, of the masked model; it is kept only for
+    blocks of B consecutive weights of a matrix. The score of a weight is the loss of removing it and changing the
+    others as well as possible, w² / (2 [F⁻¹]ᵢᵢ) (equation 4). The weights with the largest scores are kept, and the
+    others never return. The kept weights K of a block then change by F_KK⁻¹ F_KQ w_Q, the best change for all the
+    weights Q that the event removes from the block together.
+
+    Rows and columns of F that belong to weights removed before are left out.
+
+    Args:
+        schedule: the density over the steps, by default 4 events; each time the density changes, F is estimated anew,
+            so a schedule in which it changes at every step takes long.
+        selection: "local": top-v in each matrix; "global": top-v over all matrices together.
+        gradients: m, at most as many as the batches of the run give.
+        gradient_batch_size: examples of a gradient.
+        damping: λ. In a block where B · 2⁻²³ times the largest entry of F is more, which is what rounding to single
+            precision may amount to, λ is that.
+        block_size: B; by default 50, or as many as 4 GiB hold for the matrices of the model. F takes 4 · B bytes a
+            weight.
+
+    Raises:
+        ValueError: an option out of range.
+    """
+
+    name: ClassVar[str] = "obert"
+
+    schedule: Schedule = field(default_factory=lambda: Schedule("events"))
+    selection: Selection = "global"
+    gradients: int = 256
+    gradient_batch_size: int = 16
+    damping: float = 1e-7
+    block_size: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("selection", self.selection, Selection)
+        check_positive("damping", self.damping)
+        for name in ("gradients", "gradient_batch_size", "block_size"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+    def for_run(self, total_steps: int) -> Self:
+        self.schedule.check_starts_dense(total_steps, self.name)
+        return self
+
+    def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
+        raise NotImplementedError("the scores of oBERT need sampled gradients")
+
+    def gradient_samples(self, step: PruningStep) -> int:
+        return 0 if step.scheduled_density(self.schedule) == step.current_density else self.gradients
+
+    def add_sample(self, matrices: Sequence[Matrix]) -> None:
+        size = self.blocks_of([matrix.weight.numel() for matrix in matrices])
+        in_parallel(lambda _, matrix: _add(matrix, size), matrices)
+
+    def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
+        if not self.gradient_samples(step):
+            return super().update_masks(matrices, step, control)
+        for matrix in matrices:
+            self._finish_fisher(matrix)
+            matrix.samples["scores"] = _scores(matrix)
+        density = super().update_masks(matrices, step, control)
+        for matrix in matrices:
+            _compensate(matrix)
+        return density
+
+    def importance(self, matrix: Matrix, index: int, step: PruningStep) -> Importance:
+        return matrix.samples["scores"]
+
+    def notes(self, sizes: Sequence[int]) -> Sequence[str]:
+        size = self.blocks_of(sizes)
+        needed = sum(sizes) * size * 4 / (1 << 30)
+        smaller = size < _LARGEST_BLOCK and self.block_size is None
+        why = f"; blocks of {_LARGEST_BLOCK}, the default, would take more than {_MEMORY >> 30} GiB" if smaller else ""
+        return [f"obert estimates the Fisher matrix in blocks of {size} weights, which take {needed:.1f} GiB{why}"]
+
+    def blocks_of(self, sizes: Sequence[int]) -> int:
+        """B for matrices of these `sizes` (weights each)."""
+        return self.block_size or max(1, min(_LARGEST_BLOCK, _MEMORY // (4 * sum(sizes))))
+
+    def _finish_fisher(self, matrix: Matrix) -> None:
+        """F = λI + (1/m) Σ g gᵀ, shape (blocks, B, B)."""
+        _add_waiting(matrix)
+        fisher = matrix.samples["fisher"]
+        fisher.div_(matrix.samples["count"].to(fisher.device))
+        diagonal = fisher.diagonal(dim1=1, dim2=2)
+        rounding = diagonal.amax(1, keepdim=True) * (fisher.shape[-1] * torch.finfo(fisher.dtype).eps)
+        diagonal.add_(rounding.clamp_min(self.damping))
+
+    def _keeps_masks(self, step: PruningStep) -> bool:
+        return True
+
+
+def _add(matrix: Matrix, block_size: int) -> None:
+    """Adds the gradient of a matrix to those that wait, in blocks, without the weights that were removed before."""
+    grad, samples = matrix.masked.grad, matrix.samples
+    if grad is None:
+        return
+    if not samples:
+        blocks = -(-grad.numel() // block_size)
+        samples["fisher"] = torch.zeros((blocks, block_size, block_size), device=grad.device)
+        samples["waiting"] = torch.zeros((_GRADIENTS_AT_ONCE, blocks * block_size), device=grad.device)
+        samples["count"] = torch.zeros((), dtype=torch.int64)
+    slot = int(samples["count"]) % _GRADIENTS_AT_ONCE
+    torch.mul(grad.reshape(-1), matrix.kept.reshape(-1), out=samples["waiting"][slot, : grad.numel()])
+    samples["count"] += 1
+    if slot == _GRADIENTS_AT_ONCE - 1:
+        _add_waiting(matrix)
+
+
+def _add_waiting(matrix: Matrix) -> None:
+    """Adds the waiting gradients to the sum of g gᵀ."""
+    fisher, waiting = matrix.samples["fisher"], matrix.samples["waiting"]
+    gradients = waiting.view(len(waiting), len(fisher), -1).transpose(0, 1)  # (blocks, gradients, B)
+    fisher.baddbmm_(gradients.transpose(1, 2), gradients)
+    waiting.zero_()
+
+
+def _scores(matrix: Matrix) -> Tensor:
+    """w² / (2 [F⁻¹]ᵢᵢ), in the shape of the matrix; −∞ for weights that were removed before."""
+    fisher = matrix.samples["fisher"]
+    diagonals = [
+        torch.cholesky_inverse(torch.linalg.cholesky(some.double())).diagonal(dim1=1, dim2=2).float()
+        for some in torch.split(fisher, _BLOCKS_AT_ONCE)
+    ]
+    weight = matrix.weight.detach()
+    diagonal = torch.cat(diagonals).view(-1)[: weight.numel()].view(weight.shape)
+    return (weight.square() / (2 * diagonal)).masked_fill_(~matrix.kept, -torch.inf)
+
+
+def _compensate(matrix: Matrix) -> None:
+    """Changes the weights that are kept, in the blocks that lose others, by F_KK⁻¹ F_KQ w_Q."""
+    fisher, weight = matrix.samples["fisher"], matrix.weight.detach()
+    count, size = weight.numel(), fisher.shape[-1]
+    padded = weight.new_zeros(len(fisher) * size)
+
+    def in_blocks(values: Tensor) -> Tensor:
+        copy = torch.zeros_like(padded, dtype=values.dtype)
+        copy[:count] = values.reshape(-1)
+        return copy.view(-1, size)
+
+    keep, weights = in_blocks(matrix.mask), in_blocks(weight)
+    removed = in_blocks(matrix.kept) & ~keep
+    changed = (removed.any(1) & keep.any(1)).nonzero().squeeze(1)
+    for some in torch.split(changed, _BLOCKS_AT_ONCE):
+        kept, curvature = keep[some].double(), fisher[some].double()
+        coupling = curvature @ (weights[some] * removed[some]).double().unsqueeze(-1)
+        of_kept = curvature * kept.unsqueeze(1) * kept.unsqueeze(2) + torch.diag_embed(1 - kept)
+        change = torch.linalg.solve(of_kept, coupling.squeeze(-1) * kept)
+        weights[some] += change.float()
+    weight.copy_(weights.view(-1)[:count].view(weight.shape))
