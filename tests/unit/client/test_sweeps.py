@@ -102,7 +102,7 @@ def test_what_a_grid_sends(fake: Fake, client: Client, tmp_path: Path, monkeypat
 
 
 def test_the_base_has_a_method_with_the_options_given(fake: Fake, client: Client) -> None:
-    axes = {"method": ["magnitude", "movement", "soft_movement"]}
+    axes = {"method": ["magnitude", "soft_movement"]}
     base = sent(fake, client, model="m", task="sst2", density=0.1, axes=axes, penalty=10, warmup=0.2).sweep.spec.base
     assert base.soft_movement.penalty == 10
     assert base.soft_movement.schedule.warmup == 0.2

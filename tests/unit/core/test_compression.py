@@ -49,7 +49,7 @@ def fine_tuned(save: Callable[..., Path], bert_config: Callable[..., Any]) -> Ca
     return make
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "locked_mask"])  # test_given_masks.py
 def test_compresses_from_folder_to_artifact(
     model_folder: Path, data: ClassificationData, method: str, tmp_path: Path
 ) -> None:
@@ -61,7 +61,8 @@ def test_compresses_from_folder_to_artifact(
         ("pruning", QUICK.max_steps),
     ]
     assert result.metrics["dense/accuracy"] > 0.95
-    if method not in ("random", "one_shot_magnitude", "l0"):  # which such a short run leaves no time to recover
+    # Others have no time to recover in such a short run, and smp does not train the weights, which are random here.
+    if method not in ("random", "one_shot_magnitude", "l0", "smp"):
         assert result.metrics["eval/accuracy"] > 0.9
     assert result.metrics["delta/accuracy"] == result.metrics["eval/accuracy"] - result.metrics["dense/accuracy"]
     assert result.primary_metric == "accuracy"
@@ -206,7 +207,7 @@ def test_a_metric_that_the_data_does_not_have_is_none_to_go_by(model_folder: Pat
         compress(model_folder, one_file, density=0.5, training=training, dense_baseline=False)
 
 
-@pytest.mark.parametrize("density", [0, -1, 1.5, float("nan"), "0.1", None])
+@pytest.mark.parametrize("density", [0, -1, 1.5, float("nan"), "0.1"])
 def test_density_out_of_range_is_refused(model_folder: Path, data: ClassificationData, density: Any) -> None:
     with pytest.raises(ValueError, match=r"^density must be a fraction in \(0, 1\], got "):
         compress(model_folder, data, density=density)
@@ -276,7 +277,7 @@ def test_a_seed_out_of_range_is_refused(model_folder: Path, data: Classification
 
 
 def test_unknown_methods_and_short_runs_are_refused(model_folder: Path, data: ClassificationData) -> None:
-    with pytest.raises(ValueError, match="l0, magnitude, one_shot_magnitude, movement"):
+    with pytest.raises(ValueError, match="l0, locked_mask, magnitude, one_shot_magnitude, movement"):
         compress(model_folder, data, method="moovement", density=0.5)
     short = Magnitude(schedule=Schedule(cooldown=0.1))
     with pytest.raises(ValueError, match="must be at least one step"):

@@ -223,7 +223,8 @@ def test_a_device_selects_what_the_cpu_selects(method: TopV, density: float) -> 
 
 @settings(max_examples=40)
 @given(
-    name=st.sampled_from([name for name in METHODS if name != "l0"]),
+    # The others have tests of their own: their counts are not those of local or global selection.
+    name=st.sampled_from([name for name in METHODS if name not in ("l0", "smp", "locked_mask")]),
     rows=st.integers(1, 9),
     columns=st.integers(1, 9),
     density=st.floats(0.01, 1.0),
@@ -233,7 +234,7 @@ def test_local_selection_keeps_the_floor_of_every_matrix(name: str, rows: int, c
     masks = masked(model, METHODS[name](), density=density)
     sizes = [matrix.weight.numel() for matrix in masks.matrices]
     kept = [int(matrix.kept.sum()) for matrix in masks.matrices]
-    if getattr(masks.method, "selection", "local") == "global" or name == "locked_mask":
+    if getattr(masks.method, "selection", "local") == "global":
         assert sum(kept) == math.floor(density * sum(sizes) + 1e-9)
     else:
         assert kept == [math.floor(density * size + 1e-9) for size in sizes]

@@ -85,7 +85,7 @@ def test_what_is_fine(message: Message) -> None:
         (
             create(spec={"movement": {"schedule": {"shape": 9}}}),
             "job.spec.movement.schedule.shape",
-            "must be one of CUBIC, LINEAR, ONE_SHOT, got 9",
+            "must be one of CUBIC, LINEAR, ONE_SHOT, EVENTS, got 9",
         ),
         (
             admin_pb2.CreateTokenRequest(ttl={"seconds": 315_576_000_001}),
