@@ -4,7 +4,7 @@ Run: make bench. CPU: one thread, the rivals interleaved, the minimum of N round
 
 dense      transformers' Trainer: fused AdamW, clipping at 1, embeddings frozen
 a method   a step of mvprune_core at the final density, with the same optimizer and clipping
-undropped  soft movement without dropout, which is the default; all others have BERT's
+undropped  movement without dropout, which is the default; all others have BERT's
 distilled  movement with a teacher's cached logits
 sorting    as the original research code did it: every forward pass sorts every score matrix; Trainer's step otherwise
 
@@ -28,7 +28,7 @@ from torch.nn.functional import linear
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 from mvprune.data.tasks import get_task
-from mvprune_core import METHODS, Callback, LockedMask, Movement, SoftMovement, Training
+from mvprune_core import METHODS, Callback, LockedMask, Movement, Training
 from mvprune_core.batching import Examples
 from mvprune_core.curves import Curve
 from mvprune_core.distillation import DistillationLoss
@@ -120,7 +120,7 @@ def our_step(model: nn.Module, batch: dict[str, Tensor], precision: Any, kind: s
     size = len(batch["labels"])
     ids = [row.numpy().astype(np.int32) for row in batch["input_ids"].cpu()]
     examples = Examples({"input_ids": ids}, {"labels": batch["labels"].cpu()}, pad_token=0)
-    method = METHODS.get(kind, SoftMovement if kind == "undropped" else Movement)().for_run(TOTAL)
+    method = METHODS.get(kind, Movement)().for_run(TOTAL)
     given = None
     if isinstance(method, LockedMask):
         given = {f"{name}.weight": torch.rand_like(layer.weight) < DENSITY for name, layer in layers_of(model)}
@@ -193,8 +193,8 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     precision = args.precision or ("bf16" if device.type == "cuda" else "fp32")
     table = Table(title=f"one training step, {device.type} {precision}, minimum of {args.rounds}")
-    for column in ("shape", "tokens", *args.kinds, *(f"{kind} / dense" for kind in args.kinds if kind != "dense")):
-        table.add_column(column, justify="left" if column == "shape" else "right")
+    for column in ("shape", "tokens", "step", "time", "to dense"):
+        table.add_column(column, justify="left" if column in ("shape", "step") else "right")
     for tokens in args.tokens:
         for shape in args.shapes:
             steps = {kind: build(shape, kind, tokens, precision, device) for kind in args.kinds}
@@ -207,10 +207,10 @@ def main() -> None:
                         torch.cuda.synchronize()
                     if turn:  # the first round warms up
                         best[kind] = min(best[kind], time.perf_counter() - start)
-            ratios = (f"{best[kind] / best['dense']:.3f}x" for kind in args.kinds if kind != "dense")
-            table.add_row(shape, str(tokens), *(f"{best[kind]:.3f} s" for kind in args.kinds), *ratios)
+            for kind, seconds in best.items():
+                table.add_row(shape, str(tokens), kind, f"{seconds:.4f} s", f"{seconds / best['dense']:.3f}x")
             del steps
-    Console(width=140).print(table)
+    Console().print(table)
 
 
 if __name__ == "__main__":

@@ -254,8 +254,10 @@ def _spec(run: ResolvedRun) -> Mapping[str, Any]:
     if run.teacher is not None:
         named = {"model": run.named_teacher.name if run.named_teacher else "", "revision": run.teacher.revision or ""}
         spec["teacher"] = asdict(run.teacher) | named
-    if run.mask_from is not None:
-        spec["mask_from"] = {"model": run.mask_from.name, "revision": run.mask_from.revision}
+    if run.given_mask is not None:
+        source = run.given_mask.source
+        digest = run.given_mask.sha256
+        spec["mask_from"] = {"model": source.name, "revision": source.revision, "sha256": digest}
     spec |= {"values": run.coding.values.value, "embeddings": run.coding.embeddings.value}
     optional = {
         "include": list(run.include),

@@ -29,7 +29,7 @@ class GivenMask:
     """A mask for every prunable weight of a model, and the weights to start from.
 
     Attributes:
-        source: the model that the mask is of.
+        source: the mask's model.
         sha256: digest of the masks and of the weights to start from.
         density: fraction of the prunable weights that the masks keep.
         masks: by the name of the weight; bool.
@@ -129,7 +129,8 @@ def _keep_largest(
     """Keeps only the largest weights, of all matrices together or of each matrix."""
     groups = [list(masks)] if selection == "global" else [[name] for name in masks]
     for names in groups:
-        count = kept_count(sum(masks[name].numel() for name in names), density)
+        there = sum(int(masks[name].sum()) for name in names)
+        count = min(there, kept_count(sum(masks[name].numel() for name in names), density))
         select_top([weights[name].abs() for name in names], count, [masks[name] for name in names], seed)
 
 

@@ -140,7 +140,7 @@ class Masks:
         self.method.add_penalty(self.matrices, self._step, self._control)
 
     def update(self, step: int) -> None:
-        """Updates masks and W' after `step` optimizer updates. Never synchronizes with the device."""
+        """Updates masks and W' after `step` optimizer updates. See `Method.update_masks` on synchronization."""
         self._step = replace(self._step, number=step)
         with self._room_for_masks():
             density = self.method.update_masks(self.matrices, self._step, self._control)

@@ -30,6 +30,7 @@ from mvprune_core.tasks import Objective, TaskData
 from mvprune_core.token_cache import cached_examples, tokenizer_digest
 
 _PASSES_FOR_HIDDEN_STATES = 5  # over the data; in shorter runs, matching them does not help (research/notebook.md)
+_DENSITY_TO_MENTION = 1e-3  # relative difference from the density that was asked for
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,13 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
         ValueError, CompressionError: see `compress`.
     """
     training, data = plan.training, plan.data
-    given_mask = _find_given_mask(plan, student)
+    given_mask = _find_given_mask(plan, student, notes)
     density = _check_density(plan, student) if given_mask is None else given_mask.density
+    if training.train_embeddings and plan.method.freezes_weights:
+        raise ValueError(
+            f"training.train_embeddings must be false with the method {plan.method.name}, which trains no weights of "
+            "the model's body, got true"
+        )
     if training.gradient_checkpointing and not student.model.supports_gradient_checkpointing:
         raise CompressionError(
             Reason.UNSUPPORTED_ARCHITECTURE,
@@ -157,7 +163,8 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
     model = model_source(plan.source)
     baseline = _resolve_baseline(plan, student, model, settings, notes)
     method = plan.method.for_run(total_steps)
-    notes.add(*method.notes([layer.weight.numel() for layer in _layers(plan, student).values()]))
+    sizes = [layer.weight.numel() for layer in _layers(plan, student).values()]
+    notes.add(*method.notes(sizes, total_steps * settings.batch_size))
     chosen = {
         "method": method,
         "density": density,
@@ -214,10 +221,10 @@ def _check_density(plan: Plan, student: Loaded) -> float:
     return plan.density
 
 
-def _find_given_mask(plan: Plan, student: Loaded) -> GivenMask | None:
+def _find_given_mask(plan: Plan, student: Loaded, notes: Notes) -> GivenMask | None:
     if plan.mask_from is None or not isinstance(plan.method, LockedMask):
         return None
-    return load_mask(
+    found = load_mask(
         plan.mask_from,
         plan.method,
         density=plan.density,
@@ -226,6 +233,9 @@ def _find_given_mask(plan: Plan, student: Loaded) -> GivenMask | None:
         objective=plan.objective,
         seed=plan.seed,
     )
+    if plan.density is not None and abs(found.density / plan.density - 1) > _DENSITY_TO_MENTION:
+        notes.add(f"the density is {found.density:.4g}, that of the mask, in place of {plan.density:g}")
+    return found
 
 
 def _resolve_baseline(

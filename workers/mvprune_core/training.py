@@ -189,6 +189,7 @@ class Trainer:
         needed = min(total, math.ceil(count * size / self.settings.batch_size))
         first = min(self.step, total - needed)
         together = np.concatenate([*itertools.islice(batches, first, first + needed)])
+        self._check_finite()  # the method could not use the gradients of weights that are not
         masks.refresh()
         self.model.eval()
         for index, start in enumerate(range(0, min(count * size, len(together)), size)):

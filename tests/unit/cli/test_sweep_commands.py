@@ -192,17 +192,17 @@ def test_changes(fake: Fake, mvpctl: Mvpctl, command: str, method: str) -> None:
 
 
 def test_a_dry_run_of_an_extension_adds_nothing(fake: Fake, mvpctl: Mvpctl) -> None:
-    told = sweep()
-    told.counts.total += 2
-    told.notes.append("seed: does not matter")
-    told.estimate.text = "2 jobs + 0 baselines; about 3 min"
-    fake.answers |= {"GetSweep": always(sweep()), "ExtendSweep": always(told)}
+    extended = sweep()
+    extended.counts.total += 2
+    extended.notes.append("seed: does not matter")
+    extended.estimate.text = "2 jobs + 0 baselines; about 3 min"
+    fake.answers |= {"GetSweep": always(sweep()), "ExtendSweep": always(extended)}
     command = ("sweep", "extend", "s1", "--density", "0.2,0.3", "--dry-run")
     lines = mvpctl(*command).out.splitlines()
     assert lines[0] == "valid: 2 new points; nothing was added"
     assert lines[-2:] == ["note: seed: does not matter", "2 jobs + 0 baselines; about 3 min"]
     assert fake.asked("ExtendSweep").validate_only
-    assert mvpctl(*command, "-o", "json").json["counts"]["total"] == told.counts.total
+    assert mvpctl(*command, "-o", "json").json["counts"]["total"] == extended.counts.total
     assert mvpctl(*command, "--quiet").out == ""
 
 

@@ -59,7 +59,9 @@ def test_the_mask_is_the_zeros_of_an_artifact_or_a_model(
     assert all(torch.equal(mask, after[name]) for name, mask in before.items())
     assert result.accounting.kept_weights == pruned.accounting.kept_weights
     assert result.info.spec["target_density"] == pytest.approx(0.2, abs=1e-3)
-    assert result.info.spec["mask_from"] == {"model": str(source), "revision": ""}
+    mask = dict(result.info.spec["mask_from"])
+    assert len(mask.pop("sha256")) == 64
+    assert mask == {"model": str(source), "revision": ""}
     assert list(result.info.spec["method"]) == ["locked_mask"]
     assert result.metrics["eval/accuracy"] > 0.9
 
@@ -106,6 +108,22 @@ def test_a_lower_density_keeps_the_largest_weights_of_the_mask(
     least = together.topk(int(0.05 * len(together))).values[-1]
     for name, kept in _kept(result).items():
         assert torch.equal(kept, state[name].abs() >= least)
+
+
+def test_local_selection_keeps_no_weight_that_the_mask_does_not(
+    pruned: Result, model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    name = "bert.encoder.layer.0.output.dense.weight"
+    with torch.no_grad():
+        pruned.model.state_dict()[name].view(-1)[3:] = 0
+    pruned.model.save_pretrained(tmp_path / "uneven")
+    pruned.tokenizer.save_pretrained(tmp_path / "uneven")
+    mask = _kept(pruned)
+    method = LockedMask(selection="local")
+    result = compress(model_folder, data, method=method, mask_from=tmp_path / "uneven", density=0.1, **QUICK)
+    assert not any((kept & ~mask[each]).any() for each, kept in _kept(result).items())
+    [note] = [note for note in result.info.notes if note.startswith("the density is")]
+    assert note.endswith("that of the mask, in place of 0.1")
 
 
 def test_before_the_mask_applies_the_dense_model_is_trained(

@@ -97,21 +97,24 @@ class Method(ABC):
         """Number of weights to keep in matrices of these `sizes` (weights each) at `density`."""
         return kept_count(sum(sizes), density)
 
-    @abstractmethod
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         """The score of every entry of `weight`: same shape, float32; the largest are kept.
 
         If scores are learned, this is called once and returns their initial values. Otherwise it is called at every
-        selection.
+        selection, unless the method has an `importance` of its own.
 
         Args:
             weight: W, on any device.
             generator: a random generator on the same device, in the same state for the same matrix of a run.
         """
 
+        raise NotImplementedError(f"{type(self).__name__} must define scores, importance or update_masks")
+
     @abstractmethod
     def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
-        """Writes the mask of every matrix for the training steps after `step`. Must not synchronize with the device.
+        """Writes the mask of every matrix for the training steps after `step`.
+
+        At most steps it must not synchronize with the device, which would leave the device idle.
 
         Args:
             matrices: the pruned matrices; if the method learns no scores, W' is as the last call left it.
@@ -138,8 +141,13 @@ class Method(ABC):
     def add_sample(self, matrices: Sequence[Matrix]) -> None:  # noqa: B027
         """Reads a sampled gradient of the masked model, without dropout, from the W' into `Matrix.samples`."""
 
-    def notes(self, sizes: Sequence[int]) -> Sequence[str]:
-        """What a user should know of a run with matrices of these `sizes` (weights each), as sentences."""
+    def notes(self, sizes: Sequence[int], examples: int) -> Sequence[str]:
+        """What a user should know of a run, as sentences.
+
+        Args:
+            sizes: weights of each matrix.
+            examples: how many examples the run reads, repeated ones too.
+        """
         return ()
 
     def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:  # noqa: B027
@@ -180,8 +188,7 @@ class TopV(Method):
         if density == 1:
             return density
         if self._keeps_masks(step) and density == step.current_density:
-            for matrix in matrices:
-                matrix.mask.copy_(matrix.kept)
+            self._keep(matrices)
             return density
         importance = partial(self.importance, step=step)
         if self.selection == "global":
@@ -202,6 +209,11 @@ class TopV(Method):
     def _keeps_masks(self, step: PruningStep) -> bool:
         """Whether the masks stay as they are while the density does."""
         return self.fixed or (self.schedule.shape == "events" and not self.learned)
+
+    def _keep(self, matrices: Sequence[Matrix]) -> None:
+        """Writes the masks as they are."""
+        for matrix in matrices:
+            matrix.mask.copy_(matrix.kept)
 
     def importance(self, matrix: Matrix, index: int, step: PruningStep) -> Importance:
         """What the index-th matrix is ranked by at this step, in its shape. By default the scores."""

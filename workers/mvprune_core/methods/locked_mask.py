@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from mvprune_core.methods.base import Matrix, Method, PruningStep, Selection
@@ -26,13 +25,13 @@ class LockedMask(Method):
     https://arxiv.org/abs/2007.12223).
 
     Args:
-        initial_weights: the weights that training starts from. "mask": those of the model that the mask is of, in all
+        initial_weights: the weights that training starts from. "mask": those of the mask's model, in all
             its body; "model": those of the model that is pruned, as for lottery tickets. The others are controls for
             lottery tickets: "random": new random weights in the whole body; "shuffled": those of the model, each
             matrix's in random order; "shuffled_layers": those of the model, the matrices of one kind and shape in
             random order.
-        selection: used if the density that is asked for is below the mask's: the largest weights of the model that the
-            mask is of are kept. "local": in each matrix; "global": in all matrices together.
+        selection: used if the density that is asked for is below the mask's: the largest weights of the mask's model
+            are kept. "local": in each matrix; "global": in all matrices together.
         rewind: fraction of the steps, at the start, that train the dense model; the mask applies after them. The
             ticket's weights are then those of an early step of training.
 
@@ -55,9 +54,6 @@ class LockedMask(Method):
     def schedule(self) -> Schedule:  # type: ignore[override]
         """Dense until the mask applies."""
         return Schedule("one_shot", warmup=self.rewind)
-
-    def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
-        raise NotImplementedError("a mask that is given needs no scores")
 
     def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
         density = step.scheduled_density(self.schedule)

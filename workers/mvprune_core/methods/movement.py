@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
-from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp
+from mvprune_core.methods.penalty import add_scheduled_penalty
 from mvprune_core.options import check_choice, check_not_negative, check_positive
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import Importance, WeightedScores
@@ -84,4 +84,4 @@ class Movement(MovementScores):
 
     def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
         if self.penalty:
-            add_sigmoid_gradient(matrices, torch.tensor(self.penalty * ramp(self.schedule, step)), shift=0.0)
+            add_scheduled_penalty(matrices, self.penalty, 0.0, self.schedule, step)

@@ -70,9 +70,6 @@ class OBERT(TopV):
         self.schedule.check_starts_dense(total_steps, self.name)
         return self
 
-    def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
-        raise NotImplementedError("the scores of oBERT need sampled gradients")
-
     def gradient_samples(self, step: PruningStep) -> int:
         return 0 if step.scheduled_density(self.schedule) == step.current_density else self.gradients
 
@@ -94,12 +91,18 @@ class OBERT(TopV):
     def importance(self, matrix: Matrix, index: int, step: PruningStep) -> Importance:
         return matrix.samples["scores"]
 
-    def notes(self, sizes: Sequence[int]) -> Sequence[str]:
+    def notes(self, sizes: Sequence[int], examples: int) -> Sequence[str]:
         size = self.blocks_of(sizes)
         needed = sum(sizes) * size * 4 / (1 << 30)
         smaller = size < _LARGEST_BLOCK and self.block_size is None
         why = f"; blocks of {_LARGEST_BLOCK}, the default, would take more than {_MEMORY >> 30} GiB" if smaller else ""
-        return [f"obert estimates the Fisher matrix in blocks of {size} weights, which take {needed:.1f} GiB{why}"]
+        notes = [f"obert estimates the Fisher matrix in blocks of {size} weights, which take {needed:.1f} GiB{why}"]
+        if (most := -(-examples // self.gradient_batch_size)) < self.gradients:
+            notes.append(
+                f"each event of obert samples {most} gradients, not {self.gradients}, because the run reads only "
+                f"{examples:,} examples"
+            )
+        return notes
 
     def blocks_of(self, sizes: Sequence[int]) -> int:
         """B for matrices of these `sizes` (weights each)."""

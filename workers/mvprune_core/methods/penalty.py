@@ -14,6 +14,14 @@ from mvprune_core.schedule import Schedule
 _BERT_BASE_WEIGHTS = 84_934_656
 
 
+def add_scheduled_penalty(
+    matrices: Sequence[Matrix], given: float | None, of_bert_base: float, schedule: Schedule, step: PruningStep
+) -> None:
+    """Adds the gradient of λ · mean over matrices of mean σ(S), where λ grows to `strength` as the density falls."""
+    factor = strength(given, of_bert_base, matrices) * ramp(schedule, step)
+    add_sigmoid_gradient(matrices, torch.tensor(factor), shift=0.0)
+
+
 def strength(given: float | None, of_bert_base: float, matrices: Sequence[Matrix]) -> float:
     """λ: `given`, or by default `of_bert_base` scaled so that the penalty per weight is that of BERT-base."""
     if given is not None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-import torch
 from torch import Tensor
 
 from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
@@ -56,9 +55,6 @@ class Platon(TopV):
         self.schedule.check_starts_dense(total_steps, self.name)
         return self
 
-    def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
-        raise NotImplementedError("the scores of PLATON need the gradients of a window")
-
     def observe(self, matrix: Matrix, grad: Tensor, step: PruningStep) -> None:
         window, steps = matrix.buffers["window"], self._window(step)
         window.add_((matrix.weight.detach() * grad).abs_(), alpha=1 / steps)
@@ -73,8 +69,7 @@ class Platon(TopV):
         ends_window = step.number > 0 and step.number % self._window(step) == 0
         if ends_window or step.number == self.schedule.pruning_end(step.total_steps):
             return super().update_masks(matrices, step, control)
-        for matrix in matrices:
-            matrix.mask.copy_(matrix.kept)
+        self._keep(matrices)
         return step.current_density
 
     def importance(self, matrix: Matrix, index: int, step: PruningStep) -> Importance:

@@ -13,7 +13,7 @@ from mvprune.common.blocks import without_number
 from mvprune_core.elementwise import in_parallel
 from mvprune_core.methods.base import Matrix, PruningStep
 from mvprune_core.methods.movement import MovementScores
-from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp, strength
+from mvprune_core.methods.penalty import add_scheduled_penalty
 from mvprune_core.options import check_choice, check_not_negative
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import kept_count, select_top
@@ -66,8 +66,7 @@ class SMP(MovementScores):
         check_choice("allocation", self.allocation, Allocation)
 
     def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
-        factor = strength(self.penalty, _PENALTY, matrices) * ramp(self.schedule, step)
-        add_sigmoid_gradient(matrices, torch.tensor(factor), shift=0.0)
+        add_scheduled_penalty(matrices, self.penalty, _PENALTY, self.schedule, step)
 
     def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
         density = step.scheduled_density(self.schedule)

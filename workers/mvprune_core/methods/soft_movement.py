@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from mvprune_core.methods.base import Matrix, PruningStep, Selection
 from mvprune_core.methods.movement import MovementScores
-from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp, strength
+from mvprune_core.methods.penalty import add_scheduled_penalty
 from mvprune_core.options import check_not_negative
 
 _PENALTY = 400.0
@@ -53,5 +52,4 @@ class SoftMovement(MovementScores):
         return "global"
 
     def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
-        factor = strength(self.penalty, _PENALTY, matrices) * ramp(self.schedule, step)
-        add_sigmoid_gradient(matrices, torch.tensor(factor), shift=0.0)
+        add_scheduled_penalty(matrices, self.penalty, _PENALTY, self.schedule, step)

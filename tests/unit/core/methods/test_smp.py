@@ -19,7 +19,7 @@ def test_only_the_head_is_trained_and_the_result_is_the_model_and_a_mask(
     model_folder: Path, data: ClassificationData
 ) -> None:
     original = AutoModel.from_pretrained(model_folder).state_dict()
-    training = Training(max_steps=60, batch_size=32, learning_rate=5e-3, train_embeddings=True)
+    training = Training(max_steps=60, batch_size=32, learning_rate=5e-3)
     result = compress(
         model_folder, data, method=SMP(), density=0.3, training=training, dense_baseline=False, weight_dtype="fp32",
         embedding_dtype="fp32",
@@ -38,6 +38,12 @@ def test_only_the_head_is_trained_and_the_result_is_the_model_and_a_mask(
     assert masked == pytest.approx(0.7 * result.accounting.prunable_weights, rel=1e-3)
     head = state["classifier.weight"]
     assert head.abs().max() > 0.1, "its initial values have a deviation of 0.02"
+
+
+def test_embeddings_are_not_to_be_trained_with_it(model_folder: Path, data: ClassificationData) -> None:
+    training = Training(max_steps=20, train_embeddings=True)
+    with pytest.raises(ValueError, match=r"training\.train_embeddings must be false with the method smp, .* got true"):
+        compress(model_folder, data, method=SMP(), density=0.3, training=training)
 
 
 def test_the_share_of_a_matrix_is_its_mean_probability_among_those_of_its_kind() -> None:

@@ -282,14 +282,16 @@ async def test_an_extension_that_only_validates_tells_what_it_would_add_and_stor
     await gym.run()
     before, points = await gym.get(), await gym.points()
     axes = [{"parameter": "density", "values": [0.4, 0.5]}]
-    told = await ask(gym, "ExtendSweep", axes=axes, points=[{"density": 0.6}], validateOnly=True)
-    added = told.counts.total - before.counts.total
+    extended = await ask(gym, "ExtendSweep", axes=axes, points=[{"density": 0.6}], validateOnly=True)
+    added = extended.counts.total - before.counts.total
     assert added > 0
-    assert told.counts.pending - before.counts.pending == len(told.spec.points) == told.estimate.jobs == added
-    assert told.estimate.text.startswith(f"{added} jobs + ")
+    assert (
+        extended.counts.pending - before.counts.pending == len(extended.spec.points) == extended.estimate.jobs == added
+    )
+    assert extended.estimate.text.startswith(f"{added} jobs + ")
     assert (await gym.get(), await gym.points()) == (before, points)
     done = await ask(gym, "ExtendSweep", axes=axes, points=[{"density": 0.6}])
-    assert (done.counts.total, list(done.spec.points)) == (told.counts.total, list(told.spec.points))
+    assert (done.counts.total, list(done.spec.points)) == (extended.counts.total, list(extended.spec.points))
     again = await ask(gym, "ExtendSweep", axes=axes, validateOnly=True)
     assert (again.counts.total, again.HasField("estimate")) == (done.counts.total, False)
 
