@@ -11,12 +11,12 @@ from google.protobuf.struct_pb2 import Struct
 
 from mvprune.data.tasks import get_task
 from mvprune.spec import cells
+from mvprune.spec.gate import gate_of
 from mvprune.sweep.analysis import Objective
 from mvprune.sweep.verdict import Question
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.domain import search
 from mvprune_service.domain.cells import Axis, Range
-from mvprune_service.domain.gates import gate_of
 
 _GOALS = {
     sweep_pb2.SearchStrategy.GOAL_UNSPECIFIED: "density",

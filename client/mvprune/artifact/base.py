@@ -47,7 +47,7 @@ class Base:
                 raise ArtifactError(f"{path}: cannot be read ({error.strerror or error})") from error
             self._entries |= {name: (path, start, entry) for name, entry in entries.items()}
         if not self._entries:
-            raise ArtifactError(f"{self._folder}: no base model: it holds no *.safetensors")
+            raise ArtifactError(f"{self._folder}: the folder of a base model must contain *.safetensors")
 
     def check(self, header: Header) -> None:
         """Checks, before any tensor is read, that this base has the tensors that a weights file refers to.
@@ -86,13 +86,15 @@ class Base:
         """
         entry, content = self._entry(tensor), self._content(tensor.name)
         if hashlib.sha256(content).hexdigest() != tensor.sha256:
-            raise ArtifactError(f"{tensor.name!r} of the base model has another digest: it is not the same model")
+            raise ArtifactError(
+                f"{tensor.name!r} of the base model must have the SHA-256 {tensor.sha256}; give the same model"
+            )
         return _floats(content, entry)
 
     def _entry(self, tensor: BaseTensor) -> Entry:
         _, _, entry = self._entries.get(tensor.name, (None, 0, None))
         if entry is None or (entry.dtype, entry.shape) != (tensor.dtype, tensor.shape):
-            raise ArtifactError(f"the base model has no {tensor.name!r} of {tensor.dtype} {list(tensor.shape)}")
+            raise ArtifactError(f"the base model must have {tensor.name!r} of {tensor.dtype} {list(tensor.shape)}")
         return entry
 
     def _content(self, name: str) -> bytearray:
@@ -101,7 +103,7 @@ class Base:
         with open_file(path) as file:
             file.seek(start + entry.begin)
             if file.readinto(content) != len(content):
-                raise ArtifactError(f"{path.name}: the file ends before the data of {name!r}")
+                raise ArtifactError(f"{path.name}: the file must contain the data of {name!r}, got a shorter file")
         return content
 
 

@@ -50,16 +50,16 @@ def decode_gaps(stream: Bytes, count: int, elements: int) -> Positions:
     """
     ends = stream != _ESCAPE
     if len(stream) and not ends[-1]:
-        raise ArtifactError("the gaps end inside an escape")
+        raise ArtifactError("the gaps must end with a position, got an escape at their end")
     narrow = np.int32 if _ESCAPE * len(stream) < 2**31 else np.int64  # no step is longer than an escape
     steps = np.add(stream, ends, dtype=narrow)
     steps[:1] -= 1
     np.cumsum(steps, out=steps)
     positions: Positions = steps if ends.all() else steps[ends]
     if len(positions) != count:
-        raise ArtifactError(f"there are {len(positions)} positions for {count} values")
+        raise ArtifactError(f"the positions must be {count}, one for each value, got {len(positions)}")
     if count and positions[-1] >= elements:
-        raise ArtifactError(f"position {positions[-1]} lies outside {elements} elements")
+        raise ArtifactError(f"positions must be less than {elements}, the number of elements, got {positions[-1]}")
     return positions
 
 
@@ -77,12 +77,12 @@ def decode_mask(stream: Bytes, count: int, elements: int) -> Positions:
         ArtifactError: the mask has another length, another number of set bits, or set bits beyond its end.
     """
     if len(stream) != (elements + 7) // 8:
-        raise ArtifactError(f"the mask has {len(stream)} bytes for {elements} elements")
+        raise ArtifactError(f"the mask must have one bit for each of {elements} elements, got {len(stream)} bytes")
     positions = np.flatnonzero(np.unpackbits(stream, bitorder="little").view(np.bool_))
     if len(positions) != count:
-        raise ArtifactError(f"there are {len(positions)} positions for {count} values")
+        raise ArtifactError(f"the positions must be {count}, one for each value, got {len(positions)}")
     if count and positions[-1] >= elements:
-        raise ArtifactError("bits are set beyond the end of the mask")
+        raise ArtifactError("bits beyond the end of the mask must be 0, got 1")
     return positions
 
 
@@ -105,9 +105,11 @@ def decode_positions(coding: str, frame: Bytes, count: int, elements: int) -> Po
         return decode_gaps(decompress(frame, count + elements // _ESCAPE, "positions"), count, elements)
     if coding == MASK:
         if count < MASK_DENSITY * elements:
-            raise ArtifactError(f"a mask of {elements} elements is too large for {count} values")
+            raise ArtifactError(
+                f"a mask must not be larger than gaps would be, got {elements} elements for {count} values"
+            )
         return decode_mask(decompress(frame, (elements + 7) // 8, "positions"), count, elements)
-    raise ArtifactError(f"unknown coding {coding!r}, expected {GAP!r} or {MASK!r}")
+    raise ArtifactError(f"the coding must be {GAP!r} or {MASK!r}, got {coding!r}")
 
 
 def decompress(frame: Bytes, limit: int, what: str) -> Bytes:
@@ -123,10 +125,12 @@ def decompress(frame: Bytes, limit: int, what: str) -> Bytes:
         if stated < 0:
             raise ArtifactError(f"the {what} must be one zstd frame that states its unpacked size")
         if stated > limit:
-            raise ArtifactError(f"the {what} unpack to more than {limit} bytes")
+            raise ArtifactError(f"the {what} must have at most {limit} bytes unpacked, got {stated}")
         content = zstandard.ZstdDecompressor().decompress(
             frame.data, max_output_size=max(limit, 1), allow_extra_data=False
         )
     except zstandard.ZstdError as error:
-        raise ArtifactError(f"the {what} are not one zstd frame of at most {limit} bytes ({error})") from error
+        raise ArtifactError(
+            f"the {what} must be one zstd frame of at most {limit} bytes, got another ({error})"
+        ) from error
     return np.frombuffer(content, np.uint8)

@@ -43,14 +43,12 @@ def build_config(config: Mapping[str, Any], where: str) -> Any:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in transformers.CONFIG_MAPPING:
         raise InvalidReference(
-            f"{where}: model_type {model_type!r:.200} is not known to transformers {transformers.__version__}"
+            f"{where}: model_type must be one of transformers {transformers.__version__}, got {model_type!r:.200}"
         )
     try:
         return transformers.CONFIG_MAPPING[model_type].from_dict(dict(config))
     except Exception as error:  # whatever a class raises on keys that make no sense
-        raise InvalidReference(
-            f"{where}: the configuration of a {model_type} cannot be built from it: {error!r:.500}"
-        ) from error
+        raise InvalidReference(f"{where}: must be a configuration of a {model_type}, got {error!r:.500}") from error
 
 
 @functools.cache

@@ -34,14 +34,14 @@ def read_limited(path: Path, limit: int) -> bytes:
     with open_file(path) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise ArtifactError(f"{path.name}: more than {limit} bytes")
+        raise ArtifactError(f"{path.name}: must have at most {limit} bytes, got more")
     return content
 
 
 def check_free(folder: Path) -> None:
     """Raises ArtifactError unless `folder` is new or empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ArtifactError(f"{folder} is not a new or empty folder")
+        raise ArtifactError(f"{folder}: must be a new or empty folder, got one with files")
 
 
 def give_usual_modes(folder: Path) -> None:

@@ -131,6 +131,9 @@ class _Invalid(Exception):
     """Carries the reason to `read_header`, which adds the file."""
 
 
+NAME_RULE = f"1 to {_MAX_NAME} printable characters without '::', '/' and '\\'"
+
+
 def is_name(name: str) -> bool:
     """Whether a tensor may have this name: '::' is kept for the parts of a packed tensor, and exports name files so."""
     return 0 < len(name) <= _MAX_NAME and name.isprintable() and "::" not in name and not set(name) & set("/\\")
@@ -175,9 +178,9 @@ def read_entries(file: BufferedReader, where: str) -> tuple[int, dict[str, Entry
         prefix = file.read(8)
         length = int.from_bytes(prefix, "little")
         if len(prefix) < 8 or 8 + length > size:
-            raise _Invalid("the file ends inside its header")
+            raise _Invalid("the file must contain the header, got a shorter file")
         if length > _MAX_HEADER:
-            raise _Invalid(f"the header has {length} bytes, at most {_MAX_HEADER} are allowed")
+            raise _Invalid(f"the header must have at most {_MAX_HEADER} bytes, got {length}")
         fields = _object(parse_json(file.read(length)), "header")
         metadata = fields.pop("__metadata__", {})
         entries = {name: _entry(value, name) for name, value in fields.items()}
@@ -191,20 +194,20 @@ def _assemble(data_start: int, entries: dict[str, Entry], text: str) -> Header:
     metadata = _object(parse_json(text.encode(errors="surrogatepass")), METADATA_KEY)
     version = metadata.get("version")
     if type(version) is not int or version != VERSION:
-        raise _Invalid(f"version is {_shown(version)}, this reader knows {VERSION}")
+        raise _Invalid(f"version must be {VERSION}, got {_shown(version)}")
     _exactly(metadata, {"aliases": dict, "base": dict, "packed": dict, "version": int}, METADATA_KEY)
     packed = {name: _packed(name, value, entries) for name, value in metadata["packed"].items()}
     base = {name: _base(name, value) for name, value in metadata["base"].items()}
     for name in [*entries, *packed, *base, *metadata["aliases"]]:
         if not is_name(name):
-            raise _Invalid(f"tensor {_shown(name)}: not a tensor's name, nor a part of a packed tensor")
+            raise _Invalid(f"names of tensors must be {NAME_RULE}, or parts of a packed tensor, got {_shown(name)}")
     known = {*entries, *packed, *base}
     for name in known:
         if (name in entries) + (name in packed) + (name in base) > 1:
-            raise _Invalid(f"tensor {_shown(name)}: stored twice")
+            raise _Invalid(f"tensor {_shown(name)}: must be stored once, got twice")
     for alias, target in metadata["aliases"].items():
         if alias in known or type(target) is not str or target not in known:
-            raise _Invalid(f"alias {_shown(alias)} of {_shown(target)} is not a new name of a stored tensor")
+            raise _Invalid(f"aliases must be new names of stored tensors, got {_shown(alias)} of {_shown(target)}")
     return Header(data_start, entries, packed, base, metadata["aliases"])
 
 
@@ -216,31 +219,37 @@ def _packed(name: str, value: object, entries: dict[str, Entry]) -> PackedTensor
     shape = _shape(fields["shape"], where)
     if layout not in LAYOUTS or dtype not in VALUE_DTYPES:
         raise _Invalid(
-            f"{where}: layout {_shown(layout)} of values {_shown(dtype)}, expected one of {', '.join(LAYOUTS)} and "
-            f"one of {', '.join(VALUE_DTYPES)}"
+            f"{where}: layout must be one of {', '.join(LAYOUTS)} and values one of {', '.join(VALUE_DTYPES)}, got "
+            f"{_shown(layout)} and {_shown(dtype)}"
         )
     if not shape and (layout == ROWS or dtype == "I8"):
-        raise _Invalid(f"{where}: without an axis it has no rows")
+        raise _Invalid(
+            f"{where}: the shape must have an axis for {_shown(layout)} and {_shown(dtype)}, got {_shown(list(shape))}"
+        )
     positions = entries.pop(f"{name}::positions", None)
     values = entries.pop(f"{name}::values", None)
     scales = entries.pop(f"{name}::scales", None)
     if values is None or (positions is None) != (layout == FULL) or (scales is None) != (dtype != "I8"):
         raise _Invalid(
-            f"{where}: a packed tensor has ::values, ::positions unless full, and ::scales where they are I8"
+            f"{where}: a packed tensor must have ::values, ::positions unless full, and ::scales where they are I8"
         )
     tensor = PackedTensor(layout, shape, dtype, count, positions, values, scales)
     elements = math.prod(shape)
     whole = tensor.row if layout == ROWS else 1
     if not 0 <= count <= elements or (layout == FULL and count != elements) or (whole and count % whole):
-        raise _Invalid(f"{where}: {count} values are not what a shape of {_shown(list(shape))} can have")
+        raise _Invalid(f"{where}: count must fit the shape {_shown(list(shape))}, got {count}")
     for part, allowed in ((positions, ("U8",)), (values, (dtype, "U8")), (scales, ("BF16",))):
         if part is not None and (part.dtype not in allowed or len(part.shape) != 1):
-            raise _Invalid(f"{where}: a part is {part.dtype}, expected {' or '.join(allowed)} with one dimension")
+            raise _Invalid(
+                f"{where}: parts must be {' or '.join(allowed)} with one axis, got {part.dtype} {list(part.shape)}"
+            )
     if values.dtype == dtype and values.shape != (count,):
-        raise _Invalid(f"{where}: {values.shape[0]} values are stored, {count} are described")
+        raise _Invalid(f"{where}: ::values must have {count} values, got {values.shape[0]}")
     # Before anything is unpacked: work and memory are proportional to the rows, which cost a file nothing otherwise.
     if scales is not None and scales.shape != (tensor.scaled_rows,):
-        raise _Invalid(f"{where}: there are not {tensor.scaled_rows} scales, one for every row")
+        raise _Invalid(
+            f"{where}: ::scales must have {tensor.scaled_rows} scales, one for each row, got {list(scales.shape)}"
+        )
     return tensor
 
 
@@ -249,7 +258,7 @@ def _base(name: str, value: object) -> BaseTensor:
     fields = _exactly(value, {"dtype": str, "name": str, "sha256": str, "shape": list}, where)
     if fields["dtype"] not in VALUE_DTYPES[:3] or not SHA256.fullmatch(fields["sha256"]):
         raise _Invalid(
-            f"{where}: of the base model, expected a dtype of {VALUE_DTYPES[:3]} and 64 hex digits of SHA-256"
+            f"{where}: a base tensor must have a dtype of {', '.join(VALUE_DTYPES[:3])} and a SHA-256 of 64 hex digits"
         )
     return BaseTensor(fields["name"], fields["dtype"], _shape(fields["shape"], where), fields["sha256"])
 
@@ -258,21 +267,23 @@ def _entry(value: object, name: str) -> Entry:
     where = f"tensor {_shown(name)}"
     fields = _exactly(value, {"dtype": str, "shape": list, "data_offsets": list}, where)
     if fields["dtype"] not in DTYPES:
-        raise _Invalid(f"{where}: dtype {_shown(fields['dtype'])} is not one of {', '.join(DTYPES)}")
+        raise _Invalid(f"{where}: dtype must be one of {', '.join(DTYPES)}, got {_shown(fields['dtype'])}")
     shape, offsets = _shape(fields["shape"], where), fields["data_offsets"]
     if len(offsets) != 2 or not all(type(offset) is int and offset >= 0 for offset in offsets):
-        raise _Invalid(f"{where}: data_offsets are not two whole numbers from 0 on")
+        raise _Invalid(f"{where}: data_offsets must be two whole numbers of at least 0, got {_shown(offsets)}")
     begin, end = offsets
     if end - begin != math.prod(shape) * _ITEM_BYTES[fields["dtype"]]:
-        raise _Invalid(f"{where}: the shape and the dtype do not give the {end - begin} bytes of its data_offsets")
+        raise _Invalid(f"{where}: data_offsets must span the bytes of shape and dtype, got {end - begin} bytes")
     return Entry(fields["dtype"], shape, begin, end)
 
 
 def _shape(value: list[Any], where: str) -> tuple[int, ...]:
     if len(value) > _MAX_DIMENSIONS or not all(type(length) is int and length >= 0 for length in value):
-        raise _Invalid(f"{where}: the shape is not at most {_MAX_DIMENSIONS} whole numbers from 0 on")
+        raise _Invalid(
+            f"{where}: shape must be at most {_MAX_DIMENSIONS} whole numbers of at least 0, got {_shown(value)}"
+        )
     if math.prod(max(length, 1) for length in value) >= 2**60:
-        raise _Invalid(f"{where}: the shape {_shown(value)} overflows")
+        raise _Invalid(f"{where}: shape must have less than 2^60 elements, got {_shown(value)}")
     return tuple(value)
 
 
@@ -280,7 +291,7 @@ def _check_elements(header: Header, size: int) -> None:
     allowed = max(ELEMENTS_ALWAYS, _ELEMENTS_PER_BYTE * size)
     elements = header.elements(of_base=False)
     if elements > allowed:
-        raise _Invalid(f"the tensors have {elements} elements, at most {allowed} are allowed in a file of {size} bytes")
+        raise _Invalid(f"the tensors must have at most {allowed} elements in a file of {size} bytes, got {elements}")
 
 
 def _check_layout(entries: dict[str, Entry], size: int) -> None:
@@ -289,24 +300,24 @@ def _check_layout(entries: dict[str, Entry], size: int) -> None:
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != end:
             raise _Invalid(
-                f"tensor {_shown(name)}: its data starts at {entry.begin}, not where the one before ends, {end}"
+                f"tensor {_shown(name)}: its data must start at {end}, where the one before ends, got {entry.begin}"
             )
         end = entry.end
     if end != size:
-        raise _Invalid(f"the tensors take {end} bytes, the file holds {size}")
+        raise _Invalid(f"the tensors must take all {size} bytes of the file, got {end}")
 
 
 def _exactly(value: object, fields: dict[str, type], where: str) -> dict[str, Any]:
     found = _object(value, where)
     if found.keys() != fields.keys() or any(type(found[key]) is not kind for key, kind in fields.items()):
         wanted = ", ".join(f"{key} ({kind.__name__})" for key, kind in fields.items())
-        raise _Invalid(f"{where}: expected exactly the fields {wanted}")
+        raise _Invalid(f"{where}: must have exactly the fields {wanted}")
     return found
 
 
 def _object(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _Invalid(f"{where}: expected a JSON object")
+        raise _Invalid(f"{where}: must be a JSON object")
     return value
 
 

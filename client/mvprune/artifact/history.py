@@ -51,7 +51,7 @@ class Phase:
     def __post_init__(self) -> None:
         points = {len(self.steps), len(self.loss), len(self.density)}
         if len(points) > 1 or max(*points, len(self.evaluations)) > MAX_POINTS:
-            raise ArtifactError(f"steps, loss and density are to be of one length, and at most {MAX_POINTS}")
+            raise ArtifactError(f"steps, loss and density must have one length of at most {MAX_POINTS}")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Histogram:
 
     def __post_init__(self) -> None:
         if not self.low < self.high or len({len(bins) for bins in self.counts.values()}) > 1:
-            raise ArtifactError("low is to be less than high, and all groups of one length")
+            raise ArtifactError("low must be less than high, and all groups must have one length")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Plane:
     def __post_init__(self) -> None:
         widths = {len(row) for rows in self.counts.values() for row in rows}
         if len(widths) > 1 or len({len(rows) for rows in self.counts.values()}) > 1:
-            raise ArtifactError("all groups are to be of one size")
+            raise ArtifactError("all groups must have one size")
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class History:
             raise ArtifactError(f"{HISTORY_FILE}: {error}") from error
         version = values.pop("version", None) if isinstance(values, dict) else None
         if type(version) is not int or version != cls.VERSION:
-            raise ArtifactError(f"{HISTORY_FILE}: version is {version!r:.200}, this reader knows {cls.VERSION}")
+            raise ArtifactError(f"{HISTORY_FILE}: version must be {cls.VERSION}, got {version!r:.200}")
         return decode(cls, values, HISTORY_FILE)
 
 

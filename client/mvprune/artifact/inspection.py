@@ -140,12 +140,12 @@ def _matrices(manifest: Manifest, header: Header, tensors: dict[str, StoredTenso
         tensor = tensors.get(header.aliases.get(layer.name, layer.name))
         if tensor is None or tensor.layout not in SPARSE_LAYOUTS:
             raise ArtifactError(
-                f"{MANIFEST_FILE}: the layer {layer.name!r:.300} is not stored sparse in {WEIGHTS_FILE}"
+                f"{MANIFEST_FILE}: layers must be stored sparse in {WEIGHTS_FILE}, got {layer.name!r:.300}"
             )
         if (tensor.shape, tensor.stored) != (layer.shape, layer.nonzero):
             raise ArtifactError(
-                f"{MANIFEST_FILE}: the layer {layer.name!r:.300} has {layer.nonzero} non-zeros of {list(layer.shape)}, "
-                f"{WEIGHTS_FILE} has {tensor.stored} of {list(tensor.shape)}"
+                f"{MANIFEST_FILE}: the layer {layer.name!r:.300} must have {tensor.stored} non-zeros of "
+                f"{list(tensor.shape)} as in {WEIGHTS_FILE}, got {layer.nonzero} of {list(layer.shape)}"
             )
         block, kind = place(layer.name)
         density = layer.nonzero / max(math.prod(layer.shape), 1)
@@ -173,4 +173,4 @@ def _check_bytes(found: Inspection) -> None:
         ("kept_weights", counts.kept_weights, kept),
     ):
         if told != seen:
-            raise ArtifactError(f"{MANIFEST_FILE}: accounting: {name} is {told}, {WEIGHTS_FILE} has {seen}")
+            raise ArtifactError(f"{MANIFEST_FILE}: accounting: {name} must be {seen} as in {WEIGHTS_FILE}, got {told}")

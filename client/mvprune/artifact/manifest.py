@@ -98,7 +98,9 @@ class Accounting:
             ("sparse_flops", "dense_flops"),
         ):
             if getattr(self, part) > getattr(self, whole):
-                raise ArtifactError(f"{part} is {getattr(self, part)}, more than {whole}, {getattr(self, whole)}")
+                raise ArtifactError(
+                    f"{part} must be at most {whole}, {getattr(self, whole)}, got {getattr(self, part)}"
+                )
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class LayerCount:
         _check_fractions(self, "density")
         _check_counts(self, "nonzero")
         if any(length < 0 for length in self.shape) or self.nonzero > math.prod(self.shape):
-            raise ArtifactError(f"nonzero is {self.nonzero}, which a shape of {list(self.shape)} cannot hold")
+            raise ArtifactError(f"nonzero must fit the shape {list(self.shape)}, got {self.nonzero}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +154,7 @@ class Manifest(ResultInfo):
 
     def __post_init__(self) -> None:
         if len(self.files) > _MAX_FILES:
-            raise ArtifactError(f"files has {len(self.files)} entries, at most {_MAX_FILES} are allowed")
+            raise ArtifactError(f"files must have at most {_MAX_FILES} entries, got {len(self.files)}")
         _check_collisions([file.path for file in self.files])
 
     @property
@@ -183,24 +185,26 @@ class Manifest(ResultInfo):
             ArtifactError: names the field, what it holds and what is allowed.
         """
         if len(content) > _MAX_MANIFEST:
-            raise ArtifactError(f"{MANIFEST_FILE}: {len(content)} bytes, at most {_MAX_MANIFEST} are allowed")
+            raise ArtifactError(f"{MANIFEST_FILE}: must have at most {_MAX_MANIFEST} bytes, got {len(content)}")
         try:
             values = parse_json(content)
         except InvalidJson as error:
             raise ArtifactError(f"{MANIFEST_FILE}: {error}") from error
         if not isinstance(values, dict):
-            raise ArtifactError(f"{MANIFEST_FILE}: expected a JSON object")
+            raise ArtifactError(f"{MANIFEST_FILE}: must be a JSON object")
         version, spec_sha256 = values.pop("version", None), values.pop("spec_sha256", None)
         if type(version) is not int or version != cls.VERSION:
-            raise ArtifactError(f"{MANIFEST_FILE}: version is {version!r:.200}, this reader knows {cls.VERSION}")
+            raise ArtifactError(f"{MANIFEST_FILE}: version must be {cls.VERSION}, got {version!r:.200}")
         counts = values.get("accounting")
         if isinstance(counts, dict):
             values["accounting"] = dict.fromkeys(_FLOPS, 0) | counts
         manifest = decode(cls, {"notes": [], **values}, MANIFEST_FILE)
         if spec_sha256 != manifest.spec_sha256:
-            raise ArtifactError(f"{MANIFEST_FILE}: spec_sha256 is {spec_sha256!r:.200}, not the digest of spec")
+            raise ArtifactError(f"{MANIFEST_FILE}: spec_sha256 must be the digest of spec, got {spec_sha256!r:.200}")
         if manifest.to_json() != content:
-            raise ArtifactError(f"{MANIFEST_FILE}: not in canonical form (sorted keys, indent 2, a newline at the end)")
+            raise ArtifactError(
+                f"{MANIFEST_FILE}: must be in canonical form (sorted keys, indent 2, a newline at the end)"
+            )
         return manifest
 
 
@@ -214,7 +218,9 @@ def read_manifest(directory: str | Path) -> Manifest:
         with open_file(Path(directory) / MANIFEST_FILE) as file:
             content = file.read(_MAX_MANIFEST + 1)
     except OSError as error:
-        raise ArtifactError(f"{directory}: no artifact: {MANIFEST_FILE}: {error.strerror or error}") from error
+        raise ArtifactError(
+            f"{directory}: must be an artifact's folder, got none: {MANIFEST_FILE}: {error.strerror or error}"
+        ) from error
     try:
         return Manifest.from_json(content)
     except ArtifactError as error:
@@ -249,17 +255,17 @@ def _verify_file(path: Path, expected: ArtifactFile) -> None:
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size != expected.size_bytes:  # seen without reading it
-            raise ArtifactError(f"{expected.path}: has {size} bytes, the manifest says {expected.size_bytes}")
+            raise ArtifactError(f"{expected.path}: must have {expected.size_bytes} bytes, got {size}")
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     if sha256 != expected.sha256:
-        raise ArtifactError(f"{expected.path}: has the SHA-256 {sha256}, the manifest says {expected.sha256}")
+        raise ArtifactError(f"{expected.path}: must have the SHA-256 {expected.sha256}, got {sha256}")
 
 
 def _dump(value: Any, **form: Any) -> str:
     try:
         return json.dumps(value, sort_keys=True, allow_nan=False, default=_jsonable, **form)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ArtifactError(f"{MANIFEST_FILE}: a value is not JSON: {error}") from error
+        raise ArtifactError(f"{MANIFEST_FILE}: values must be JSON, got {error}") from error
 
 
 def _jsonable(value: object) -> dict[str, Any]:
@@ -279,8 +285,8 @@ def _check_path(path: str) -> None:
         or set(path) & set("\\:")
     ):
         raise ArtifactError(
-            f"path {path!r:.200} is not a relative path of at most {_MAX_PATH} printable characters with '/' between "
-            "its parts, without '.', '..', '\\' and ':'"
+            f"path must be a relative path of at most {_MAX_PATH} printable characters with '/' between its parts, "
+            f"without '.', '..', '\\' and ':', got {path!r:.200}"
         )
 
 
@@ -293,7 +299,7 @@ def _check_collisions(paths: list[str]) -> None:
         parents = ["/".join(key.split("/")[:depth]) for depth in range(1, key.count("/") + 1)]
         other = taken.get(key) or folders.get(key) or next((taken[p] for p in parents if p in taken), None)
         if other is not None:
-            raise ArtifactError(f"paths {other!r:.200} and {path!r:.200} are the same on some disks")
+            raise ArtifactError(f"paths must differ on all disks, got {other!r:.200} and {path!r:.200}")
         taken[key] = path
         folders.update(dict.fromkeys(parents, path))
 
@@ -301,15 +307,15 @@ def _check_collisions(paths: list[str]) -> None:
 def _check_counts(owner: object, *names: str) -> None:
     for name in names:
         if not 0 <= getattr(owner, name) < 2**63:
-            raise ArtifactError(f"{name} is {getattr(owner, name)}, expected a whole number from 0 to 2^63 - 1")
+            raise ArtifactError(f"{name} must be a whole number from 0 to 2^63 - 1, got {getattr(owner, name)}")
 
 
 def _check_fractions(owner: object, *names: str) -> None:
     for name in names:
         if not 0 <= getattr(owner, name) <= 1:
-            raise ArtifactError(f"{name} is {getattr(owner, name)}, expected a number from 0 to 1")
+            raise ArtifactError(f"{name} must be a number from 0 to 1, got {getattr(owner, name)}")
 
 
 def _check_sha256(name: str, value: str) -> None:
     if not _SHA256.fullmatch(value):
-        raise ArtifactError(f"{name} is {value!r:.200}, expected 64 lower-case hex digits")
+        raise ArtifactError(f"{name} must be 64 lower-case hex digits, got {value!r:.200}")

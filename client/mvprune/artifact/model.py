@@ -85,7 +85,7 @@ def round_values(
             try:
                 values = rounded(array, coding.of(pruned=sparse, dimensions=array.ndim))
             except ArtifactError as error:
-                raise ArtifactError(f"tensor {names[0]!r} {error}") from None
+                raise ArtifactError(f"tensor {names[0]!r}: {error}") from None
             for name in names:
                 state[name].copy_(torch.from_numpy(values))
 
@@ -119,11 +119,11 @@ def save_model(
             or the accounting does not match the weights.
     """
     if not isinstance(model, transformers.PreTrainedModel):
-        raise ArtifactError(f"{type(model).__name__} is not a transformers model")
+        raise ArtifactError(f"model must be a transformers model, got {type(model).__name__}")
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
-        raise ArtifactError(f"{directory}: an artifact is written into a new or empty folder, this one has files")
+        raise ArtifactError(f"{directory}: the folder of an artifact must be new or empty, got one with files")
     arrays = _arrays(model)
     _check_accounting(arrays, pruned, result.accounting)
     config: Any = copy.deepcopy(model.config)
@@ -185,7 +185,7 @@ def load(
     listed = {file.path for file in manifest.files}
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if name not in listed:
-            raise ArtifactError(f"{MANIFEST_FILE}: {name} is not among its files")
+            raise ArtifactError(f"{MANIFEST_FILE}: files must contain {name}")
     config, weights = _read_config(directory), directory / WEIGHTS_FILE
     header = open_header(weights)
     _check_tensors(config, header.shapes())
@@ -234,12 +234,12 @@ def _arrays(model: nn.Module) -> dict[str, npt.NDArray[Any]]:
 def _check_accounting(arrays: dict[str, npt.NDArray[Any]], pruned: Collection[str], accounting: Accounting) -> None:
     for name in pruned:
         if name not in arrays:
-            raise ArtifactError(f"pruned weight {name!r} is not in the model's state dict")
+            raise ArtifactError(f"pruned weights must be in the model's state dict, got {name!r}")
     kept = sum(int(np.count_nonzero(arrays[name])) for name in pruned)
     if kept != accounting.kept_weights:
         raise ArtifactError(
-            f"accounting.kept_weights is {accounting.kept_weights}, but the pruned weights have {kept} non-zeros: "
-            "count after round_values"
+            f"accounting.kept_weights must be {kept}, the number of non-zeros of the pruned weights, got "
+            f"{accounting.kept_weights}; count after round_values"
         )
 
 
@@ -261,8 +261,8 @@ def _check_tensors(config: dict[str, Any], found: dict[str, tuple[int, ...]]) ->
     if expected != found:
         names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise ArtifactError(
-            f"{CONFIG_FILE}: the {config['architectures'][0]} it describes does not have the tensors to be stored or "
-            f"loaded; they differ in {', '.join(names):.500}"
+            f"{CONFIG_FILE}: the tensors must be those of the {config['architectures'][0]} that it describes, got "
+            f"differences in {', '.join(names):.500}"
         )
     # Those that are not stored, such as masks of positions × positions: only the configuration says how large they are.
     elements = sum(buffer.numel() for buffer in model.buffers())
@@ -279,7 +279,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
     except (OSError, InvalidJson) as error:
         raise ArtifactError(f"{CONFIG_FILE}: {error}") from error
     if not isinstance(config, dict):
-        raise ArtifactError(f"{CONFIG_FILE}: expected a JSON object")
+        raise ArtifactError(f"{CONFIG_FILE}: must be a JSON object")
     match config.get("quantization_config"):
         case {"quant_method": str(method)} if method == QUANT_METHOD:
             del config["quantization_config"]
@@ -295,7 +295,7 @@ def _build(config: dict[str, Any]) -> transformers.PreTrainedModel:
     architectures = config.get("architectures")
     if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
         raise ArtifactError(
-            f"{CONFIG_FILE}: architectures is {architectures!r:.200}, expected a list of one class name"
+            f"{CONFIG_FILE}: architectures must be a list of one class name, got {architectures!r:.200}"
         )
     model_class = getattr(transformers, architectures[0], None)
     if (
@@ -304,13 +304,15 @@ def _build(config: dict[str, Any]) -> transformers.PreTrainedModel:
         or model_class.config_class is not type(built)
     ):
         raise ArtifactError(
-            f"{CONFIG_FILE}: architectures names {architectures[0]!r:.200}, "
-            f"which is not a transformers model class for model_type {config['model_type']!r}"
+            f"{CONFIG_FILE}: architectures must name a model class of transformers for the model_type "
+            f"{config['model_type']!r}, got {architectures[0]!r:.200}"
         )
     try:
         return model_class(built)
     except Exception as error:  # whatever a model's constructor raises on a configuration that makes no sense
-        raise ArtifactError(f"{CONFIG_FILE}: {architectures[0]} cannot be built from it: {error!r:.500}") from error
+        raise ArtifactError(
+            f"{CONFIG_FILE}: must be a configuration of a {architectures[0]}, got {error!r:.500}"
+        ) from error
 
 
 def _describe(path: Path, root: Path) -> ArtifactFile:

@@ -56,7 +56,7 @@ def pack_tensor(array: Array, kind: Values, *, pruned: bool) -> Parts:
         ArtifactError: a value is not finite or not exactly as it would be read, or the array holds no floats.
     """
     if array.dtype.kind != "f":
-        raise ArtifactError(f"only floats can be stored sparse, not {array.dtype}")
+        raise ArtifactError(f"a sparse tensor must be of floats, got {array.dtype}")
     flat = array.reshape(-1)
     layout, values, counts = FULL, flat, row_counts(array.shape)
     entries: dict[str, tuple[str, Array]] = {}
@@ -105,7 +105,7 @@ def unpack_tensor(tensor: PackedTensor, parts: Mapping[str, Array]) -> Array:
     counts = None if scales is None else _counts(positions, tensor.shape)
     values = decode_values(numbers, scales, counts, kind)
     if not values.all():
-        raise ArtifactError("a stored value is zero")
+        raise ArtifactError("stored values must not be zero")
     array = np.zeros(elements, values.dtype)
     array[positions] = values
     return array.reshape(tensor.shape)

@@ -25,14 +25,14 @@ def decode(cls: type[T], value: object, where: str) -> T:
             ``__post_init__`` of a dataclass refuses.
     """
     if not isinstance(value, dict):
-        raise ArtifactError(f"{where}: expected an object, got {value!r:.200}")
+        raise ArtifactError(f"{where}: must be an object, got {value!r:.200}")
     hints = _hints(cls)
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for name in [*names, *value]:
         if name not in value:
-            raise ArtifactError(f"{where}: {name} is missing")
+            raise ArtifactError(f"{where}: must have the field {name}")
         if name not in names:
-            raise ArtifactError(f"{where}: unknown field {name!r:.200}")
+            raise ArtifactError(f"{where}: must have no fields but {', '.join(names)}, got {name!r:.200}")
     found = {name: _decode(hints[name], value[name], f"{where}: {name}") for name in names}
     try:
         return cls(**found)
@@ -49,18 +49,18 @@ def _decode(hint: Any, value: Any, where: str) -> Any:
         return value
     if origin is tuple:
         if not isinstance(value, list):
-            raise ArtifactError(f"{where}: expected a list, got {value!r:.200}")
+            raise ArtifactError(f"{where}: must be a list, got {value!r:.200}")
         return tuple(_decode(arguments[0], item, f"{where}[{index}]") for index, item in enumerate(value))
     if origin is Mapping:
         if not isinstance(value, dict):
-            raise ArtifactError(f"{where}: expected an object, got {value!r:.200}")
+            raise ArtifactError(f"{where}: must be an object, got {value!r:.200}")
         return {key: _decode(arguments[1], item, f"{where}[{key!r:.200}]") for key, item in value.items()}
     if dataclasses.is_dataclass(hint):
         return decode(typing.cast(type[Any], hint), value, where)
     if hint is float and type(value) is int and abs(value) < 2**53:
         return float(value)
     if type(value) is not hint or (hint is float and not math.isfinite(value)):
-        raise ArtifactError(f"{where}: expected {_NAMES[hint]}, got {value!r:.200}")
+        raise ArtifactError(f"{where}: must be {_NAMES[hint]}, got {value!r:.200}")
     return value
 
 

@@ -71,7 +71,7 @@ def encode_values(values: Numbers, counts: Counts, kind: Values) -> tuple[Number
     with np.errstate(over="ignore"):
         numbers = bfloat16_bits(values) if kind is Values.BF16 else np.asarray(values, _ITEMS[kind])
     if not (_finite(numbers, kind) and np.isfinite(values).all()):
-        raise ArtifactError(f"holds a value that is not finite, or too large for {kind.value}")
+        raise ArtifactError(f"values must be finite and within the range of {kind.value}")
     return numbers, None
 
 
@@ -83,21 +83,21 @@ def decode_values(numbers: Numbers, scales: Scales | None, counts: Counts | None
     """
     if kind is not Values.INT8:
         if not _finite(numbers, kind):
-            raise ArtifactError("holds a value that is not finite")
+            raise ArtifactError("values must be finite")
         return from_bfloat16(numbers) if kind is Values.BF16 else numbers
     if scales is None or counts is None or len(scales) != len(counts):
-        raise ArtifactError(f"there are {0 if scales is None else len(scales)} scales, not one for every row")
+        raise ArtifactError(f"the scales must be one for each row, got {0 if scales is None else len(scales)}")
     factors = from_bfloat16(scales)
     if not np.isfinite(factors).all() or np.any(factors < 0):
-        raise ArtifactError("holds a scale that is not a finite number from 0 on")
+        raise ArtifactError("scales must be finite numbers of at least 0")
     if np.any(numbers == -_LARGEST - 1):
-        raise ArtifactError(f"holds {-_LARGEST - 1}, which int8 values do not use")
+        raise ArtifactError(f"int8 values must be from {-_LARGEST} to {_LARGEST}, got {-_LARGEST - 1}")
     values = np.empty(len(numbers), np.float32)
     with np.errstate(over="ignore"):
         for rows, part in _blocks(counts):
             np.multiply(numbers[part], np.repeat(factors[rows], counts[rows]), out=values[part])
     if not np.isfinite(values).all():
-        raise ArtifactError("holds a value that is not finite")
+        raise ArtifactError("values must be finite")
     return values
 
 
@@ -110,7 +110,7 @@ def check_exact(numbers: Numbers, scales: Scales | None, counts: Counts, kind: V
     for rows, part in _blocks(counts):
         read = decode_values(numbers[part], None if scales is None else scales[rows], counts[rows], kind)
         if not np.array_equal(read, values[part]):
-            raise ArtifactError(f"holds a value that {kind.value} cannot represent: call round_values first")
+            raise ArtifactError(f"values must be representable in {kind.value}; call round_values first")
 
 
 def rounded(array: Numbers, kind: Values) -> Numbers:
@@ -154,10 +154,10 @@ def unpack(frame: Bytes, count: int, kind: Values) -> Numbers:
     item = np.dtype(_ITEMS[kind])
     size = count * item.itemsize
     if size > MAX_RATIO * len(frame):
-        raise ArtifactError(f"{len(frame)} bytes cannot hold {count} values")
+        raise ArtifactError(f"the frame must be large enough for {count} values, got {len(frame)} bytes")
     planes = decompress(frame, size, "values")
     if len(planes) != size:
-        raise ArtifactError(f"the values unpack to {len(planes)} bytes, not {size}")
+        raise ArtifactError(f"the values must have {size} bytes unpacked, got {len(planes)}")
     numbers = np.zeros(count, f"<u{item.itemsize}")
     for plane in reversed(planes.reshape(item.itemsize, -1)):  # transposing bytes would take ten times as long
         numbers <<= 8
@@ -183,7 +183,7 @@ def _quantize(values: Numbers, counts: Counts) -> tuple[Numbers, Scales]:
     for rows, part in _blocks(counts):
         block = np.asarray(values[part], np.float32)
         if not np.isfinite(block).all():
-            raise ArtifactError("holds a value that is not finite, or too large for int8")
+            raise ArtifactError("values must be finite and within the range of int8")
         lengths = counts[rows]
         filled = np.flatnonzero(lengths)
         starts = (np.cumsum(lengths) - lengths)[filled]

@@ -22,6 +22,7 @@ from mvprune.artifact.files import open_file
 from mvprune.artifact.header import (
     DTYPES,
     METADATA_KEY,
+    NAME_RULE,
     SPARSE_LAYOUTS,
     VERSION,
     Entry,
@@ -79,7 +80,7 @@ def write_weights(
     """
     for name in sparse:
         if name not in tensors:
-            raise ArtifactError(f"{path.name}: sparse tensor {name!r} is not among the tensors")
+            raise ArtifactError(f"{path.name}: sparse tensors must be among the tensors, got {name!r}")
     entries: dict[str, tuple[str, Array]] = {}
     packed: dict[str, dict[str, Any]] = {}
     referred: dict[str, dict[str, Any]] = {}
@@ -133,7 +134,7 @@ def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, 
     except OSError as error:
         raise ArtifactError(f"{path.name}: cannot be read ({error.strerror or error})") from error
     except MemoryError as error:
-        raise ArtifactError(f"{path.name}: unpacked, it does not fit into memory") from error
+        raise ArtifactError(f"{path.name}: the unpacked tensors must fit into memory") from error
 
 
 def stream_positions(path: Path) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
@@ -161,10 +162,7 @@ def tied_names(tensors: Mapping[str, Array]) -> list[list[str]]:
     groups: dict[tuple[object, ...], list[str]] = {}
     for name in sorted(tensors):
         if not is_name(name):
-            raise ArtifactError(
-                f"tensor name {name!r:.300} is empty or long, or holds '::', '/', '\\' or a character that cannot be "
-                "printed"
-            )
+            raise ArtifactError(f"names of tensors must be {NAME_RULE}, got {name!r:.300}")
         array = tensors[name]
         view = array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
         groups.setdefault(view if array.size else (name,), []).append(name)
@@ -191,7 +189,7 @@ def _write_entries(path: Path, entries: dict[str, tuple[str, Array]], metadata: 
 def _plain(array: Array, kind: Values) -> tuple[str, Array]:
     if array.dtype.kind != "f":
         if array.dtype.str not in _CODES:
-            raise ArtifactError(f"dtype {array.dtype} has no place in the format")
+            raise ArtifactError(f"the dtype must be one of the format's, got {array.dtype}")
         return _CODES[array.dtype.str], np.asarray(array, order="C")
     counts = row_counts(array.shape)
     numbers, scales = encode_values(array.reshape(-1), counts, kind)
@@ -201,7 +199,9 @@ def _plain(array: Array, kind: Values) -> tuple[str, Array]:
 
 def _read_tensors(file: BufferedReader, header: Header, base: Base | None, where: str) -> Iterator[tuple[str, Array]]:
     if header.base and base is None:
-        raise ArtifactError(f"{where}: {len(header.base)} tensors are the base model's: its folder is needed")
+        raise ArtifactError(
+            f"{where}: base must be given for a delta artifact, as {len(header.base)} tensors are the base model's"
+        )
     for name in [*header.base, *header.plain, *header.packed]:
         try:
             yield name, _read_tensor(file, header, base, name)
@@ -226,7 +226,7 @@ def _read_plain(file: BufferedReader, header: Header, entry: Entry) -> Array:
     if entry.dtype in FLOATS:
         return decode_values(array.reshape(-1), None, None, FLOATS[entry.dtype]).reshape(entry.shape)
     if entry.dtype == "BOOL" and np.any(array.view(np.uint8) > 1):
-        raise ArtifactError("holds a boolean that is neither 0 nor 1")
+        raise ArtifactError("booleans must be 0 or 1")
     return array
 
 
@@ -234,5 +234,5 @@ def _read_entry(file: BufferedReader, header: Header, entry: Entry) -> Array:
     file.seek(header.data_start + entry.begin)
     content = bytearray(entry.end - entry.begin)
     if file.readinto(content) != len(content):
-        raise ArtifactError("the file ends before its data")
+        raise ArtifactError("the file must contain the data, got a shorter file")
     return np.frombuffer(content, np.dtype(DTYPES[entry.dtype])).reshape(entry.shape)

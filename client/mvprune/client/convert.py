@@ -14,7 +14,7 @@ from mvprune.client import models
 from mvprune.sources.known_models import ModelSize
 from mvprune.spec import models as spec_models
 from mvprune.spec.annotations import is_duration
-from mvprune.spec.gate import Gate, GateResult
+from mvprune.spec.gate import GateResult, gate_of
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2
 
@@ -156,16 +156,6 @@ def policy_of(message: job_pb2.ExecutionPolicy) -> spec_models.Policy:
     """How a job is run."""
     gates = tuple(map(gate_of, message.gates))
     return spec_models.Policy(**_values(message.resources), **_values(message), gates=gates)
-
-
-def gate_of(message: job_pb2.Gate) -> Gate:
-    """A gate."""
-    return Gate(
-        metric=message.metric,
-        min=message.min if message.HasField("min") else None,
-        max=message.max if message.HasField("max") else None,
-        fail_job=message.fail_job,
-    )
 
 
 def _gate_result(message: job_pb2.GateResult) -> GateResult:

@@ -9,6 +9,7 @@ from google.protobuf.struct_pb2 import Struct
 
 from mvprune.client import convert, models
 from mvprune.client import sweep_models as sweeps
+from mvprune.spec.gate import gate_of
 from mvprune.spec.parameter import Kind
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import sweep_pb2
@@ -114,7 +115,7 @@ def _spec(message: sweep_pb2.SweepSpec) -> sweeps.SweepSpec:
         strategy=strategy,
         strategy_options={name: value for name, value in options.items() if value is not None},
         objectives=tuple(map(_objective, message.objectives)),
-        gates=tuple(map(convert.gate_of, message.gates)),
+        gates=tuple(map(gate_of, message.gates)),
         seeds=seeds or "mean",
     )
 

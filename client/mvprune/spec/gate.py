@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mvprune.v1 import job_pb2
+
+LATENCY = "latency_ratio"
+OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY)  # beside metrics of the task
 
 # A difference of two fractions is seldom exact: 0.85 - 0.87 is a little less than -0.02.
 _TOLERANCE = 1e-9
@@ -33,6 +40,16 @@ class GateResult:
     gate: Gate
     observed: float | None
     passed: bool
+
+
+def gate_of(message: job_pb2.Gate) -> Gate:
+    """A gate of the contract."""
+    return Gate(
+        metric=message.metric,
+        min=message.min if message.HasField("min") else None,
+        max=message.max if message.HasField("max") else None,
+        fail_job=message.fail_job,
+    )
 
 
 def excess(gate: Gate, value: float) -> float:

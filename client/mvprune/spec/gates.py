@@ -14,11 +14,10 @@ from decimal import Decimal, InvalidOperation
 
 from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field
 from mvprune.common.units import exact_size, parse_size
-from mvprune.spec.gate import Gate, GateResult
+from mvprune.spec.gate import OF_THE_ARTIFACT, Gate, GateResult
 
 _FORM = "METRIC>=NUMBER or METRIC<=NUMBER, such as f1>=80, delta_f1>=-2 or bytes<=10MB"
 _GATE = re.compile(r"\s*([A-Za-z]\w*)\s*(>=|<=)\s*(\S+(?:\s+\S+)*)\s*", re.ASCII)
-_OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", "latency_ratio")
 _KINDS = ("delta", "dense")
 
 
@@ -85,7 +84,7 @@ def _checked(gate: Gate) -> Gate:
 def metric_of(name: str) -> str:
     """The contract's name of a metric as users write it: delta_f1 -> delta/f1."""
     kind, _, rest = name.partition("_")
-    if name in _OF_THE_ARTIFACT:
+    if name in OF_THE_ARTIFACT:
         return name
     return f"{kind}/{rest}" if kind in _KINDS else f"eval/{name}"
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from mvprune.data.tasks import LOSSES, Task
 from mvprune.spec.annotations import annotation, default_of, is_duration
+from mvprune.spec.gate import OF_THE_ARTIFACT
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation, bad
 from mvprune_service.api.options import check_numbers
-from mvprune_service.domain.gates import OF_THE_ARTIFACT
 
 _FIELDS = job_pb2.ExecutionPolicy.DESCRIPTOR.fields_by_name
 _MAX_ATTEMPTS = int(default_of(_FIELDS["max_attempts"]))

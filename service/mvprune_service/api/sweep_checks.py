@@ -10,6 +10,7 @@ from mvprune.common.identifiers import ID_PATTERN, ID_RULE
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.spec import cells
 from mvprune.spec.cells import DENSITY, SEED, BadValue
+from mvprune.spec.gate import OF_THE_ARTIFACT
 from mvprune.spec.lookup import parameter_of
 from mvprune.spec.parameter import Kind
 from mvprune.spec.parameters import PARAMETERS
@@ -17,7 +18,6 @@ from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.errors import Violation, bad
 from mvprune_service.api.policies import check_gates
 from mvprune_service.domain.cells import Axis, Cell, Origin, Range, size
-from mvprune_service.domain.gates import OF_THE_ARTIFACT
 from mvprune_service.points import bounds_of, cell_of, plain
 
 MAX_ID = 50  # characters of a sweep's id: the ids of its jobs are longer

@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 from sqlalchemy import Connection
 
+from mvprune.spec.gate import LATENCY
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api.errors import ApiError, Violation, bad, invalid
@@ -22,7 +23,6 @@ from mvprune_service.db import leases, records, upload_uses, uploads
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import WORKER, Fence
 from mvprune_service.db.rows import JobRow
-from mvprune_service.domain import gates
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.retries import Failure, Kill
@@ -81,7 +81,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             ],
             checkpoint_interval=policy.checkpoint_interval,
             accumulation_factor=job.accumulation_factor,
-            measure_latency=policy.measure_latency or any(gate.metric == gates.LATENCY for gate in policy.gates),
+            measure_latency=policy.measure_latency or any(gate.metric == LATENCY for gate in policy.gates),
             uploads=inputs,
         )
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mvprune.spec.gate import Gate, is_passed, size_ratio
+from mvprune.spec.gate import gate_of, is_passed, size_ratio
 from mvprune.v1 import job_pb2
-
-LATENCY = "latency_ratio"
-OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY)  # beside metrics of the task
 
 
 def observations(manifest: Mapping[str, Any], manifest_bytes: int) -> dict[str, float]:
@@ -20,15 +17,6 @@ def observations(manifest: Mapping[str, Any], manifest_bytes: int) -> dict[str, 
     if "density" in counts:
         observed["density"] = counts["density"]
     return observed | size_ratio(counts)
-
-
-def gate_of(message: job_pb2.Gate) -> Gate:
-    """A gate of the contract."""
-    return Gate(
-        message.metric,
-        min=message.min if message.HasField("min") else None,
-        max=message.max if message.HasField("max") else None,
-    )
 
 
 def evaluate(gates: Iterable[job_pb2.Gate], observed: Mapping[str, float]) -> list[job_pb2.GateResult]:

@@ -101,20 +101,26 @@ def test_a_stream_longer_than_the_window_is_read() -> None:
 @pytest.mark.parametrize(
     ("coding", "content", "count", "elements", "reason"),
     [
-        ("rle", frame(b""), 0, 8, "unknown coding 'rle'"),
-        (GAP, np.zeros(0, np.uint8), 0, 8, "not one zstd frame"),
-        (GAP, np.frombuffer(b"not zstd", np.uint8), 1, 8, "not one zstd frame"),
-        (GAP, frame(b"\x01\x01")[:-1], 2, 8, "not one zstd frame"),
-        (GAP, np.concatenate([frame(b"\x01"), frame(b"\x01")]), 1, 8, "not one zstd frame"),
-        (GAP, frame(b"\x01\xff"), 1, 600, "inside an escape"),
-        (GAP, frame(b"\x01\x01"), 3, 8, "2 positions for 3 values"),
-        (GAP, frame(b"\x01\xff\x01"), 1, 600, "2 positions for 1 values"),
-        (GAP, frame(b"\x01\x06"), 2, 8, "position 8 lies outside 8 elements"),
-        (MASK, frame(b"\x03\x00"), 2, 8, "more than 1 bytes"),
-        (MASK, frame(b""), 2, 8, "0 bytes for 8 elements"),
-        (MASK, frame(b"\x03"), 3, 8, "2 positions for 3 values"),
+        ("rle", frame(b""), 0, 8, "the coding must be 'gap' or 'mask', got 'rle'"),
+        (GAP, np.zeros(0, np.uint8), 0, 8, "must be one zstd frame"),
+        (GAP, np.frombuffer(b"not zstd", np.uint8), 1, 8, "must be one zstd frame"),
+        (GAP, frame(b"\x01\x01")[:-1], 2, 8, "must be one zstd frame"),
+        (GAP, np.concatenate([frame(b"\x01"), frame(b"\x01")]), 1, 8, "must be one zstd frame"),
+        (GAP, frame(b"\x01\xff"), 1, 600, "must end with a position"),
+        (GAP, frame(b"\x01\x01"), 3, 8, "positions must be 3, one for each value, got 2"),
+        (GAP, frame(b"\x01\xff\x01"), 1, 600, "positions must be 1, one for each value, got 2"),
+        (GAP, frame(b"\x01\x06"), 2, 8, "positions must be less than 8, the number of elements, got 8"),
+        (MASK, frame(b"\x03\x00"), 2, 8, "at most 1 bytes unpacked"),
+        (MASK, frame(b""), 2, 8, "one bit for each of 8 elements, got 0 bytes"),
+        (MASK, frame(b"\x03"), 3, 8, "positions must be 3, one for each value, got 2"),
         (MASK, frame(b"\x81"), 2, 7, "beyond the end"),
-        (MASK, frame(bytes(125)), 249, 1000, "too large for 249 values"),
+        (
+            MASK,
+            frame(bytes(125)),
+            249,
+            1000,
+            "a mask must not be larger than gaps would be, got 1000 elements for 249 values",
+        ),
     ],
 )
 def test_hostile_positions_are_refused(
@@ -126,12 +132,13 @@ def test_hostile_positions_are_refused(
 
 def test_positions_beyond_32_bits_are_refused() -> None:
     count = 2**24
-    with pytest.raises(ArtifactError, match=f"lies outside {count} elements"):
+    with pytest.raises(ArtifactError, match=f"must be less than {count}, the number of elements"):
         decode_positions(GAP, frame(b"\xfe" * count), count, count)
 
 
 @pytest.mark.parametrize(
-    ("states_its_size", "reason"), [(True, "unpack to more than 14 bytes"), (False, "that states its unpacked size")]
+    ("states_its_size", "reason"),
+    [(True, "must have at most 14 bytes unpacked"), (False, "that states its unpacked size")],
 )
 def test_a_bomb_is_not_unpacked(states_its_size: bool, reason: str) -> None:
     bomb = frame(bytes(1 << 26), write_content_size=states_its_size)
@@ -144,5 +151,5 @@ def test_a_frame_that_lies_about_its_size_is_refused() -> None:
     lying = frame(bytes(100)).copy()
     assert lying[5] == 100
     lying[5] = 8
-    with pytest.raises(ArtifactError, match="not one zstd frame"):
+    with pytest.raises(ArtifactError, match="must be one zstd frame"):
         decode_positions(GAP, lying, 8, 8)

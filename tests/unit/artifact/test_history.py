@@ -33,14 +33,17 @@ def test_what_is_written_is_read(history: History, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda values: values.update(version=2), "version is 2, this reader knows 1"),
-        (lambda values: values.pop("planes"), "planes is missing"),
-        (lambda values: values["phases"][0].update(loss=[0.7]), "of one length"),
-        (lambda values: values["phases"][0].update(loss=["x", 0.6]), r"loss\[0\]: expected a finite number"),
+        (lambda values: values.update(version=2), "version must be 1, got 2"),
+        (lambda values: values.pop("planes"), "must have the field planes"),
+        (lambda values: values["phases"][0].update(loss=[0.7]), "must have one length"),
+        (lambda values: values["phases"][0].update(loss=["x", 0.6]), r"loss\[0\]: must be a finite number"),
         (lambda values: values["phases"][1].update(steps=[1] * 501, loss=[1] * 501, density=[1] * 501), "at most 500"),
-        (lambda values: values["histograms"]["weights"].update(high=-1), "low is to be less than high"),
-        (lambda values: values["histograms"]["weights"]["counts"].update(kept=[1]), "all groups of one length"),
-        (lambda values: values["planes"]["scores"]["counts"].update(kept=[[1], [1, 2]]), "of one size"),
+        (lambda values: values["histograms"]["weights"].update(high=-1), "low must be less than high"),
+        (lambda values: values["histograms"]["weights"]["counts"].update(kept=[1]), "all groups must have one length"),
+        (
+            lambda values: values["planes"]["scores"]["counts"].update(kept=[[1], [1, 2]]),
+            "all groups must have one size",
+        ),
     ],
 )
 def test_what_is_refused(history: History, change: Callable[[Any], None], said: str) -> None:

@@ -61,7 +61,7 @@ def test_only_an_outline(folder: Path) -> None:
     with weights.open("r+b") as file:
         file.truncate(size)
     assert inspect(folder, outline=True) == dataclasses.replace(whole, verified_files=None)
-    with pytest.raises(ArtifactError, match=r"weights.safetensors: has the SHA-256"):
+    with pytest.raises(ArtifactError, match=r"weights.safetensors: must have the SHA-256"):
         inspect(folder)
 
 
@@ -72,14 +72,20 @@ def changed(name: str, value: int) -> Any:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (changed("sparse_bytes", 5), "sparse_bytes is 5, weights.safetensors has"),
-        (changed("encoder_bytes", 5), "encoder_bytes is 5"),
-        (changed("embedding_bytes", 5), "embedding_bytes is 5"),
-        (changed("kept_weights", 7), "kept_weights is 7, weights.safetensors has 6"),
-        (lambda m: {"layers": (LayerCount(QUERY, (4, 4), 0.3, 5),)}, r"5 non-zeros of \[4, 4\], .* has 4 of \[4, 4\]"),
+        (changed("sparse_bytes", 5), "sparse_bytes must be .* as in weights.safetensors, got 5"),
+        (changed("encoder_bytes", 5), "encoder_bytes must be .*, got 5"),
+        (changed("embedding_bytes", 5), "embedding_bytes must be .*, got 5"),
+        (changed("kept_weights", 7), "kept_weights must be 6 as in weights.safetensors, got 7"),
+        (
+            lambda m: {"layers": (LayerCount(QUERY, (4, 4), 0.3, 5),)},
+            r"must have 4 non-zeros of \[4, 4\] .*, got 5 of \[4, 4\]",
+        ),
         (lambda m: {"layers": (LayerCount(QUERY, (2, 8), 0.3, 4),)}, r"of \[2, 8\]"),
-        (lambda m: {"layers": (LayerCount("other", (), 0.0, 0),)}, "the layer 'other' is not stored sparse"),
-        (lambda m: {"layers": (LayerCount(WORDS, (10, 4), 1.0, 40),)}, "is not stored sparse"),
+        (
+            lambda m: {"layers": (LayerCount("other", (), 0.0, 0),)},
+            "layers must be stored sparse in weights.safetensors, got 'other'",
+        ),
+        (lambda m: {"layers": (LayerCount(WORDS, (10, 4), 1.0, 40),)}, "layers must be stored sparse"),
     ],
 )
 def test_a_manifest_that_tells_something_else(folder: Path, change: Any, reason: str) -> None:

@@ -94,7 +94,7 @@ def test_a_delta_artifact_holds_what_changed(save: Callable[..., Path], base: Pa
     entries = {name.partition("::")[0] for name in load_file(folder / WEIGHTS_FILE)}
     assert entries == {*names, "classifier.weight", "classifier.bias"}
     assert identical(load(folder, base), model)
-    with pytest.raises(ArtifactError, match="tensors are the base model's: its folder is needed"):
+    with pytest.raises(ArtifactError, match="base must be given for a delta artifact"):
         read_weights(folder / WEIGHTS_FILE)
 
 
@@ -105,12 +105,14 @@ def test_a_delta_artifact_takes_no_other_base(save: Callable[..., Path], base: P
     with torch.no_grad():
         other.embeddings.word_embeddings.weight[3, 4] += 1
     other.save_pretrained(base)
-    with pytest.raises(ArtifactError, match=r"word_embeddings.*another digest: it is not the same model"):
+    with pytest.raises(
+        ArtifactError, match=r"word_embeddings.*must have the SHA-256 [0-9a-f]{64}; give the same model"
+    ):
         load(folder, base)
     transformers.BertModel(transformers.BertConfig(**TINY_BERT | {"hidden_size": 16})).save_pretrained(base)
-    with pytest.raises(ArtifactError, match=r"the base model has no '.*' of F32 \[.*32\]"):
+    with pytest.raises(ArtifactError, match=r"the base model must have '.*' of F32 \[.*32\]"):
         load(folder, base)
-    with pytest.raises(ArtifactError, match="no base model"):
+    with pytest.raises(ArtifactError, match=r"must contain \*\.safetensors"):
         load(folder, tmp_path / "nowhere")
 
 

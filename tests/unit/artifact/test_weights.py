@@ -181,9 +181,9 @@ def test_negative_zeros_of_a_sparse_tensor_are_zeros(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (np.nan, "not finite"),
-        (np.inf, "not finite"),
-        (65520.0, "too large for fp16"),
+        (np.nan, "values must be finite"),
+        (np.inf, "values must be finite"),
+        (65520.0, "values must be finite and within the range of fp16"),
         (0.1, "call round_values first"),
         (1e-9, "call round_values first"),
     ],
@@ -198,13 +198,13 @@ def test_a_value_that_would_change_is_refused(tmp_path: Path, name: str, value: 
 @pytest.mark.parametrize(
     ("tensors", "sparse", "reason"),
     [
-        ({"w": np.ones(2)}, ["v"], "'v' is not among"),
-        ({"w": np.ones(2, np.int64)}, ["w"], "only floats"),
-        ({"w": np.ones(2, np.complex64)}, [], "complex64 has no place"),
-        ({"w": np.ones(2, np.uint16)}, [], "uint16 has no place"),
-        ({"w::values": np.ones(2)}, [], "tensor name 'w::values'"),
-        ({"": np.ones(2)}, [], "tensor name ''"),
-        ({"a\nb": np.ones(2)}, [], r"tensor name 'a\\nb'"),
+        ({"w": np.ones(2)}, ["v"], "sparse tensors must be among the tensors, got 'v'"),
+        ({"w": np.ones(2, np.int64)}, ["w"], "a sparse tensor must be of floats, got int64"),
+        ({"w": np.ones(2, np.complex64)}, [], "must be one of the format's, got complex64"),
+        ({"w": np.ones(2, np.uint16)}, [], "must be one of the format's, got uint16"),
+        ({"w::values": np.ones(2)}, [], "names of tensors must be .*, got 'w::values'"),
+        ({"": np.ones(2)}, [], "names of tensors must be .*, got ''"),
+        ({"a\nb": np.ones(2)}, [], r"names of tensors must be .*, got 'a\\nb'"),
     ],
 )
 def test_what_the_format_does_not_have_is_refused(

@@ -84,7 +84,7 @@ def test_a_changed_folder(mvpctl: Mvpctl, folder: Path) -> None:
     (folder / "vocab.txt").write_text("other\n")
     outcome = mvpctl("inspect", str(folder))
     assert outcome.code == 2
-    assert outcome.err.startswith("error: vocab.txt: has the SHA-256")
+    assert outcome.err.startswith("error: vocab.txt: must have the SHA-256")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,10 @@ def test_a_changed_folder(mvpctl: Mvpctl, folder: Path) -> None:
 def test_no_such_folder(mvpctl: Mvpctl, command: list[str]) -> None:
     outcome = mvpctl(*command)
     assert outcome.code == 2
-    assert outcome.err.splitlines()[-1] == "error: no: no artifact: manifest.json: No such file or directory"
+    assert (
+        outcome.err.splitlines()[-1]
+        == "error: no: must be an artifact's folder, got none: manifest.json: No such file or directory"
+    )
 
 
 def test_a_job_without_an_artifact(fake: Fake, mvpctl: Mvpctl) -> None:
@@ -157,7 +160,7 @@ def test_export(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
     assert outcome.out.splitlines()[-1].startswith(f"exported to {tmp_path / 'csr'}: 2 files, ")
     again = mvpctl("export", str(folder), str(tmp_path / "csr"), "--to", "csr")
     assert again.code == 2
-    assert again.err == f"error: {tmp_path / 'csr'} is not a new or empty folder\n"
+    assert again.err == f"error: {tmp_path / 'csr'}: must be a new or empty folder, got one with files\n"
     answer = mvpctl("export", str(folder), str(tmp_path / "more"), "--to", "csr", "-o", "json")
     assert answer.json["folder"] == str(tmp_path / "more")
     assert answer.json["files"].keys() == {path.name for path in (tmp_path / "more").iterdir()}
@@ -190,7 +193,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_fetched(
 ) -> None:
     serve(folder, make_artifact(tmp_path / "served"))
     outcome = mvpctl("export", "j1", str(folder), "--to", "csr")
-    assert (outcome.code, outcome.err) == (2, f"error: {folder} is not a new or empty folder\n")
+    assert (outcome.code, outcome.err) == (2, f"error: {folder}: must be a new or empty folder, got one with files\n")
     assert fake.requests == {}
 
 
@@ -214,7 +217,7 @@ def test_what_is_neither_a_folder_nor_a_job(
     (tmp_path / "train.jsonl").touch()
     outcome = mvpctl(command[0], given, *command[1:])
     assert outcome.code == 2
-    assert outcome.err.startswith(f"error: {Path(given)}: no artifact: manifest.json: ")
+    assert outcome.err.startswith(f"error: {Path(given)}: must be an artifact's folder, got none: manifest.json: ")
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def test_nothing_is_fetched_for_a_folder_that_is_taken(
     _serve(fake, artifact)
     (tmp_path / "file").touch()
     outcome = mvpctl("push", "j1", "--to", "hub-folder", str(tmp_path))
-    assert (outcome.code, outcome.err) == (2, f"error: {tmp_path} is not a new or empty folder\n")
+    assert (outcome.code, outcome.err) == (2, f"error: {tmp_path}: must be a new or empty folder, got one with files\n")
     assert not fake.requests
 
 
@@ -232,7 +232,7 @@ def test_nothing_is_fetched_for_a_folder_that_is_taken(
         (["--to", "mlflow"], "--tracking-uri must be MLflow's address, got nothing; or set MLFLOW_TRACKING_URI"),
         (["--to", "mlflow", "--dense"], "--dense must be used with --to hub-folder"),
         (["--to", "hub-folder", "new", "--experiment", "e"], "--experiment must be used with --to mlflow"),
-        (["--to", "hub-folder", "."], "not a new or empty folder"),
+        (["--to", "hub-folder", "."], "must be a new or empty folder"),
         ([], "--to"),
     ],
 )
@@ -249,7 +249,7 @@ def test_what_is_refused(
 def test_a_folder_that_is_no_artifact(mvpctl: Callable[..., Any], tmp_path: Path) -> None:
     outcome = mvpctl("push", str(tmp_path), "--to", "hub-folder", str(tmp_path / "out"))
     assert outcome.code == 2
-    assert "no artifact" in outcome.err
+    assert "must be an artifact's folder" in outcome.err
 
 
 def test_a_server_that_is_away(artifact: Path, mvpctl: Callable[..., Any]) -> None:

@@ -80,9 +80,9 @@ def test_what_cannot_be_exported(pruned_model: Made, tmp_path: Path, monkeypatch
     _, artifact = pruned_model("BertForSequenceClassification")
     with pytest.raises(ValueError, match="to must be one of dense, onnx, csr, got 'gguf'"):
         export(artifact, tmp_path / "x", to="gguf")
-    with pytest.raises(ValueError, match="is not a new or empty folder"):
+    with pytest.raises(ValueError, match="must be a new or empty folder"):
         export(artifact, artifact, to="dense")
-    with pytest.raises(ArtifactError, match="no artifact"):
+    with pytest.raises(ArtifactError, match="must be an artifact's folder"):
         export(tmp_path / "nothing", tmp_path / "x", to="dense")
     assert not (tmp_path / "x").exists()
     monkeypatch.setitem(sys.modules, "scipy", None)

@@ -96,7 +96,7 @@ def test_what_is_there_stays(pruned_model: Make, tmp_path: Path) -> None:
     _, artifact = pruned_model("BertModel")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("mine")
-    with pytest.raises(ArtifactError, match="not a new or empty folder"):
+    with pytest.raises(ArtifactError, match="must be a new or empty folder"):
         write_hub_folder(artifact, tmp_path / "mine")
     (artifact / "weights.safetensors").write_bytes(b"other")
     with pytest.raises(ArtifactError, match=r"weights\.safetensors"):

@@ -98,7 +98,7 @@ def test_refusals(artifact: Artifact, tmp_path: Path, capsys: pytest.CaptureFixt
         )
     for command in ("serve", "evaluate", "benchmark"):
         assert main([command, str(tmp_path)]) == 2
-        assert "no artifact: manifest.json" in capsys.readouterr().err
+        assert "must be an artifact's folder, got none: manifest.json" in capsys.readouterr().err
     assert main(["serve", str(artifact("masked-lm"))]) == 2
     assert "answers nothing by itself" in capsys.readouterr().err
     assert main(["benchmark", str(artifact("sst2")), "--tokens", "65"]) == 2
