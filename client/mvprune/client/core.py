@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mvprune.client import convert, watch
 from mvprune.client.exceptions import JobCancelled, JobFailed, WaitTimeout
-from mvprune.client.inputs import visit_job
 from mvprune.client.models import AnyJob, Artifact, Attempt, JobEvent, JobRecord, JobState, JobUpdate, MetricPoint
 from mvprune.client.names import is_artifact, job_name
 from mvprune.client.pages import PAGE, pages
 from mvprune.client.transport import DeadlinePassed, Transport, check_seconds
 from mvprune.common.exceptions import FailedPrecondition, bad_field
-from mvprune.spec import messages
 from mvprune.v1 import artifact_pb2, job_pb2
 
 if TYPE_CHECKING:
@@ -86,6 +84,8 @@ class Core(Generic[AnyJob, AnySweep]):
             InvalidArgument: `violations` names each field with what was given and what is allowed.
             UploadError: a folder or file cannot be sent, or was changed meanwhile. Submitting again resumes.
         """
+        from mvprune.client.inputs import visit_job  # few need it
+        from mvprune.spec import messages
 
         def build(given: Mapping[str, Any]) -> job_pb2.CreateJobRequest:
             rest: Any = {name: value for name, value in given.items() if name not in ("model", "density")}
