@@ -11,6 +11,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Base, Coding, ModelSource
+from mvprune.common.patterns import Pattern
 from mvprune_core.accounting import check_density
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.batching import Examples, Indices
@@ -21,9 +22,11 @@ from mvprune_core.given_masks import GivenMask, load_mask
 from mvprune_core.methods import LockedMask, Method
 from mvprune_core.models import Loaded, Source, find_model, longest_input
 from mvprune_core.notes import Notes
+from mvprune_core.patterns import InPattern, check_pattern
 from mvprune_core.precision import check_speed, with_length_buckets
 from mvprune_core.prunable import prunable_layers
 from mvprune_core.result import model_source
+from mvprune_core.selectors import WEIGHTS, Selector
 from mvprune_core.settings import BASE_WIDTH, Settings, Training
 from mvprune_core.storage import Cache
 from mvprune_core.tasks import Objective, TaskData
@@ -43,6 +46,7 @@ class Plan:
     method: Method
     mask_from: Source | None
     density: float | None
+    pattern: Pattern | None
     training: Training
     teacher: Teacher | None
     dense_baseline: bool | SharedBaseline
@@ -118,6 +122,11 @@ class ResolvedRun(Plan):
         """The teacher, if it is not the dense baseline."""
         return self.teacher.model if self.teacher and isinstance(self.teacher.model, Source) else None
 
+    @property
+    def selector(self) -> Selector:
+        """Which weights stay at a density."""
+        return WEIGHTS if self.pattern is None else InPattern(self.pattern)
+
     def class_order(self, config: Any) -> Indices | None:
         """A model's index of each class of the data, shape (classes,); None if the data has no classes."""
         return self.objective.class_order(config)
@@ -137,6 +146,8 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
     """
     training, data = plan.training, plan.data
     given_mask = _find_given_mask(plan, student, notes)
+    if plan.pattern is not None:
+        check_pattern(plan.pattern, _layers(plan, student))
     density = _check_density(plan, student) if given_mask is None else given_mask.density
     if training.train_embeddings and plan.method.freezes_weights:
         raise ValueError(

@@ -172,6 +172,7 @@ class CompressionRun:
             seed=run.seed,
             layers=layers,
             given=None if given is None else given.masks,
+            selector=run.selector,
         )
         original, curve = Distributions(masks.matrices), Curve("pruning", run.total_steps)
         steps = self._train(loaded, curve, masks, distillation, steps_before=run.dense_steps)

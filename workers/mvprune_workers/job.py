@@ -110,6 +110,7 @@ def run_job(
             data,
             method=method,
             density=spec.target_density,
+            pattern=spec.pattern or None,
             training=training,
             teacher=teacher,
             include=tuple(spec.include),

@@ -84,6 +84,8 @@ class MethodOptions(TypedDict, total=False):
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'; default:
             what suits the model's family.
         exclude: do not prune modules whose name matches this pattern, even if they match include; default: none.
+        pattern: of every M consecutive weights of a row, keep N: 2:4 keeps two of four; the density must be N/M;
+            default: any weights.
         allow_density_miss: accept a result that misses its density by more than 10 %; default: no.
     """
 
@@ -113,6 +115,7 @@ class MethodOptions(TypedDict, total=False):
     allocation: Literal["kind", "local"] | None
     include: Sequence[str] | None
     exclude: Sequence[str] | None
+    pattern: str | None
     allow_density_miss: bool | None
 
 

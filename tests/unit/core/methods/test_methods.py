@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,9 +28,10 @@ from mvprune_core import (
     TopV,
 )
 from mvprune_core.masking import Masks
-from mvprune_core.methods import Gated, Matrix, l0
+from mvprune_core.methods import Gated, Matrix, PruningStep, l0
 from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp, strength
 from mvprune_core.selection import materialize
+from mvprune_core.selectors import _select_on_device
 
 TOTAL = 10
 
@@ -209,10 +211,11 @@ def test_a_device_selects_what_the_cpu_selects(method: TopV, density: float) -> 
     masks = masked(blocks((6, 8), (8, 6), (4, 8)), method)
     step = replace(masks._step, number=TOTAL)
     chosen = []
-    for select in (
-        method.update_masks,
-        lambda matrices, step, _: method._select_on_device(matrices, step.density, step),
-    ):
+
+    def on_device(matrices: list[Matrix], step: PruningStep, _: Any) -> None:
+        _select_on_device(matrices, partial(method.importance, step=step), step.density, step.seed)
+
+    for select in (method.update_masks, on_device):
         for matrix in masks.matrices:
             matrix.mask = torch.empty_like(matrix.weight, dtype=torch.bool)
         select(masks.matrices, replace(step, density=density), {})
