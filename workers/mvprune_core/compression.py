@@ -26,12 +26,13 @@ from mvprune_core.methods import LockedMask, Method, get_method
 from mvprune_core.metrics import check_packages
 from mvprune_core.models import Source, find_model, load_model
 from mvprune_core.notes import Notes
-from mvprune_core.options import check_fraction
+from mvprune_core.options import check_choice, check_fraction
 from mvprune_core.plan import Plan, ResolvedRun, resolve
 from mvprune_core.result import Result, versions
 from mvprune_core.run import CompressionRun
 from mvprune_core.settings import Training
 from mvprune_core.storage import Cache, Checkpoints
+from mvprune_core.structures import Structure
 from mvprune_core.tasks import TaskData, objective_for
 
 DEFAULT_METHOD = "soft_movement"
@@ -49,6 +50,7 @@ def compress(
     mask_from: str | Path | Source | None = None,
     mask_revision: str | None = None,
     pattern: str | None = None,
+    structure: Structure | None = None,
     training: Training = Training(),  # noqa: B008 (immutable)
     teacher: Teacher | Literal["baseline"] | None = "baseline",
     include: Sequence[str] = (),
@@ -87,6 +89,10 @@ def compress(
         pattern: an N:M pattern, such as "2:4": of every M consecutive weights of a row, the N most important ones stay.
             The method must rank weights: movement, soft_movement, magnitude, one_shot_magnitude, random or platon. M
             must divide the length of every pruned matrix' rows.
+        structure: "heads", "units" or "heads_and_units": whole attention heads and feed-forward units are pruned, by
+            the mean importance of their weights in all blocks together, and the result is a smaller dense model without
+            them. Every block keeps at least one of each. The density counts only the weights of what may be removed.
+            For the methods that `pattern` is for, and for the architectures that docs/models.md lists.
         training: fine-tuning settings; by default the task's.
         teacher: the teacher for distillation. "baseline": the dense baseline, unless there is none, the density is 1 or
             the task is masked language modelling, which cannot be distilled. None: no distillation.
@@ -120,6 +126,8 @@ def compress(
     chosen = get_method(method or (DEFAULT_METHOD if mask_from is None else LockedMask.name))
     _check_mask(chosen, density, mask_from)
     parsed = _check_pattern(chosen, density, pattern)
+    if structure is not None:
+        _check_structure(chosen, structure, pattern, delta=delta)
     if density is None and mask_from is None and parsed is None:
         raise ValueError("density must be given without mask_from or pattern, got None")
     if density is not None:
@@ -154,6 +162,7 @@ def compress(
         mask_from=None if mask_from is None else find_mask(mask_from, mask_revision),
         density=density if parsed is None else parsed.density,
         pattern=parsed,
+        structure=structure,
         training=training,
         teacher=teacher,
         dense_baseline=dense_baseline,
@@ -232,6 +241,17 @@ def _check_pattern(method: Method, density: float | None, pattern: str | None) -
     return parsed
 
 
+def _check_structure(method: Method, structure: Structure, pattern: str | None, *, delta: bool) -> None:
+    """Raises ValueError unless structure and the other options go together."""
+    check_choice("structure", structure, Structure)
+    if not method.ranks_weights:
+        raise ValueError(f"method {must_be_one_of(RANKING, method.name)} with a structure")
+    if pattern is not None:
+        raise ValueError(f"pattern must be None with a structure, got {pattern!r}")
+    if delta:
+        raise ValueError("delta must be False with a structure, which changes the shapes of the model, got True")
+
+
 def _prepare(
     plan: Plan, callback: Callback, cache: str | Path | None, checkpoint: str | Path | None, checkpoint_seconds: float
 ) -> CompressionRun:
@@ -284,6 +304,7 @@ def _spec(run: ResolvedRun) -> Mapping[str, Any]:
     spec |= {"values": run.coding.values.value, "embeddings": run.coding.embeddings.value}
     optional = {
         "pattern": "" if run.pattern is None else str(run.pattern),
+        "structure": run.structure or "",
         "include": list(run.include),
         "exclude": list(run.exclude),
         "allow_density_miss": run.allow_density_miss,

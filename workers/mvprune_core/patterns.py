@@ -14,7 +14,7 @@ from mvprune_core.elementwise import in_parallel
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.matrices import Matrix
 from mvprune_core.selection import kept_count, materialize, select_top
-from mvprune_core.selectors import ImportanceOf, Selection, Selector
+from mvprune_core.selectors import Ranking, Selector
 
 
 class InPattern(Selector):
@@ -29,38 +29,29 @@ class InPattern(Selector):
     def __init__(self, pattern: Pattern) -> None:
         self._pattern = pattern
 
-    def select(
-        self,
-        matrices: Sequence[Matrix],
-        importance: ImportanceOf,
-        density: float,
-        selection: Selection,
-        seed: int,
-    ) -> None:
+    def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
         numbered = list(enumerate(matrices))
-        together = [numbered] if selection == "global" else [[one] for one in numbered]
+        together = [numbered] if ranking.selection == "global" else [[one] for one in numbered]
 
         def select(_: int, some: Sequence[tuple[int, Matrix]]) -> None:
-            self._select(some, importance, density, seed)
+            self._select(some, ranking, density)
 
         in_parallel(select, together)
 
-    def _select(
-        self, numbered: Sequence[tuple[int, Matrix]], importance: ImportanceOf, density: float, seed: int
-    ) -> None:
+    def _select(self, numbered: Sequence[tuple[int, Matrix]], ranking: Ranking, density: float) -> None:
         size = sum(matrix.weight.numel() for _, matrix in numbered)
         more = kept_count(size, density) - size // self._pattern.group * self._pattern.kept
         others = []
         for index, matrix in numbered:
-            values = materialize(importance(matrix, index))
+            values = materialize(ranking.importance(matrix, index))
             rows = values.t().contiguous() if matrix.inputs_first else values
-            largest = largest_of_groups(rows, self._pattern, seed + index)
+            largest = largest_of_groups(rows, self._pattern, ranking.seed + index)
             matrix.mask.copy_(largest.t() if matrix.inputs_first else largest)
             if more > 0:
                 others.append(values.masked_fill(matrix.mask, -math.inf))
         if more > 0:
             found = [torch.empty_like(matrix.mask) for _, matrix in numbered]
-            select_top(others, more, found, seed + numbered[0][0])
+            select_top(others, more, found, ranking.seed + numbered[0][0])
             for (_, matrix), mask in zip(numbered, found, strict=True):
                 matrix.mask.logical_or_(mask)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from mvprune_core.elementwise import in_parallel
 from mvprune_core.matrices import Matrix
@@ -14,8 +16,23 @@ from mvprune_core.selection import Importance, kept_count, materialize, select_t
 
 Selection = Literal["local", "global"]
 
-ImportanceOf = Callable[[Matrix, int], Importance]
-"""What a matrix with an index is ranked by, in its shape."""
+
+@dataclass(frozen=True)
+class Ranking:
+    """How a method ranks weights at a step.
+
+    Attributes:
+        importance: what the weights of a matrix with an index are ranked by, in its shape; the larger, the sooner a
+            weight is kept.
+        of_groups: what groups of weights are ranked by: see `TopV.importance_of_groups`.
+        selection: "local": weights compete in each matrix; "global": in all matrices together.
+        seed: seed of the choice among equal values.
+    """
+
+    importance: Callable[[Matrix, int], Importance]
+    of_groups: Callable[[Tensor, int], Tensor]
+    selection: Selection
+    seed: int
 
 
 class Selector(ABC):
@@ -26,37 +43,22 @@ class Selector(ABC):
         return density
 
     @abstractmethod
-    def select(
-        self,
-        matrices: Sequence[Matrix],
-        importance: ImportanceOf,
-        density: float,
-        selection: Selection,
-        seed: int,
-    ) -> None:
+    def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
         """Writes the masks.
 
         Args:
             matrices: the pruned matrices.
-            importance: the larger, the sooner a weight is kept.
+            ranking: which weights are kept first.
             density: fraction of the weights to keep, below 1; one that `nearest` returned.
-            selection: "local": in each matrix; "global": in all matrices together.
-            seed: seed of the choice among equal values.
         """
 
 
 class Weights(Selector):
     """The ⌊v · n⌋ most important weights, each for itself."""
 
-    def select(
-        self,
-        matrices: Sequence[Matrix],
-        importance: ImportanceOf,
-        density: float,
-        selection: Selection,
-        seed: int,
-    ) -> None:
-        if selection == "global":
+    def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
+        importance, seed = ranking.importance, ranking.seed
+        if ranking.selection == "global":
             count = kept_count(sum(matrix.weight.numel() for matrix in matrices), density)
             importances = [importance(matrix, index) for index, matrix in enumerate(matrices)]
             select_top(importances, count, [matrix.mask for matrix in matrices], seed)
@@ -68,19 +70,19 @@ class Weights(Selector):
 
             in_parallel(select_one, matrices)
         else:
-            _select_on_device(matrices, importance, density, seed)
+            _select_on_device(matrices, ranking, density)
 
 
 WEIGHTS = Weights()
 
 
-def _select_on_device(matrices: Sequence[Matrix], importance: ImportanceOf, density: float, seed: int) -> None:
+def _select_on_device(matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
     """Selects in all matrices of one size at once: many small kernels would leave a device idle."""
     sizes: dict[int, list[tuple[int, Matrix]]] = {}
     for index, matrix in enumerate(matrices):
         sizes.setdefault(matrix.weight.numel(), []).append((index, matrix))
     for size, group in sizes.items():
-        rows = torch.stack([materialize(importance(matrix, index)).reshape(-1) for index, matrix in group])
+        rows = torch.stack([materialize(ranking.importance(matrix, index)).reshape(-1) for index, matrix in group])
         count = kept_count(size, density)
-        for (_, matrix), mask in zip(group, select_top_on_device(rows, count, seed + size), strict=True):
+        for (_, matrix), mask in zip(group, select_top_on_device(rows, count, ranking.seed + size), strict=True):
             matrix.mask = mask.view(matrix.weight.shape)

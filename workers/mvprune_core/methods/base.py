@@ -15,7 +15,7 @@ from torch import Tensor
 from mvprune_core.matrices import Matrix
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import Importance, kept_count
-from mvprune_core.selectors import WEIGHTS, Selection, Selector
+from mvprune_core.selectors import WEIGHTS, Ranking, Selection, Selector
 
 __all__ = ["Gated", "Matrix", "Method", "PruningStep", "Selection", "TopV", "generator_of"]
 
@@ -163,7 +163,9 @@ class TopV(Method):
         if self._keeps_masks(step) and density == step.current_density:
             self._keep(matrices)
             return density
-        step.selector.select(matrices, partial(self.importance, step=step), density, self.selection, step.seed)
+        importance = partial(self.importance, step=step)
+        ranking = Ranking(importance, self.importance_of_groups, self.selection, step.seed)
+        step.selector.select(matrices, ranking, density)
         return density
 
     def _keeps_masks(self, step: PruningStep) -> bool:
@@ -181,6 +183,15 @@ class TopV(Method):
             return matrix.scores
         weight = matrix.weight.detach()
         return self.scores(weight, generator_of(step.seed, index, device=weight.device))
+
+    def importance_of_groups(self, sums: Tensor, size: int) -> Tensor:
+        """What groups of weights, such as attention heads, are ranked by, shape (groups,). By default the mean.
+
+        Args:
+            sums: the sum of the importance over the weights of each group.
+            size: weights of a group.
+        """
+        return sums / size
 
 
 def generator_of(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -31,7 +31,7 @@ from mvprune_core.masking import Masks
 from mvprune_core.methods import Gated, Matrix, PruningStep, l0
 from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp, strength
 from mvprune_core.selection import materialize
-from mvprune_core.selectors import _select_on_device
+from mvprune_core.selectors import Ranking, _select_on_device
 
 TOTAL = 10
 
@@ -213,7 +213,8 @@ def test_a_device_selects_what_the_cpu_selects(method: TopV, density: float) -> 
     chosen = []
 
     def on_device(matrices: list[Matrix], step: PruningStep, _: Any) -> None:
-        _select_on_device(matrices, partial(method.importance, step=step), step.density, step.seed)
+        ranking = Ranking(partial(method.importance, step=step), method.importance_of_groups, "local", step.seed)
+        _select_on_device(matrices, ranking, step.density)
 
     for select in (method.update_masks, on_device):
         for matrix in masks.matrices:
