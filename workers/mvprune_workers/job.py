@@ -111,6 +111,7 @@ def run_job(
             method=method,
             density=spec.target_density,
             pattern=spec.pattern or None,
+            structure=_given(spec).get("structure"),
             training=training,
             teacher=teacher,
             include=tuple(spec.include),

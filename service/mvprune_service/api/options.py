@@ -44,6 +44,8 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
     yield from _check_names("job.spec.exclude", spec.exclude)
     if spec.pattern:
         yield from _check_pattern(spec)
+    if spec.structure:
+        yield from _check_structure(spec)
 
 
 def check_training(training: job_pb2.Training, task: Task | None) -> Iterator[Violation]:
@@ -142,6 +144,21 @@ def _check_pattern(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
         yield bad("job.spec.pattern", spec.pattern, f"unset with the method {method}; take one of {', '.join(RANKING)}")
     if spec.target_density and (problem := pattern.problem_with_density(spec.target_density)):
         yield Violation("job.spec.target_density", problem)
+
+
+def _check_structure(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
+    """That the other options go with whole structures. Only the worker knows the model's heads and units."""
+    field, given = "job.spec.structure", job_pb2.CompressionSpec.Structure.Name(spec.structure).lower()
+    method = spec.WhichOneof("method")
+    if method not in {None, *RANKING}:
+        yield bad(field, given, f"unset with the method {method}; take one of {', '.join(RANKING)}")
+    elif method is not None and getattr(getattr(spec, method), "selection", 0) == job_pb2.LOCAL:
+        rule = "global or unset with structure, which compares all blocks"
+        yield bad(f"job.spec.{method}.selection", "local", rule)
+    if spec.pattern:
+        yield bad("job.spec.pattern", spec.pattern, "unset with structure; give one of the two")
+    if spec.delta:
+        yield bad("job.spec.delta", "true", "false with structure, which changes the shapes of the model")
 
 
 def _check_names(field: str, patterns: Sequence[str]) -> Iterator[Violation]:

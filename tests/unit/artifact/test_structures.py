@@ -29,6 +29,8 @@ TINY = {key: value for key, value in TINY_BERT.items() if key != "max_position_e
 MODELS = {
     "bert": lambda: transformers.BertForSequenceClassification(transformers.BertConfig(**TINY_BERT)),
     "roberta": lambda: transformers.RobertaForSequenceClassification(transformers.RobertaConfig(**TINY)),
+    "camembert": lambda: transformers.CamembertForSequenceClassification(transformers.CamembertConfig(**TINY)),
+    "xlm-roberta": lambda: transformers.XLMRobertaForSequenceClassification(transformers.XLMRobertaConfig(**TINY)),
     "electra": lambda: transformers.ElectraForTokenClassification(
         transformers.ElectraConfig(**TINY_BERT, embedding_size=16)
     ),

@@ -32,6 +32,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         include=["*.attention.*", "*.dense"],
         exclude=("*.0.*",),
         pattern="1:32",
+        structure="heads",
         allow_density_miss=True,
         teacher="org/teacher",
         teacher_revision="v1",
@@ -122,6 +123,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     )
     assert (list(spec.include), list(spec.exclude)) == (["*.attention.*", "*.dense"], ["*.0.*"])
     assert spec.pattern == "1:32"
+    assert spec.structure == job_pb2.CompressionSpec.HEADS
     assert spec.allow_density_miss
     assert policy.resources == job_pb2.Resources(gpus=0.0, cpus=1.5, memory_bytes=8 << 30)
     assert policy.resources.HasField("gpus")
@@ -177,6 +179,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, False, "v1", 4.0, 0.0, 1.0)
     assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
     assert submitted.spec.pattern == "1:32"
+    assert submitted.spec.structure == "heads"
     assert submitted.spec.allow_density_miss
 
 

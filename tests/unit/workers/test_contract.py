@@ -20,6 +20,7 @@ from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2
 from mvprune_core import METHODS, LockedMask, Reason, Schedule, Teacher, Training, compress
 from mvprune_core.compression import DEFAULT_METHOD
+from mvprune_core.structures import Structure
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState
 
@@ -126,9 +127,11 @@ def test_compress_takes_what_else_the_contract_has() -> None:
     assert set(contract) == set(core)
     for name, field in contract.items():
         assert core[name] == (
-            annotation(field).default or {"include": (), "exclude": (), "pattern": None}.get(name, False)
+            annotation(field).default
+            or {"include": (), "exclude": (), "pattern": None, "structure": None}.get(name, False)
         ) or (core[name] == float(annotation(field).default))
     assert {word.lower() for word in _words(job_pb2.CompressionSpec.Values)} == set(Values)
+    assert {word.lower() for word in _words(job_pb2.CompressionSpec.Structure)} == set(get_args(Structure))
     method, density = (inspect.signature(compress).parameters[name].default for name in ("method", "density"))
     assert method is density is None, "they depend on mask_from"
     assert PARAMETERS["method"].default == DEFAULT_METHOD
