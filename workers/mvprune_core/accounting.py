@@ -42,8 +42,7 @@ def account(
         dense_bytes=4 * sum(sizes.values()),
     )
     layers = tuple(
-        LayerCount(name, tuple(parameters[name].shape), nonzero[name] / parameters[name].numel(), nonzero[name])
-        for name in pruned
+        LayerCount(name, tuple(parameters[name].shape), nonzero[name] / sizes[name], nonzero[name]) for name in pruned
     )
     return accounting, layers
 

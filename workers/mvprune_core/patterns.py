@@ -109,7 +109,7 @@ def _smallest_kept(groups: Tensor, count: int) -> Tensor:
 def _among_equals(groups: Tensor, count: int, seed: int) -> Tensor:
     """Where the `count` largest values of each row are; among equal values in a random order."""
     generator = torch.Generator(groups.device).manual_seed(seed)
-    order = torch.rand(groups.shape, generator=generator, device=groups.device).argsort(1).float()
+    order = torch.rand(groups.shape, generator=generator, device=groups.device).argsort(1)
     threshold = _smallest_kept(groups, count)
-    places = torch.where(groups > threshold, order + groups.shape[1], torch.where(groups == threshold, order, -1.0))
+    places = torch.where(groups > threshold, order + groups.shape[1], torch.where(groups == threshold, order, -1))
     return places >= _smallest_kept(places, count)

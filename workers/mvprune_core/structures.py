@@ -53,18 +53,14 @@ class WholeStructures(Selector):
 
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
         layers = {matrix.name.removesuffix(".weight"): (matrix, index) for index, matrix in enumerate(matrices)}
-        means = torch.cat([group.scores(layers, ranking) for group in (self._heads, self._units)])
+        means = torch.cat([group.scores(layers, ranking) for group in (self._heads, self._units) if group.count])
         order, places = _order(means, self._blocks(), ranking.seed)
-        sizes = torch.cat([torch.full((group.count,), group.size) for group in (self._heads, self._units)])
-        sizes = sizes.to(order.device)[order]
+        sizes = torch.where(order < self._heads.count, self._heads.size, self._units.size)
         weights = round(density * self._total)
         # The most important ones together have about that many weights; the last counts if its half fits.
         heads = ((2 * sizes.cumsum(0) - sizes <= 2 * weights) & (order < self._heads.count)).sum()
-        possible = torch.tensor(
-            [number for number in self._heads.numbers if self._weights(number, weights) == weights],
-            device=order.device,
-        )
-        heads = possible[(possible - heads).abs().argmin()]
+        possible = self._numbers_of_heads(weights, order.device)
+        heads = possible.take((possible - heads).abs().argmin())
         units = (weights - heads * self._heads.size) // max(self._units.size, 1)
         self._heads.write(places[: self._heads.count], heads, layers)
         self._units.write(places[self._heads.count :], units, layers)
@@ -74,6 +70,12 @@ class WholeStructures(Selector):
         units = self._units
         number = round((wanted - heads * self._heads.size) / max(units.size, 1))
         return heads * self._heads.size + min(max(number, units.numbers[0]), units.count) * units.size
+
+    def _numbers_of_heads(self, weights: int, device: torch.device) -> Tensor:
+        """The numbers of heads that some number of units adds up to exactly these weights: equally far apart."""
+        found = [number for number in self._heads.numbers if self._weights(number, weights) == weights]
+        step = found[1] - found[0] if len(found) > 1 else 1
+        return torch.arange(found[0], found[-1] + 1, step, device=device)
 
     def _blocks(self) -> list[slice]:
         """The heads, or the units, of each block, among the heads and then the units of all."""
@@ -117,7 +119,7 @@ class _Group:
             sum((sums(layer, each, 0) for layer in each.inputs), sums(each.output, each, 1))
             for each in self._structures
         ]
-        return ranking.of_groups(torch.cat(found), self.size) if found else torch.empty(0)
+        return ranking.of_groups(torch.cat(found), self.size)
 
     def write(self, places: Tensor, number: Tensor, layers: Mapping[str, tuple[Matrix, int]]) -> None:
         """Writes the masks of the `number` structures with the first places."""

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.core.masks import new_masks, update
+from tests.unit.core.masks import NoCopies, new_masks, update
 from tests.unit.core.test_resume import StopIn, same
 from tests.unit.core.training_runs import Recorder
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from mvprune.common.patterns import Pattern
 from mvprune.data.loading import ClassificationData
 from mvprune_core import METHODS, SMP, CompressionError, Magnitude, Movement, Reason, Stopped, Training, compress
 from mvprune_core.masking import Masks
-from mvprune_core.patterns import InPattern, largest_of_groups
+from mvprune_core.patterns import InPattern, _among_equals, largest_of_groups
 from mvprune_core.selection import kept_count, materialize
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
@@ -207,6 +207,25 @@ def test_torch_packs_two_of_four(model_folder: Path, data: ClassificationData) -
     x = torch.randn(64, 128, generator=generator).half().cuda()
     packed = to_sparse_semi_structured(weight)
     torch.testing.assert_close(nn.functional.linear(x, packed), nn.functional.linear(x, weight), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("selection", ["local", "global"])
+def test_a_step_waits_for_no_device(selection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the meta device, where nothing has a value that could be waited for."""
+    generator = torch.Generator
+    monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator())
+    model = blocks((6, 8), (4, 12)).to("meta")
+    with NoCopies():
+        masks = masks_of(model, Movement(selection=selection), TWO_OF_FOUR, 5)
+        masks.update(TOTAL)
+    assert masks.current_density == 0.5
+
+
+def test_as_on_a_device_equal_values_leave_exactly_n() -> None:
+    """Devices do not look for ties first; without ties both ways agree."""
+    values = torch.randn(6, 16, generator=torch.Generator().manual_seed(0)).view(-1, 4)
+    assert torch.equal(_among_equals(values, 2, 0), by_hand(values, TWO_OF_FOUR))
+    assert bool((_among_equals(torch.zeros(9, 4), 2, 0).sum(1) == 2).all())
 
 
 def test_patterns_leave_excluded_layers_dense(model_folder: Path, data: ClassificationData) -> None:

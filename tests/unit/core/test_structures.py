@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.core.masks import new_masks, update
+from tests.unit.core.masks import NoCopies, new_masks, update
 from tests.unit.core.test_resume import StopIn, same
 from tests.unit.core.training_runs import Recorder
 from torch import Tensor, nn
@@ -245,6 +245,8 @@ def test_a_run_gives_a_smaller_model_with_the_same_outputs(
     assert stored == pytest.approx(0.5 * counts.prunable_weights, rel=1e-3)
     manifest = result.save(tmp_path / "out")
     assert manifest.spec["structure"] == "heads_and_units"
+    for layer in manifest.layers:
+        assert layer.density == pytest.approx(layer.nonzero / (32 * 32 if "attention" in layer.name else 32 * 64))
     assert manifest.accounting.dense_bytes == 4 * counts.total_parameters
     assert any("heads are left, by block: " in note and "units are left, by block: " in note for note in result.notes)
     assert same_outputs(load(tmp_path / "out"), result.model)
@@ -365,6 +367,19 @@ def test_models_without_known_heads_are_refused(save: Callable[..., Path], data:
         match=r"structure must be unset for a model whose heads and units are not known, got heads for",
     ):
         compress(folder, data, method="movement", density=0.5, structure="heads", training=QUICK)
+
+
+@pytest.mark.parametrize("structure", ["heads", "units", "heads_and_units"])
+def test_a_step_waits_for_no_device(model: nn.Module, structure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the meta device, where nothing has a value that could be waited for."""
+    generator = torch.Generator
+    monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator())
+    model.to("meta")
+    with NoCopies():
+        masks, _ = masks_of(model, structure, 0.4, step=0)
+        masks.update(5)
+        masks.update(TOTAL)
+    assert masks.current_density == pytest.approx(0.4, rel=0.1)
 
 
 def test_excluded_blocks_stay_whole(model_folder: Path, data: ClassificationData) -> None:
