@@ -167,29 +167,13 @@ def test_the_score_of_movement_is_the_first_order_rise_of_the_loss(model: nn.Mod
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("density", [0.2, 0.35, 0.6])
-def test_random_takes_as_many_heads_as_units_on_average(bert_config: Callable[..., Any], density: float) -> None:
-    """Means of many random numbers are all near a half; without their spread, heads would come after half the units."""
-    shares = []
-    for seed in range(12):
-        torch.manual_seed(seed)
-        model = BertModel(bert_config(num_hidden_layers=4, num_attention_heads=8, intermediate_size=64))
-        structures = list(find_structures(model))
-        layers: Any = {name: model.get_submodule(name) for each in structures for name in each.layers}
-        masks = new_masks(
-            model,
-            Random(selection="global"),
-            density=density,
-            total_steps=TOTAL,
-            seed=seed,
-            layers=layers,
-            selector=WholeStructures(model, structures),
-        )
-        update(masks, TOTAL)
-        chosen = kept(masks, structures)
-        shares.append(sum(kind == "heads" for kind, *_ in chosen) / 32)
-    spread = math.sqrt(density * (1 - density) / 32 / 12)
-    assert sum(shares) / 12 == pytest.approx(density, abs=4 * spread)
+@pytest.mark.parametrize("size", [UNIT, HEAD, 40 * HEAD])
+def test_random_heads_and_units_have_the_same_distribution(size: int) -> None:
+    """Means of more random numbers are nearer to a half: heads would come after half of the units."""
+    draws = torch.rand(1000, size, generator=torch.Generator().manual_seed(0))
+    values = Random().importance_of_groups(draws.sum(1), size)
+    assert float(values.std()) == pytest.approx(math.sqrt(1 / 12), rel=0.1)
+    assert float(values.mean()) == pytest.approx(0.0, abs=0.04)
 
 
 def test_equal_scores_are_chosen_by_the_seed(model: nn.Module) -> None:
