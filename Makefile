@@ -86,6 +86,7 @@ bench-uploads: setup ## sending a model of 500 MB beside boto3 and a plain copy 
 bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVINO (ARGS='--json FILE'; nothing else should run)
 	$(BIN)/python tests/perf/bench_runtime.py $(ARGS)
 	$(BIN)/python tests/perf/bench_serving.py
+	$(BIN)/python tests/perf/bench_structures.py
 
 .PHONY: results
 results: setup ## the sweeps of research/ on real models and data (hours, in many sittings; ARGS='--models M --data D')

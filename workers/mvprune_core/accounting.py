@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
@@ -14,16 +14,19 @@ from mvprune_core.errors import CompressionError, Reason
 _TOLERANCE = 0.1  # relative, of the density
 
 
-def account(model: nn.Module, pruned: Sequence[str], density: float) -> tuple[Accounting, tuple[LayerCount, ...]]:
+def account(
+    model: nn.Module, pruned: Sequence[str], density: float, sizes: Mapping[str, int] | None = None
+) -> tuple[Accounting, tuple[LayerCount, ...]]:
     """Counts the weights of a plain model whose masks are folded in. A shared parameter counts once.
 
     Args:
         model: the model.
         pruned: names of its pruned weights.
         density: the density that was requested.
+        sizes: elements of every parameter by name, before heads and units were removed; by default the model's.
     """
     parameters = dict(model.named_parameters())
-    sizes = {name: parameter.numel() for name, parameter in parameters.items()}
+    sizes = sizes or {name: parameter.numel() for name, parameter in parameters.items()}
     nonzero = {name: int(torch.count_nonzero(parameter)) for name, parameter in parameters.items()}
     encoder = [name for name in parameters if in_block(name)]
     prunable, kept = sum(sizes[name] for name in pruned), sum(nonzero[name] for name in pruned)

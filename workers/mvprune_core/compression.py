@@ -12,6 +12,8 @@ import torch
 
 from mvprune.artifact import Coding, DatasetSource, ResultInfo, Values
 from mvprune.artifact.history import History
+from mvprune.common.patterns import METHODS as RANKING
+from mvprune.common.patterns import Pattern
 from mvprune.common.suggestions import must_be_one_of
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.callbacks import Callback
@@ -24,12 +26,13 @@ from mvprune_core.methods import LockedMask, Method, get_method
 from mvprune_core.metrics import check_packages
 from mvprune_core.models import Source, find_model, load_model
 from mvprune_core.notes import Notes
-from mvprune_core.options import check_fraction
+from mvprune_core.options import check_choice, check_fraction
 from mvprune_core.plan import Plan, ResolvedRun, resolve
 from mvprune_core.result import Result, versions
 from mvprune_core.run import CompressionRun
 from mvprune_core.settings import Training
 from mvprune_core.storage import Cache, Checkpoints
+from mvprune_core.structures import Structure
 from mvprune_core.tasks import TaskData, objective_for
 
 DEFAULT_METHOD = "soft_movement"
@@ -46,6 +49,8 @@ def compress(
     density: float | None = None,
     mask_from: str | Path | Source | None = None,
     mask_revision: str | None = None,
+    pattern: str | None = None,
+    structure: Structure | None = None,
     training: Training = Training(),  # noqa: B008 (immutable)
     teacher: Teacher | Literal["baseline"] | None = "baseline",
     include: Sequence[str] = (),
@@ -77,10 +82,17 @@ def compress(
         method: the name of a method, or a `Method` with options; by default soft_movement, or locked_mask with
             `mask_from`.
         density: fraction of the prunable weights to KEEP, in (0, 1]; 0.03 is the "3 %" of the literature. It may be
-            left out with `mask_from`: the density is then that of the mask.
+            left out with `mask_from` or `pattern`: the density is then theirs.
         mask_from: a model or an artifact with zeros: its zeros are the mask, which stays as it is. A model, as
             `model`, or the folder of an artifact. It must have the architecture and the size of `model`.
         mask_revision: revision of `mask_from` on the hub.
+        pattern: an N:M pattern, such as "2:4": of every M consecutive weights of a row, the N most important ones stay.
+            The method must rank weights: movement, soft_movement, magnitude, one_shot_magnitude, random or platon. M
+            must divide the length of every pruned matrix' rows.
+        structure: "heads", "units" or "heads_and_units": whole attention heads and feed-forward units are pruned, by
+            the mean importance of their weights in all blocks together, and the result is a smaller dense model without
+            them. Every block keeps at least one of each. The density counts only the weights of what may be removed.
+            For the methods that `pattern` is for, and for the architectures that docs/models.md lists.
         training: fine-tuning settings; by default the task's.
         teacher: the teacher for distillation. "baseline": the dense baseline, unless there is none, the density is 1 or
             the task is masked language modelling, which cannot be distilled. None: no distillation.
@@ -113,6 +125,11 @@ def compress(
     """
     chosen = get_method(method or (DEFAULT_METHOD if mask_from is None else LockedMask.name))
     _check_mask(chosen, density, mask_from)
+    parsed = _check_pattern(chosen, density, pattern)
+    if structure is not None:
+        _check_structure(chosen, structure, pattern, delta=delta)
+    if density is None and mask_from is None and parsed is None:
+        raise ValueError("density must be given without mask_from or pattern, got None")
     if density is not None:
         check_fraction("density", density, "(0, 1]", "it is the fraction of the weights to keep")
     if not isinstance(seed, int) or not 0 <= seed <= _MAX_SEED:
@@ -143,7 +160,9 @@ def compress(
         source=find_model(model, revision),
         method=chosen,
         mask_from=None if mask_from is None else find_mask(mask_from, mask_revision),
-        density=density,
+        density=density if parsed is None else parsed.density,
+        pattern=parsed,
+        structure=structure,
         training=training,
         teacher=teacher,
         dense_baseline=dense_baseline,
@@ -203,10 +222,34 @@ def _check_mask(method: Method, density: float | None, mask_from: str | Path | S
         raise ValueError("mask_from must be given with the method locked_mask, got None")
     if not is_locked and mask_from is not None:
         raise ValueError(f"method must be locked_mask, or be left out, with mask_from, got {method.name}")
-    if density is None and mask_from is None:
-        raise ValueError("density must be given without mask_from, got None")
     if density == 1 and mask_from is not None:
         raise ValueError("density must be below 1, or be left out, with mask_from, got 1")
+
+
+def _check_pattern(method: Method, density: float | None, pattern: str | None) -> Pattern | None:
+    """The pattern. Raises ValueError unless pattern, method and density go together."""
+    if pattern is None:
+        return None
+    try:
+        parsed = Pattern.parse(pattern)
+    except ValueError as error:
+        raise ValueError(f"pattern {error}") from None
+    if not method.ranks_weights:
+        raise ValueError(f"method {must_be_one_of(RANKING, method.name)} with a pattern")
+    if density is not None and (problem := parsed.problem_with_density(density)):
+        raise ValueError(f"density {problem}")
+    return parsed
+
+
+def _check_structure(method: Method, structure: Structure, pattern: str | None, *, delta: bool) -> None:
+    """Raises ValueError unless structure and the other options go together."""
+    check_choice("structure", structure, Structure)
+    if not method.ranks_weights:
+        raise ValueError(f"method {must_be_one_of(RANKING, method.name)} with a structure")
+    if pattern is not None:
+        raise ValueError(f"pattern must be None with a structure, got {pattern!r}")
+    if delta:
+        raise ValueError("delta must be False with a structure, which changes the shapes of the model, got True")
 
 
 def _prepare(
@@ -260,6 +303,8 @@ def _spec(run: ResolvedRun) -> Mapping[str, Any]:
         spec["mask_from"] = {"model": source.name, "revision": source.revision, "sha256": digest}
     spec |= {"values": run.coding.values.value, "embeddings": run.coding.embeddings.value}
     optional = {
+        "pattern": "" if run.pattern is None else str(run.pattern),
+        "structure": run.structure or "",
         "include": list(run.include),
         "exclude": list(run.exclude),
         "allow_density_miss": run.allow_density_miss,

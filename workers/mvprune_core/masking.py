@@ -25,6 +25,7 @@ from transformers.pytorch_utils import Conv1D
 from mvprune_core.elementwise import in_parallel, multiply, share_gradient
 from mvprune_core.methods.base import Gated, Matrix, Method, PruningStep, generator_of
 from mvprune_core.prunable import prunable_layers
+from mvprune_core.selectors import WEIGHTS, Selector
 
 _NO_MASK = torch.empty(0, dtype=torch.bool)
 # Replaces 0 in W, which would look masked. A model that was pruned before may regain weights.
@@ -47,6 +48,7 @@ class Masks:
         seed: seed of random scores and gates, and of the choice among equal scores.
         layers: the layers to prune; by default `prunable_layers`.
         given: masks that the method is given, by the name of the weight; bool.
+        selector: which weights stay at a density, for a method that ranks weights.
 
     Raises:
         CompressionError: UNSUPPORTED_ARCHITECTURE, see `prunable_layers`.
@@ -62,16 +64,17 @@ class Masks:
         seed: int,
         layers: Mapping[str, nn.Linear | Conv1D] | None = None,
         given: Mapping[str, Tensor] | None = None,
+        selector: Selector = WEIGHTS,
     ) -> None:
         self.method = method
         self._gated = self.method if isinstance(self.method, Gated) else None
-        self._step = PruningStep(0, total_steps, density, seed)
+        self._step = PruningStep(0, total_steps, selector.nearest(density), seed, selector=selector)
         self._control: dict[str, Tensor] = {}
         chosen = prunable_layers(model) if layers is None else layers
         means = torch.stack([layer.weight.detach().abs().mean() for layer in chosen.values()])
         scales = torch.maximum(means, _LEAST_SCALE * means.mean()).clamp_min(torch.finfo().tiny)
         self.matrices = [
-            _matrix(f"{name}.weight", layer.weight, scale, self.method, generator_of(seed, index, device=scale.device))
+            _matrix(f"{name}.weight", layer, scale, self.method, generator_of(seed, index, device=scale.device))
             for index, ((name, layer), scale) in enumerate(zip(chosen.items(), scales, strict=True))
         ]
         for matrix in self.matrices:
@@ -245,7 +248,8 @@ class Masks:
         in_parallel(write, self.matrices)
 
 
-def _matrix(name: str, masked: Tensor, scale: Tensor, method: Method, generator: torch.Generator) -> Matrix:
+def _matrix(name: str, layer: nn.Linear | Conv1D, scale: Tensor, method: Method, generator: torch.Generator) -> Matrix:
+    masked = layer.weight
     if not isinstance(masked, nn.Parameter):
         raise TypeError(f"{name} is computed, not a parameter")
     weight = nn.Parameter(masked.detach().clone(memory_format=torch.contiguous_format))
@@ -253,4 +257,4 @@ def _matrix(name: str, masked: Tensor, scale: Tensor, method: Method, generator:
     scores = nn.Parameter(method.scores(weight.detach(), generator)) if method.learned else None
     mask = torch.ones_like(weight, dtype=torch.float32, requires_grad=False) if isinstance(method, Gated) else _NO_MASK
     buffers = {buffer: torch.zeros_like(weight.detach(), dtype=torch.float32) for buffer in method.buffer_names}
-    return Matrix(name, weight, masked, scores, mask, scale, buffers=buffers)
+    return Matrix(name, weight, masked, scores, mask, scale, buffers=buffers, inputs_first=isinstance(layer, Conv1D))

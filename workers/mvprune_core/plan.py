@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,8 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Base, Coding, ModelSource
+from mvprune.artifact.structures import Structures
+from mvprune.common.patterns import Pattern
 from mvprune_core.accounting import check_density
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.batching import Examples, Indices
@@ -21,11 +23,14 @@ from mvprune_core.given_masks import GivenMask, load_mask
 from mvprune_core.methods import LockedMask, Method
 from mvprune_core.models import Loaded, Source, find_model, longest_input
 from mvprune_core.notes import Notes
+from mvprune_core.patterns import InPattern, check_pattern
 from mvprune_core.precision import check_speed, with_length_buckets
 from mvprune_core.prunable import prunable_layers
 from mvprune_core.result import model_source
+from mvprune_core.selectors import WEIGHTS, Selector
 from mvprune_core.settings import BASE_WIDTH, Settings, Training
 from mvprune_core.storage import Cache
+from mvprune_core.structures import Structure, WholeStructures, pruned_structures
 from mvprune_core.tasks import Objective, TaskData
 from mvprune_core.token_cache import cached_examples, tokenizer_digest
 
@@ -43,6 +48,8 @@ class Plan:
     method: Method
     mask_from: Source | None
     density: float | None
+    pattern: Pattern | None
+    structure: Structure | None
     training: Training
     teacher: Teacher | None
     dense_baseline: bool | SharedBaseline
@@ -76,6 +83,8 @@ class ResolvedRun(Plan):
         total_steps: optimizer steps of a training phase.
         base: the model, if the artifact is to refer to it.
         given_mask: the mask, if it is given, and the weights to start from.
+        structures: the heads and units that may be removed.
+        selector: which weights stay at a density.
     """
 
     density: float
@@ -91,6 +100,8 @@ class ResolvedRun(Plan):
     total_steps: int
     base: Base | None
     given_mask: GivenMask | None
+    structures: tuple[Structures, ...]
+    selector: Selector
 
     @property
     def dense_steps(self) -> int:
@@ -118,6 +129,10 @@ class ResolvedRun(Plan):
         """The teacher, if it is not the dense baseline."""
         return self.teacher.model if self.teacher and isinstance(self.teacher.model, Source) else None
 
+    def layers_of(self, model: nn.Module) -> dict[str, nn.Linear | Conv1D]:
+        """The layers of `model` whose weights are pruned, by name."""
+        return _layers_of(model, self.include, self.exclude, self.structures)
+
     def class_order(self, config: Any) -> Indices | None:
         """A model's index of each class of the data, shape (classes,); None if the data has no classes."""
         return self.objective.class_order(config)
@@ -137,7 +152,13 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
     """
     training, data = plan.training, plan.data
     given_mask = _find_given_mask(plan, student, notes)
-    density = _check_density(plan, student) if given_mask is None else given_mask.density
+    structures = _find_structures(plan, student)
+    layers = _layers_of(student.model, plan.include, plan.exclude, structures)
+    if plan.pattern is not None:
+        check_pattern(plan.pattern, layers)
+    selector = _selector(plan, student, structures)
+    sizes = [layer.weight.numel() for layer in layers.values()]
+    density = _check_density(plan, sizes, selector, notes) if given_mask is None else given_mask.density
     if training.train_embeddings and plan.method.freezes_weights:
         raise ValueError(
             f"training.train_embeddings must be false with the method {plan.method.name}, which trains no weights of "
@@ -162,8 +183,7 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
     plan.method.schedule.check(total_steps)
     model = model_source(plan.source)
     baseline = _resolve_baseline(plan, student, model, settings, notes)
-    method = plan.method.for_run(total_steps)
-    sizes = [layer.weight.numel() for layer in _layers(plan, student).values()]
+    method = _with_global_selection(plan, notes).for_run(total_steps)
     notes.add(*method.notes(sizes, total_steps * settings.batch_size))
     chosen = {
         "method": method,
@@ -185,6 +205,8 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
         total_steps=total_steps,
         base=Base(plan.source.folder) if plan.delta else None,
         given_mask=given_mask,
+        structures=structures,
+        selector=selector,
     )
 
 
@@ -205,19 +227,51 @@ def input_length(plan: Plan, source: Source, loaded: Loaded, max_length: int) ->
     return length
 
 
-def _layers(plan: Plan, student: Loaded) -> Mapping[str, nn.Linear | Conv1D]:
-    return prunable_layers(student.model, plan.include, plan.exclude)
+def _layers_of(
+    model: nn.Module, include: Sequence[str], exclude: Sequence[str], structures: Sequence[Structures]
+) -> dict[str, nn.Linear | Conv1D]:
+    """The layers whose weights are pruned: those of the structures, if there are any."""
+    layers = prunable_layers(model, include, exclude)
+    whole = {name for each in structures for name in each.layers}
+    return {name: layer for name, layer in layers.items() if name in whole} if structures else layers
 
 
-def _check_density(plan: Plan, student: Loaded) -> float:
-    """The density, if the model's matrices are large enough for it."""
+def _find_structures(plan: Plan, student: Loaded) -> tuple[Structures, ...]:
+    if plan.structure is None:
+        return ()
+    layers = prunable_layers(student.model, plan.include, plan.exclude)
+    return tuple(pruned_structures(student.model, layers, plan.structure))
+
+
+def _selector(plan: Plan, student: Loaded, structures: Sequence[Structures]) -> Selector:
+    if structures:
+        return WholeStructures(student.model, structures)
+    return WEIGHTS if plan.pattern is None else InPattern(plan.pattern)
+
+
+def _with_global_selection(plan: Plan, notes: Notes) -> Method:
+    """The method; where whole structures are pruned, with global selection."""
+    method: Any = plan.method
+    if plan.structure is None or method.selection == "global":
+        return plan.method
+    notes.add(f"{plan.structure} are compared in all blocks together: selection is global, not {method.selection}")
+    chosen: Method = replace(method, selection="global")
+    return chosen
+
+
+def _check_density(plan: Plan, sizes: Sequence[int], selector: Selector, notes: Notes) -> float:
+    """The density, if the model's matrices are large enough for it, or its heads and units small enough."""
     if plan.density is None:
         raise TypeError("a plan without a given mask has a density")
-    layers = _layers(plan, student)
+    reached = selector.nearest(plan.density)
     if not plan.allow_density_miss:
-        sizes = [layer.weight.numel() for layer in layers.values()]
+        kept = plan.method.kept(sizes, plan.density) if plan.structure is None else round(reached * sum(sizes))
         remedy = "take a density that the model's matrices are large enough for, global selection"
-        check_density(plan.density, plan.method.kept(sizes, plan.density), sum(sizes), remedy)
+        if plan.structure is not None:
+            remedy = f"take {reached:.4g}, the nearest that whole {plan.structure} have, with one of each in a block"
+        check_density(plan.density, kept, sum(sizes), remedy)
+    if abs(reached / plan.density - 1) > _DENSITY_TO_MENTION:
+        notes.add(f"the density is {reached:.4g}, the nearest that whole {plan.structure} have, not {plan.density:g}")
     return plan.density
 
 
@@ -229,7 +283,7 @@ def _find_given_mask(plan: Plan, student: Loaded, notes: Notes) -> GivenMask | N
         plan.method,
         density=plan.density,
         student=student,
-        weight_names=[f"{name}.weight" for name in _layers(plan, student)],
+        weight_names=[f"{name}.weight" for name in prunable_layers(student.model, plan.include, plan.exclude)],
         objective=plan.objective,
         seed=plan.seed,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +13,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Accounting, ArtifactError, LayerCount, round_values
 from mvprune.artifact.history import Histogram, Phase, Plane
+from mvprune.artifact.structures import remove_empty
 from mvprune_core.accounting import account, check_density
 from mvprune_core.batching import trained_on
 from mvprune_core.callbacks import Callback
@@ -37,9 +38,9 @@ from mvprune_core.models import Loaded, load_model
 from mvprune_core.notes import Notes
 from mvprune_core.optimization import build_optimizer
 from mvprune_core.plan import ResolvedRun
-from mvprune_core.prunable import prunable_layers
 from mvprune_core.state import load_tensors, tensors_of
 from mvprune_core.storage import Cache, Checkpoints
+from mvprune_core.structures import in_words
 from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.chance import note_on
 from mvprune_core.tasks.classes import class_names
@@ -73,16 +74,36 @@ class Masked(Trained):
 
 
 @dataclass(frozen=True)
+class SizesBefore:
+    """Sizes of a model before heads and units were removed, which counts of the result refer to.
+
+    Attributes:
+        parameters: elements of every parameter, by name.
+        flops: of a dense forward pass; 0: those of the result, or not counted.
+    """
+
+    parameters: Mapping[str, int]
+    flops: int = 0
+
+    @classmethod
+    def of(cls, model: nn.Module) -> SizesBefore:
+        """The sizes of the parameters."""
+        return cls({name: parameter.numel() for name, parameter in model.named_parameters()})
+
+
+@dataclass(frozen=True)
 class Folded(Trained):
     """A pruned model as the artifact stores it: a plain model, masks folded in, values rounded.
 
     Attributes:
         pruned: names of the pruned weights.
         distributions: histograms and planes of `History`.
+        before: the sizes of the model before heads and units were removed.
     """
 
     pruned: tuple[str, ...]
     distributions: tuple[Mapping[str, Histogram], Mapping[str, Plane]]
+    before: SizesBefore
 
 
 @dataclass(frozen=True)
@@ -158,7 +179,7 @@ class CompressionRun:
         self._dense = None  # frees its memory
         loaded = self._take_student()
         model = loaded.model.to(run.device)
-        layers = prunable_layers(model, run.include, run.exclude)
+        layers = run.layers_of(model)
         if run.is_kept:
             return self._keep(loaded, layers)
         given = run.given_mask
@@ -172,6 +193,7 @@ class CompressionRun:
             seed=run.seed,
             layers=layers,
             given=None if given is None else given.masks,
+            selector=run.selector,
         )
         original, curve = Distributions(masks.matrices), Curve("pruning", run.total_steps)
         steps = self._train(loaded, curve, masks, distillation, steps_before=run.dense_steps)
@@ -192,6 +214,11 @@ class CompressionRun:
     def fold(self, masked: Masked) -> Folded:
         """Turns a masked model, in place, into the plain model that the artifact stores."""
         run, loaded, names = self.resolved, masked.loaded, masked.masks.weight_names
+        before = SizesBefore.of(loaded.model)
+        if run.structures:
+            before = replace(before, flops=self._flops(loaded.model, names)[0])
+            counts = {each: each.count(loaded.model) for each in run.structures}
+            self.notes.add(in_words(remove_empty(loaded.model, run.structures), counts))
         if run.trim_vocabulary:
             trim_vocabulary(loaded.model, loaded.tokenizer, (run.train, run.validation))
         try:
@@ -203,27 +230,28 @@ class CompressionRun:
             ) from error
         set_padding_side(loaded.tokenizer, run.train.padding_side)
         distributions = masked.original.after(masked.masks.matrices)
-        return Folded(loaded, masked.curve, masked.steps, names, distributions)
+        return Folded(loaded, masked.curve, masked.steps, names, distributions, before)
 
     def account(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
         """Counts the weights that are left, and checks their density."""
         run = self.resolved
-        accounting, layers = account(folded.loaded.model, folded.pruned, run.density)
+        accounting, layers = account(folded.loaded.model, folded.pruned, run.density, folded.before.parameters)
         if not (run.allow_density_miss or run.is_kept):
             remedy = "take more steps, store finer values"
             check_density(run.density, accounting.kept_weights, accounting.prunable_weights, remedy)
-        return replace(accounting, **self._flops(folded)), layers
+        dense, sparse = self._flops(folded.loaded.model, folded.pruned)
+        dense = folded.before.flops or dense if sparse else 0
+        return replace(accounting, dense_flops=dense, sparse_flops=sparse), layers
 
-    def _flops(self, folded: Folded) -> dict[str, int]:
-        """FLOPs of the accounting; none where they cannot be counted."""
-        run, model = self.resolved, folded.loaded.model.to(self.resolved.device)
+    def _flops(self, model: nn.Module, pruned: Sequence[str]) -> tuple[int, int]:
+        """FLOPs, dense and of the weights left; 0 where they cannot be counted."""
+        run, model = self.resolved, model.to(self.resolved.device)
         batch = run.validation.batch(np.array([0]), run.device, np.random.default_rng(0))
         try:
-            dense, sparse = count_flops(model, one_input(batch, run.max_length), folded.pruned)
+            return count_flops(model, one_input(batch, run.max_length), pruned)
         except Exception as error:  # a model's own code may raise anything, and memory may run out: it is only a count
             self.notes.add(f"the FLOPs could not be counted: {type(error).__name__}: {first_line(error)}")
-            return {}
-        return {"dense_flops": dense, "sparse_flops": sparse}
+            return 0, 0
 
     def evaluate(self, folded: Folded) -> Mapping[str, float]:
         """The task's metrics of the folded model."""

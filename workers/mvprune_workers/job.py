@@ -110,6 +110,8 @@ def run_job(
             data,
             method=method,
             density=spec.target_density,
+            pattern=spec.pattern or None,
+            structure=_given(spec).get("structure"),
             training=training,
             teacher=teacher,
             include=tuple(spec.include),

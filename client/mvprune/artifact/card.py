@@ -126,6 +126,7 @@ def _facts(info: ResultInfo) -> list[tuple[str, ...]]:
             f"{info.dataset.validation_rows:,} to evaluate on",
         ),
         ("method", _code(method or "as manifest.json says")),
+        *([("pattern", _code(pattern))] if (pattern := pattern_of(info)) else []),
         ("density", f"{percent(counts.density)} of the prunable weights (asked for: {percent(counts.target_density)})"),
         ("bytes", f"{counts.sparse_bytes:,} as an artifact (dense in fp32: {counts.dense_bytes:,}{smaller})"),
         ("FLOPs", flops_in_words(counts)),
@@ -152,6 +153,12 @@ def method_name(info: ResultInfo) -> str:
     own = info.spec.get("method")
     keys = own if isinstance(own, Mapping) else info.spec
     return next((str(key) for key in keys if keys is own or key in methods), "")
+
+
+def pattern_of(info: ResultInfo) -> str:
+    """The N:M pattern of the pruned weights, "" if they are in none."""
+    pattern = info.spec.get("pattern")
+    return pattern if isinstance(pattern, str) else ""
 
 
 def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:

@@ -35,6 +35,7 @@ from mvprune.artifact.manifest import (
 )
 from mvprune.artifact.parts import EMBEDDINGS, ENCODER, bytes_by_part
 from mvprune.artifact.report import REPORT_FILE, report_page
+from mvprune.artifact.structures import shrink_to
 from mvprune.artifact.values import rounded
 from mvprune.artifact.weights import Coding, stream_weights, tied_names, write_weights
 from mvprune.common.strictjson import InvalidJson, parse_json
@@ -188,10 +189,12 @@ def load(
             raise ArtifactError(f"{MANIFEST_FILE}: files must contain {name}")
     config, weights = _read_config(directory), directory / WEIGHTS_FILE
     header = open_header(weights)
-    _check_tensors(config, header.shapes())
+    shapes = header.shapes()
+    _check_tensors(config, shapes)
     opened = open_base(header, manifest.model, base)  # before the model takes memory: it vouches for the shapes
     with _NoRandomValues():
         model: Any = _build(config)
+    shrink_to(model, shapes)
     model.tie_weights()
     state, names = model.float().state_dict(), header.names()
     replacing = replacement(model) if replacement is not None else None
@@ -254,9 +257,10 @@ def _with_bytes(accounting: Accounting, weights: Path) -> Accounting:
 
 
 def _check_tensors(config: dict[str, Any], found: dict[str, tuple[int, ...]]) -> None:
-    """The model that the configuration describes must have exactly these tensors."""
+    """The model that the configuration describes, without removed heads and units, must have exactly these tensors."""
     with torch.device("meta"):
         model = _build(config)
+    shrink_to(model, found)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if expected != found:
         names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))

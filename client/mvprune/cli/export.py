@@ -41,5 +41,7 @@ def export_command(argv: Sequence[str]) -> None:
 def _print(done: Exported) -> None:
     total = sum(done.files.values())
     print(clean(f"exported to {done.folder}: {len(done.files)} files, {size(total)}"))
+    for note in done.notes:
+        print(clean(f"note: {note}"))
     if done.difference is not None:
         print(f"checked: outputs are within {done.difference:.1e} of torch's; {done.tolerance:.0e} is allowed")

@@ -24,6 +24,7 @@ from mvprune.artifact.history import HISTORY_FILE
 from mvprune.artifact.manifest import Manifest, verify
 from mvprune.artifact.report import REPORT_FILE
 from mvprune.common.suggestions import must_be_one_of
+from mvprune.export.written import Written
 from mvprune.sources.model_config import WEIGHTS_FILE
 
 __all__ = ["FORMATS", "Exported", "export"]
@@ -44,6 +45,7 @@ class Exported:
         difference: the largest difference of the ONNX outputs to torch's, as a fraction of the largest output; None for
             the other formats, which contain the same numbers.
         tolerance: the largest allowed difference.
+        notes: what the format cannot have, and how it was written instead, a sentence each.
     """
 
     folder: Path
@@ -51,6 +53,7 @@ class Exported:
     files: dict[str, int]
     difference: float | None = None
     tolerance: float | None = None
+    notes: tuple[str, ...] = ()
 
 
 def export(
@@ -87,7 +90,7 @@ def export(
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".exporting-", dir=folder) as scratch:
             staged = Path(scratch)
-            difference = writer.write(artifact, staged, base, on_progress)
+            written: Written = writer.write(artifact, staged, base, on_progress)
             if to != "csr":
                 _copy_tokenizer(manifest, artifact, staged)
             give_usual_modes(staged)
@@ -97,12 +100,11 @@ def export(
                 path.rename(folder / path.name)
     except OSError as error:
         raise ArtifactError(f"{error.filename or folder}: {error.strerror or error}") from error
-    return Exported(folder, to, sizes, difference, None if difference is None else writer.TOLERANCE)
+    return Exported(folder, to, sizes, *written)
 
 
 def _writer(to: str) -> ModuleType:
-    """The module of a format: its ``write(artifact, folder, base, on_progress)`` returns the difference of the
-    outputs, or None if nothing is computed."""
+    """The module of a format: its ``write(artifact, folder, base, on_progress)`` returns a `Written`."""
     with needs(f"export to {to}", "export"):
         return import_module(f"mvprune.export.{to}")
 

@@ -13,10 +13,11 @@ from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.header import open_header
 from mvprune.artifact.manifest import read_manifest
 from mvprune.artifact.weights import stream_weights
+from mvprune.export.written import Written
 from mvprune.sources.model_config import WEIGHTS_FILE
 
 
-def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Callable[[str], None]) -> None:
+def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Callable[[str], None]) -> Written:
     """One ``NAME.npz`` in fp32 for every pruned weight, which scipy.sparse.load_npz reads; rows are the first axis.
 
     Raises:
@@ -35,3 +36,4 @@ def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Ca
             sparse.save_npz(folder / f"{name}.npz", sparse.csr_matrix(array.astype(np.float32)))
     if written != len(pruned):
         raise ArtifactError(f"{WEIGHTS_FILE}: {len(pruned) - written} pruned weights of the manifest are not in it")
+    return Written()

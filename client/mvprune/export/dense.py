@@ -10,15 +10,20 @@ from typing import Any
 import transformers
 
 from mvprune.artifact.model import load
+from mvprune.artifact.structures import restore_shapes
+from mvprune.export.written import Written
 
 
-def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Callable[[str], None]) -> None:
-    """config.json and model.safetensors in fp32, zeros included."""
+def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Callable[[str], None]) -> Written:
+    """config.json and model.safetensors in fp32, zeros included; removed heads and units are zeros again where
+    config.json cannot describe the smaller layers."""
     on_progress("loading the model")
     model = load(artifact, base)
+    notes = restore_shapes(model)
     on_progress("writing model.safetensors")
     with _without_bars():
         model.save_pretrained(folder)
+    return Written(notes=tuple(notes))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.model import load
+from mvprune.export.written import Written
 from mvprune.sources.model_config import CONFIG_FILE
 
 ONNX_FILE = "model.onnx"
@@ -36,11 +37,11 @@ TOLERANCE = 1e-4
 """How far an output may be off torch's, as a fraction of the largest."""
 
 
-def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Callable[[str], None]) -> float:
+def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Callable[[str], None]) -> Written:
     """model.onnx: fp32, any number of examples and tokens; inputs and outputs have the names that transformers gives.
 
     Returns:
-        How far its outputs are off torch's: see `check`.
+        How far its outputs are off torch's (see `check`), and what `TOLERANCE` is.
 
     Raises:
         ArtifactError: torch or onnxruntime cannot export or run this model; or by more than `TOLERANCE`.
@@ -51,7 +52,7 @@ def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Ca
     _trace(model, folder / ONNX_FILE)
     (folder / CONFIG_FILE).write_text(json.dumps(_plain_config(model), indent=2) + "\n")
     on_progress("checking it with onnxruntime")
-    return check(model, folder / ONNX_FILE)
+    return Written(check(model, folder / ONNX_FILE), TOLERANCE)
 
 
 def check(model: Any, path: Path) -> float:

@@ -32,6 +32,7 @@ with needs("mvprune.hf", "runtime"):
     from mvprune.artifact.header import VERSION, Header, PackedTensor, open_header
     from mvprune.artifact.model import QUANT_METHOD
     from mvprune.artifact.packing import unpack_tensor
+    from mvprune.artifact.structures import shrink_to
 
 __all__ = ["MvpruneConfig", "MvpruneQuantizer"]
 
@@ -66,6 +67,7 @@ class MvpruneQuantizer(HfQuantizer):
         # A hub's cache may contain only the model's files.
         manifest = verify(path.parent) if (path.parent / MANIFEST_FILE).exists() else None
         self.header = open_header(path)
+        shrink_to(model, self._shapes(model.base_model_prefix))
         if self.header.base:
             if manifest is None:
                 raise ArtifactError(
@@ -76,6 +78,11 @@ class MvpruneQuantizer(HfQuantizer):
             assert base is not None  # noqa: S101 (the header refers to it)
             files.append(self._write_base({name: base.read(tensor) for name, tensor in self.header.base.items()}))
         return model
+
+    def _shapes(self, prefix: str) -> dict[str, tuple[int, ...]]:
+        """The shapes of the tensors by their names in a model without its head, and in one with a head."""
+        shapes = {name.removeprefix(f"{prefix}."): shape for name, shape in self.header.shapes().items()}
+        return shapes | {f"{prefix}.{name}": shape for name, shape in shapes.items()}
 
     def _write_base(self, tensors: dict[str, np.ndarray[Any, Any]]) -> str:
         """The base's tensors, under the artifact's names, in a temporary file, because transformers reads only

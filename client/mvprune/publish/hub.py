@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from mvprune.artifact.card import CARD_FILE, model_card
@@ -69,9 +70,11 @@ def _copy(artifact: Path, manifest: Manifest, staged: Path) -> None:
 def _write_dense(artifact: Path, staged: Path, base: str | Path | None) -> None:
     from mvprune.export import export  # as few need it
 
-    export(artifact, staged, to="dense", base=base)
+    notes = export(artifact, staged, to="dense", base=base).notes
     architecture = json.loads((staged / CONFIG_FILE).read_bytes())["architectures"][0]
-    (staged / CARD_FILE).write_text(model_card(read_manifest(artifact), architecture, "dense"), encoding="utf-8")
+    manifest = read_manifest(artifact)
+    info = replace(manifest, notes=(*manifest.notes, *notes))
+    (staged / CARD_FILE).write_text(model_card(info, architecture, "dense"), encoding="utf-8")
     for name in (HISTORY_FILE, REPORT_FILE):
         shutil.copyfile(artifact / name, staged / name)
 

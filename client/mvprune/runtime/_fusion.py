@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mvprune.runtime._layer import ACTIVATIONS, BERT, BLOCKS, BlockNames, class_name, layer_forward
+from mvprune.artifact.structures import BERT, BLOCKS, BlockNames, class_name
+from mvprune.runtime._layer import ACTIVATIONS, layer_forward
 from mvprune.runtime._linear import KernelLinear, address
 from mvprune.runtime.kernel import Activation
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import activations
 
+from mvprune.artifact.structures import BLOCKS, class_name
 from mvprune.runtime import kernel
 from mvprune.runtime._linear import KernelLinear, address
 from mvprune.runtime.kernel import Activation
@@ -17,62 +18,6 @@ ACTIVATIONS: dict[type[nn.Module], Activation] = {
     activations.NewGELUActivation: "gelu_tanh",
     activations.GELUTanh: "gelu_tanh",
     nn.ReLU: "relu",
-}
-
-
-class BlockNames(NamedTuple):
-    """Where a block that normalizes after each sum keeps its parts."""
-
-    attention: str
-    query: str
-    key: str
-    value: str
-    out: str
-    attention_norm: str
-    up: str
-    activation: str
-    down: str
-    output_norm: str
-
-
-BERT = BlockNames(
-    attention="attention.self",
-    query="attention.self.query",
-    key="attention.self.key",
-    value="attention.self.value",
-    out="attention.output.dense",
-    attention_norm="attention.output.LayerNorm",
-    up="intermediate.dense",
-    activation="intermediate.intermediate_act_fn",
-    down="output.dense",
-    output_norm="output.LayerNorm",
-)
-BLOCKS = {
-    **{f"{name}Layer": BERT for name in ("Bert", "Camembert", "Electra", "Roberta", "XLMRoberta")},
-    "AlbertLayer": BlockNames(
-        attention="attention",
-        query="attention.query",
-        key="attention.key",
-        value="attention.value",
-        out="attention.dense",
-        attention_norm="attention.LayerNorm",
-        up="ffn",
-        activation="activation",
-        down="ffn_output",
-        output_norm="full_layer_layer_norm",
-    ),
-    "TransformerBlock": BlockNames(  # DistilBERT
-        attention="attention",
-        query="attention.q_lin",
-        key="attention.k_lin",
-        value="attention.v_lin",
-        out="attention.out_lin",
-        attention_norm="sa_layer_norm",
-        up="ffn.lin1",
-        activation="ffn.activation",
-        down="ffn.lin2",
-        output_norm="output_layer_norm",
-    ),
 }
 _ISAS = ("avx512", "avx2")  # on others torch's attention is as fast or faster, or has not been compared
 _LANES = 16  # tokens in a vector, at most
@@ -126,14 +71,8 @@ class LayerForward:
             attention_norm=norm("attention_norm"),
             output_norm=norm("output_norm"),
             activation=self._activation,
-            heads=self._parts["attention"].config.num_attention_heads,
+            heads=self._parts["query"].out_features // self._parts["attention"].attention_head_size,
         )
-
-
-def class_name(module: nn.Module) -> str:
-    """Of a class that transformers defines; "" for others, which may have the same names and other parts."""
-    kind = type(module)
-    return kind.__name__ if kind.__module__.startswith("transformers.") else ""
 
 
 def layer_forward(block: nn.Module) -> LayerForward | None:

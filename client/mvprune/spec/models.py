@@ -125,6 +125,9 @@ class Spec:
         target_density: fraction of the prunable weights that is KEPT: 0.03 keeps 3 %.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'.
         exclude: do not prune modules whose name matches this pattern, even if they match include.
+        pattern: of every M consecutive weights of a row, keep N: 2:4 keeps two of four; the density must be N/M.
+        structure: prune whole attention heads or feed-forward units, and remove them: a smaller dense model; the
+            density counts only their weights.
         allow_density_miss: accept a result that misses its density by more than 10 %.
         weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 has
             per-row scales.
@@ -145,6 +148,8 @@ class Spec:
     target_density: float
     include: tuple[str, ...]
     exclude: tuple[str, ...]
+    pattern: str
+    structure: str | None
     allow_density_miss: bool
     weight_dtype: str | None
     embedding_dtype: str | None

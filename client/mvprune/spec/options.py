@@ -84,6 +84,10 @@ class MethodOptions(TypedDict, total=False):
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'; default:
             what suits the model's family.
         exclude: do not prune modules whose name matches this pattern, even if they match include; default: none.
+        pattern: of every M consecutive weights of a row, keep N: 2:4 keeps two of four; the density must be N/M;
+            default: any weights.
+        structure: prune whole attention heads or feed-forward units, and remove them: a smaller dense model; the
+            density counts only their weights; default: single weights.
         allow_density_miss: accept a result that misses its density by more than 10 %; default: no.
     """
 
@@ -113,6 +117,8 @@ class MethodOptions(TypedDict, total=False):
     allocation: Literal["kind", "local"] | None
     include: Sequence[str] | None
     exclude: Sequence[str] | None
+    pattern: str | None
+    structure: Literal["heads", "units", "heads_and_units"] | None
     allow_density_miss: bool | None
 
 

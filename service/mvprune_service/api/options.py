@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from mvprune.common.patterns import METHODS as RANKING
+from mvprune.common.patterns import Pattern
 from mvprune.common.suggestions import must_be_one_of
 from mvprune.data.tasks import Task
 from mvprune.spec.annotations import METHODS, bound_of, default_of, is_duration
@@ -38,8 +40,12 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
         yield from check_numbers(f"job.spec.{method}", options)
         if "schedule" in METHODS[method].message_type.fields_by_name:
             yield from _check_schedule(f"job.spec.{method}.schedule", options.schedule, spec.training)
-    yield from _check_patterns("job.spec.include", spec.include)
-    yield from _check_patterns("job.spec.exclude", spec.exclude)
+    yield from _check_names("job.spec.include", spec.include)
+    yield from _check_names("job.spec.exclude", spec.exclude)
+    if spec.pattern:
+        yield from _check_pattern(spec)
+    if spec.structure:
+        yield from _check_structure(spec)
 
 
 def check_training(training: job_pb2.Training, task: Task | None) -> Iterator[Violation]:
@@ -127,7 +133,35 @@ def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Tr
             yield bad(field, f"warmup {warmup:g} and cooldown {cooldown:g} of {steps} steps", rule)
 
 
-def _check_patterns(field: str, patterns: Sequence[str]) -> Iterator[Violation]:
+def _check_pattern(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
+    """The N:M pattern, and that method and density go with it. Only the worker knows the model's rows."""
+    try:
+        pattern = Pattern.parse(spec.pattern)
+    except ValueError as error:
+        yield Violation("job.spec.pattern", str(error))
+        return
+    if (method := spec.WhichOneof("method")) not in {None, *RANKING}:
+        yield bad("job.spec.pattern", spec.pattern, f"unset with the method {method}; take one of {', '.join(RANKING)}")
+    if spec.target_density and (problem := pattern.problem_with_density(spec.target_density)):
+        yield Violation("job.spec.target_density", problem)
+
+
+def _check_structure(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
+    """That the other options go with whole structures. Only the worker knows the model's heads and units."""
+    field, given = "job.spec.structure", job_pb2.CompressionSpec.Structure.Name(spec.structure).lower()
+    method = spec.WhichOneof("method")
+    if method not in {None, *RANKING}:
+        yield bad(field, given, f"unset with the method {method}; take one of {', '.join(RANKING)}")
+    elif method is not None and getattr(getattr(spec, method), "selection", 0) == job_pb2.LOCAL:
+        rule = "global or unset with structure, which compares all blocks"
+        yield bad(f"job.spec.{method}.selection", "local", rule)
+    if spec.pattern:
+        yield bad("job.spec.pattern", spec.pattern, "unset with structure; give one of the two")
+    if spec.delta:
+        yield bad("job.spec.delta", "true", "false with structure, which changes the shapes of the model")
+
+
+def _check_names(field: str, patterns: Sequence[str]) -> Iterator[Violation]:
     """Their number and lengths are checked with every other list of texts: see inputs.py."""
     for pattern in patterns:
         if not pattern or not pattern.isprintable() or " " in pattern:

@@ -182,6 +182,10 @@ def _check_search(spec: sweep_pb2.SweepSpec, named: set[str]) -> Iterator[Violat
         yield Violation(f"{_SPEC}.gates", rule)
     if spec.base.target_density:
         yield bad(f"{_SPEC}.base.target_density", f"{spec.base.target_density:g}", "unset: it is searched")
+    if spec.base.pattern:
+        yield bad(
+            f"{_SPEC}.base.pattern", spec.base.pattern, "unset; it has one density, and a search compares several"
+        )
     for name in sorted(named & {DENSITY, SEED}):
         remedy = "it is searched" if name == DENSITY else "give search.seeds, the jobs for each density"
         yield bad(f"{_SPEC}.axes", name, f"axes of other parameters; {remedy}")

@@ -106,6 +106,12 @@ def test_a_name_from_outside_is_no_markdown(result: ResultInfo) -> None:
     assert front_matter(card).model_name == 'y) | "--- \U0001f600'
 
 
+def test_the_card_names_the_pattern(result: ResultInfo) -> None:
+    assert "pattern" not in model_card(result, "BertModel")
+    info = dataclasses.replace(result, spec={"movement": {}, "pattern": "2:4"})
+    assert "| pattern | `2:4` |" in model_card(info, "BertModel")
+
+
 def test_the_card_has_the_notes_of_the_run(result: ResultInfo) -> None:
     assert "## Notes" not in model_card(result, "BertModel")
     card = model_card(dataclasses.replace(result, notes=("first\n# no heading", "a | b")), "BertModel")

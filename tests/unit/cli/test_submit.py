@@ -9,7 +9,19 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from tests.unit.client.scripted_server import NAME, SIZE, SUBMIT, Fake, Mvpctl, Outcome, always, job, refuse, watch
+from tests.unit.client.scripted_server import (
+    NAME,
+    SIZE,
+    SUBMIT,
+    Fake,
+    Mvpctl,
+    Outcome,
+    always,
+    echo,
+    job,
+    refuse,
+    watch,
+)
 
 from mvprune.v1 import job_pb2
 
@@ -31,6 +43,12 @@ def test_submit_where_the_model_cannot_be_counted(fake: Fake, mvpctl: Mvpctl) ->
     assert mvpctl(*SUBMIT, "--density", "0.03").out == "job j1 submitted: keeps 3.0 % of the prunable weights\n"
 
 
+def test_submit_says_whose_weights_a_density_counts(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["CreateJob"] = echo
+    outcome = mvpctl(*SUBMIT, "--density", "0.5", "--structure", "heads_and_units")
+    assert outcome.out.endswith("submitted: keeps 50.0 % of the weights of heads and units\n")
+
+
 def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.answers["CreateJob"] = always(job("QUEUED"))
     monkeypatch.chdir(tmp_path)
@@ -39,7 +57,8 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --train server:/t.jsonl --validation s3://b/v.tsv --text-column a --text-pair-column b --label-column c
         --method movement --warmup 0.05 --cooldown 0.3 --score-learning-rate 0.02
         --shape linear --selection global --initial-scores magnitude
-        --include *.attention.* --include *.dense --exclude *.0.* --allow-density-miss
+        --include *.attention.* --include *.dense --exclude *.0.* --pattern 1:10 --structure heads_and_units
+        --allow-density-miss
         --weight-dtype int8 --embedding-dtype bf16 --trim-vocabulary --delta
         --teacher org/t --teacher-revision v1 --temperature 3 --alpha 0.5 --hidden-states 2
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
@@ -75,6 +94,8 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         ),
         include=["*.attention.*", "*.dense"],
         exclude=["*.0.*"],
+        pattern="1:10",
+        structure="HEADS_AND_UNITS",
         allow_density_miss=True,
         weight_dtype="INT8",
         embedding_dtype="BF16",

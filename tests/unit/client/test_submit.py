@@ -31,6 +31,8 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         model_revision="main",
         include=["*.attention.*", "*.dense"],
         exclude=("*.0.*",),
+        pattern="1:32",
+        structure="heads",
         allow_density_miss=True,
         teacher="org/teacher",
         teacher_revision="v1",
@@ -120,6 +122,8 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         model="org/teacher", revision="v1", temperature=4.0, alpha=0.0, hidden_states=1.0
     )
     assert (list(spec.include), list(spec.exclude)) == (["*.attention.*", "*.dense"], ["*.0.*"])
+    assert spec.pattern == "1:32"
+    assert spec.structure == job_pb2.CompressionSpec.HEADS
     assert spec.allow_density_miss
     assert policy.resources == job_pb2.Resources(gpus=0.0, cpus=1.5, memory_bytes=8 << 30)
     assert policy.resources.HasField("gpus")
@@ -174,6 +178,8 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, -5, 2, *times, True, True, gates)
     assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, False, "v1", 4.0, 0.0, 1.0)
     assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
+    assert submitted.spec.pattern == "1:32"
+    assert submitted.spec.structure == "heads"
     assert submitted.spec.allow_density_miss
 
 

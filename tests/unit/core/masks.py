@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mvprune_core import METHODS, LockedMask, Method, Random
 from mvprune_core.masking import Masks
@@ -37,3 +38,11 @@ def update(masks: Masks, step: int) -> None:
 def methods() -> list[Method]:
     """One of each method, with default options."""
     return [method() for method in METHODS.values()]
+
+
+class NoCopies(TorchDispatchMode):
+    """To copy from one device to another is to wait for it."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func is not torch.ops.aten._to_copy.default
+        return func(*args, **(kwargs or {}))

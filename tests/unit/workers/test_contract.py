@@ -10,6 +10,7 @@ import pytest
 
 from mvprune.artifact import Accounting, Values
 from mvprune.client import models
+from mvprune.common import patterns
 from mvprune.sources.known_models import ModelSize
 from mvprune.spec.annotations import METHODS as CONTRACT_METHODS
 from mvprune.spec.annotations import annotation, bound_of, words_of
@@ -19,6 +20,7 @@ from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2
 from mvprune_core import METHODS, LockedMask, Reason, Schedule, Teacher, Training, compress
 from mvprune_core.compression import DEFAULT_METHOD
+from mvprune_core.structures import Structure
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState
 
@@ -124,13 +126,19 @@ def test_compress_takes_what_else_the_contract_has() -> None:
     }
     assert set(contract) == set(core)
     for name, field in contract.items():
-        assert core[name] == (annotation(field).default or {"include": (), "exclude": ()}.get(name, False)) or (
-            core[name] == float(annotation(field).default)
-        )
+        assert core[name] == (
+            annotation(field).default
+            or {"include": (), "exclude": (), "pattern": None, "structure": None}.get(name, False)
+        ) or (core[name] == float(annotation(field).default))
     assert {word.lower() for word in _words(job_pb2.CompressionSpec.Values)} == set(Values)
+    assert {word.lower() for word in _words(job_pb2.CompressionSpec.Structure)} == set(get_args(Structure))
     method, density = (inspect.signature(compress).parameters[name].default for name in ("method", "density"))
     assert method is density is None, "they depend on mask_from"
     assert PARAMETERS["method"].default == DEFAULT_METHOD
+
+
+def test_the_methods_that_rank_weights_are_those_that_the_service_knows() -> None:
+    assert {name for name, method in METHODS.items() if method.ranks_weights} == set(patterns.METHODS)
 
 
 def test_states_and_reasons_are_those_of_the_contract() -> None:

@@ -277,6 +277,31 @@ def test_every_method_runs_as_the_contract_has_it(spec: job_pb2.CompressionSpec,
     assert {layer.name.partition("attention")[0] for layer in manifest.layers} == {"bert.encoder.layer.1."}
 
 
+def test_patterns_and_structures_run_as_the_contract_has_them(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
+    spec.target_density, spec.pattern = 0.5, "2:4"
+    run(spec, tmp_path / "pattern")
+    manifest = read_manifest(folders(tmp_path / "pattern").output)
+    assert (manifest.spec["pattern"], manifest.accounting.density) == ("2:4", 0.5)
+    spec.pattern, spec.structure = "", job_pb2.CompressionSpec.HEADS_AND_UNITS
+    run(spec, tmp_path / "structure")
+    manifest = read_manifest(folders(tmp_path / "structure").output)
+    assert manifest.spec["structure"] == "HEADS_AND_UNITS"
+    assert manifest.spec["magnitude"]["selection"] == "GLOBAL"
+    assert manifest.accounting.density == pytest.approx(0.5, rel=0.1)
+    whole = load(folders(tmp_path / "pattern").output).num_parameters()
+    assert load(folders(tmp_path / "structure").output).num_parameters() < whole
+
+
+def test_a_teacher_without_some_heads_and_units(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
+    spec.target_density, spec.structure = 0.5, job_pb2.CompressionSpec.UNITS
+    run(spec, tmp_path / "first")
+    spec.ClearField("structure")
+    spec.teacher.job = "projects/p/jobs/t"
+    shutil.copytree(folders(tmp_path / "first").output, folders(tmp_path).teacher)
+    run(spec, tmp_path)
+    assert read_manifest(folders(tmp_path).output).spec["teacher"]["job"] == spec.teacher.job
+
+
 @pytest.mark.parametrize(
     ("batch_size", "passes", "factor", "expected"),
     [(8, None, 2, 2), (8, 2, 2, 4), (8, 4, 4, 8), (None, None, 64, 32), (8, 3, 1, 3)],

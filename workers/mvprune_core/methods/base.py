@@ -4,51 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mvprune_core.elementwise import in_parallel
+from mvprune_core.matrices import Matrix
 from mvprune_core.schedule import Schedule
-from mvprune_core.selection import Importance, kept_count, materialize, select_top, select_top_on_device
+from mvprune_core.selection import Importance, kept_count
+from mvprune_core.selectors import WEIGHTS, Ranking, Selection, Selector
 
-Selection = Literal["local", "global"]
-
-
-@dataclass
-class Matrix:
-    """One pruned weight W of the model, its scores S and its mask M. All have the same shape.
-
-    Attributes:
-        name: name of the weight in the model.
-        weight: W, which the optimizer updates; masked entries keep their values.
-        masked: the model's own parameter, W' = M ⊙ W.
-        scores: S, float32, if the method learns scores.
-        mask: M: bool, allocated only while masks are updated; float32 gates in [0, 1] for `Gated` methods.
-        scale: mean |W| before training, one value above 0; at least a tenth of the average over all matrices.
-        given: a mask that the run was given, bool.
-        buffers: what the method keeps of each weight between steps, by name: float32, of the same shape.
-        samples: what the method keeps of sampled gradients, until the masks are updated.
-    """
-
-    name: str
-    weight: nn.Parameter
-    masked: nn.Parameter
-    scores: nn.Parameter | None
-    mask: Tensor
-    scale: Tensor
-    given: Tensor | None = None
-    buffers: dict[str, Tensor] = field(default_factory=dict)
-    samples: dict[str, Tensor] = field(default_factory=dict)
-
-    @property
-    def kept(self) -> Tensor:
-        """Where W' is not 0, bool."""
-        return self.masked.detach() != 0
+__all__ = ["Gated", "Matrix", "Method", "PruningStep", "Selection", "TopV", "generator_of"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +30,7 @@ class PruningStep:
         density: fraction of the weights to keep at the end of the run.
         seed: seed of the run.
         current_density: fraction of the weights that the current masks keep.
+        selector: which weights stay at a density.
     """
 
     number: int
@@ -68,10 +38,11 @@ class PruningStep:
     density: float
     seed: int
     current_density: float | Tensor = 1.0
+    selector: Selector = WEIGHTS
 
     def scheduled_density(self, schedule: Schedule) -> float:
-        """The density that `schedule` gives at this step."""
-        return schedule.density_at(self.number, self.total_steps, self.density)
+        """The density that `schedule` gives at this step, or the nearest one that the selector can reach."""
+        return self.selector.nearest(schedule.density_at(self.number, self.total_steps, self.density))
 
 
 class Method(ABC):
@@ -82,6 +53,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     learned: ClassVar[bool] = False  # whether the scores are parameters, trained together with the weights
+    ranks_weights: ClassVar[bool] = False  # whether any `Selector` can choose among the weights, by their importance
     freezes_weights: ClassVar[bool] = False  # whether the body of the model is not trained, only scores and head
     buffer_names: ClassVar[tuple[str, ...]] = ()  # of `Matrix.buffers`, which start at 0
     gradient_batch_size: int = 16  # examples of a sampled gradient
@@ -175,6 +147,7 @@ class TopV(Method):
     """
 
     fixed: ClassVar[bool] = False
+    ranks_weights: ClassVar[bool] = True
 
     selection: Selection
 
@@ -191,19 +164,8 @@ class TopV(Method):
             self._keep(matrices)
             return density
         importance = partial(self.importance, step=step)
-        if self.selection == "global":
-            count = kept_count(sum(matrix.weight.numel() for matrix in matrices), density)
-            importances = [importance(matrix, index) for index, matrix in enumerate(matrices)]
-            select_top(importances, count, [matrix.mask for matrix in matrices], step.seed)
-        elif matrices[0].weight.device.type == "cpu":
-
-            def select_one(index: int, matrix: Matrix) -> None:
-                count = kept_count(matrix.weight.numel(), density)
-                select_top([importance(matrix, index)], count, [matrix.mask], step.seed + index)
-
-            in_parallel(select_one, matrices)
-        else:
-            self._select_on_device(matrices, density, step)
+        ranking = Ranking(importance, self.importance_of_groups, self.selection, step.seed)
+        step.selector.select(matrices, ranking, density)
         return density
 
     def _keeps_masks(self, step: PruningStep) -> bool:
@@ -222,18 +184,14 @@ class TopV(Method):
         weight = matrix.weight.detach()
         return self.scores(weight, generator_of(step.seed, index, device=weight.device))
 
-    def _select_on_device(self, matrices: Sequence[Matrix], density: float, step: PruningStep) -> None:
-        """Selects in all matrices of one size at once: many small kernels would leave a device idle."""
-        sizes: dict[int, list[tuple[int, Matrix]]] = {}
-        for index, matrix in enumerate(matrices):
-            sizes.setdefault(matrix.weight.numel(), []).append((index, matrix))
-        for size, group in sizes.items():
-            rows = torch.stack(
-                [materialize(self.importance(matrix, index, step)).reshape(-1) for index, matrix in group]
-            )
-            count = kept_count(size, density)
-            for (_, matrix), mask in zip(group, select_top_on_device(rows, count, step.seed + size), strict=True):
-                matrix.mask = mask.view(matrix.weight.shape)
+    def importance_of_groups(self, sums: Tensor, size: int) -> Tensor:
+        """What groups of weights, such as attention heads, are ranked by, shape (groups,). By default the mean.
+
+        Args:
+            sums: the sum of the importance over the weights of each group.
+            size: weights of a group.
+        """
+        return sums / size
 
 
 def generator_of(seed: int, *path: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -50,6 +50,7 @@ class OBERT(TopV):
     """
 
     name: ClassVar[str] = "obert"
+    ranks_weights: ClassVar[bool] = False  # the update of the kept weights is for single weights
 
     schedule: Schedule = field(default_factory=lambda: Schedule("events"))
     selection: Selection = "global"

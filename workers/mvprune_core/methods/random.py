@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -33,3 +34,7 @@ class Random(TopV):
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return torch.rand(weight.shape, generator=generator, device=weight.device)
+
+    def importance_of_groups(self, sums: Tensor, size: int) -> Tensor:
+        """The mean, with the same spread for groups of any size: large groups would all be in the middle otherwise."""
+        return (sums / size - 0.5) * math.sqrt(size)

@@ -48,6 +48,7 @@ class SMP(MovementScores):
     """
 
     name: ClassVar[str] = "smp"
+    ranks_weights: ClassVar[bool] = False  # matrices of one kind share their weights
     freezes_weights: ClassVar[bool] = True
 
     schedule: Schedule = field(default_factory=Schedule)

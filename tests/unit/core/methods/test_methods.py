@@ -3,15 +3,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.core.masks import methods, new_masks, update
+from tests.unit.core.masks import NoCopies, methods, new_masks, update
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from mvprune_core import (
     L0,
@@ -27,9 +27,10 @@ from mvprune_core import (
     TopV,
 )
 from mvprune_core.masking import Masks
-from mvprune_core.methods import Gated, Matrix, l0
+from mvprune_core.methods import Gated, Matrix, PruningStep, l0
 from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp, strength
 from mvprune_core.selection import materialize
+from mvprune_core.selectors import Ranking, _select_on_device
 
 TOTAL = 10
 
@@ -209,10 +210,12 @@ def test_a_device_selects_what_the_cpu_selects(method: TopV, density: float) -> 
     masks = masked(blocks((6, 8), (8, 6), (4, 8)), method)
     step = replace(masks._step, number=TOTAL)
     chosen = []
-    for select in (
-        method.update_masks,
-        lambda matrices, step, _: method._select_on_device(matrices, step.density, step),
-    ):
+
+    def on_device(matrices: list[Matrix], step: PruningStep, _: Any) -> None:
+        ranking = Ranking(partial(method.importance, step=step), method.importance_of_groups, "local", step.seed)
+        _select_on_device(matrices, ranking, step.density)
+
+    for select in (method.update_masks, on_device):
         for matrix in masks.matrices:
             matrix.mask = torch.empty_like(matrix.weight, dtype=torch.bool)
         select(masks.matrices, replace(step, density=density), {})
@@ -275,16 +278,8 @@ def test_random_masks_shrink_and_depend_on_the_seed() -> None:
 
 
 def test_random_scores_are_drawn_where_the_weight_is() -> None:
-    with _NoCopies():
+    with NoCopies():
         assert Random().scores(torch.zeros(2, 3, device="meta"), torch.Generator()).is_meta
-
-
-class _NoCopies(TorchDispatchMode):
-    """To copy from one device to another is to wait for it."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        assert func is not torch.ops.aten._to_copy.default
-        return func(*args, **(kwargs or {}))
 
 
 def _matrix(scores: nn.Parameter) -> Matrix:
@@ -294,7 +289,7 @@ def _matrix(scores: nn.Parameter) -> Matrix:
 def test_a_penalty_known_to_the_cpu_waits_for_no_device() -> None:
     weight = nn.Parameter(torch.zeros(2, 3, device="meta"))
     weight.grad = torch.zeros_like(weight)
-    with _NoCopies():
+    with NoCopies():
         add_sigmoid_gradient([_matrix(weight)], torch.tensor(2.0), shift=0.0)
 
 
@@ -317,7 +312,7 @@ def test_a_step_waits_for_no_device(method: Method, monkeypatch: pytest.MonkeyPa
     generator = torch.Generator
     monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator())
     model = blocks((6, 8), (8, 6), (20, 30)).to("meta")
-    with _NoCopies():
+    with NoCopies():
         masks = new_masks(model, method, density=0.3, total_steps=TOTAL, seed=0)
         for step in range(1, TOTAL + 1):
             for matrix in masks.matrices:

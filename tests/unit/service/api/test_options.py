@@ -41,6 +41,11 @@ GOOD: list[dict[str, Any]] = [
     {"magnitude": {"schedule": {"shape": "ONE_SHOT", "warmup": 1.0}}},
     {"one_shot_magnitude": {"when": "BEFORE", "selection": "LOCAL"}},
     {"random": {"schedule": {}}},
+    {"pattern": "2:4", "target_density": 0.5},
+    {"pattern": "1:3", "target_density": 0.333, "soft_movement": {"penalty": 2.0}},
+    {"structure": "HEADS"},
+    {"structure": "HEADS_AND_UNITS", "magnitude": {"selection": "GLOBAL"}, "trim_vocabulary": True},
+    {"structure": "UNITS", "one_shot_magnitude": {}},
     {"include": ["*.attention.*"] * 64, "exclude": ["x" * 256]},
     {"weight_dtype": "INT8", "embedding_dtype": "BF16", "trim_vocabulary": True, "delta": True},
     {"target_density": 1.0, "keep_fine_tuned": True},
@@ -73,6 +78,16 @@ def test_options_that_are_fine(tiny: Tiny, spec: dict[str, Any]) -> None:
 
 
 BAD: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"pattern": "4:2", "target_density": 0.5}, "pattern", "'4:2'", "N:M with 1 <= N < M <= 64"),
+    ({"pattern": "2 of 4", "target_density": 0.5}, "pattern", "'2 of 4'", "N:M with 1 <= N < M <= 64"),
+    ({"pattern": "2:4", "target_density": 0.5, "l0": {}}, "pattern", "'2:4'", "unset with the method l0"),
+    ({"pattern": "2:4", "target_density": 0.5, "smp": {}}, "pattern", "'2:4'", "unset with the method smp"),
+    ({"pattern": "2:4", "target_density": 0.3}, "target_density", "0.3", "0.5 with the pattern 2:4"),
+    ({"structure": "HEADS", "l0": {}}, "structure", "'heads'", "got 'heads'; take one of movement"),
+    ({"structure": "UNITS", "obert": {}}, "structure", "'units'", "unset with the method obert"),
+    ({"structure": "HEADS", "delta": True}, "delta", "'true'", "false with structure"),
+    ({"structure": "HEADS", "movement": {"selection": "LOCAL"}}, "movement.selection", "'local'", "global or unset"),
+    ({"structure": "HEADS", "pattern": "1:10"}, "pattern", "'1:10'", "unset with structure"),
     ({"movement": {"score_learning_rate": 0}}, "movement.score_learning_rate", "0.0", "above 0, at most 100"),
     ({"movement": {"schedule": {"warmup": -0.1}}}, "movement.schedule.warmup", "-0.1", "from 0 to 1"),
     ({"l0": {"schedule": {"cooldown": 0}}}, "l0.schedule.cooldown", "0.0", "above 0, at most 1"),

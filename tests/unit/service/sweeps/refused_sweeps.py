@@ -138,6 +138,10 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         SEARCH | {"base": BASE | {"target_density": 0.1}},
         {"sweep.spec.base.target_density": "must be unset: it is searched, got '0.1'"},
     ),
+    "a search with a pattern": (
+        SEARCH | {"base": BASE | {"pattern": "2:4"}},
+        {"sweep.spec.base.pattern": "must be unset, got '2:4'"},
+    ),
     "a search over densities": (
         SEARCH | {"axes": [DENSITY]},
         {"sweep.spec.axes": "must be axes of other parameters, got 'density'; it is searched"},

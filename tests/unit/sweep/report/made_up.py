@@ -49,6 +49,7 @@ def base_spec(**changes: Any) -> Spec:
         "model_revision": "",
         "task": "sst2",
         "target_density": 0.1,
+        "pattern": "",
         "include": (),
         "exclude": (),
         "training": _training(),

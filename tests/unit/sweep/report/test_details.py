@@ -69,6 +69,11 @@ def test_a_manifest_is_enough_for_the_density(tmp_path: Path) -> None:
     assert found.blocks() == {"bert.encoder.layer.0": 6 / 48}
 
 
+def test_masks_of_a_model_without_some_heads_are_not_compared(tmp_path: Path) -> None:
+    make_artifact(tmp_path / "out", spec={"task": "sst2", "magnitude": {}, "structure": "HEADS"})
+    assert details_of(tmp_path / "out").kept == {}
+
+
 def test_weights_that_the_manifest_contradicts_are_refused(tmp_path: Path) -> None:
     make_artifact(tmp_path / "out")
     changed = tensors()

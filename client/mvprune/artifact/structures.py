@@ -1,0 +1,242 @@
+"""Attention heads and feed-forward units: where they are in a model, and models from which some are removed.
+
+A removed head takes its rows of the query, key and value matrices with it, and its columns of the attention's output
+matrix; a removed unit takes its row of the first and its column of the second matrix. The biases of these rows go too.
+No file says how many are left: the shapes of a block's matrices do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+Kind = Literal["heads", "units"]
+
+
+class BlockNames(NamedTuple):
+    """Where a block that normalizes after each sum keeps its parts."""
+
+    attention: str
+    query: str
+    key: str
+    value: str
+    out: str
+    attention_norm: str
+    up: str
+    activation: str
+    down: str
+    output_norm: str
+
+
+BERT = BlockNames(
+    attention="attention.self",
+    query="attention.self.query",
+    key="attention.self.key",
+    value="attention.self.value",
+    out="attention.output.dense",
+    attention_norm="attention.output.LayerNorm",
+    up="intermediate.dense",
+    activation="intermediate.intermediate_act_fn",
+    down="output.dense",
+    output_norm="output.LayerNorm",
+)
+BLOCKS = {
+    **{f"{name}Layer": BERT for name in ("Bert", "Camembert", "Electra", "Roberta", "XLMRoberta")},
+    "AlbertLayer": BlockNames(
+        attention="attention",
+        query="attention.query",
+        key="attention.key",
+        value="attention.value",
+        out="attention.dense",
+        attention_norm="attention.LayerNorm",
+        up="ffn",
+        activation="activation",
+        down="ffn_output",
+        output_norm="full_layer_layer_norm",
+    ),
+    "TransformerBlock": BlockNames(  # DistilBERT
+        attention="attention",
+        query="attention.q_lin",
+        key="attention.k_lin",
+        value="attention.v_lin",
+        out="attention.out_lin",
+        attention_norm="sa_layer_norm",
+        up="ffn.lin1",
+        activation="ffn.activation",
+        down="ffn.lin2",
+        output_norm="output_layer_norm",
+    ),
+}
+_HEAD_COUNTS = ("num_attention_heads", "n_heads")  # of an attention module, by architecture
+_UNIT_COUNTS = ("intermediate_size", "hidden_dim")  # of a configuration
+
+
+@dataclass(frozen=True)
+class Structures:
+    """The heads, or the units, of one block.
+
+    Attributes:
+        kind: which of the two.
+        block: name of the block.
+        inputs: the layers that have rows for them.
+        output: the layer that has columns for them.
+        size: rows, or columns, of each: of a head several, of a unit one.
+        attention: the module that knows the number of heads; "" for units.
+    """
+
+    kind: Kind
+    block: str
+    inputs: tuple[str, ...]
+    output: str
+    size: int
+    attention: str
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """All layers that they are parts of."""
+        return (*self.inputs, self.output)
+
+    def count(self, model: nn.Module) -> int:
+        """How many there are in `model`."""
+        return _linear(model, self.output).in_features // self.size
+
+
+def class_name(module: nn.Module) -> str:
+    """Of a class that transformers defines; "" for others, which may have the same names and other parts."""
+    kind = type(module)
+    return kind.__name__ if kind.__module__.startswith("transformers.") else ""
+
+
+def find_structures(model: nn.Module) -> Iterator[Structures]:
+    """The heads and the units of every block of a known architecture, block by block."""
+    for path, module in model.named_modules():
+        names = BLOCKS.get(class_name(module))
+        if names is None or not all(type(module.get_submodule(name)) is nn.Linear for name in _matrices(names)):
+            continue
+        query, key, value, out, up, down = (f"{path}.{name}" for name in _matrices(names))
+        attention: Any = module.get_submodule(names.attention)
+        size = attention.attention_head_size
+        yield Structures("heads", path, (query, key, value), out, size, f"{path}.{names.attention}")
+        yield Structures("units", path, (up,), down, 1, "")
+
+
+def remove_empty(model: nn.Module, structures: Sequence[Structures]) -> dict[Structures, int]:
+    """Removes, in place, the heads and units all of whose columns are zero, at most all but one of a block.
+
+    What they compute is multiplied by zero, so the outputs stay the same.
+
+    Returns:
+        How many are left.
+    """
+    return {each: _remove_empty(model, each) for each in structures}
+
+
+def shrink_to(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Makes the blocks of a new model, in place, as small as the tensors with these shapes. Their values are not kept.
+
+    A shape that no number of heads or units gives is left to those who compare the shapes.
+
+    Args:
+        model: as its configuration describes it, on any device.
+        shapes: of its tensors, by name.
+    """
+    for each in find_structures(model):
+        shape = shapes.get(f"{each.output}.weight", ())
+        columns = shape[1] if len(shape) == 2 else 0
+        if columns % each.size == 0 and 0 < columns // each.size < each.count(model):
+            _keep(model, each, torch.arange(columns // each.size))
+
+
+def restore_shapes(model: Any) -> list[str]:
+    """Adds heads and units of zeros, in place, so that the model has a shape that its configuration can describe.
+
+    A configuration has one number of units for all blocks, here that of the largest block, and heads of hidden size /
+    number of heads, so that all heads are there again. The outputs stay the same.
+
+    Returns:
+        What was added, in words; empty if nothing was removed before.
+    """
+    structures = list(find_structures(model))
+    units = [each for each in structures if each.kind == "units"]
+    heads = [each for each in structures if each.kind == "heads"]
+    notes = []
+    if added := sum(_pad(model, each, model.config.num_attention_heads) for each in heads):
+        notes.append(f"{added} removed heads are written as zeros, because config.json cannot describe such layers")
+    most = max((each.count(model) for each in units), default=0)
+    if added := sum(_pad(model, each, most) for each in units):
+        notes.append(f"{added} removed units are written as zeros, because config.json has one size for all layers")
+    for name in _UNIT_COUNTS:
+        if units and hasattr(model.config, name):
+            setattr(model.config, name, most)
+    return notes
+
+
+def _matrices(names: BlockNames) -> tuple[str, ...]:
+    return (names.query, names.key, names.value, names.out, names.up, names.down)
+
+
+def _linear(model: nn.Module, name: str) -> nn.Linear:
+    layer = model.get_submodule(name)
+    if not isinstance(layer, nn.Linear):
+        raise TypeError(f"{name} must be an nn.Linear, got {type(layer).__name__}")
+    return layer
+
+
+def _remove_empty(model: nn.Module, each: Structures) -> int:
+    weight = _linear(model, each.output).weight.detach()
+    filled = (weight != 0).any(0).view(-1, each.size).any(1)
+    if not filled.any():
+        filled[0] = True
+    kept = filled.nonzero().squeeze(1)
+    if len(kept) < len(filled):
+        _keep(model, each, kept)
+    return len(kept)
+
+
+def _keep(model: nn.Module, each: Structures, kept: Tensor) -> None:
+    """Keeps only the heads or units with these numbers."""
+
+    def take(tensor: Tensor, axis: int) -> Tensor:
+        places = kept.to(tensor.device).unsqueeze(1) * each.size + torch.arange(each.size, device=tensor.device)
+        return tensor.detach().index_select(axis, places.reshape(-1))
+
+    _change(model, each, take)
+
+
+def _pad(model: nn.Module, each: Structures, count: int) -> int:
+    """Adds heads or units of zeros until there are `count`. Returns how many."""
+    missing = count - each.count(model)
+
+    def pad(tensor: Tensor, axis: int) -> Tensor:
+        shape = [missing * each.size if place == axis else length for place, length in enumerate(tensor.shape)]
+        return torch.cat([tensor.detach(), tensor.new_zeros(shape)], axis)
+
+    if missing > 0:
+        _change(model, each, pad)
+    return max(missing, 0)
+
+
+def _change(model: nn.Module, each: Structures, changed: Callable[[Tensor, int], Tensor]) -> None:
+    """Replaces the weights and biases by what `changed(tensor, axis)` returns, along the axis of the structures."""
+    for name in each.inputs:
+        layer = _linear(model, name)
+        layer.weight = _parameter(layer.weight, changed(layer.weight, 0))
+        if layer.bias is not None:
+            layer.bias = _parameter(layer.bias, changed(layer.bias, 0))
+        layer.out_features = layer.weight.shape[0]
+    layer = _linear(model, each.output)
+    layer.weight = _parameter(layer.weight, changed(layer.weight, 1))
+    layer.in_features = layer.weight.shape[1]
+    if each.attention:
+        attention = model.get_submodule(each.attention)
+        for name in _HEAD_COUNTS:
+            if hasattr(attention, name):
+                setattr(attention, name, layer.in_features // each.size)
+
+
+def _parameter(before: Tensor, value: Tensor) -> nn.Parameter:
+    return nn.Parameter(value, requires_grad=before.requires_grad)

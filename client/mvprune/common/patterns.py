@@ -1,0 +1,52 @@
+"""N:M patterns: of each M consecutive weights of a row, N are kept."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+LARGEST_GROUP = 64
+METHODS = ("movement", "soft_movement", "magnitude", "one_shot_magnitude", "random", "platon")
+"""The methods that rank weights, so that the largest of a group can be kept."""
+
+_PATTERN = re.compile(r"([1-9]\d{0,2}):([1-9]\d{0,2})")
+_TOLERANCE = 0.01  # relative: a third may be given as 0.333
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The largest `kept` weights of every `group` consecutive weights of a row stay."""
+
+    kept: int
+    group: int
+
+    @classmethod
+    def parse(cls, text: str) -> Pattern:
+        """The pattern that `text` names, such as 2:4.
+
+        Raises:
+            ValueError: the text is no N:M with 1 ≤ N < M ≤ 64.
+        """
+        found = _PATTERN.fullmatch(text)
+        if found is None or not int(found[1]) < int(found[2]) <= LARGEST_GROUP:
+            raise ValueError(
+                f"must be N:M with 1 <= N < M <= {LARGEST_GROUP}, got {text!r:.50}; 2:4 keeps two of every four weights"
+            )
+        return cls(int(found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.kept}:{self.group}"
+
+    @property
+    def density(self) -> float:
+        """Fraction of the weights that the pattern keeps."""
+        return self.kept / self.group
+
+    def problem_with_density(self, density: float) -> str:
+        """What is wrong with a density that is given beside the pattern; "" if it is the pattern's, within 1 %."""
+        if abs(density / self.density - 1) <= _TOLERANCE:
+            return ""
+        return (
+            f"must be {self.density:.4g} with the pattern {self}, got {density:g}; give {self.density:.4g}, or another "
+            "pattern"
+        )

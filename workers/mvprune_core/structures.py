@@ -1,0 +1,194 @@
+"""Selection of whole attention heads and feed-forward units, which are removed at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from mvprune.artifact.structures import BLOCKS, Kind, Structures, find_structures
+from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.matrices import Matrix
+from mvprune_core.selection import materialize
+from mvprune_core.selectors import Ranking, Selector
+
+Structure = Literal["heads", "units", "heads_and_units"]
+
+_KINDS: Mapping[Structure, tuple[Kind, ...]] = {
+    "heads": ("heads",),
+    "units": ("units",),
+    "heads_and_units": ("heads", "units"),
+}
+
+
+class WholeStructures(Selector):
+    """The most important heads and units stay, of all blocks together, at least one of each in every block.
+
+    The importance of a head or a unit is the mean over its weights. With movement it is the mean of the scores, which
+    gradient descent moves by −W · ∂L/∂W' (see `Movement`). Their sum is, to first order, what the loss rises by if the
+    head or unit is removed, as in Michel, Levy and Neubig 2019 (https://arxiv.org/abs/1905.10650, section 4.1). They
+    take the absolute value for each example; here all steps are added with their signs. The mean in place of the sum
+    makes heads and units comparable, which differ in size.
+
+    The density is the nearest that whole heads and units can have. Of the combinations with that density, the one is
+    taken whose number of heads is nearest to that among the most important heads and units.
+
+    Args:
+        model: the model, before anything is removed.
+        structures: its heads and units that may be removed, each kind of one size.
+    """
+
+    def __init__(self, model: nn.Module, structures: Sequence[Structures]) -> None:
+        self._heads = _Group(model, [each for each in structures if each.kind == "heads"])
+        self._units = _Group(model, [each for each in structures if each.kind == "units"])
+        self._total = self._heads.weights + self._units.weights
+
+    def nearest(self, density: float) -> float:
+        wanted = density * self._total
+        found = (self._weights(heads, wanted) for heads in self._heads.numbers)
+        return min(found, key=lambda weights: abs(weights - wanted)) / self._total
+
+    def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
+        layers = {matrix.name.removesuffix(".weight"): (matrix, index) for index, matrix in enumerate(matrices)}
+        means = torch.cat([group.scores(layers, ranking) for group in (self._heads, self._units) if group.count])
+        order, places = _order(means, self._blocks(), ranking.seed)
+        sizes = torch.where(order < self._heads.count, self._heads.size, self._units.size)
+        weights = round(density * self._total)
+        # The most important ones together have about that many weights; the last counts if its half fits.
+        heads = ((2 * sizes.cumsum(0) - sizes <= 2 * weights) & (order < self._heads.count)).sum()
+        possible = self._numbers_of_heads(weights, order.device)
+        heads = possible.take((possible - heads).abs().argmin())
+        units = (weights - heads * self._heads.size) // max(self._units.size, 1)
+        self._heads.write(places[: self._heads.count], heads, layers)
+        self._units.write(places[self._heads.count :], units, layers)
+
+    def _weights(self, heads: int, wanted: float) -> int:
+        """Weights of `heads` heads, and of as many units as bring them nearest to the wanted weights."""
+        units = self._units
+        number = round((wanted - heads * self._heads.size) / max(units.size, 1))
+        return heads * self._heads.size + min(max(number, units.numbers[0]), units.count) * units.size
+
+    def _numbers_of_heads(self, weights: int, device: torch.device) -> Tensor:
+        """The numbers of heads that some number of units adds up to exactly these weights: equally far apart."""
+        found = [number for number in self._heads.numbers if self._weights(number, weights) == weights]
+        step = found[1] - found[0] if len(found) > 1 else 1
+        return torch.arange(found[0], found[-1] + 1, step, device=device)
+
+    def _blocks(self) -> list[slice]:
+        """The heads, or the units, of each block, among the heads and then the units of all."""
+        found, start = [], 0
+        for count in (*self._heads.counts, *self._units.counts):
+            found.append(slice(start, start + count))
+            start += count
+        return found
+
+
+class _Group:
+    """All heads, or all units, of the blocks.
+
+    Attributes:
+        counts: how many each block has.
+        count: how many all have.
+        size: weights of each.
+        weights: of all.
+        numbers: how many may stay.
+    """
+
+    def __init__(self, model: nn.Module, structures: Sequence[Structures]) -> None:
+        self._structures = structures
+        self.counts = [each.count(model) for each in structures]
+        self.count = sum(self.counts)
+        self.weights = sum(
+            model.get_parameter(f"{layer}.weight").numel() for each in structures for layer in each.layers
+        )
+        self.size = self.weights // max(self.count, 1)
+        self.numbers = range(len(structures), self.count + 1)
+
+    def scores(self, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
+        """What each is ranked by, block by block."""
+
+        def sums(layer: str, each: Structures, axis: int) -> Tensor:
+            """The importance of the rows (0) or columns (1) of each."""
+            values = materialize(ranking.importance(*layers[layer]))
+            return values.sum(1 - axis).view(-1, each.size).sum(1)
+
+        found = [
+            sum((sums(layer, each, 0) for layer in each.inputs), sums(each.output, each, 1))
+            for each in self._structures
+        ]
+        return ranking.of_groups(torch.cat(found), self.size)
+
+    def write(self, places: Tensor, number: Tensor, layers: Mapping[str, tuple[Matrix, int]]) -> None:
+        """Writes the masks of the `number` structures with the first places."""
+        kept = places.argsort().argsort() < number
+        for each, some in zip(self._structures, torch.split(kept, self.counts), strict=True):
+            rows = some.repeat_interleave(each.size)
+            for layer in each.inputs:
+                mask = layers[layer][0].mask
+                mask.copy_(rows.unsqueeze(1).expand_as(mask))
+            mask = layers[each.output][0].mask
+            mask.copy_(rows.unsqueeze(0).expand_as(mask))
+
+
+def pruned_structures(
+    model: nn.Module, layers: Mapping[str, nn.Linear | Conv1D], structure: Structure
+) -> list[Structures]:
+    """The heads and units that may be removed: those whose matrices are among the prunable layers.
+
+    Raises:
+        CompressionError: UNSUPPORTED_ARCHITECTURE, the model has no heads and units of a known shape, or only some
+            matrices of a block's heads or units are among the layers.
+    """
+    of_kind = [each for each in find_structures(model) if each.kind in _KINDS[structure]]
+    if not of_kind:
+        raise CompressionError(
+            Reason.UNSUPPORTED_ARCHITECTURE,
+            f"structure must be unset for a model whose heads and units are not known, got {structure} for a "
+            f"{type(model).__name__}; known are the blocks {', '.join(BLOCKS)} of transformers",
+        )
+    for each in of_kind:
+        left_out = [name for name in each.layers if name not in layers]
+        if 0 < len(left_out) < len(each.layers):
+            raise CompressionError(
+                Reason.UNSUPPORTED_ARCHITECTURE,
+                f"include and exclude must select all matrices of the {each.kind} of a block or none, got some without "
+                f"{left_out[0]}; change them so that they select {', '.join(each.layers)}",
+            )
+    chosen = [each for each in of_kind if each.output in layers]
+    if not chosen:
+        raise CompressionError(
+            Reason.UNSUPPORTED_ARCHITECTURE,
+            f"include and exclude must select the matrices of some {' or '.join(_KINDS[structure])}, got none; change "
+            f"them so that they select layers such as {', '.join(of_kind[0].layers)}",
+        )
+    return chosen
+
+
+def in_words(left: Mapping[Structures, int], before: Mapping[Structures, int]) -> str:
+    """How many heads and units are left, as a sentence."""
+    parts = []
+    for kind in ("heads", "units"):
+        counts = {each: count for each, count in left.items() if each.kind == kind}
+        if counts:
+            blocks = ", ".join(str(count) for count in counts.values())
+            all_before = sum(before[each] for each in counts)
+            parts.append(f"{sum(counts.values()):,} of {all_before:,} {kind} are left, by block: {blocks}")
+    return "; ".join(parts)
+
+
+def _order(scores: Tensor, blocks: Sequence[slice], seed: int) -> tuple[Tensor, Tensor]:
+    """The order from the best to the worst, and the place of each in it.
+
+    The best of each block come before all others. Equal scores are ordered at random.
+    """
+    device = scores.device
+    shuffled = torch.randperm(len(scores), generator=torch.Generator(device).manual_seed(seed), device=device)
+    order = shuffled[scores[shuffled].argsort(descending=True, stable=True)]
+    places = order.argsort()
+    best = torch.stack([block.start + places[block].argmin() for block in blocks])
+    places[best] -= len(places)
+    order = places.argsort()
+    return order, order.argsort()
