@@ -238,6 +238,7 @@ def print_job(job: JobRecord) -> None:
             ("model", shown(job.spec.model)),
             ("task", job.spec.task),
             ("method", job.spec.method),
+            ("mask", _mask(job)),
             ("teacher", _teacher(job)),
             ("baseline", _baseline(job)),
             ("density", keeps(job)),
@@ -252,6 +253,10 @@ def print_job(job: JobRecord) -> None:
             ("artifact", job.artifact),
         ]
     )
+
+
+def _mask(job: JobRecord) -> str:
+    return shown(str(job.spec.method_options.get("mask_from", "")))
 
 
 def _teacher(job: JobRecord) -> str:

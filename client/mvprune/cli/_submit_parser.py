@@ -14,8 +14,11 @@ from mvprune.spec.parameters import METHODS, PARAMETERS
 
 _EXAMPLE = """mvpctl submit --model bert-base-uncased --task sst2 --density 0.03 --wait
   mvpctl submit --model ./model --train train.jsonl --validation dev.tsv --density 0.1 --download out/
+  mvpctl submit --model bert-base-uncased --task mrpc --mask-from job:sst2-k3x9
   mvpctl submit -f job.yaml --seed 1"""
-_USAGE = "mvpctl submit [-f FILE] --model MODEL (--density D | --sparsity D) [--task TASK] [OPTION ...]"
+_USAGE = (
+    "mvpctl submit [-f FILE] --model MODEL (--density D | --sparsity D | --mask-from MODEL) [--task TASK] [OPTION ...]"
+)
 _GATES = """What the result must reach: METRIC>=NUMBER or METRIC<=NUMBER, in quotes. It is evaluated on the server and
 recorded on the job; with --wait the exit code is 5 where one is missed.
 

@@ -122,7 +122,8 @@ class Spec:
             a folder of the server.
         model_revision: revision of the model on the hub.
         task: sst2, mrpc, squad, ...: see mvpctl tasks.
-        target_density: fraction of the prunable weights that is KEPT: 0.03 keeps 3 %.
+        target_density: fraction of the prunable weights that is KEPT: 0.03 keeps 3 %; with mask_from it may be left
+            out, for that of the mask.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'.
         exclude: do not prune modules whose name matches this pattern, even if they match include.
         allow_density_miss: accept a result that misses its density by more than 10 %.

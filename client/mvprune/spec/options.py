@@ -65,7 +65,8 @@ class MethodOptions(TypedDict, total=False):
         score_learning_rate: learning rate of the scores; above 0, at most 100; for movement, soft_movement, l0,
             smp; default: 0.01; l0: 0.1, more in short runs; smp: 0.02.
         selection: take the largest of each matrix (local), or of all matrices together (global); for movement,
-            magnitude, one_shot_magnitude, random, platon, obert; default: local; platon, obert: global.
+            magnitude, one_shot_magnitude, random, platon, obert, locked_mask; default: local; platon, obert,
+            locked_mask: global.
         initial_scores: what the learned scores are added to; for movement, soft_movement, smp; default: magnitude.
         penalty: strength of the penalty on the scores at the target density; from 0 to 1,000,000; for movement,
             soft_movement, l0, smp; default: no penalty; soft_movement, l0, smp: what suits the model's size.
@@ -81,6 +82,13 @@ class MethodOptions(TypedDict, total=False):
             4 GiB hold.
         allocation: matrices of one kind, such as the queries of all layers, share their weights (kind), or each has
             the same density (local); for smp; default: kind.
+        mask_from: the model whose zeros are the mask: a model, as for model, or job:ID, the artifact of a job that
+            has SUCCEEDED; for locked_mask; default: none.
+        mask_revision: revision of the mask's model on the hub; for locked_mask; default: the default branch.
+        initial_weights: the weights to start from: those of the mask's model (mask) or of the model; the others are
+            controls for lottery tickets; for locked_mask; default: mask.
+        rewind: fraction of the steps, at the start, that train the dense model; the mask applies after them; from 0
+            to 0.9999; for locked_mask; default: 0.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'; default:
             what suits the model's family.
         exclude: do not prune modules whose name matches this pattern, even if they match include; default: none.
@@ -89,7 +97,16 @@ class MethodOptions(TypedDict, total=False):
 
     method: (
         Literal[
-            "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp"
+            "movement",
+            "soft_movement",
+            "l0",
+            "magnitude",
+            "one_shot_magnitude",
+            "random",
+            "platon",
+            "obert",
+            "smp",
+            "locked_mask",
         ]
         | None
     )
@@ -111,6 +128,10 @@ class MethodOptions(TypedDict, total=False):
     damping: float | None
     block_size: int | None
     allocation: Literal["kind", "local"] | None
+    mask_from: str | os.PathLike[str] | NamedJob | None
+    mask_revision: str | None
+    initial_weights: Literal["mask", "model", "random", "shuffled", "shuffled_layers"] | None
+    rewind: float | None
     include: Sequence[str] | None
     exclude: Sequence[str] | None
     allow_density_miss: bool | None
