@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Base, Coding, ModelSource
+from mvprune.data.run_length import COOLDOWN, LONG_COOLDOWN, preset_note, too_short
 from mvprune_core.accounting import check_density
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.batching import Examples, Indices
@@ -159,10 +160,17 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
     settings = training.settings(data.task, getattr(student.config, "hidden_size", BASE_WIDTH), len(train))
     check_speed(plan.device, training.precision)
     total_steps = settings.total_steps(len(train))
-    plan.method.schedule.check(total_steps)
+    method = _with_cooldown(plan.method, training)
+    method.schedule.check(total_steps)
     model = model_source(plan.source)
     baseline = _resolve_baseline(plan, student, model, settings, notes)
-    method = plan.method.for_run(total_steps)
+    if training.preset != "short":
+        notes.add(preset_note(data.task, len(train), settings.batch_size, training.preset))
+    if density < 1 and method.schedule.is_gradual:
+        has_pairs = data.task.kind.has_pairs(data)
+        note = too_short(total_steps, density, settings.batch_size, has_pairs=has_pairs)
+        notes.add(*[note] if note else [])
+    method = method.for_run(total_steps)
     sizes = [layer.weight.numel() for layer in _layers(plan, student).values()]
     notes.add(*method.notes(sizes, total_steps * settings.batch_size))
     chosen = {
@@ -186,6 +194,16 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
         base=Base(plan.source.folder) if plan.delta else None,
         given_mask=given_mask,
     )
+
+
+def _with_cooldown(method: Method, training: Training) -> Method:
+    """The method with the cooldown that the preset has by default."""
+    schedule = method.schedule
+    if schedule.cooldown is not None or "schedule" not in {field.name for field in fields(method)}:  # type: ignore[arg-type]
+        return method
+    cooldown = LONG_COOLDOWN if training.preset == "long" else COOLDOWN
+    changed: Any = {"schedule": replace(schedule, cooldown=cooldown)}
+    return replace(method, **changed)  # type: ignore[type-var]
 
 
 def input_length(plan: Plan, source: Source, loaded: Loaded, max_length: int) -> int:

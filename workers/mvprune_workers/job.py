@@ -153,6 +153,7 @@ def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dic
     training = dict(used["training"])
     if spec.training.HasField("max_steps"):  # one of the two decides
         training.pop("epochs", None)
+    complete.training.ClearField("preset")  # the epochs say it
     _fill(complete.training, training)
     _fill(complete, {key: used[key] for key in (manifest_key(_SPEC[name]) for name in _DTYPES)})
     if not spec.target_density:  # that of the mask

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 COMMAND_ONLY = ("file", "print_schema", "wait", "timeout", "download", "summary", "junit", "form")
 """Options of the command that no job has."""
 _PROG = "mvpctl submit"
-_REPLACES = {"sparsity": "density", "max_steps": "epochs", "epochs": "max_steps"}  # in the file, by the option given
+LENGTHS = ("preset", "max_steps", "epochs")
+"""Parameters of which a job has one."""
+_REPLACES = {"sparsity": {"density"}, **{name: {*LENGTHS} - {name} for name in LENGTHS}}  # in the file, by the option
 
 
 class Submission(NamedTuple):
@@ -70,7 +72,7 @@ def _submissions(argv: Sequence[str], args: argparse.Namespace) -> list[Submissi
         values = dict(document.values)
         for option, replaced in _REPLACES.items():
             if getattr(args, option) is not None:
-                values.pop(replaced, None)
+                values = {name: value for name, value in values.items() if name not in replaced}
         parser = submit_parser()
         parser.set_defaults(**{**values, "labels": list(values.get("labels", {}).items())})
         options = _options(parser.parse_args(argv))

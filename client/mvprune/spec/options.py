@@ -54,7 +54,8 @@ class MethodOptions(TypedDict, total=False):
         warmup: fraction of the steps before pruning begins; from 0 to 1; for movement, soft_movement, l0,
             magnitude, random, platon, obert, smp; default: 0.1.
         cooldown: fraction of the steps at the target density, at the end; not with one_shot; above 0, at most 1;
-            for movement, soft_movement, l0, magnitude, random, platon, obert, smp; default: 0.4.
+            for movement, soft_movement, l0, magnitude, random, platon, obert, smp; default: 0.4; 0.5 with the
+            preset long.
         shape: how the density falls in between; for movement, soft_movement, l0, magnitude, random, platon, obert,
             smp; default: cubic.
         events: how often weights are pruned; only with the shape events; from 1 to 1,000; for movement,
@@ -185,6 +186,9 @@ class TrainingOptions(TypedDict, total=False):
     """Options for the training.
 
     Attributes:
+        preset: length of the training, in place of epochs or steps: 3 epochs (short), the 6 or 10 epochs of the
+            papers (paper), or twice that with half of the steps at the target density (long); over few examples
+            more; default: short.
         max_steps: length of the training in optimizer steps, in place of epochs; from 1 to 10,000,000; default: as
             many as the epochs have.
         epochs: passes over the training data; may be a fraction; above 0, at most 1,000; default: the task's; over
@@ -217,6 +221,7 @@ class TrainingOptions(TypedDict, total=False):
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.
     """
 
+    preset: Literal["short", "paper", "long"] | None
     max_steps: int | None
     epochs: float | None
     batch_size: int | None

@@ -387,7 +387,7 @@ class Mask(_message.Message):
     def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., revision: _Optional[str] = ..., artifact: _Optional[str] = ...) -> None: ...
 
 class Training(_message.Message):
-    __slots__ = ("max_steps", "epochs", "batch_size", "learning_rate", "lr_warmup", "lr_density_exponent", "weight_decay", "max_length", "accumulation_steps", "precision", "train_embeddings", "dropout", "compile", "gradient_checkpointing", "deterministic", "evaluate_every", "patience", "keep_best", "best_metric")
+    __slots__ = ("preset", "max_steps", "epochs", "batch_size", "learning_rate", "lr_warmup", "lr_density_exponent", "weight_decay", "max_length", "accumulation_steps", "precision", "train_embeddings", "dropout", "compile", "gradient_checkpointing", "deterministic", "evaluate_every", "patience", "keep_best", "best_metric")
     class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PRECISION_UNSPECIFIED: _ClassVar[Training.Precision]
@@ -396,6 +396,17 @@ class Training(_message.Message):
     PRECISION_UNSPECIFIED: Training.Precision
     FP32: Training.Precision
     BF16: Training.Precision
+    class Preset(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PRESET_UNSPECIFIED: _ClassVar[Training.Preset]
+        SHORT: _ClassVar[Training.Preset]
+        PAPER: _ClassVar[Training.Preset]
+        LONG: _ClassVar[Training.Preset]
+    PRESET_UNSPECIFIED: Training.Preset
+    SHORT: Training.Preset
+    PAPER: Training.Preset
+    LONG: Training.Preset
+    PRESET_FIELD_NUMBER: _ClassVar[int]
     MAX_STEPS_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -415,6 +426,7 @@ class Training(_message.Message):
     PATIENCE_FIELD_NUMBER: _ClassVar[int]
     KEEP_BEST_FIELD_NUMBER: _ClassVar[int]
     BEST_METRIC_FIELD_NUMBER: _ClassVar[int]
+    preset: Training.Preset
     max_steps: int
     epochs: float
     batch_size: int
@@ -434,7 +446,7 @@ class Training(_message.Message):
     patience: int
     keep_best: bool
     best_metric: str
-    def __init__(self, max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., lr_warmup: _Optional[float] = ..., lr_density_exponent: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., dropout: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., best_metric: _Optional[str] = ...) -> None: ...
+    def __init__(self, preset: _Optional[_Union[Training.Preset, str]] = ..., max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., lr_warmup: _Optional[float] = ..., lr_density_exponent: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., dropout: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., best_metric: _Optional[str] = ...) -> None: ...
 
 class Teacher(_message.Message):
     __slots__ = ("model", "job", "train", "none", "revision", "temperature", "alpha", "hidden_states")

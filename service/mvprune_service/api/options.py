@@ -10,10 +10,11 @@ from mvprune.data.tasks import Task
 from mvprune.spec.annotations import METHODS, bound_of, default_of, is_duration
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation, bad
+from mvprune_service.domain.run_length import default_cooldown
 
 _CHOICES = ("train", "none")  # sources of a teacher that name nothing
 _SCHEDULE = job_pb2.Schedule.DESCRIPTOR.fields_by_name
-_WARMUP, _COOLDOWN = default_of(_SCHEDULE["warmup"]), default_of(_SCHEDULE["cooldown"])
+_WARMUP = default_of(_SCHEDULE["warmup"])
 _DENSITY = bound_of(job_pb2.CompressionSpec.DESCRIPTOR.fields_by_name["target_density"])
 _STEPS = bound_of(job_pb2.Training.DESCRIPTOR.fields_by_name["max_steps"])
 
@@ -66,6 +67,10 @@ def check_training(training: job_pb2.Training, task: Task | None) -> Iterator[Vi
     yield from check_numbers(field, training)
     if training.HasField("max_steps") and training.HasField("epochs"):
         yield bad(f"{field}.epochs", f"{training.epochs:g}", "unset beside max_steps; give one of the two")
+    for name in ("max_steps", "epochs"):
+        if training.preset and training.HasField(name):
+            given = job_pb2.Training.Preset.Name(training.preset).lower()
+            yield bad(f"{field}.preset", given, f"unset beside {name}; give one of the two")
     if training.HasField("batch_size") and training.accumulation_steps > training.batch_size > 0:
         yield bad(
             f"{field}.accumulation_steps", training.accumulation_steps, f"at most batch_size, {training.batch_size}"
@@ -144,7 +149,7 @@ def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Tr
             yield bad(f"{field}.cooldown", schedule.cooldown, "unset for one_shot, which prunes when the warm-up ends")
         return
     warmup = schedule.warmup if schedule.HasField("warmup") else _WARMUP
-    cooldown = schedule.cooldown if schedule.HasField("cooldown") else _COOLDOWN
+    cooldown = schedule.cooldown if schedule.HasField("cooldown") else default_cooldown(training)
     steps = training.max_steps
     if warmup + cooldown >= 1:
         rule = "below 1 for warmup + cooldown; otherwise there are no steps to prune in"

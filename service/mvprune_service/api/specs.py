@@ -42,6 +42,7 @@ from mvprune_service.api.options import (
 from mvprune_service.api.policies import check_gates, check_policy
 from mvprune_service.api.uploaded import Uploaded
 from mvprune_service.db.upload_uses import NoUpload
+from mvprune_service.domain.run_length import Rows, notes_on_length
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
 
@@ -58,11 +59,11 @@ def _check_once(
     more: tuple[tuple[str, Path], ...],
     columns: Columns,
     states: tuple[tuple[int, ...], ...],
-) -> tuple[str, ...]:
-    """What should be known of the files. Raises DataError. Files in which nothing was wrong are not read again until
-    their states change: the jobs of a sweep have the same."""
+) -> tuple[tuple[str, ...], Rows]:
+    """What should be known of the files, and their rows to train on. Raises DataError. Files in which nothing was wrong
+    are not read again until their states change: the jobs of a sweep have the same."""
     data = load_files(get_task(task), train, validation, columns, more_validation=dict(more))
-    return (*data.columns, *data.notes)
+    return (*data.columns, *data.notes), Rows(len(data.train), data.task.kind.has_pairs(data))
 
 
 class ModelCheck(NamedTuple):
@@ -99,6 +100,7 @@ class Checker:
         self._in_sweep = in_sweep
         self.violations: list[Violation] = []
         self.notes: tuple[str, ...] = ()
+        self._rows: Rows | None = None
         self.size: job_pb2.ModelSize | None = None
 
     @property
@@ -131,6 +133,8 @@ class Checker:
         if spec.HasField("teacher"):
             self._check_teacher(task, spec.teacher)
         self._check_data(task, spec)
+        if task is not None and not self.violations:
+            self.notes += tuple(notes_on_length(spec, task, self._rows))
         if self._uploaded is not None:
             self.notes += tuple(self._uploaded.notes)
 
@@ -302,7 +306,7 @@ class Checker:
             limits = (expanded_limit(path, one.st_size) for path, one in zip(files.paths, found, strict=True))
             if sum(limits) <= MAX_CHECKED_BYTES:
                 check = partial(_check_once, task.name, files.train, files.validation, more, columns, states)
-                self.notes = with_discreet_errors(check, DataError, when=self._roots.discreet)
+                self.notes, self._rows = with_discreet_errors(check, DataError, when=self._roots.discreet)
         except DataError as error:
             name = "train" if Path(error.path) == files.train else "validation"
             given, text = getattr(self._job.spec.dataset, name), str(error)

@@ -23,7 +23,7 @@ from mvprune_service.api.policies import with_defaults
 from mvprune_service.api.principal import current_principal
 from mvprune_service.api.specs import Checker
 from mvprune_service.api.uploaded import UploadReader, uploads_of
-from mvprune_service.db import lifecycle, masks, quotas, records, teachers
+from mvprune_service.db import estimates, lifecycle, masks, quotas, records, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.rows import JobRow
@@ -124,6 +124,13 @@ class Submissions:
 
         return _noted(mapping.job(await self._create(work, ids.JobName(project, request.job_id))), checker)
 
+    async def _cost(self, project: str, job: job_pb2.Job) -> tuple[str, ...]:
+        """What a job with a preset will take, where jobs like it have finished."""
+        if not job.spec.training.preset:
+            return ()
+        found = await self._db.read(estimates.estimate, project, [job.spec], 1, job.policy.resources.gpus)
+        return (f"{found.text}; those may have had other presets",) if found.measured_jobs else (found.text,)
+
     def check_room(self, tx: Tx, project: str) -> None:
         """Raises ApiError (RESOURCE_EXHAUSTED) where the project has as many jobs in the queue as it may."""
         try:
@@ -169,6 +176,7 @@ class Submissions:
                 checker.violations.append(Violation(masks.FIELD, str(error)))
         if checker.violations:
             raise invalid(*checker.violations)
+        checker.notes += await self._cost(project, request.job)
         return checker, teacher, pinned
 
     async def _read(self, work: Callable[[], None]) -> None:

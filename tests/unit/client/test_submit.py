@@ -149,6 +149,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         "initial_scores": "zero",
     }
     assert submitted.spec.training == mvprune.Training(
+        preset=None,
         max_steps=10,
         epochs=2.5,
         batch_size=8,

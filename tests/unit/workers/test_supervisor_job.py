@@ -17,7 +17,7 @@ from mvprune.artifact.header import open_header
 from mvprune.data.tasks import get_task
 from mvprune.spec.annotations import METHODS as CONTRACT_METHODS
 from mvprune.v1 import job_pb2
-from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Training
+from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Schedule, Training
 from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
 from mvprune_workers.folders import Folders
 from mvprune_workers.job import Reports, complete_spec, run_job
@@ -152,7 +152,7 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
     training["learning_rate_growth"] = training.pop("lr_density_exponent")  # its key in manifests
     used = {
         "training": {name: value for name, value in training.items() if value is not None},
-        "method": {"movement": asdict(Movement(score_learning_rate=0.5))},
+        "method": {"movement": asdict(Movement(score_learning_rate=0.5, schedule=Schedule(cooldown=0.4)))},
         "teacher": {"model": "x", "revision": "", "temperature": 2.0, "alpha": 0.0, "hidden_states": 0.5},
         "values": "int8",
         "embeddings": "fp16",
