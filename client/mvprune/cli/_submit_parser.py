@@ -28,7 +28,8 @@ recorded on the job; with --wait the exit code is 5 where one is missed.
   bytes<=10MB      the whole artifact: kB, MB, GB, KiB, MiB, GiB
   size_ratio>=20   the dense model's bytes in fp32 to those of the sparse weights
   density<=0.03    the fraction of weights kept
-  latency_ratio>=2 dense time to sparse time, one input on one thread of the worker"""
+  latency_ratio>=2 dense time to sparse time, one input on one thread of the worker
+  above_constant>=0.1  the primary metric minus that of a constant answer, as a fraction"""
 _TYPES: dict[Kind, dict[str, Any]] = {
     Kind.TEXT: {},
     Kind.WORD: {},

@@ -15,7 +15,8 @@ class Gate:
 
     Attributes:
         metric: eval/NAME, delta/NAME or dense/NAME of a metric of the task, a fraction; bytes, of the artifact;
-            size_ratio, of the dense model to it; density; or latency_ratio, dense time to sparse time.
+            size_ratio, of the dense model to it; density; latency_ratio, dense time to sparse time; or above_constant,
+            the primary metric minus that of the best constant answer.
         min, max: the bound; one of them.
         fail_job: a job that misses it FAILS and publishes nothing.
     """

@@ -18,7 +18,7 @@ from mvprune.spec.gate import Gate, GateResult
 
 _FORM = "METRIC>=NUMBER or METRIC<=NUMBER, such as f1>=80, delta_f1>=-2 or bytes<=10MB"
 _GATE = re.compile(r"\s*([A-Za-z]\w*)\s*(>=|<=)\s*(\S+(?:\s+\S+)*)\s*", re.ASCII)
-_OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", "latency_ratio")
+_OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", "latency_ratio", "above_constant")
 _KINDS = ("delta", "dense")
 
 

@@ -200,7 +200,8 @@ class Submissions:
 
 
 def _noted(job: job_pb2.Job, checker: Checker) -> job_pb2.Job:
-    """The answer, with notes about the data."""
+    """The answer, with notes about the data in place of those of a result."""
+    job.ClearField("notes")
     job.notes.extend(checker.notes)
     return job
 

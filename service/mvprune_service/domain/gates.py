@@ -9,7 +9,8 @@ from mvprune.spec.gate import Gate, is_passed, size_ratio
 from mvprune.v1 import job_pb2
 
 LATENCY = "latency_ratio"
-OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY)  # beside metrics of the task
+ABOVE_CONSTANT = "above_constant"
+OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY, ABOVE_CONSTANT)  # beside metrics of the task
 
 
 def observations(manifest: Mapping[str, Any], manifest_bytes: int) -> dict[str, float]:
