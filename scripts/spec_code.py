@@ -43,6 +43,7 @@ _TYPES = {
 _SPECIAL = {
     "teacher": "str | os.PathLike[str] | NamedJob",
     "baseline": "str | NamedJob",
+    "mask_from": "str | os.PathLike[str] | NamedJob",
     "gates": "Sequence[str | Gate]",
 }
 

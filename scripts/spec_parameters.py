@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from mvprune.spec.annotations import METHODS, annotation, bound_of, default_of, is_duration, words_of
+from mvprune.spec.annotations import METHODS, annotation, bound_of, choice_of, default_of, is_duration, words_of
 from mvprune.spec.parameter import Kind, Parameter, written
 from mvprune.v1 import job_pb2, parameter_pb2
 
@@ -54,10 +54,10 @@ def _walk(message: Any, path: str, method: str = "") -> Iterator[Parameter]:
     methods = (method,) if method else ()
     for field in message.fields:
         here = f"{path}.{field.name}"
-        choice = field.containing_oneof and field.containing_oneof.GetOptions().Extensions[parameter_pb2.choice]
-        if choice and choice.help:
+        choice = choice_of(field)
+        if choice is not None:
             if field is field.containing_oneof.fields[0]:
-                yield _choice(field.containing_oneof, choice, path)
+                yield _choice(field.containing_oneof, choice, path, methods)
             if field.message_type is not None:
                 yield from _walk(field.message_type, here, field.name)
             continue
@@ -67,7 +67,7 @@ def _walk(message: Any, path: str, method: str = "") -> Iterator[Parameter]:
             yield from _walk(field.message_type, here, method)
 
 
-def _choice(oneof: Any, note: parameter_pb2.Parameter, path: str) -> Parameter:
+def _choice(oneof: Any, note: parameter_pb2.Parameter, path: str, methods: tuple[str, ...]) -> Parameter:
     """The parameter that chooses between the fields of a oneof: by their names, where they are messages."""
     words = tuple(field.name for field in oneof.fields) if oneof.fields[0].message_type is not None else ()
     name = note.name or oneof.name
@@ -83,6 +83,7 @@ def _choice(oneof: Any, note: parameter_pb2.Parameter, path: str) -> Parameter:
         group=note.group or oneof.containing_type.GetOptions().Extensions[parameter_pb2.group],
         flag=f"--{name.replace('_', '-')}",
         metavar=note.metavar,
+        methods=methods,
     )
 
 

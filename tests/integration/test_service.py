@@ -125,6 +125,28 @@ async def test_a_student_learns_from_a_teacher_that_is_trained_for_it(plane: Pla
     assert "Traceback" not in text
 
 
+async def test_the_mask_of_a_job_is_that_of_the_next(plane: Plane) -> None:
+    first = (await plane.watch((await plane.create(plane.job(steps=60))).name))[-1].job
+    assert job_pb2.Job.State.Name(first.state) == "SUCCEEDED", first.failure
+    mask = {"mask_from": {"job": first.name.rpartition("/")[2]}}
+    job = plane.job(steps=60, movement=None, target_density=None, locked_mask=mask)
+    second = (await plane.watch((await plane.create(job)).name))[-1].job
+    assert job_pb2.Job.State.Name(second.state) == "SUCCEEDED", second.failure
+    assert second.spec.locked_mask.mask_from.artifact == first.artifact
+
+    manifests = []
+    for one in (first, second):
+        read = plane.artifacts.ReadFile(artifact_pb2.ReadFileRequest(name=one.artifact, path="manifest.json"))
+        manifests.append(json.loads(b"".join([chunk.data async for chunk in read])))
+    before, after = manifests
+    assert [layer["nonzero"] for layer in after["layers"]] == [layer["nonzero"] for layer in before["layers"]]
+    assert after["spec"]["mask_from"]["model"] == first.name
+    assert len(after["spec"]["mask_from"]["sha256"]) == 64
+    logs = plane.jobs.FollowLogs(job_pb2.FollowLogsRequest(attempt=f"{second.name}/attempts/-"))
+    text = b"".join([piece.data async for piece in logs]).decode()
+    assert f"fetching the mask, artifact {first.artifact.rpartition('/')[2]}" in text
+
+
 async def test_cancel_reaches_the_training_process(plane: Plane, tmp_path: Path) -> None:
     created = await plane.create(plane.job(steps=100_000))
     async for message in plane.jobs.WatchJob(job_pb2.WatchJobRequest(name=created.name)):

@@ -186,7 +186,8 @@ def compress(
         folded = run.fold(masked)
         accounting, layers = run.account(folded)
         evaluated = run.evaluate(folded)
-    metrics = {f"eval/{name}": value for name, value in evaluated.items()}
+        above_constant = run.above_constant(folded, evaluated)
+    metrics = {f"eval/{name}": value for name, value in evaluated.items()} | above_constant
     phases = [folded.curve.history()]
     if baseline is not None:
         metrics = {f"dense/{name}": value for name, value in baseline.metrics.items()} | metrics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from transformers.pytorch_utils import Conv1D
 from mvprune.artifact import Base, Coding, ModelSource
 from mvprune.artifact.structures import Structures
 from mvprune.common.patterns import Pattern
+from mvprune.data.run_length import COOLDOWN, LONG_COOLDOWN, preset_note, too_short
 from mvprune_core.accounting import check_density
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.batching import Examples, Indices
@@ -180,10 +181,17 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
     settings = training.settings(data.task, getattr(student.config, "hidden_size", BASE_WIDTH), len(train))
     check_speed(plan.device, training.precision)
     total_steps = settings.total_steps(len(train))
-    plan.method.schedule.check(total_steps)
+    method = _with_cooldown(_with_global_selection(plan, notes), training)
+    method.schedule.check(total_steps)
     model = model_source(plan.source)
     baseline = _resolve_baseline(plan, student, model, settings, notes)
-    method = _with_global_selection(plan, notes).for_run(total_steps)
+    if training.preset != "short":
+        notes.add(preset_note(data.task, len(train), settings.batch_size, training.preset))
+    if density < 1 and method.schedule.is_gradual:
+        has_pairs = data.task.kind.has_pairs(data)
+        note = too_short(total_steps, density, settings.batch_size, has_pairs=has_pairs)
+        notes.add(*[note] if note else [])
+    method = method.for_run(total_steps)
     notes.add(*method.notes(sizes, total_steps * settings.batch_size))
     chosen = {
         "method": method,
@@ -208,6 +216,16 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
         structures=structures,
         selector=selector,
     )
+
+
+def _with_cooldown(method: Method, training: Training) -> Method:
+    """The method with the cooldown that the preset has by default."""
+    schedule = method.schedule
+    if schedule.cooldown is not None or "schedule" not in {field.name for field in fields(method)}:  # type: ignore[arg-type]
+        return method
+    cooldown = LONG_COOLDOWN if training.preset == "long" else COOLDOWN
+    changed: Any = {"schedule": replace(schedule, cooldown=cooldown)}
+    return replace(method, **changed)  # type: ignore[type-var]
 
 
 def input_length(plan: Plan, source: Source, loaded: Loaded, max_length: int) -> int:

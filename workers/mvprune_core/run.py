@@ -38,6 +38,7 @@ from mvprune_core.models import Loaded, load_model
 from mvprune_core.notes import Notes
 from mvprune_core.optimization import build_optimizer
 from mvprune_core.plan import ResolvedRun
+from mvprune_core.plateau import ABOVE_CONSTANT, above_constant, notes_on_loss, notes_on_result
 from mvprune_core.state import load_tensors, tensors_of
 from mvprune_core.storage import Cache, Checkpoints
 from mvprune_core.structures import in_words
@@ -260,6 +261,17 @@ class CompressionRun:
         self.notes.add(*notes)
         return metrics
 
+    def above_constant(self, folded: Folded, metrics: Mapping[str, float]) -> dict[str, float]:
+        """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short."""
+        run = self.resolved
+        constants = run.objective.constant_metrics(run.validation)
+        if not run.is_kept:
+            self.notes.add(*notes_on_result(run.data.task, metrics, constants, len(run.data.validation)))
+        if not (run.fine_tuned or run.density == 1):  # a model that is fine-tuned already has no loss to lose
+            self.notes.add(*notes_on_loss(folded.curve.history()))
+        found = above_constant(run.data.task, metrics, constants)
+        return {} if found is None else {ABOVE_CONSTANT: found[0]}
+
     def _evaluate(self, trained: Trained) -> tuple[dict[str, float], list[str]]:
         """Metrics, and notes on them."""
         check_stop()
@@ -269,8 +281,9 @@ class CompressionRun:
         is_dense = trained.curve.phase == "dense"
         if self.resolved.is_kept or (is_dense and self.resolved.fine_tuned):
             return metrics, [] if doubt is None else [note_on(doubt, _TAKEN)]
-        name = "the dense model" if is_dense else "the pruned model"
-        return metrics, [note_on(replace(doubt, fit=""), name)] if doubt is not None and doubt.by_chance else []
+        if not is_dense or doubt is None or not doubt.by_chance:  # see above_constant
+            return metrics, []
+        return metrics, [note_on(replace(doubt, fit=""), "the dense model")]
 
     def _measure(self, loaded: Loaded, curve: Curve, step: int) -> tuple[dict[str, float], Any]:
         """Metrics, and the predictions that they are computed from."""

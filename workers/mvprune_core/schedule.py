@@ -7,6 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Literal
 
+from mvprune.data.run_length import COOLDOWN
 from mvprune_core.options import check_choice, check_fraction
 
 Shape = Literal["cubic", "linear", "one_shot", "events"]
@@ -43,7 +44,8 @@ class Schedule:
     Args:
         shape: cubic, linear, one_shot or events.
         warmup: fraction of the steps, at the start, that train the dense model.
-        cooldown: fraction of the steps, at the end, that train at the final density.
+        cooldown: fraction of the steps, at the end, that train at the final density; by default 0.4, and 0.5 in runs
+            with the preset long.
         events: n, only with the shape events, by default 4. A single event is at T − c.
         first_event: r, only with the shape events: a fraction in (0, 1), by default 0.7.
 
@@ -54,7 +56,7 @@ class Schedule:
 
     shape: Shape = "cubic"
     warmup: float = 0.1
-    cooldown: float = 0.4
+    cooldown: float | None = None
     events: int | None = None
     first_event: float | None = None
 
@@ -65,11 +67,11 @@ class Schedule:
             check_fraction("schedule.warmup", self.warmup, "[0, 1]")
             return
         check_fraction("schedule.warmup", self.warmup, "[0, 1)")
-        check_fraction("schedule.cooldown", self.cooldown, "(0, 1)", "without it the final density is never trained")
-        if self.warmup + self.cooldown >= 1:
+        check_fraction("schedule.cooldown", self._cooldown, "(0, 1)", "without it the final density is never trained")
+        if self.warmup + self._cooldown >= 1:
             raise ValueError(
                 "schedule.warmup + schedule.cooldown must be below 1, which leaves steps to prune in, got "
-                f"{self.warmup} + {self.cooldown}"
+                f"{self.warmup} + {self._cooldown}"
             )
 
     def _check_events(self) -> None:
@@ -88,13 +90,13 @@ class Schedule:
         warm, cool = self._boundaries(total_steps)
         if cool < 1:
             raise RunTooShort(
-                f"schedule.cooldown must be at least one step, got {self.cooldown} of {total_steps} steps; take at "
-                f"least {math.ceil(1 / self.cooldown)} steps or a longer cooldown"
+                f"schedule.cooldown must be at least one step, got {self._cooldown} of {total_steps} steps; take at "
+                f"least {math.ceil(1 / self._cooldown)} steps or a longer cooldown"
             )
         if warm + cool >= total_steps:
             raise RunTooShort(
                 "schedule.warmup + schedule.cooldown must leave at least one step to prune in, got "
-                f"{self.warmup} + {self.cooldown} of {total_steps} steps; take more steps or shorten them"
+                f"{self.warmup} + {self._cooldown} of {total_steps} steps; take more steps or shorten them"
             )
 
         if self.shape == "events" and total_steps - warm - cool < self._events - 1:
@@ -122,6 +124,11 @@ class Schedule:
             return 1.0
         left = 1.0 - (step - warm) / self.pruning_steps(total_steps)
         return density + (1.0 - density) * (left**3 if self.shape == "cubic" else left)
+
+    @property
+    def is_gradual(self) -> bool:
+        """Whether the density falls in many steps."""
+        return self.shape in ("cubic", "linear")
 
     def pruning_end(self, total_steps: int) -> int:
         """Number of updates after which the density is final."""
@@ -157,8 +164,12 @@ class Schedule:
         return density + (first - density) * (1.0 - (number - 1) / (self._events - 1)) ** 3
 
     @property
+    def _cooldown(self) -> float:
+        return COOLDOWN if self.cooldown is None else self.cooldown
+
+    @property
     def _events(self) -> int:
         return self.events or _EVENTS
 
     def _boundaries(self, total_steps: int) -> tuple[int, int]:
-        return round(self.warmup * total_steps), round(self.cooldown * total_steps)
+        return round(self.warmup * total_steps), round(self._cooldown * total_steps)

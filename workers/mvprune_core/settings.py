@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
 from mvprune.common.suggestions import must_be_one_of
+from mvprune.data.run_length import Preset, epochs_of, steps_of
 from mvprune.data.tasks import Task
 from mvprune_core.options import check_choice
 
@@ -16,13 +17,8 @@ BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
 # For narrower models, by their greatest width. A pruned MiniLM (384) collapses at 3e-4; BERT-tiny (128) hardly learns
 # at 1e-4.
 _NARROW_LEARNING_RATES = {255: 3e-4, BASE_WIDTH - 1: 1e-4}
-# Pruning needs a number of steps, not of epochs, unless there are few examples (research/notebook.md).
-_USUAL_STEPS, _MOST_USUAL_EPOCHS = 3000, 30
-# BERT-tiny pruned to 10 % on 100 sentences of SST-2: after 12 or 40 steps it always predicts the same class; after 200
-# its accuracy is about 61 %, after 600 no higher.
-_FEWEST_STEPS = 200
 _MAY_BE_ZERO = ("weight_decay", "lr_warmup", "lr_density_exponent")
-_WORDS = ("precision", "best_metric")
+_WORDS = ("preset", "precision", "best_metric")
 _WHOLE = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every", "patience")
 
 
@@ -31,9 +27,12 @@ class Training:
     """Fine-tuning settings; None is the task's default.
 
     Args:
+        preset: length of the training, in place of `max_steps` and `epochs`. short: the task's epochs, and more if
+            these are less than 3,000 steps: enough for 3,000 steps, but at most 30 epochs, and at least 200 steps.
+            paper: the published epochs. long: twice the published epochs, half of them at the final density. See
+            `mvprune.data.run_length`.
         max_steps: optimizer steps, in place of `epochs`.
-        epochs: passes over the training data, possibly a fraction; by default the task's, and more if these are less
-            than 3,000 steps: enough for 3,000 steps, but at most 30 epochs, and at least 200 steps.
+        epochs: passes over the training data, possibly a fraction; by default those of the preset.
         batch_size: examples per step.
         learning_rate: peak learning rate of the weights (AdamW), see lr_warmup. The default is the task's rate, which
             suits BERT-base. For narrower models it is 1e-4, and 3e-4 below a width of 256: at 3e-5 they learn almost
@@ -64,6 +63,7 @@ class Training:
         ValueError: a setting out of range, or contradicting settings.
     """
 
+    preset: Preset = "short"
     max_steps: int | None = None
     epochs: float | None = None
     batch_size: int | None = None
@@ -103,6 +103,10 @@ class Training:
         if self.lr_warmup > 1:
             raise ValueError(f"training.lr_warmup must be a fraction from 0 to 1, got {self.lr_warmup}")
         check_choice("training.precision", self.precision, Precision)
+        check_choice("training.preset", self.preset, Preset)
+        for name in ("max_steps", "epochs"):
+            if self.preset != "short" and getattr(self, name) is not None:
+                raise ValueError(f"training.preset must be short with training.{name}, got {self.preset}")
         if self.max_steps is not None and self.epochs is not None:
             raise ValueError("training.max_steps must be given without training.epochs, got both")
         if self.evaluate_every is None and (self.patience is not None or self.keep_best):
@@ -121,10 +125,10 @@ class Training:
             raise ValueError(f"training.best_metric {must_be_one_of(task.metrics, str(self.best_metric))}")
         narrow = (rate for width, rate in _NARROW_LEARNING_RATES.items() if hidden_size <= width)
         usual_rate = next(narrow, task.learning_rate)
-        batch_size, usual_epochs = self.batch_size or task.batch_size, task.epochs
-        if examples is not None and self.max_steps is None:
-            usual_epochs = max(usual_epochs, _enough_epochs(math.ceil(examples / batch_size)))
+        batch_size = self.batch_size or task.batch_size
+        usual_epochs = epochs_of(task, None if self.max_steps else examples, batch_size, self.preset)
         given = asdict(self)
+        del given["preset"]  # epochs replace it
         given |= {
             "epochs": self.epochs or usual_epochs,
             "batch_size": batch_size,
@@ -176,13 +180,8 @@ class Settings:
 
     def total_steps(self, examples: int) -> int:
         """Optimizer steps, with this many examples per epoch."""
-        return self.max_steps or math.ceil(self.epochs * math.ceil(examples / self.batch_size))
+        return self.max_steps or steps_of(self.epochs, examples, self.batch_size)
 
     def passes(self, examples: int) -> float:
         """Passes over this many examples."""
         return self.total_steps(examples) * self.batch_size / examples
-
-
-def _enough_epochs(steps: int) -> int:
-    """The default number of epochs with few examples, for this many steps per epoch."""
-    return max(min(math.ceil(_USUAL_STEPS / steps), _MOST_USUAL_EPOCHS), math.ceil(_FEWEST_STEPS / steps))

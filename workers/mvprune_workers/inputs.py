@@ -18,6 +18,7 @@ from mvprune.sources.schemes import BUCKET, UPLOAD
 from mvprune.sources.uploads import Kind, is_upload, parse
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.base import BlobStore
+from mvprune_service.stores.layout import ArtifactCorrupt, fetch
 from mvprune_workers.buckets import fetch_file, fetch_model
 from mvprune_workers.folders import Folders
 from mvprune_workers.uploads import fetch_upload
@@ -86,8 +87,24 @@ class Input:
 
 def inputs_of(spec: job_pb2.CompressionSpec) -> list[Input]:
     """The inputs of `spec` that are fetched."""
-    models = _fetched((spec.model, spec.teacher.model), Kind.MODEL)
+    models = _fetched((spec.model, spec.teacher.model, spec.locked_mask.mask_from.model), Kind.MODEL)
     return models + _fetched((spec.dataset.train, spec.dataset.validation), Kind.DATA)
+
+
+def fetch_mask(mask: job_pb2.Mask, store: BlobStore, folder: Path) -> None:
+    """Fetches the artifact of a mask's job; can be repeated.
+
+    Raises:
+        BadInput: it is not there any more, or not whole.
+        StoreUnavailable, OSError: it could not be read or written now.
+    """
+    try:
+        fetch(store, mask.artifact.rpartition("/")[2], folder)
+    except ArtifactCorrupt as error:
+        rule = "mask_from must be a job whose artifact is in the store"
+        remedy = "submit again with another job, or with that model's folder"
+        problem = f"{rule}, got {mask.job}, whose artifact was deleted or damaged ({error}); {remedy}"
+        raise BadInput(job_pb2.Failure.INVALID_MODEL, problem) from error
 
 
 def base_of(artifact: Path) -> list[Input]:

@@ -64,6 +64,7 @@ _METRIC_POINTS = 500  # of a phase, at most
 _LOG_LINES = 40  # of a phase, at most
 _DTYPES = ("weight_dtype", "embedding_dtype")
 _SPEC = job_pb2.CompressionSpec.DESCRIPTOR.fields_by_name
+_ADDED = ("mask_from",)  # of the core's spec: what was found out, such as a digest
 _TEACHER = ("temperature", "alpha", "hidden_states")
 
 
@@ -96,6 +97,7 @@ def run_job(
         )
     source = _find_model(spec.model, spec.model_revision, roots, folders)
     teacher, baseline = _teacher(spec, folders, roots), _baseline(spec, folders)
+    mask = _mask(spec.locked_mask.mask_from, folders, roots)
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
         load = partial(_load_data, spec, roots, folders)
         data = with_discreet_errors(load, CompressionError, when=roots.discreet)
@@ -109,7 +111,8 @@ def run_job(
             source,
             data,
             method=method,
-            density=spec.target_density,
+            density=spec.target_density or None,
+            mask_from=mask,
             pattern=spec.pattern or None,
             structure=_given(spec).get("structure"),
             training=training,
@@ -152,15 +155,19 @@ def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dic
     training = dict(used["training"])
     if spec.training.HasField("max_steps"):  # one of the two decides
         training.pop("epochs", None)
+    complete.training.ClearField("preset")  # the epochs say it
     _fill(complete.training, training)
     _fill(complete, {key: used[key] for key in (manifest_key(_SPEC[name]) for name in _DTYPES)})
+    if not spec.target_density:  # that of the mask
+        complete.target_density = used["target_density"]
     name = str(spec.WhichOneof("method"))
     _fill(getattr(complete, name), used["method"][name])
     if "teacher" in used:
         _fill(complete.teacher, {option: used["teacher"][option] for option in _TEACHER})
     else:
         complete.teacher.none = True
-    return _with_manifest_keys(_SPEC, MessageToDict(complete, preserving_proto_field_name=True))
+    recorded = _with_manifest_keys(_SPEC, MessageToDict(complete, preserving_proto_field_name=True))
+    return recorded | {name: used[name] for name in _ADDED if name in used}
 
 
 class Reports(Callback):
@@ -286,6 +293,14 @@ def _teacher(spec: job_pb2.CompressionSpec, folders: Folders, roots: Roots) -> T
     return Teacher(source, **{option: given[option] for option in _TEACHER if option in given})
 
 
+def _mask(mask: job_pb2.Mask, folders: Folders, roots: Roots) -> Source | None:
+    if mask.job:
+        with _invalid(Reason.INVALID_MODEL, ArtifactError):
+            read_manifest(folders.mask)
+        return Source(mask.job, "", folders.mask)
+    return _find_model(mask.model, mask.revision, roots, folders) if mask.model else None
+
+
 def _baseline(spec: job_pb2.CompressionSpec, folders: Folders) -> bool | SharedBaseline:
     """The argument `dense_baseline` of `compress`."""
     if spec.target_density == 1 or spec.baseline.none:  # at density 1 the result is the dense model
@@ -313,6 +328,7 @@ def _unpack(folders: Folders, roots: Roots) -> Path:
 def _method(spec: job_pb2.CompressionSpec) -> Method:
     name = str(spec.WhichOneof("method"))
     options = _given(getattr(spec, name))
+    options.pop("mask_from", None)  # an argument of `compress`
     if "schedule" in options:
         options["schedule"] = Schedule(**_given(options["schedule"]))
     method: Any = METHODS[name]

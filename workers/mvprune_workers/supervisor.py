@@ -1,6 +1,6 @@
 """The supervisor: holds one attempt's lease while a trainer process does the work.
 
-    claim ──▶ fetch teacher and checkpoint ──▶ train ──▶ publish ──▶ send the logs ──▶ complete
+    claim ──▶ fetch teacher, mask and checkpoint ──▶ train ──▶ publish ──▶ send the logs ──▶ complete
       │                     │                    │          │
       └─────────────────────┴────────────────────┴──────────┴── lease lost, cancelled, stop signal: the trainer's
                                                                 process group is killed first
@@ -64,6 +64,7 @@ class Supervisor:
             folders = Folders(
                 output=scratch / "artifact",
                 teacher=scratch / "teacher",
+                mask=scratch / "mask",
                 inputs=scratch / "inputs",
                 checkpoint=scratch / "checkpoint",
                 cache=settings.cache,

@@ -125,9 +125,16 @@ def _models(prefix: str, args: argparse.Namespace) -> list[str]:
     return [*usable, *FilesCompleter()(prefix)]
 
 
+def _masks(prefix: str, args: argparse.Namespace) -> Mapping[str, str] | list[str]:
+    return _named_jobs(prefix, args) if prefix.startswith("job:") else _models(prefix, args)
+
+
+def _named_jobs(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
+    return {f"job:{name}": about for name, about in _jobs(prefix, args).items()}
+
+
 def _baselines(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
-    jobs = _jobs(prefix, args) if prefix.startswith("job:") else {}
-    return {"train": "", "none": "", **{f"job:{name}": about for name, about in jobs.items()}}
+    return {"train": "", "none": "", **(_named_jobs(prefix, args) if prefix.startswith("job:") else {})}
 
 
 def _tasks(prefix: str, args: argparse.Namespace) -> Mapping[str, str]:
@@ -149,6 +156,7 @@ _VALUES: dict[str, Values] = {
     "model": _models,
     "teacher": _models,
     "baseline": _baselines,
+    "mask_from": _masks,
     "task": _tasks,
     **dict.fromkeys(("artifact", "artifacts", "source"), _artifacts),
     "context": lambda prefix, args: contexts.read().contexts,

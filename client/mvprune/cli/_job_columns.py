@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mvprune.cli._output import print_table
 from mvprune.cli._text import age, labels, steps
+from mvprune.client.display import density_asked
 from mvprune.common.suggestions import must_be_one_of
-from mvprune.common.units import duration, percent
+from mvprune.common.units import duration
 from mvprune.sources.schemes import shown
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ COLUMNS: Mapping[str, Column] = {
     "model": Column("MODEL", lambda job: shown(job.spec.model)),
     "task": Column("TASK", lambda job: job.spec.task),
     "method": Column("METHOD", lambda job: job.spec.method),
-    "density": Column("DENSITY", lambda job: percent(job.spec.target_density)),
+    "density": Column("DENSITY", lambda job: density_asked(job.spec)),
     "priority": Column("PRIORITY", lambda job: str(job.policy.priority), lambda job: job.policy.priority),
     "state": Column("STATE", lambda job: job.state),
     "progress": Column("PROGRESS", _progress),

@@ -238,6 +238,7 @@ def print_job(job: JobRecord) -> None:
             ("model", shown(job.spec.model)),
             ("task", job.spec.task),
             ("method", job.spec.method),
+            ("mask", _mask(job)),
             ("teacher", _teacher(job)),
             ("baseline", _baseline(job)),
             ("density", keeps(job)),
@@ -250,8 +251,13 @@ def print_job(job: JobRecord) -> None:
             ("expires", f"{timestamp(job.expire_time)} UTC, with its artifact" if job.expire_time else ""),
             ("sweep", job.sweep),
             ("artifact", job.artifact),
+            *(("note", note) for note in job.notes),
         ]
     )
+
+
+def _mask(job: JobRecord) -> str:
+    return shown(str(job.spec.method_options.get("mask_from", "")))
 
 
 def _teacher(job: JobRecord) -> str:
@@ -275,8 +281,10 @@ def result_rows(artifact: Artifact) -> list[list[str]]:
     names = sorted((key[5:] for key in metrics if key.startswith("eval/")), key=lambda name: (name != primary, name))
     rows = [[name, *(_metric(metrics, f"{prefix}/{name}", sign) for prefix, sign in _METRIC_COLUMNS)] for name in names]
     encoder = 4 * counts.encoder_parameters
+    above = _metric(metrics, "above_constant", "+")
     return [
         *rows,
+        *([["above a constant answer", "", "", above]] if above else []),
         ["density asked", "", percent(counts.target_density), ""],
         ["density reached", "", percent(counts.density), ""],
         ["non-zero weights", f"{counts.prunable_weights:,}", f"{counts.kept_weights:,}", ""],

@@ -14,6 +14,7 @@ from mvprune.cli._ended import Ended
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._gates import gate_rows
 from mvprune.cli._output import RESULT_COLUMNS, result_rows
+from mvprune.client.display import density_asked
 from mvprune.common.markdown import escaped, table
 from mvprune.common.units import percent
 from mvprune.sources.schemes import shown
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from mvprune.client.models import JobRecord
+    from mvprune.spec.models import Spec
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MARKS = {True: "✓", False: "✗", None: "not evaluated"}
@@ -76,7 +78,7 @@ def markdown(ended: Ended) -> str:
         ("model", shown(job.spec.model)),
         ("task", job.spec.task),
         ("method", job.spec.method),
-        ("density", percent(job.spec.target_density) + reached),
+        ("density", density_asked(job.spec) + reached),
         ("failure", f"{job.failure.reason}: {job.failure.message}" if job.failure else ""),
         ("artifact", job.artifact.rpartition("/")[2]),
     ]
@@ -147,7 +149,7 @@ def _job(suite: ElementTree.Element, job: JobRecord) -> None:
         _element(properties, "property", name=name, value=str(getattr(job.spec, name)))
     # Not the job's id, which is another in every run: CI systems tell a test's history by its names.
     # Jenkins takes what is before the last dot for a package: there is one dot only.
-    name = job.display_name or f"{job.spec.task} {job.spec.method} {100 * job.spec.target_density:.6g} %"
+    name = job.display_name or f"{job.spec.task} {job.spec.method} {_density(job.spec)}"
     classname = f"mvprune.{name.replace('.', ',')}"
     case = _element(suite, "testcase", classname=classname, name="job", time=f"{seconds:.3f}")
     if job.failure:
@@ -160,6 +162,10 @@ def _job(suite: ElementTree.Element, job: JobRecord) -> None:
             ElementTree.SubElement(case, "skipped")
         elif not passed:
             _element(case, "failure", type="GATE", message=f"observed: {observed or 'no such metric'}")
+
+
+def _density(spec: Spec) -> str:
+    return f"{100 * spec.target_density:.6g} %" if spec.target_density else "of the mask"
 
 
 def _verdict(job: JobRecord) -> str:

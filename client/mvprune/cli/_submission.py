@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 COMMAND_ONLY = ("file", "print_schema", "wait", "timeout", "download", "summary", "junit", "form")
 """Options of the command that no job has."""
 _PROG = "mvpctl submit"
-_REPLACES = {"sparsity": "density", "max_steps": "epochs", "epochs": "max_steps"}  # in the file, by the option given
+LENGTHS = ("preset", "max_steps", "epochs")
+"""Parameters of which a job has one."""
+_REPLACES = {"sparsity": {"density"}, **{name: {*LENGTHS} - {name} for name in LENGTHS}}  # in the file, by the option
 
 
 class Submission(NamedTuple):
@@ -70,7 +72,7 @@ def _submissions(argv: Sequence[str], args: argparse.Namespace) -> list[Submissi
         values = dict(document.values)
         for option, replaced in _REPLACES.items():
             if getattr(args, option) is not None:
-                values.pop(replaced, None)
+                values = {name: value for name, value in values.items() if name not in replaced}
         parser = submit_parser()
         parser.set_defaults(**{**values, "labels": list(values.get("labels", {}).items())})
         options = _options(parser.parse_args(argv))
@@ -87,15 +89,16 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     options = {name: value for name, value in vars(args).items() if name not in (*CONNECTION, *COMMAND_ONLY)}
     if options["model"] is None:
         raise UsageError("the following arguments are required: --model", _PROG)
-    options["density"] = _kept(options.pop("density"), options.pop("sparsity"))
+    sparsity, density = options.pop("sparsity"), options.pop("density")
+    options["density"] = _kept(density, sparsity, may_be_left_out=options["mask_from"] is not None)
     options["labels"] = dict(options["labels"])
     options["run_id"] = "" if options["request_id"] else run_id()
     return options
 
 
-def _kept(density: float | None, sparsity: float | None) -> float:
-    """The fraction to keep, under either name."""
-    if density is not None and sparsity is None:
+def _kept(density: float | None, sparsity: float | None, *, may_be_left_out: bool) -> float | None:
+    """The fraction to keep, under either name; None: that of a mask."""
+    if sparsity is None and (density is not None or may_be_left_out):
         return density
     if sparsity is None or density is not None:
         given = "neither" if sparsity is None else "both"

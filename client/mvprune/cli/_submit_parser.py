@@ -14,8 +14,11 @@ from mvprune.spec.parameters import METHODS, PARAMETERS
 
 _EXAMPLE = """mvpctl submit --model bert-base-uncased --task sst2 --density 0.03 --wait
   mvpctl submit --model ./model --train train.jsonl --validation dev.tsv --density 0.1 --download out/
+  mvpctl submit --model bert-base-uncased --task mrpc --mask-from job:sst2-k3x9
   mvpctl submit -f job.yaml --seed 1"""
-_USAGE = "mvpctl submit [-f FILE] --model MODEL (--density D | --sparsity D) [--task TASK] [OPTION ...]"
+_USAGE = (
+    "mvpctl submit [-f FILE] --model MODEL (--density D | --sparsity D | --mask-from MODEL) [--task TASK] [OPTION ...]"
+)
 _GATES = """What the result must reach: METRIC>=NUMBER or METRIC<=NUMBER, in quotes. It is evaluated on the server and
 recorded on the job; with --wait the exit code is 5 where one is missed.
 
@@ -25,7 +28,8 @@ recorded on the job; with --wait the exit code is 5 where one is missed.
   bytes<=10MB      the whole artifact: kB, MB, GB, KiB, MiB, GiB
   size_ratio>=20   the dense model's bytes in fp32 to those of the sparse weights
   density<=0.03    the fraction of weights kept
-  latency_ratio>=2 dense time to sparse time, one input on one thread of the worker"""
+  latency_ratio>=2 dense time to sparse time, one input on one thread of the worker
+  above_constant>=0.1  the primary metric minus that of a constant answer, as a fraction"""
 _TYPES: dict[Kind, dict[str, Any]] = {
     Kind.TEXT: {},
     Kind.WORD: {},

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _BAR = 30  # characters
 _SEED = "seed"
-_EXPENDABLE = ("N", "STATE", "BYTES")
+_EXPENDABLE = ("N", "STATE", "BYTES", "ABOVE_CONSTANT")
 _WORDS = {
     "WAITING_FOR_QUOTA": "waits until the project's queue has room",
     "BUDGET_USED": "the budget is used: no further job is created",
@@ -128,6 +128,7 @@ def print_points(points: Sequence[SweepPoint]) -> None:
         for group in groups(map(outcome, _with_result(points)))
         for one in group.outcomes
     }
+    above = ["above_constant"] * any("above_constant" in point.metrics for point in points)
     rows = [
         [
             f"{point.number}{' *' if point.optimal else ''}",
@@ -135,6 +136,7 @@ def print_points(points: Sequence[SweepPoint]) -> None:
             _point_state(point),
             _metric(point, f"eval/{primary}"),
             _metric(point, f"delta/{primary}", "+"),
+            *(_metric(point, name, "+") for name in above),
             percent(point.accounting.density) if point.accounting else "",
             size(point.total_bytes) if point.accounting else "",
             str(seeds.get(point.number, "")),
@@ -142,7 +144,8 @@ def print_points(points: Sequence[SweepPoint]) -> None:
         for point in points
     ]
     heads = [name.upper() for name in names]
-    columns = ["#", *heads, "STATE", primary.upper() or "METRIC", "DIFFERENCE", "REACHED", "BYTES", "N"]
+    measured = [primary.upper() or "METRIC", "DIFFERENCE", *(name.upper() for name in above)]
+    columns = ["#", *heads, "STATE", *measured, "REACHED", "BYTES", "N"]
     print_table(columns, rows, expendable=_EXPENDABLE)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mvprune.cli._ci import run_id
 from mvprune.cli._commands import CONNECTION, SETTING
 from mvprune.cli._errors import UsageError
+from mvprune.cli._submission import LENGTHS
 from mvprune.cli._sweep_places import Places
 from mvprune.common.exceptions import InvalidArgument, bad_field
 from mvprune.common.units import percent
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from mvprune.client.upload_models import UploadProgress
 
 PROG = "mvpctl sweep create"
-_REPLACES = {"max_steps": "epochs", "epochs": "max_steps"}  # in the file, by the option given
 _RANDOM = ("random_points", "random_seed")
 _SEARCH = ("goal", "min_density", "max_density", "tolerance", "seeds")
 
@@ -132,7 +132,7 @@ def _merged(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], JobDocument]:
     """File and options together, and the document without what options replace; options add to lists and tables."""
     given = {*base, *axes}
-    gone = given | {_REPLACES[name] for name in given if name in _REPLACES}
+    gone = given | ({*LENGTHS} if given & {*LENGTHS} else set())
     values = {name: value for name, value in document.values.items() if name not in gone or _adds(value)}
     sweep = {
         name: value

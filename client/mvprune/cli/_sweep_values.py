@@ -15,7 +15,7 @@ from mvprune.spec.sweep_settings import AXES
 
 MOST = 10_000  # values of an axis
 _RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
-_NAMES = ("model", "teacher", "task")
+_NAMES = ("model", "teacher", "mask_from", "task")
 _FLAGS = {"true": True, "false": False}
 
 

@@ -53,6 +53,8 @@ def labels(job: JobRecord) -> str:
 def keeps(job: JobRecord) -> str:
     """What the job keeps, in words and, where the server can count the model, in numbers of weights."""
     density = job.spec.target_density
+    if not density:
+        return "keeps the weights that the mask keeps"
     if job.spec.structure is not None:
         return f"keeps {percent(density)} of the weights of {job.spec.structure.replace('_', ' ')}"
     if job.model_size is None:

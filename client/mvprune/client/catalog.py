@@ -74,7 +74,7 @@ class MethodOption:
         if self.words:
             return ", ".join(self.words)
         if self.min is None or self.max is None:
-            return "a number"
+            return "a text"
         return f"{'more than ' if self.above_min else ''}{self.min:g} to {self.max:g}"
 
 

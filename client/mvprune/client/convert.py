@@ -146,7 +146,11 @@ def _method_options(message: Any, method: str) -> dict[str, float | str]:
         *parents, name = path.split(".")[2:]
         for parent in parents:
             holder = getattr(holder, parent)
-        value = option(holder, holder.DESCRIPTOR.fields_by_name[name])
+        if name in holder.DESCRIPTOR.oneofs_by_name:  # as it is given: a model, or job:ID
+            chosen = holder.WhichOneof(name)
+            value = chosen and f"{'job:' if chosen == 'job' else ''}{getattr(holder, chosen)}"
+        else:
+            value = option(holder, holder.DESCRIPTOR.fields_by_name[name])
         if value is not None:
             options[one.name] = value
     return options

@@ -64,19 +64,20 @@ class Core(Generic[AnyJob, AnySweep]):
         self,
         *,
         model: str | os.PathLike[str],
-        density: float,
+        density: float | None = None,
         on_upload: Callable[[UploadProgress], None] | None = None,
         **options: Unpack[SubmitOptions],
     ) -> AnyJob:
         """Submits a job. Options that are not given have the server's defaults.
 
-        Folders and files of this machine (`model`, `teacher`, `train`, `validation`) are sent, once the server has
-        accepted everything else. With `validate_only` they are checked and not sent.
+        Folders and files of this machine (`model`, `teacher`, `mask_from`, `train`, `validation`) are sent, once the
+        server has accepted everything else. With `validate_only` they are checked and not sent.
 
         Args:
             model: a folder of this machine, a name that the server knows, a hub id, or server:/PATH, a folder of the
                 server.
-            density: fraction of the encoder's prunable weights that is KEPT, in (0, 1].
+            density: fraction of the encoder's prunable weights that is KEPT, in (0, 1]; None, with `mask_from`: that of
+                the mask.
             on_upload: called while a folder or file is read and sent.
             options: see `SubmitOptions`.
 

@@ -10,12 +10,18 @@ from mvprune.sources.schemes import shown
 
 if TYPE_CHECKING:
     from mvprune.client.models import JobRecord
+    from mvprune.spec.models import Spec
+
+
+def density_asked(spec: Spec) -> str:
+    """3.0 %; of a job that takes it from its mask, that."""
+    return percent(spec.target_density) if spec.target_density else "as many as the mask"
 
 
 def line(job: JobRecord) -> str:
     """job sst2-k3x9: RUNNING, pruning 120/400; sst2 by movement, keeps 3.0 % of bert-base-uncased"""
     state = ", ".join(filter(None, (str(job.state), _progress(job), _reason(job))))
-    what = f"{job.spec.task} by {job.spec.method}, keeps {percent(job.spec.target_density)} of {shown(job.spec.model)}"
+    what = f"{job.spec.task} by {job.spec.method}, keeps {density_asked(job.spec)} of {shown(job.spec.model)}"
     return " ".join(f"job {job.id}: {state}; {what}".split())
 
 
@@ -30,7 +36,7 @@ def table(job: JobRecord) -> str:
         "model": shown(job.spec.model),
         "task": job.spec.task,
         "method": job.spec.method,
-        "density": percent(job.spec.target_density),
+        "density": density_asked(job.spec),
         "metrics": ", ".join(f"{name} {value:.4f}" for name, value in sorted(job.metrics.items())),
         "artifact": job.artifact,
     }

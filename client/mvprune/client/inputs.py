@@ -12,7 +12,10 @@ from mvprune.spec.messages import names_no_model, reader_of
 from mvprune.spec.parameters import PARAMETERS
 
 _KINDS = {"model": Kind.MODEL, "file": Kind.DATA}  # by the unit of a parameter
-_FIELDS = {"teacher": "spec.teacher.model"}  # where a parameter has several
+_FIELDS = {  # where a parameter has several
+    "teacher": "spec.teacher.model",
+    "mask_from": "spec.locked_mask.mask_from.model",
+}
 Visit = Callable[[str, Any, str], Any]
 """What is done with a value: gets its parameter, the value and its field in the request, returns what stands for it."""
 Options = dict[str, Any]
@@ -32,7 +35,7 @@ def local(parameter: str, value: Any) -> Local | None:
     read = reader_of(known) if known else None
     if known is None or read is None or not value or not isinstance(value, str | os.PathLike):
         return None
-    if parameter == "teacher" and isinstance(value, str) and names_no_model(value):
+    if isinstance(value, str) and names_no_model(parameter, value):
         return None
     path = Path(read(value))
     return Local(_KINDS[known.unit], path) if path.is_absolute() else None

@@ -83,8 +83,8 @@ class JobRecord:
         creator: who submitted it: the id of an API token, or "local".
         gate_results: the outcome of each of `policy.gates`, once they are evaluated.
         expire_time: when it is deleted; None while it goes on, and where it is kept.
-        notes: only as `submit` gives it: which columns of the data are read, and what was guessed, is replaced or looks
-            wrong in it.
+        notes: as `submit` gives it: which columns of the data are read, and what was guessed, is replaced or looks
+            wrong; once it has SUCCEEDED: the notes of its result.
         sweep: the name of the sweep that created it; "" if none did.
         primary_metric: the name of the task's metric without prefix, e.g. "accuracy"; set when the job has SUCCEEDED.
     """

@@ -33,6 +33,13 @@ def annotation(field: Any) -> parameter_pb2.Parameter:
     return whole
 
 
+def choice_of(field: Any) -> parameter_pb2.Parameter | None:
+    """The parameter that chooses between a field and others; None where none does."""
+    oneof = field.containing_oneof
+    note: parameter_pb2.Parameter | None = oneof and oneof.GetOptions().Extensions[parameter_pb2.choice]
+    return note if note is not None and note.help else None
+
+
 def is_duration(field: Any) -> bool:
     """Whether a field holds a duration."""
     return field.message_type is not None and field.message_type.full_name == "google.protobuf.Duration"

@@ -14,8 +14,13 @@ from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2
 
 DENSITY, METHOD, SEED = "density", "method", "seed"
-_CHOICES: dict[str, Callable[..., None]] = {"teacher": messages.set_teacher, "baseline": messages.set_baseline}
+_CHOICES: dict[str, Callable[..., None]] = {
+    "teacher": messages.set_teacher,
+    "baseline": messages.set_baseline,
+    messages.MASK_FROM: messages.set_mask,
+}
 _SPEC = "spec."
+_DEFAULT_METHOD = PARAMETERS[METHOD].default
 
 
 class BadValue(ValueError):
@@ -95,8 +100,10 @@ def of_method(base: job_pb2.CompressionSpec, cell: Mapping[str, Any]) -> dict[st
 
 
 def method_of(base: job_pb2.CompressionSpec, cell: Mapping[str, Any]) -> str:
-    """The method of a cell's job."""
-    return str(cell.get(METHOD) or base.WhichOneof(METHOD) or PARAMETERS[METHOD].default)
+    """The method of a cell's job: that of the cell, that of its mask, or the base's."""
+    if cell.get(METHOD):
+        return str(cell[METHOD])
+    return messages.LOCKED_MASK if cell.get(messages.MASK_FROM) else str(base.WhichOneof(METHOD) or _DEFAULT_METHOD)
 
 
 def build(base: job_pb2.CompressionSpec, cell: Mapping[str, Any]) -> Built:
@@ -142,6 +149,10 @@ def _set_method(spec: job_pb2.CompressionSpec, method: str) -> tuple[str, ...]:
 
 def _set(job: job_pb2.Job, name: str, value: Any) -> None:
     method = str(job.spec.WhichOneof(METHOD))
+    path = messages.field_of(name, method)
+    if not path:
+        own = [one.name for one in PARAMETERS.values() if method in one.methods]
+        raise BadValue(f"must be unset for {method}, which has {', '.join(own)}, got {value!r:.200}", name)
     if name in _CHOICES:
         for field in PARAMETERS[name].fields[1:]:
             _clear(job, field)
@@ -149,13 +160,8 @@ def _set(job: job_pb2.Job, name: str, value: Any) -> None:
             _CHOICES[name](job.spec, value or "")
         except InvalidArgument as error:
             raise BadValue(error.violations[0].description) from None
-        if not getattr(job.spec, name).ListFields():
-            job.spec.ClearField(name)
+        _drop_empty(job, path.rpartition(".")[0])
         return
-    path = messages.field_of(name, method)
-    if not path:
-        own = [one.name for one in PARAMETERS.values() if method in one.methods]
-        raise BadValue(f"must be unset for {method}, which has {', '.join(own)}, got {value!r:.200}", name)
     _clear(job, path)
     if value is not None:
         try:
@@ -172,3 +178,12 @@ def _clear(job: job_pb2.Job, path: str) -> None:
             return
         holder = getattr(holder, parent)
     holder.ClearField(name)
+
+
+def _drop_empty(job: job_pb2.Job, path: str) -> None:
+    """Clears a message in which nothing is set."""
+    holder: Any = job
+    for parent in path.split("."):
+        holder = getattr(holder, parent)
+    if not holder.ListFields():
+        _clear(job, path)

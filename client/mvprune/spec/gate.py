@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from mvprune.v1 import job_pb2
 
 LATENCY = "latency_ratio"
-OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY)  # beside metrics of the task
+ABOVE_CONSTANT = "above_constant"
+OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY, ABOVE_CONSTANT)  # beside metrics of the task
 
 # A difference of two fractions is seldom exact: 0.85 - 0.87 is a little less than -0.02.
 _TOLERANCE = 1e-9
@@ -22,7 +23,8 @@ class Gate:
 
     Attributes:
         metric: eval/NAME, delta/NAME or dense/NAME of a metric of the task, a fraction; bytes, of the artifact;
-            size_ratio, of the dense model to it; density; or latency_ratio, dense time to sparse time.
+            size_ratio, of the dense model to it; density; latency_ratio, dense time to sparse time; or above_constant,
+            the primary metric minus that of the best constant answer.
         min, max: the bound; one of them.
         fail_job: a job that misses it FAILS and publishes nothing.
     """

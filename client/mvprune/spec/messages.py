@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mvprune.spec.options import SubmitOptions
 
 DEFAULT_OWN_DATA_TASK = "text-classification"
+LOCKED_MASK, MASK_FROM = "locked_mask", "mask_from"
 _JOB_PREFIX, _TRAIN, _NONE = "job:", "train", "none"  # what a teacher may be besides a model, and a baseline
 
 
@@ -49,7 +50,7 @@ def file(given: str | os.PathLike[str]) -> str:
 
 
 def create_request(
-    parent: str, model: str | os.PathLike[str], density: float, options: SubmitOptions
+    parent: str, model: str | os.PathLike[str], density: float | None, options: SubmitOptions
 ) -> job_pb2.CreateJobRequest:
     """The request that submits a job. Options that are None or "" stay unset.
 
@@ -62,7 +63,7 @@ def create_request(
     request.job.policy.SetInParent()
     gates = gates_of(given.pop("gates", ()), strict=given.pop("strict_gates", False))
     request.job.policy.gates.extend(job_pb2.Gate(**vars(gate)) for gate in gates)
-    fill_job(request.job, {"model": model, "density": density, **given})
+    fill_job(request.job, set_options({"model": model, "density": density}) | given)
     set_field(request, "validate_only", call.get("validate_only", False), "validate_only", Kind.FLAG)
     request_id = call.get("request_id") or id_of_request(request, call.get("run_id", ""))
     set_field(request, "request_id", request_id, "request_id", Kind.TEXT)
@@ -84,7 +85,7 @@ def fill_job(job: job_pb2.Job, given: Mapping[str, Any]) -> None:
         InvalidArgument: an unknown method, an option that the method does not have, a value of the wrong type.
     """
     rest = dict(given)
-    method = rest.pop("method", PARAMETERS["method"].default)
+    method = rest.pop("method", default_method(given))
     if method not in METHODS:
         raise bad_field("job.spec.method", must_be_one_of(METHODS, str(method)[:200]))
     getattr(job.spec, method).SetInParent()
@@ -94,9 +95,17 @@ def fill_job(job: job_pb2.Job, given: Mapping[str, Any]) -> None:
         path = field_of(name, method)
         if not path:
             raise _not_an_option(name, value, method)
+        if name == MASK_FROM:
+            set_mask(job.spec, value, reference)
+            continue
         set_value(job, path, value, PARAMETERS[name], reader_of(PARAMETERS[name]))
     if job.spec.HasField("dataset") and "task" not in given:
         job.spec.task = DEFAULT_OWN_DATA_TASK
+
+
+def default_method(given: Mapping[str, Any]) -> str:
+    """The method of a job without one: a mask that is given stays as it is."""
+    return LOCKED_MASK if given.get(MASK_FROM) else PARAMETERS["method"].default
 
 
 def reader_of(parameter: Parameter) -> Callable[[Any], str] | None:
@@ -153,7 +162,7 @@ def set_teacher(spec: job_pb2.CompressionSpec, teacher: Any, read: Callable[[Any
     Args:
         read: what makes a reference of a model.
     """
-    if teacher and not _set_source(spec, "teacher", teacher):
+    if teacher and not _set_source(spec.teacher, teacher, (_TRAIN, _NONE)):
         spec.teacher.model = read(teacher)
 
 
@@ -163,28 +172,39 @@ def set_baseline(spec: job_pb2.CompressionSpec, baseline: Any) -> None:
     Raises:
         InvalidArgument: it is none of these.
     """
-    if baseline and not _set_source(spec, "baseline", baseline):
+    if baseline and not _set_source(spec.baseline, baseline, (_TRAIN, _NONE)):
         raise bad_field("job.spec.baseline", f"must be job:ID, train or none, got {str(baseline)[:200]!r}")
 
 
-def _set_source(spec: job_pb2.CompressionSpec, field: str, given: Any) -> bool:
-    """Sets a teacher or a baseline to a job, "train" or "none". Returns whether `given` is one of these."""
+def set_mask(spec: job_pb2.CompressionSpec, mask: Any, read: Callable[[Any], str] = str) -> None:
+    """Sets where the mask of locked_mask is from: a model, or "job:" with a job's id or name; "" leaves it as it is.
+
+    Args:
+        read: what makes a reference of a model.
+    """
+    if mask and not _set_source(spec.locked_mask.mask_from, mask, ()):
+        spec.locked_mask.mask_from.model = read(mask)
+
+
+def _set_source(holder: Any, given: Any, words: Sequence[str]) -> bool:
+    """Sets the source of a teacher, a baseline or a mask to a job or one of these words. Returns whether `given` is
+    one of them."""
     if isinstance(given, NamedJob):
-        getattr(spec, field).job = given.name
+        holder.job = given.name
     elif isinstance(given, str) and given.startswith(_JOB_PREFIX):
-        getattr(spec, field).job = given.removeprefix(_JOB_PREFIX)
-    elif given == _TRAIN:
-        getattr(spec, field).train = True
-    elif given == _NONE:
-        getattr(spec, field).none = True
+        holder.job = given.removeprefix(_JOB_PREFIX)
+    elif given in words:
+        setattr(holder, given, True)
     else:
         return False
     return True
 
 
-def names_no_model(teacher: str) -> bool:
-    """Whether a teacher is another job, or one of the words for a teacher that is no model."""
-    return teacher.startswith(_JOB_PREFIX) or teacher in (_TRAIN, _NONE)
+def names_no_model(parameter: str, given: str) -> bool:
+    """Whether a teacher or a mask is another job, or one of the words for a teacher that is no model."""
+    if parameter not in ("teacher", MASK_FROM):
+        return False
+    return given.startswith(_JOB_PREFIX) or (parameter == "teacher" and given in (_TRAIN, _NONE))
 
 
 def set_field(

@@ -68,6 +68,9 @@ class Training:
     """Settings of the fine-tuning.
 
     Attributes:
+        preset: length of the training, in place of epochs or steps: 3 epochs (short), the 6 or 10 epochs of the
+            papers (paper), or twice that with half of the steps at the target density (long); over few examples
+            more.
         max_steps: length of the training in optimizer steps, in place of epochs.
         epochs: passes over the training data; may be a fraction.
         batch_size: examples per step.
@@ -92,6 +95,7 @@ class Training:
         best_metric: metric of the task that patience and keep_best compare.
     """
 
+    preset: str | None
     max_steps: int | None
     epochs: float | None
     batch_size: int | None
@@ -122,7 +126,8 @@ class Spec:
             a folder of the server.
         model_revision: revision of the model on the hub.
         task: sst2, mrpc, squad, ...: see mvpctl tasks.
-        target_density: fraction of the prunable weights that is KEPT: 0.03 keeps 3 %.
+        target_density: fraction of the prunable weights that is KEPT: 0.03 keeps 3 %; with mask_from it may be left
+            out, for that of the mask.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'.
         exclude: do not prune modules whose name matches this pattern, even if they match include.
         pattern: of every M consecutive weights of a row, keep N: 2:4 keeps two of four; the density must be N/M.

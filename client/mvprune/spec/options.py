@@ -54,7 +54,8 @@ class MethodOptions(TypedDict, total=False):
         warmup: fraction of the steps before pruning begins; from 0 to 1; for movement, soft_movement, l0,
             magnitude, random, platon, obert, smp; default: 0.1.
         cooldown: fraction of the steps at the target density, at the end; not with one_shot; above 0, at most 1;
-            for movement, soft_movement, l0, magnitude, random, platon, obert, smp; default: 0.4.
+            for movement, soft_movement, l0, magnitude, random, platon, obert, smp; default: 0.4; 0.5 with the
+            preset long.
         shape: how the density falls in between; for movement, soft_movement, l0, magnitude, random, platon, obert,
             smp; default: cubic.
         events: how often weights are pruned; only with the shape events; from 1 to 1,000; for movement,
@@ -65,7 +66,8 @@ class MethodOptions(TypedDict, total=False):
         score_learning_rate: learning rate of the scores; above 0, at most 100; for movement, soft_movement, l0,
             smp; default: 0.01; l0: 0.1, more in short runs; smp: 0.02.
         selection: take the largest of each matrix (local), or of all matrices together (global); for movement,
-            magnitude, one_shot_magnitude, random, platon, obert; default: local; platon, obert: global.
+            magnitude, one_shot_magnitude, random, platon, obert, locked_mask; default: local; platon, obert,
+            locked_mask: global.
         initial_scores: what the learned scores are added to; for movement, soft_movement, smp; default: magnitude.
         penalty: strength of the penalty on the scores at the target density; from 0 to 1,000,000; for movement,
             soft_movement, l0, smp; default: no penalty; soft_movement, l0, smp: what suits the model's size.
@@ -81,6 +83,13 @@ class MethodOptions(TypedDict, total=False):
             4 GiB hold.
         allocation: matrices of one kind, such as the queries of all layers, share their weights (kind), or each has
             the same density (local); for smp; default: kind.
+        mask_from: the model whose zeros are the mask: a model, as for model, or job:ID, the artifact of a job that
+            has SUCCEEDED; for locked_mask; default: none.
+        mask_revision: revision of the mask's model on the hub; for locked_mask; default: the default branch.
+        initial_weights: the weights to start from: those of the mask's model (mask) or of the model; the others are
+            controls for lottery tickets; for locked_mask; default: mask.
+        rewind: fraction of the steps, at the start, that train the dense model; the mask applies after them; from 0
+            to 0.9999; for locked_mask; default: 0.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'; default:
             what suits the model's family.
         exclude: do not prune modules whose name matches this pattern, even if they match include; default: none.
@@ -93,7 +102,16 @@ class MethodOptions(TypedDict, total=False):
 
     method: (
         Literal[
-            "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp"
+            "movement",
+            "soft_movement",
+            "l0",
+            "magnitude",
+            "one_shot_magnitude",
+            "random",
+            "platon",
+            "obert",
+            "smp",
+            "locked_mask",
         ]
         | None
     )
@@ -115,6 +133,10 @@ class MethodOptions(TypedDict, total=False):
     damping: float | None
     block_size: int | None
     allocation: Literal["kind", "local"] | None
+    mask_from: str | os.PathLike[str] | NamedJob | None
+    mask_revision: str | None
+    initial_weights: Literal["mask", "model", "random", "shuffled", "shuffled_layers"] | None
+    rewind: float | None
     include: Sequence[str] | None
     exclude: Sequence[str] | None
     pattern: str | None
@@ -170,6 +192,9 @@ class TrainingOptions(TypedDict, total=False):
     """Options for the training.
 
     Attributes:
+        preset: length of the training, in place of epochs or steps: 3 epochs (short), the 6 or 10 epochs of the
+            papers (paper), or twice that with half of the steps at the target density (long); over few examples
+            more; default: short.
         max_steps: length of the training in optimizer steps, in place of epochs; from 1 to 10,000,000; default: as
             many as the epochs have.
         epochs: passes over the training data; may be a fraction; above 0, at most 1,000; default: the task's; over
@@ -202,6 +227,7 @@ class TrainingOptions(TypedDict, total=False):
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.
     """
 
+    preset: Literal["short", "paper", "long"] | None
     max_steps: int | None
     epochs: float | None
     batch_size: int | None

@@ -234,7 +234,7 @@ def _text(name: str, given: str | os.PathLike[str]) -> str:
     known = PARAMETERS.get(name)
     read = messages.reader_of(known) if known else None
     text = os.fspath(given)
-    if read and not messages.names_no_model(text):
+    if read and not messages.names_no_model(name, text):
         text = read(given)
     try:
         text.encode()
@@ -251,6 +251,9 @@ def _set_base(sweep: sweep_pb2.Sweep, given: Mapping[str, Any], axes: Mapping[st
     if _TASK not in base and _TASK not in axes and any(name in base or name in axes for name in of_data):
         base[_TASK] = messages.DEFAULT_OWN_DATA_TASK
     of_method = [name for name in base if name in PARAMETERS and PARAMETERS[name].methods]
+    if messages.MASK_FROM in axes and base.get(_METHOD, messages.LOCKED_MASK) != messages.LOCKED_MASK:
+        rule = f"must be {messages.LOCKED_MASK} or unset with an axis of {messages.MASK_FROM}, got {base[_METHOD]}"
+        raise bad_field("sweep.spec.base.method", f"{rule}; for other methods beside it give an axis of methods")
     if _METHOD in axes:
         base[_METHOD] = _method_for(of_method, axes[_METHOD])
     job = job_pb2.Job()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from mvprune.spec.annotations import annotation, bound_of, words_of
+from mvprune.spec.annotations import annotation, bound_of, choice_of, words_of
 from mvprune.v1 import catalog_pb2
 
 if TYPE_CHECKING:
@@ -43,10 +43,14 @@ def _options(message: Any, path: str) -> Iterator[catalog_pb2.MethodOption]:
         if field.message_type is not None:
             yield from _options(field.message_type, f"{path}{field.name}.")
             continue
+        choice = choice_of(field)
+        note = choice or annotation(field)
+        if not note.help or (choice and field is not field.containing_oneof.fields[0]):
+            continue  # what the server sets; a choice is one option
         option = catalog_pb2.MethodOption(
-            name=field.name,
+            name=note.name or field.name,
             field=f"{path}{field.name}",
-            description=annotation(field).help,
+            description=note.help,
             words=words_of(field),
         )
         if bound := bound_of(field):

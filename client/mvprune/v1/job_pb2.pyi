@@ -107,7 +107,7 @@ class Job(_message.Message):
     def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., creator: _Optional[str] = ..., gate_results: _Optional[_Iterable[_Union[GateResult, _Mapping]]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., sweep: _Optional[str] = ..., primary_metric: _Optional[str] = ...) -> None: ...
 
 class CompressionSpec(_message.Message):
-    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp", "include", "exclude", "pattern", "structure", "allow_density_miss", "weight_dtype", "embedding_dtype", "trim_vocabulary", "delta", "teacher", "baseline", "training", "keep_fine_tuned", "seed")
+    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp", "locked_mask", "include", "exclude", "pattern", "structure", "allow_density_miss", "weight_dtype", "embedding_dtype", "trim_vocabulary", "delta", "teacher", "baseline", "training", "keep_fine_tuned", "seed")
     class Values(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VALUES_UNSPECIFIED: _ClassVar[CompressionSpec.Values]
@@ -144,6 +144,7 @@ class CompressionSpec(_message.Message):
     PLATON_FIELD_NUMBER: _ClassVar[int]
     OBERT_FIELD_NUMBER: _ClassVar[int]
     SMP_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_MASK_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_FIELD_NUMBER: _ClassVar[int]
     EXCLUDE_FIELD_NUMBER: _ClassVar[int]
     PATTERN_FIELD_NUMBER: _ClassVar[int]
@@ -172,6 +173,7 @@ class CompressionSpec(_message.Message):
     platon: PlatonPruning
     obert: ObertPruning
     smp: StaticModelPruning
+    locked_mask: LockedMask
     include: _containers.RepeatedScalarFieldContainer[str]
     exclude: _containers.RepeatedScalarFieldContainer[str]
     pattern: str
@@ -186,7 +188,7 @@ class CompressionSpec(_message.Message):
     training: Training
     keep_fine_tuned: bool
     seed: int
-    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., platon: _Optional[_Union[PlatonPruning, _Mapping]] = ..., obert: _Optional[_Union[ObertPruning, _Mapping]] = ..., smp: _Optional[_Union[StaticModelPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., structure: _Optional[_Union[CompressionSpec.Structure, str]] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., trim_vocabulary: bool = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., keep_fine_tuned: bool = ..., seed: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., platon: _Optional[_Union[PlatonPruning, _Mapping]] = ..., obert: _Optional[_Union[ObertPruning, _Mapping]] = ..., smp: _Optional[_Union[StaticModelPruning, _Mapping]] = ..., locked_mask: _Optional[_Union[LockedMask, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., structure: _Optional[_Union[CompressionSpec.Structure, str]] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., trim_vocabulary: bool = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., keep_fine_tuned: bool = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Dataset(_message.Message):
     __slots__ = ("train", "validation", "hub_id", "hub_config", "text_column", "text_pair_column", "label_column")
@@ -360,8 +362,46 @@ class StaticModelPruning(_message.Message):
     allocation: StaticModelPruning.Allocation
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., initial_scores: _Optional[_Union[MovementPruning.InitialScores, str]] = ..., penalty: _Optional[float] = ..., allocation: _Optional[_Union[StaticModelPruning.Allocation, str]] = ...) -> None: ...
 
+class LockedMask(_message.Message):
+    __slots__ = ("mask_from", "initial_weights", "selection", "rewind")
+    class InitialWeights(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        INITIAL_WEIGHTS_UNSPECIFIED: _ClassVar[LockedMask.InitialWeights]
+        MASK: _ClassVar[LockedMask.InitialWeights]
+        MODEL: _ClassVar[LockedMask.InitialWeights]
+        RANDOM: _ClassVar[LockedMask.InitialWeights]
+        SHUFFLED: _ClassVar[LockedMask.InitialWeights]
+        SHUFFLED_LAYERS: _ClassVar[LockedMask.InitialWeights]
+    INITIAL_WEIGHTS_UNSPECIFIED: LockedMask.InitialWeights
+    MASK: LockedMask.InitialWeights
+    MODEL: LockedMask.InitialWeights
+    RANDOM: LockedMask.InitialWeights
+    SHUFFLED: LockedMask.InitialWeights
+    SHUFFLED_LAYERS: LockedMask.InitialWeights
+    MASK_FROM_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    REWIND_FIELD_NUMBER: _ClassVar[int]
+    mask_from: Mask
+    initial_weights: LockedMask.InitialWeights
+    selection: Selection
+    rewind: float
+    def __init__(self, mask_from: _Optional[_Union[Mask, _Mapping]] = ..., initial_weights: _Optional[_Union[LockedMask.InitialWeights, str]] = ..., selection: _Optional[_Union[Selection, str]] = ..., rewind: _Optional[float] = ...) -> None: ...
+
+class Mask(_message.Message):
+    __slots__ = ("model", "job", "revision", "artifact")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    job: str
+    revision: str
+    artifact: str
+    def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., revision: _Optional[str] = ..., artifact: _Optional[str] = ...) -> None: ...
+
 class Training(_message.Message):
-    __slots__ = ("max_steps", "epochs", "batch_size", "learning_rate", "lr_warmup", "lr_density_exponent", "weight_decay", "max_length", "accumulation_steps", "precision", "train_embeddings", "dropout", "compile", "gradient_checkpointing", "deterministic", "evaluate_every", "patience", "keep_best", "best_metric")
+    __slots__ = ("preset", "max_steps", "epochs", "batch_size", "learning_rate", "lr_warmup", "lr_density_exponent", "weight_decay", "max_length", "accumulation_steps", "precision", "train_embeddings", "dropout", "compile", "gradient_checkpointing", "deterministic", "evaluate_every", "patience", "keep_best", "best_metric")
     class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PRECISION_UNSPECIFIED: _ClassVar[Training.Precision]
@@ -370,6 +410,17 @@ class Training(_message.Message):
     PRECISION_UNSPECIFIED: Training.Precision
     FP32: Training.Precision
     BF16: Training.Precision
+    class Preset(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PRESET_UNSPECIFIED: _ClassVar[Training.Preset]
+        SHORT: _ClassVar[Training.Preset]
+        PAPER: _ClassVar[Training.Preset]
+        LONG: _ClassVar[Training.Preset]
+    PRESET_UNSPECIFIED: Training.Preset
+    SHORT: Training.Preset
+    PAPER: Training.Preset
+    LONG: Training.Preset
+    PRESET_FIELD_NUMBER: _ClassVar[int]
     MAX_STEPS_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -389,6 +440,7 @@ class Training(_message.Message):
     PATIENCE_FIELD_NUMBER: _ClassVar[int]
     KEEP_BEST_FIELD_NUMBER: _ClassVar[int]
     BEST_METRIC_FIELD_NUMBER: _ClassVar[int]
+    preset: Training.Preset
     max_steps: int
     epochs: float
     batch_size: int
@@ -408,7 +460,7 @@ class Training(_message.Message):
     patience: int
     keep_best: bool
     best_metric: str
-    def __init__(self, max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., lr_warmup: _Optional[float] = ..., lr_density_exponent: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., dropout: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., best_metric: _Optional[str] = ...) -> None: ...
+    def __init__(self, preset: _Optional[_Union[Training.Preset, str]] = ..., max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., lr_warmup: _Optional[float] = ..., lr_density_exponent: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., dropout: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., best_metric: _Optional[str] = ...) -> None: ...
 
 class Teacher(_message.Message):
     __slots__ = ("model", "job", "train", "none", "revision", "temperature", "alpha", "hidden_states")

@@ -12,10 +12,12 @@ from mvprune.data.tasks import Task
 from mvprune.spec.annotations import METHODS, bound_of, default_of, is_duration
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation, bad
+from mvprune_service.domain.run_length import default_cooldown
 
 _CHOICES = ("train", "none")  # sources of a teacher that name nothing
 _SCHEDULE = job_pb2.Schedule.DESCRIPTOR.fields_by_name
-_WARMUP, _COOLDOWN = default_of(_SCHEDULE["warmup"]), default_of(_SCHEDULE["cooldown"])
+_WARMUP = default_of(_SCHEDULE["warmup"])
+_DENSITY = bound_of(job_pb2.CompressionSpec.DESCRIPTOR.fields_by_name["target_density"])
 _STEPS = bound_of(job_pb2.Training.DESCRIPTOR.fields_by_name["max_steps"])
 
 
@@ -30,6 +32,21 @@ def check_numbers(field: str, message: Any) -> Iterator[Violation]:
             yield bad(f"{field}.{found.name}", f"{number:g} s" if is_duration(found) else value, str(bound))
 
 
+def check_density(spec: job_pb2.CompressionSpec, *, may_be_of_mask: bool = True) -> Iterator[Violation]:
+    """Whether there is a density.
+
+    Args:
+        may_be_of_mask: whether a job with a mask may take its density from that.
+    """
+    has_mask, field = spec.locked_mask.mask_from.WhichOneof("source") is not None, "job.spec.target_density"
+    if spec.target_density == 1 and has_mask:
+        yield bad(field, 1, "below 1 or unset with mask_from")
+    if not spec.target_density and not has_mask:
+        yield bad(field, 0, f"{_DENSITY}; 0.03 keeps 3 % of the prunable weights")
+    elif not spec.target_density and not may_be_of_mask:
+        yield bad(field, 0, f"{_DENSITY} in a sweep, which compares densities; give that of the mask, or a lower one")
+
+
 def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
     """The method, its options, and which modules it is for."""
     method = spec.WhichOneof("method")
@@ -38,6 +55,8 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
     else:
         options = getattr(spec, method)
         yield from check_numbers(f"job.spec.{method}", options)
+        if method == "locked_mask":
+            yield from _check_mask(spec.locked_mask.mask_from)
         if "schedule" in METHODS[method].message_type.fields_by_name:
             yield from _check_schedule(f"job.spec.{method}.schedule", options.schedule, spec.training)
     yield from _check_names("job.spec.include", spec.include)
@@ -54,6 +73,10 @@ def check_training(training: job_pb2.Training, task: Task | None) -> Iterator[Vi
     yield from check_numbers(field, training)
     if training.HasField("max_steps") and training.HasField("epochs"):
         yield bad(f"{field}.epochs", f"{training.epochs:g}", "unset beside max_steps; give one of the two")
+    for name in ("max_steps", "epochs"):
+        if training.preset and training.HasField(name):
+            given = job_pb2.Training.Preset.Name(training.preset).lower()
+            yield bad(f"{field}.preset", given, f"unset beside {name}; give one of the two")
     if training.HasField("batch_size") and training.accumulation_steps > training.batch_size > 0:
         yield bad(
             f"{field}.accumulation_steps", training.accumulation_steps, f"at most batch_size, {training.batch_size}"
@@ -114,6 +137,17 @@ def check_keep_fine_tuned(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
         yield bad(field, "true", "unset with a teacher")
 
 
+def _check_mask(mask: job_pb2.Mask) -> Iterator[Violation]:
+    """The mask's own settings. The model or the job that it names is checked elsewhere."""
+    field, source = "job.spec.locked_mask.mask_from", mask.WhichOneof("source")
+    if source is None or not getattr(mask, source):
+        yield bad(field, "", "a model with zeros, or job:ID, with the method locked_mask")
+    if mask.revision and source != "model":
+        yield bad(f"{field}.revision", mask.revision, "unset without a model of the hub")
+    if mask.artifact:
+        yield bad(f"{field}.artifact", mask.artifact, "unset; the server sets it to the artifact of the job")
+
+
 def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Training) -> Iterator[Violation]:
     yield from check_numbers(field, schedule)
     if schedule.shape == job_pb2.Schedule.ONE_SHOT:
@@ -121,7 +155,7 @@ def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Tr
             yield bad(f"{field}.cooldown", schedule.cooldown, "unset for one_shot, which prunes when the warm-up ends")
         return
     warmup = schedule.warmup if schedule.HasField("warmup") else _WARMUP
-    cooldown = schedule.cooldown if schedule.HasField("cooldown") else _COOLDOWN
+    cooldown = schedule.cooldown if schedule.HasField("cooldown") else default_cooldown(training)
     steps = training.max_steps
     if warmup + cooldown >= 1:
         rule = "below 1 for warmup + cooldown; otherwise there are no steps to prune in"

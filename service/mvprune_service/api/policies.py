@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mvprune.data.tasks import LOSSES, Task
 from mvprune.spec.annotations import annotation, default_of, is_duration
-from mvprune.spec.gate import OF_THE_ARTIFACT
+from mvprune.spec.gate import ABOVE_CONSTANT, OF_THE_ARTIFACT
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation, bad
 from mvprune_service.api.options import check_numbers
@@ -45,7 +45,7 @@ def check_gates(job: job_pb2.Job, task: Task | None) -> Iterator[Violation]:
             yield bad(f"{field}[{index}]", "neither", "bounded by min or max")
         elif not math.isfinite(bound := getattr(gate, side)):
             yield bad(f"{field}[{index}].{side}", bound, "a finite number")
-        elif _is_fraction(gate.metric) and not -1 <= bound <= 1:
+        elif _is_fraction(gate.metric, task) and not -1 <= bound <= 1:
             yield bad(f"{field}[{index}].{side}", bound, "from -1 to 1; it is a fraction, not percent")
         if (gate.metric, side) in seen:
             yield bad(f"{field}[{index}].metric", gate.metric, f"given once with {side}")
@@ -61,7 +61,9 @@ def _check_metric(field: str, metric: str, task: Task, spec: job_pb2.Compression
         yield bad(field, metric, f"one of {', '.join(OF_THE_ARTIFACT)}, or {names}")
 
 
-def _is_fraction(metric: str) -> bool:
+def _is_fraction(metric: str, task: Task | None) -> bool:
+    if metric == ABOVE_CONSTANT:
+        return task is not None and task.primary_metric not in LOSSES
     return metric == "density" or ("/" in metric and metric.partition("/")[2] not in LOSSES)
 
 

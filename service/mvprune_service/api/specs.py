@@ -26,12 +26,13 @@ from mvprune.sources.references import (
     resolve_path,
 )
 from mvprune.sources.uploads import is_upload, parse
-from mvprune.spec.annotations import annotation, bound_of
+from mvprune.spec.annotations import annotation
 from mvprune.v1 import job_pb2
 from mvprune_service.api import mapping
 from mvprune_service.api.errors import Violation, bad
 from mvprune_service.api.options import (
     check_baseline,
+    check_density,
     check_keep_fine_tuned,
     check_method,
     check_numbers,
@@ -41,13 +42,13 @@ from mvprune_service.api.options import (
 from mvprune_service.api.policies import check_gates, check_policy
 from mvprune_service.api.uploaded import Uploaded
 from mvprune_service.db.upload_uses import NoUpload
+from mvprune_service.domain.run_length import Rows, notes_on_length
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
 
 MAX_CHECKED_BYTES = 256 << 20  # of a job's files together: the worker checks larger ones, a client waits for 30 s
 _LABELS = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["labels"])
 _NAME = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["display_name"])
-_DENSITY = bound_of(job_pb2.CompressionSpec.DESCRIPTOR.fields_by_name["target_density"])
 
 
 @lru_cache(maxsize=1000)
@@ -58,11 +59,11 @@ def _check_once(
     more: tuple[tuple[str, Path], ...],
     columns: Columns,
     states: tuple[tuple[int, ...], ...],
-) -> tuple[str, ...]:
-    """What should be known of the files. Raises DataError. Files in which nothing was wrong are not read again until
-    their states change: the jobs of a sweep have the same."""
+) -> tuple[tuple[str, ...], Rows]:
+    """What should be known of the files, and their rows to train on. Raises DataError. Files in which nothing was wrong
+    are not read again until their states change: the jobs of a sweep have the same."""
     data = load_files(get_task(task), train, validation, columns, more_validation=dict(more))
-    return (*data.columns, *data.notes)
+    return (*data.columns, *data.notes), Rows(len(data.train), data.task.kind.has_pairs(data))
 
 
 class ModelCheck(NamedTuple):
@@ -78,6 +79,7 @@ class Checker:
     Args:
         models: what was found out about models; checkers of several jobs that share it read each model once.
         uploaded: the project's uploads; None: there are none.
+        in_sweep: whether the job is a point of a sweep.
     """
 
     def __init__(
@@ -87,21 +89,26 @@ class Checker:
         roots: Roots,
         models: dict[str, ModelCheck] | None = None,
         uploaded: Uploaded | None = None,
+        *,
+        in_sweep: bool = False,
     ) -> None:
         self._job = job
         self._job_id = job_id
         self._roots = roots
         self._models = {} if models is None else models
         self._uploaded = uploaded
+        self._in_sweep = in_sweep
         self.violations: list[Violation] = []
         self.notes: tuple[str, ...] = ()
+        self._rows: Rows | None = None
         self.size: job_pb2.ModelSize | None = None
 
     @property
     def reads_files(self) -> bool:
         """Whether `check` may have to wait for a disk."""
         spec, roots = self._job.spec, self._roots
-        known = spec.model in KNOWN_SIZES and spec.teacher.model in {"", *KNOWN_SIZES} and not references(spec)
+        others = {spec.teacher.model, spec.locked_mask.mask_from.model}
+        known = spec.model in KNOWN_SIZES and others <= {"", *KNOWN_SIZES} and not references(spec)
         return not known or spec.dataset.train != "" or roots.models is not None or roots.data is not None
 
     def check(self) -> None:
@@ -111,8 +118,7 @@ class Checker:
             self._bad("job_id", self._job_id, ID_RULE)
         self._check_labels()
         self.violations += check_numbers("job.spec", spec)
-        if not spec.target_density:
-            self._bad("job.spec.target_density", 0, f"{_DENSITY}; 0.03 keeps 3 % of the prunable weights")
+        self.violations += check_density(spec, may_be_of_mask=not self._in_sweep)
         self.violations += check_method(spec)
         task = self._check_task(spec)
         self.violations += check_training(spec.training, task)
@@ -121,11 +127,14 @@ class Checker:
         self.violations += check_policy(policy)
         self.size = self._check_model("job.spec.model", spec.model)
         self._check_revision("job.spec.model_revision", spec.model_revision)
+        self._check_mask(spec.locked_mask.mask_from)
         self.violations += check_gates(self._job, task)
         self._check_max_length(task, spec.training)
         if spec.HasField("teacher"):
             self._check_teacher(task, spec.teacher)
         self._check_data(task, spec)
+        if task is not None and not self.violations:
+            self.notes += tuple(notes_on_length(spec, task, self._rows))
         if self._uploaded is not None:
             self.notes += tuple(self._uploaded.notes)
 
@@ -210,6 +219,17 @@ class Checker:
             given = teacher.WhichOneof("source") or "the dense baseline"
             self._bad("job.spec.teacher", given, f"none for {task.name}, as {task.kind.not_distilled}")
 
+    def _check_mask(self, mask: job_pb2.Mask) -> None:
+        """The model whose zeros are the mask. A job is checked elsewhere, zeros by the worker."""
+        field = "job.spec.locked_mask.mask_from"
+        if mask.model:
+            size, own = self._check_model(f"{field}.model", mask.model), self.size
+            if size is not None and own is not None and size.encoder_parameters != own.encoder_parameters:
+                rule = "must be a model of the architecture and the size of the one that is pruned"
+                counts = f"{size.encoder_parameters:,} parameters in its blocks in place of {own.encoder_parameters:,}"
+                self._add(f"{field}.model", f"{rule}, got {mask.model[:200]!r}, which has {counts}")
+        self._check_revision(f"{field}.revision", mask.revision)
+
     def _check_task(self, spec: job_pb2.CompressionSpec) -> Task | None:
         try:
             return get_task(spec.task)
@@ -286,7 +306,7 @@ class Checker:
             limits = (expanded_limit(path, one.st_size) for path, one in zip(files.paths, found, strict=True))
             if sum(limits) <= MAX_CHECKED_BYTES:
                 check = partial(_check_once, task.name, files.train, files.validation, more, columns, states)
-                self.notes = with_discreet_errors(check, DataError, when=self._roots.discreet)
+                self.notes, self._rows = with_discreet_errors(check, DataError, when=self._roots.discreet)
         except DataError as error:
             name = "train" if Path(error.path) == files.train else "validation"
             given, text = getattr(self._job.spec.dataset, name), str(error)

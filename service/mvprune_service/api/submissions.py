@@ -23,7 +23,7 @@ from mvprune_service.api.policies import with_defaults
 from mvprune_service.api.principal import current_principal
 from mvprune_service.api.specs import Checker
 from mvprune_service.api.uploaded import UploadReader, uploads_of
-from mvprune_service.db import lifecycle, quotas, records, teachers
+from mvprune_service.db import estimates, lifecycle, masks, quotas, records, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.rows import JobRow
@@ -76,7 +76,7 @@ class Submissions:
         repeats.check_request_id(request.request_id)
         body = repeats.digest(request) if request.request_id else ""
         try:
-            checker, teacher = await self._check(request, project)
+            checker, teacher, pinned = await self._check(request, project)
         except ApiError:
             # A request that was accepted once is not refused when it is repeated.
             known = await self._db.read(_known, project, request.request_id, body)
@@ -105,7 +105,7 @@ class Submissions:
                 return _noted(mapping.job(known), checker)
             if await self._db.look_up(records.job_named, name) is not None:
                 raise repeats.exists("job", name)
-            named = spec if teacher is None else teachers.name_job(spec, teacher)
+            named = pinned if teacher is None else teachers.name_job(pinned, teacher)
             job = job_pb2.Job(name=str(name), spec=named, policy=policy, model_size=checker.size, creator=creator)
             return _noted(job, checker)
 
@@ -115,7 +115,7 @@ class Submissions:
             known = _known(tx.conn, project, request.request_id, body)
             if known is not None:
                 return known
-            new = teachers.with_teacher(tx, new_job())
+            new = teachers.with_teacher(tx, masks.with_mask(tx.conn, new_job()))
             self.check_room(tx, project)  # after its teacher, which takes room too
             job = lifecycle.create(tx, new, actor=creator, details=details)
             if request.request_id:
@@ -123,6 +123,13 @@ class Submissions:
             return job
 
         return _noted(mapping.job(await self._create(work, ids.JobName(project, request.job_id))), checker)
+
+    async def _cost(self, project: str, job: job_pb2.Job) -> tuple[str, ...]:
+        """What a job with a preset will take, where jobs like it have finished."""
+        if not job.spec.training.preset:
+            return ()
+        found = await self._db.read(estimates.estimate, project, [job.spec], 1, job.policy.resources.gpus)
+        return (f"{found.text}; those may have had other presets",) if found.measured_jobs else (found.text,)
 
     def check_room(self, tx: Tx, project: str) -> None:
         """Raises ApiError (RESOURCE_EXHAUSTED) where the project has as many jobs in the queue as it may."""
@@ -135,8 +142,11 @@ class Submissions:
             )
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", message) from None
 
-    async def _check(self, request: job_pb2.CreateJobRequest, project: str) -> tuple[Checker, JobRow | None]:
-        """The checker, and the job of the teacher if it exists already. Raises ApiError with all violations."""
+    async def _check(
+        self, request: job_pb2.CreateJobRequest, project: str
+    ) -> tuple[Checker, JobRow | None, job_pb2.CompressionSpec]:
+        """The checker, the job of the teacher if it exists already, and the spec with the artifact of its mask. Raises
+        ApiError with all violations."""
         roots = replace(self._roots, discreet=False) if current_principal().is_administrator else self._roots
         teacher = None
         with uploads_of(self._uploads, project, may_be_missing=request.validate_only) as uploaded:
@@ -158,9 +168,16 @@ class Submissions:
                     await self._read(partial(checker.check_teachers_base, f"job.spec.{role}.job", base))
             except teachers.NoTeacher as error:
                 checker.violations.append(Violation(error.field, str(error)))
+        pinned = spec
+        if spec.locked_mask.mask_from.job:
+            try:
+                pinned = await self._db.read(masks.pin, project, spec, checker.size)
+            except masks.NoMask as error:
+                checker.violations.append(Violation(masks.FIELD, str(error)))
         if checker.violations:
             raise invalid(*checker.violations)
-        return checker, teacher
+        checker.notes += await self._cost(project, request.job)
+        return checker, teacher, pinned
 
     async def _read(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -176,12 +193,15 @@ class Submissions:
             raise repeats.exists("job", name) from None
         except teachers.NoTeacher as error:
             raise invalid(Violation(error.field, str(error))) from None
+        except masks.NoMask as error:  # the artifact was deleted after the job was checked
+            raise invalid(Violation(masks.FIELD, str(error))) from None
         except NoUpload as error:  # it was deleted after the job was checked
             raise invalid(Violation("job.spec", str(error))) from None
 
 
 def _noted(job: job_pb2.Job, checker: Checker) -> job_pb2.Job:
-    """The answer, with notes about the data."""
+    """The answer, with notes about the data in place of those of a result."""
+    job.ClearField("notes")
     job.notes.extend(checker.notes)
     return job
 

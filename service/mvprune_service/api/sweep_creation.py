@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from mvprune.sources.references import Roots
-from mvprune.v1 import sweep_pb2
+from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service import ids
 from mvprune_service.api import repeats, sweep_mapping
 from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found
@@ -23,7 +24,7 @@ from mvprune_service.api.sweep_checks import MAX_ID, check_id
 from mvprune_service.api.sweep_plan import Surroundings, SweepPlan, plan_extension, plan_sweep
 from mvprune_service.api.uploaded import UploadReader, uploads_of
 from mvprune_service.clock import Clock, system_clock
-from mvprune_service.db import estimates, lifecycle, sweep_records, sweeps, teachers
+from mvprune_service.db import estimates, lifecycle, masks, sweep_records, sweeps, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.sweep_rows import SweepRow
 from mvprune_service.db.sweeps import NewSweep
@@ -77,7 +78,7 @@ class SweepCreation:
         wanted = partial(plan_sweep, sweep, max_points=self._max_points)
         plan = await self._plan(wanted, project, validate_only=request.validate_only)
         plan.violations += check_id(request.sweep_id)
-        await self._check_teacher(plan, project)
+        await self._check_jobs(plan, project)
         if plan.violations:
             raise invalid(*plan.violations)
         sweep_id = request.sweep_id or ids.new_job_id(f"{sweep.spec.base.task}-sweep"[:MAX_ID])
@@ -133,7 +134,7 @@ class SweepCreation:
         plan = await self._plan(
             partial(plan_extension, sweep, request), name.project, validate_only=request.validate_only
         )
-        await self._check_teacher(plan, name.project)
+        await self._check_jobs(plan, name.project)
         if plan.violations:
             raise invalid(*plan.violations)
 
@@ -191,12 +192,19 @@ class SweepCreation:
             work: Callable[[], SweepPlan] = partial(plan, around=Surroundings(roots, capacity, uploaded))
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def _check_teacher(self, plan: SweepPlan, project: str) -> None:
-        """Adds a violation where a teacher's job is none that can teach."""
+    async def _check_jobs(self, plan: SweepPlan, project: str) -> None:
+        """Adds a violation where a teacher's job is none that can teach, or the job of a mask has none."""
         for spec, place in plan.teachers.values():
             try:
                 await self._db.read(teachers.named, project, spec)
             except teachers.NoTeacher as error:
+                plan.violations.append(Violation(place, str(error)))
+        for spec, place in plan.masks.values():
+            size = plan.model_sizes.get(spec.model)
+            known = job_pb2.ModelSize.FromString(base64.b64decode(size)) if size else None
+            try:
+                await self._db.read(masks.pin, project, spec, known)
+            except masks.NoMask as error:
                 plan.violations.append(Violation(place, str(error)))
 
     def _with_defaults(self, given: sweep_pb2.Sweep) -> sweep_pb2.Sweep:

@@ -30,7 +30,7 @@ class Inputs(NamedTuple):
 
 
 def inputs_of(spec: job_pb2.CompressionSpec, roots: Roots) -> Inputs:
-    """The model, the teacher, and the data of a job that was checked."""
+    """The models, and the data of a job that was checked."""
     newest, is_complete = 0.0, True
     try:
         for path in (*_of_models(spec, roots), *_of_data(spec, roots)):
@@ -45,7 +45,7 @@ def inputs_of(spec: job_pb2.CompressionSpec, roots: Roots) -> Inputs:
 
 def _of_models(spec: job_pb2.CompressionSpec, roots: Roots) -> Iterator[Path | None]:
     """The files of the models; None for a model that is not on this machine."""
-    for reference in filter(None, (spec.model, spec.teacher.model)):
+    for reference in filter(None, (spec.model, spec.teacher.model, spec.locked_mask.mask_from.model)):
         if is_upload(reference):
             continue
         found = None if bucket_path(reference, roots) else resolve_model(reference, roots)

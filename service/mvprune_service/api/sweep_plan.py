@@ -25,6 +25,7 @@ from mvprune_service.api.sweep_checks import (
 from mvprune_service.api.sweep_inputs import inputs_of
 from mvprune_service.api.uploaded import Uploaded
 from mvprune_service.db import teachers
+from mvprune_service.db.masks import FIELD
 from mvprune_service.db.search import cells_at, combinations
 from mvprune_service.domain.cells import Cell, Origin, Placed, draw, grid
 from mvprune_service.domain.search import most_steps
@@ -44,6 +45,7 @@ class SweepPlan:
         most_jobs: how many jobs there are at most.
         checked: points that were checked: those of the sweep, or of a search a sample.
         teachers: name of a job that teaches to the spec of a student of it, and to its place, for violations.
+        masks: specs whose mask is the artifact of a job, by that job, and their places, for violations.
         notes: what was replaced or left out, and what the readers of the data report.
         model_sizes: model to its ModelSize, in base64.
         inputs_us: when the newest of the input files was modified, 0 where none is read here.
@@ -55,6 +57,7 @@ class SweepPlan:
     checked: list[NewPoint] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     teachers: dict[str, tuple[job_pb2.CompressionSpec, str]] = field(default_factory=dict)
+    masks: dict[str, tuple[job_pb2.CompressionSpec, str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     model_sizes: dict[str, str] = field(default_factory=dict)
     inputs_us: int = 0
@@ -120,10 +123,18 @@ def plan_extension(sweep: sweep_pb2.Sweep, request: sweep_pb2.ExtendSweepRequest
     found = _build(plan, sweep, list(grid(axes.axes, axes.points, ())))
     _check(plan, sweep, found, around)
     plan.violations = [Violation(field.removeprefix(f"{_SPEC}."), text) for field, text in plan.violations]
-    plan.teachers = {name: (spec, place.removeprefix(f"{_SPEC}.")) for name, (spec, place) in plan.teachers.items()}
+    plan.teachers = _without_spec(plan.teachers)
+    plan.masks = _without_spec(plan.masks)
     plan.points = plan.checked = [point for point, _ in found]
     plan.most_jobs = len(plan.points)
     return plan
+
+
+def _without_spec(
+    places: dict[str, tuple[job_pb2.CompressionSpec, str]],
+) -> dict[str, tuple[job_pb2.CompressionSpec, str]]:
+    """With the fields of the request of an extension."""
+    return {name: (spec, place.removeprefix(f"{_SPEC}.")) for name, (spec, place) in places.items()}
 
 
 def _placed(spec: sweep_pb2.SweepSpec, axes: Axes) -> Iterable[Placed]:
@@ -192,7 +203,7 @@ def _check(
         job = job_pb2.Job(
             spec=point.spec, policy=sweep.spec.job_policy, display_name=sweep.display_name, labels=sweep.labels
         )
-        checker = Checker(job, "", around.roots, models, around.uploaded)
+        checker = Checker(job, "", around.roots, models, around.uploaded, in_sweep=True)
         checker.check()
         plan.uploads.update(references(point.spec).values())
         if around.capacity is not None and sweep.spec.job_policy.HasField("resources"):
@@ -206,6 +217,8 @@ def _check(
         if role is not None and (job_name := getattr(point.spec, role).job):
             named = place_of(Violation(f"job.spec.{role}.job", ""), point.cell, origin).field
             plan.teachers.setdefault(job_name, (point.spec, named))
+        if mask := point.spec.locked_mask.mask_from.job:
+            plan.masks.setdefault(mask, (point.spec, place_of(Violation(FIELD, ""), point.cell, origin).field))
         plan.notes += [note for note in checker.notes if note not in plan.notes]
         if checker.size is not None:
             plan.model_sizes[point.spec.model] = base64.b64encode(checker.size.SerializeToString()).decode()

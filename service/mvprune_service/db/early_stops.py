@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, select
 
 from mvprune.data.tasks import LOSSES, get_task
-from mvprune.spec.annotations import default_of
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.db import sweep_records
 from mvprune_service.db.models import JOBS, METRICS
 from mvprune_service.db.sweep_rows import PointRow
 from mvprune_service.domain.early_stop import Curve, hopeless
+from mvprune_service.domain.run_length import default_cooldown
 from mvprune_service.domain.sweeping import PointState
 
-_COOLDOWN = default_of(job_pb2.Schedule.DESCRIPTOR.fields_by_name["cooldown"])
 _PRUNING = "pruning"  # the phase whose evaluations count
 
 
@@ -64,4 +63,4 @@ def _total_steps(conn: Connection, jobs: Sequence[str]) -> dict[str | None, int]
 def _cooldown(spec: job_pb2.CompressionSpec) -> float:
     options = getattr(spec, str(spec.WhichOneof("method")))
     has_schedule = "schedule" in options.DESCRIPTOR.fields_by_name and options.schedule.HasField("cooldown")
-    return float(options.schedule.cooldown) if has_schedule else _COOLDOWN
+    return float(options.schedule.cooldown) if has_schedule else default_cooldown(spec.training)

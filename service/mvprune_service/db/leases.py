@@ -38,6 +38,7 @@ from mvprune_service.ids import AttemptName, JobName, new_uid
 from mvprune_service.observability import metrics
 
 WORKER = "worker"
+_MOST_NOTES, _LONGEST_NOTE = 50, 1000  # of a result: a job is sent often
 KEPT_CHECKPOINTS = 2  # of a job: the newest, and one more in case the newest is unreadable
 
 
@@ -165,7 +166,8 @@ def publish(tx: Tx, uid: str, attempt_uid: str, manifest: dict[str, Any], manife
         return False
     policy = job_pb2.ExecutionPolicy.FromString(job.policy)
     results = gates.evaluate(policy.gates, gates.observations(manifest, manifest_bytes))
-    recorded = canonical(job_pb2.Job(gate_results=results)) if results else None
+    notes = [str(note)[:_LONGEST_NOTE] for note in manifest.get("notes", ())[:_MOST_NOTES]]
+    recorded = canonical(job_pb2.Job(gate_results=results, notes=notes)) if results or notes else None
     message = gates.failure(results)
     if message is not None:
         touch(tx, job, gate_results=recorded)

@@ -100,7 +100,7 @@ class JobColumns(TypedColumns):
     primary_metric: Named[str | None] = Column(Text)
     metric: Named[float | None] = Column(Double)
     difference: Named[float | None] = Column(Double)
-    gate_results: Named[bytes | None] = Column(LargeBinary)  # once they are evaluated: a Job with no other field
+    gate_results: Named[bytes | None] = Column(LargeBinary)  # of a result: a Job with gate_results and notes
 
     attempt: Named[int] = Column(BigInteger)  # number of the newest attempt, 0 before the first
     attempts_left: Named[int] = Column(BigInteger)

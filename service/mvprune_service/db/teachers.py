@@ -182,6 +182,8 @@ def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
     training = job_pb2.Training()
     training.CopyFrom(student.training)
     training.ClearField("lr_density_exponent")  # of pruned matrices
+    if training.preset == job_pb2.Training.SHORT:  # the default
+        training.ClearField("preset")
     if training.ListFields():
         spec.training.CopyFrom(training)
     return spec

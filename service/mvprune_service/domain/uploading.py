@@ -5,11 +5,12 @@ from __future__ import annotations
 from mvprune.sources.schemes import UPLOAD
 from mvprune.v1 import job_pb2
 
-MODELS = ("model", "teacher.model")
+MODELS = ("model", "teacher.model", "locked_mask.mask_from.model")
 DATA = ("dataset.train", "dataset.validation")
 
 
 def references(spec: job_pb2.CompressionSpec) -> dict[str, str]:
     """The references to uploads, by their fields of the spec."""
-    every = (spec.model, spec.teacher.model, spec.dataset.train, spec.dataset.validation)
+    models = (spec.model, spec.teacher.model, spec.locked_mask.mask_from.model)
+    every = (*models, spec.dataset.train, spec.dataset.validation)
     return {field: text for field, text in zip((*MODELS, *DATA), every, strict=True) if text.startswith(UPLOAD)}

@@ -1,4 +1,4 @@
-"""The teacher of a distillation, from the store to where the trainer looks for it."""
+"""The teacher of a distillation, and a mask, from the store to where the trainer looks for it."""
 
 from __future__ import annotations
 
@@ -85,6 +85,34 @@ def test_cancelling_does_not_wait_for_a_teacher(worker: Any, tmp_path: Path) -> 
     worker.service.directive = worker_pb2.HeartbeatResponse.CANCEL
     assert worker.wait() is ExitCode.CANCELLED
     worker.assert_clean()
+
+
+def test_the_trainer_finds_the_mask_of_another_job(worker: Any, tmp_path: Path) -> None:
+    mask(worker, tmp_path / "first")
+    worker.go()
+    worker.start("taught")
+    assert worker.wait() is ExitCode.PUBLISHED
+    assert json.loads(worker.told("mask")) == {"manifest.json": True, "vocab.txt": True, "weights.safetensors": True}
+    assert json.loads(worker.told("teacher")) == {}
+    worker.assert_clean()
+
+
+def test_a_mask_that_was_deleted_is_a_failure_with_a_remedy(worker: Any, tmp_path: Path) -> None:
+    mask(worker, tmp_path / "first")
+    for stored in worker.store.list(""):
+        worker.store.delete(stored.key)
+    failure = failure_of(worker)
+    assert failure.reason == job_pb2.Failure.INVALID_MODEL
+    assert "mask_from must be a job whose artifact is in the store, got projects/p/jobs/first, whose" in failure.message
+    assert failure.message.endswith("submit again with another job, or with that model's folder")
+
+
+def mask(worker: Any, folder: Path) -> None:
+    """Puts an artifact into the store, and makes it the mask of the worker's job."""
+    make_artifact(folder)
+    digest = publish(worker.store, folder, "0190-first")
+    given = job_pb2.Mask(job="projects/p/jobs/first", artifact=f"projects/p/artifacts/{digest}")
+    worker.service.spec.locked_mask.mask_from.CopyFrom(given)
 
 
 def teach(worker: Any, folder: Path, **changes: Any) -> None:

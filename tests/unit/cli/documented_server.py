@@ -32,6 +32,7 @@ JOB = {
         "baseline": {"job": "projects/default/jobs/sst2-baseline-p4x7tq"},
         "training": {
             **{
+                "preset": "SHORT",
                 "maxSteps": 3000,
                 "epochs": 1,
                 "batchSize": 32,

@@ -152,6 +152,15 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
     text = mvpctl("get", "j1").out
     assert "state    QUEUED: waits for the job of its teacher or baseline (WAITING_FOR_TEACHER)\n" in text
     assert "teacher  projects/default/jobs/sst2-teacher-k3\n" in text
+    masked = job("SUCCEEDED", artifact=succeeds)
+    masked.notes.extend(["the result is near a constant answer", "another"])
+    masked.spec.ClearField("target_density")
+    masked.spec.locked_mask.mask_from.job = "projects/default/jobs/first"
+    fake.answers["GetJob"] = always(masked)
+    text = mvpctl("get", "j1").out
+    assert "mask      job:projects/default/jobs/first\n" in text
+    assert "density   keeps the weights that the mask keeps\n" in text
+    assert "note      the result is near a constant answer\nnote      another\n" in text
     alone = job("QUEUED")
     alone.spec.teacher.none = True
     fake.answers["GetJob"] = always(alone)

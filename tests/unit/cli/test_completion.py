@@ -81,6 +81,7 @@ def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
         "platon",
         "obert",
         "smp",
+        "locked_mask",
     ]
     assert set(tasks) == {name for name in TASKS if name.startswith("s")}
     assert of_token == ["create", "list", "revoke"]

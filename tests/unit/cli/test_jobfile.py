@@ -27,6 +27,7 @@ from mvprune.spec.options import SubmitOptions
 from mvprune.spec.parameter import Kind
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.spec.schema import schema
+from mvprune.v1 import job_pb2
 
 JOB = """\
 # three per cent
@@ -76,6 +77,13 @@ def test_options_outweigh_the_file(fake: Fake, mvpctl: Mvpctl, job_file: Path) -
     job_file.write_text(JOB + "epochs: 3\n")
     training = sent(fake, mvpctl, "-f", str(job_file), "--max-steps", "5").spec.training
     assert (training.max_steps, training.HasField("epochs")) == (5, False)
+    training = sent(fake, mvpctl, "-f", str(job_file), "--preset", "long").spec.training
+    assert (training.preset, training.HasField("epochs")) == (job_pb2.Training.LONG, False)
+    job_file.write_text("model: m\ntask: sst2\nmask_from: ./pruned\n" + "rewind: 0.1\n")
+    write_bert(job_file.with_name("pruned"))
+    Uploads(fake)
+    locked = sent(fake, mvpctl, "-f", str(job_file)).spec.locked_mask
+    assert (locked.mask_from.model.startswith("upload:"), locked.rewind) == (True, 0.1)
 
 
 def test_json_is_read_too_with_tabs_and_escapes(fake: Fake, mvpctl: Mvpctl, tmp_path: Path) -> None:

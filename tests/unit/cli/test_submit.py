@@ -223,6 +223,10 @@ def test_each_use_of_sparsity_says_what_is_kept(fake: Fake, mvpctl: Mvpctl, tmp_
     [
         (["--density", "0.1", "--sparsity", "0.1"], "--density, --sparsity must be one of the two, got both"),
         ([], "--density, --sparsity must be one of the two, got neither"),
+        (
+            ["--mask-from", "m", "--density", "0.1", "--sparsity", "1"],
+            "--density, --sparsity must be one of the two, got both",
+        ),
         (["--density", "three"], "--density must be a number, got 'three'"),
         (["--density", "0.1", "--max-steps", "1.5"], "--max-steps must be a whole number, got '1.5'"),
         (["--density", "0.1", "--memory", "8 apples"], "--memory must be a number with a unit"),

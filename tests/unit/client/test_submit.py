@@ -153,6 +153,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         "initial_scores": "zero",
     }
     assert submitted.spec.training == mvprune.Training(
+        preset=None,
         max_steps=10,
         epochs=2.5,
         batch_size=8,
@@ -194,6 +195,7 @@ METHODS = {
     "platon": [*SCHEDULE, "selection", "sensitivity_decay", "uncertainty_decay"],
     "obert": [*SCHEDULE, "selection", "gradients", "gradient_batch_size", "damping", "block_size"],
     "smp": [*SCHEDULE, "score_learning_rate", "penalty", "initial_scores", "allocation"],
+    "locked_mask": ["mask_from", "mask_revision", "initial_weights", "selection", "rewind"],
 }
 VALUES = {
     "shape": "events",
@@ -205,6 +207,9 @@ VALUES = {
     "gradients": 64,
     "gradient_batch_size": 8,
     "block_size": 20,
+    "mask_from": "server:/srv/pruned",
+    "mask_revision": "v1",
+    "initial_weights": "model",
 }
 
 
@@ -241,6 +246,31 @@ def test_a_teacher_is_a_model_a_job_one_that_is_trained_or_none(
     assert sent("./train")[0].model.startswith("upload:")
     assert sent("server:/srv/t")[0] == job_pb2.Teacher(model="server:/srv/t")
     assert sent("") == (job_pb2.Teacher(), None)
+
+
+def test_a_mask_is_a_model_or_a_job_and_makes_the_method_locked_mask(
+    fake: Fake, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answers["CreateJob"] = echo
+    Uploads(fake)
+    monkeypatch.chdir(tmp_path)
+    write_bert(tmp_path / "pruned")
+
+    def sent(mask: Any, **options: Any) -> tuple[job_pb2.LockedMask, mvprune.Spec]:
+        job = client.submit(model="m", task="sst2", mask_from=mask, **options)
+        return fake.requests["CreateJob"][-1].job.spec.locked_mask, job.spec
+
+    message, spec = sent("job:sst2-k3", rewind=0.1)
+    assert message == job_pb2.LockedMask(mask_from=job_pb2.Mask(job="sst2-k3"), rewind=0.1)
+    assert (spec.method, spec.target_density) == ("locked_mask", 0.0)
+    assert spec.method_options == {"mask_from": "job:sst2-k3", "rewind": 0.1}
+    earlier = client.submit(model="m", task="sst2", density=0.5)
+    assert sent(earlier)[0].mask_from == job_pb2.Mask(job=earlier.name)
+    assert sent("./pruned")[0].mask_from.model.startswith("upload:")
+    assert sent("org/pruned", mask_revision="v1")[0].mask_from == job_pb2.Mask(model="org/pruned", revision="v1")
+    assert sent("server:/srv/m", density=0.1)[1].target_density == 0.1
+    with pytest.raises(mvprune.InvalidArgument, match="mask_from: must be unset for movement, which has warmup"):
+        client.submit(model="m", task="sst2", method="movement", mask_from="job:sst2-k3")
 
 
 def test_what_is_left_out_stays_unset(fake: Fake, client: Client) -> None:
@@ -290,7 +320,7 @@ def test_paths_are_of_this_machine_and_hub_ids_are_not(
             {"method": "l1"},
             "job.spec.method",
             "must be one of movement, soft_movement, l0, magnitude, one_shot_magnitude, random, platon, obert, smp, "
-            "got 'l1'",
+            "locked_mask, got 'l1'",
         ),
         (
             {"method": "magnitude", "score_learning_rate": 0.1},

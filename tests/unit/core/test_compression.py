@@ -408,3 +408,32 @@ def test_a_model_that_memory_is_too_small_for_is_not_taken_for_an_unsupported_on
     with pytest.raises(CompressionError, match="batch_size") as raised:
         compress(model_folder, data, density=0.5)
     assert raised.value.reason is Reason.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(("schedule", "cooldown"), [(Schedule(), 0.5), (Schedule(cooldown=0.3), 0.3)])
+def test_a_preset_sets_epochs_and_cooldown_and_says_so(
+    model_folder: Path, data: ClassificationData, schedule: Schedule, cooldown: float
+) -> None:
+    long, short = Training(preset="long"), Training().settings(data.task, examples=len(data.train))
+    result = compress(
+        model_folder, data, method=Magnitude(schedule=schedule), density=0.2, training=long, dense_baseline=False
+    )
+    spec = result.info.spec
+    assert "preset" not in spec["training"]
+    assert spec["training"]["epochs"] == 2 * max(short.epochs, 6)
+    assert spec["method"]["magnitude"]["schedule"]["cooldown"] == cooldown
+    assert (
+        sum(note.startswith(f"preset long: {spec['training']['epochs']:g} epochs") for note in result.info.notes) == 1
+    )
+
+
+def test_a_run_that_is_too_short_for_its_density_says_so_before_training(
+    model_folder: Path, data: ClassificationData
+) -> None:
+    short = Training(max_steps=10, batch_size=8)
+    result = compress(model_folder, data, density=0.2, training=short, dense_baseline=False)
+    [note] = [note for note in result.info.notes if "likely too few" in note]
+    assert note.startswith("10 steps of 8 examples are likely too few for the density 0.2: about ")
+    for method in ("one_shot_magnitude", "obert"):
+        result = compress(model_folder, data, method=method, density=0.2, training=short, dense_baseline=False)
+        assert not any("likely too few" in note for note in result.info.notes)

@@ -44,6 +44,28 @@ def test_a_length_that_is_given_is_kept() -> None:
     assert (chosen.total_steps(100), chosen.epochs) == (5, task.epochs)
 
 
+@pytest.mark.parametrize(
+    ("task", "examples", "epochs"),
+    [
+        ("sst2", 67_349, (3, 6, 12)),
+        ("squad", 88_000, (3, 10, 20)),
+        ("rte", 2_490, (30, 30, 60)),
+        ("rte", 99, (50, 50, 100)),
+    ],
+)
+def test_a_preset_is_replaced_by_epochs(task: str, examples: int, epochs: tuple[int, int, int]) -> None:
+    chosen = [Training(preset=each).settings(get_task(task), examples=examples) for each in ("short", "paper", "long")]
+    assert tuple(one.epochs for one in chosen) == epochs
+    assert chosen[0] == Training().settings(get_task(task), examples=examples)
+    assert Training(epochs=epochs[1]).settings(get_task(task), examples=examples) == chosen[1], "and by nothing else"
+
+
+@pytest.mark.parametrize("field", ["max_steps", "epochs"])
+def test_a_preset_with_a_length_is_refused(field: str) -> None:
+    with pytest.raises(ValueError, match=rf"^training\.preset must be short with training\.{field}, got paper$"):
+        Training(preset="paper", **{field: 3})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("field", NUMBERS)
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
 def test_settings_out_of_range_are_refused(field: str, value: float) -> None:

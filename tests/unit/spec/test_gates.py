@@ -33,6 +33,7 @@ READ = [
     ("bytes<=8 MiB", Gate("bytes", max=8 << 20)),
     ("bytes>=7", Gate("bytes", min=7)),
     ("latency_ratio>=2", Gate("latency_ratio", min=2)),
+    ("above_constant>=0.1", Gate("above_constant", min=0.1)),
     ("size_ratio>=20", Gate("size_ratio", min=20)),
     ("density<=0.03", Gate("density", max=0.03)),
 ]

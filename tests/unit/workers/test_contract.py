@@ -18,7 +18,7 @@ from mvprune.spec.gate import Gate, GateResult
 from mvprune.spec.models import Baseline, Dataset, Policy, Spec
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2
-from mvprune_core import METHODS, LockedMask, Reason, Schedule, Teacher, Training, compress
+from mvprune_core import METHODS, Reason, Schedule, Teacher, Training, compress
 from mvprune_core.compression import DEFAULT_METHOD
 from mvprune_core.structures import Structure
 from mvprune_service.domain.failures import FailureReason
@@ -26,7 +26,7 @@ from mvprune_service.domain.machine import AttemptState, JobState
 
 SPEC = job_pb2.CompressionSpec.DESCRIPTOR
 # Parts of messages that the core has as arguments or messages of their own.
-_ELSEWHERE = {"schedule", "job", "train", "none"}
+_ELSEWHERE = {"schedule", "mask_from", "job", "train", "none"}
 PAIRS: list[tuple[Any, Any]] = [
     (job_pb2.Training.DESCRIPTOR, Training),
     (job_pb2.Schedule.DESCRIPTOR, Schedule),
@@ -62,11 +62,11 @@ def _words(enum: Any) -> set[str]:
 
 @pytest.mark.parametrize(("message", "kind"), PAIRS, ids=lambda one: getattr(one, "name", ""))
 def test_the_core_has_the_contracts_options(message: Any, kind: Any) -> None:
-    assert {field.name for field in message.fields} - {"job", "train", "none"} == _fields(kind)
+    assert {field.name for field in message.fields} - {"mask_from", "job", "train", "none"} == _fields(kind)
 
 
 def test_the_core_has_the_contracts_methods() -> None:
-    assert set(CONTRACT_METHODS) == set(METHODS) - {LockedMask.name}, "a mask is given through the Python API only"
+    assert set(CONTRACT_METHODS) == set(METHODS)
 
 
 @pytest.mark.parametrize(("field", "kind"), OPTIONS)
@@ -106,7 +106,8 @@ def test_the_core_takes_the_numbers_that_the_contract_allows(field: Any, kind: A
 def test_compress_takes_what_else_the_contract_has() -> None:
     elsewhere = {"model", "data", "method", "density", "training", "teacher", "revision"}
     of_the_run = {"device", "callback", "dense_baseline", "cache", "checkpoint", "checkpoint_seconds"}
-    of_python_only = {"mask_from", "mask_revision"}
+    of_a_method = {"mask_from", "mask_revision"}
+    assert of_a_method <= set(PARAMETERS)
     messages = {
         "model",
         "model_revision",
@@ -122,7 +123,7 @@ def test_compress_takes_what_else_the_contract_has() -> None:
     core = {
         name: parameter.default
         for name, parameter in inspect.signature(compress).parameters.items()
-        if name not in elsewhere | of_the_run | of_python_only
+        if name not in elsewhere | of_the_run | of_a_method
     }
     assert set(contract) == set(core)
     for name, field in contract.items():

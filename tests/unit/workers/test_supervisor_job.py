@@ -17,7 +17,7 @@ from mvprune.artifact.header import open_header
 from mvprune.data.tasks import get_task
 from mvprune.spec.annotations import METHODS as CONTRACT_METHODS
 from mvprune.v1 import job_pb2
-from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Training
+from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Schedule, Training
 from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
 from mvprune_workers.folders import Folders
 from mvprune_workers.job import Reports, complete_spec, run_job
@@ -41,7 +41,7 @@ def spec(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> job_pb2.CompressionSpec:
 
 def folders(root: Path) -> Folders:
     """Folders of a job."""
-    return Folders(root / "out", root / "teacher", root / "inputs", root / "checkpoint", root / "cache")
+    return Folders(*(root / name for name in ("out", "teacher", "mask", "inputs", "checkpoint", "cache")))
 
 
 def run(spec: job_pb2.CompressionSpec, root: Path, factor: int = 1, seconds: float = 600.0) -> list[TrainerEvent]:
@@ -152,7 +152,7 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
     training["learning_rate_growth"] = training.pop("lr_density_exponent")  # its key in manifests
     used = {
         "training": {name: value for name, value in training.items() if value is not None},
-        "method": {"movement": asdict(Movement(score_learning_rate=0.5))},
+        "method": {"movement": asdict(Movement(score_learning_rate=0.5, schedule=Schedule(cooldown=0.4)))},
         "teacher": {"model": "x", "revision": "", "temperature": 2.0, "alpha": 0.0, "hidden_states": 0.5},
         "values": "int8",
         "embeddings": "fp16",
@@ -257,12 +257,31 @@ def test_a_delta_teacher_without_its_base(
     assert caught.value.reason == Reason.INVALID_MODEL
 
 
+def test_the_mask_of_another_job_is_recorded_with_its_digest(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
+    run(spec, tmp_path / "first")
+    before = read_manifest(folders(tmp_path / "first").output)
+    shutil.copytree(folders(tmp_path / "first").output, folders(tmp_path).mask)
+    job, artifact = "projects/p/jobs/first", f"projects/p/artifacts/{'ab' * 32}"
+    spec.ClearField("target_density")
+    spec.locked_mask.mask_from.job, spec.locked_mask.mask_from.artifact = job, artifact
+    run(spec, tmp_path)
+    manifest = read_manifest(folders(tmp_path).output)
+    assert [layer.nonzero for layer in manifest.layers] == [layer.nonzero for layer in before.layers]
+    assert manifest.spec["locked_mask"]["mask_from"] == {"job": job, "artifact": artifact}
+    recorded = dict(manifest.spec["mask_from"])
+    assert len(recorded.pop("sha256")) == 64
+    assert recorded == {"model": job, "revision": ""}
+    assert manifest.spec["target_density"] == manifest.accounting.target_density == before.accounting.density
+
+
 @pytest.mark.parametrize("method", CONTRACT_METHODS)
 def test_every_method_runs_as_the_contract_has_it(spec: job_pb2.CompressionSpec, tmp_path: Path, method: str) -> None:
     getattr(spec, method).SetInParent()
     names = {field.name for field in fields(METHODS[method])}  # type: ignore[arg-type]
     if "selection" in names:
         getattr(spec, method).selection = job_pb2.GLOBAL
+    if method == "locked_mask":
+        spec.locked_mask.mask_from.model = spec.model
     spec.include.append("*.attention.*")
     spec.exclude.append("*.0.*")
     spec.allow_density_miss = True

@@ -54,7 +54,9 @@ def folders(tmp_path: Path) -> Folders:
 
 
 def folders_in(path: Path, attempt: str = "attempt") -> Folders:
-    return Folders(*(path / attempt / name for name in ("out", "teacher", "inputs", "checkpoint")), path / "cache")
+    return Folders(
+        *(path / attempt / name for name in ("out", "teacher", "mask", "inputs", "checkpoint")), path / "cache"
+    )
 
 
 @pytest.fixture
@@ -236,10 +238,12 @@ def test_which_inputs_of_a_job_are_fetched() -> None:
     spec = job_pb2.CompressionSpec(
         model=f"{upload}/m",
         teacher={"model": "s3://b/t"},
+        locked_mask={"mask_from": {"model": "s3://b/mask"}},
         dataset={"train": "server:/data/train.tsv", "validation": f"{upload}/v.tsv"},
     )
     assert inputs_of(spec) == [
         Input(f"{upload}/m", Kind.MODEL),
         Input("s3://b/t", Kind.MODEL),
+        Input("s3://b/mask", Kind.MODEL),
         Input(f"{upload}/v.tsv", Kind.DATA),
     ]

@@ -90,6 +90,15 @@ class Objective(ABC):
     def measure(self, predictions: Any) -> dict[str, float]:
         """The task's metrics of what `predict` returned."""
 
+    def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
+        """The metrics of each constant answer that could be taken for a result, such as the usual class for all inputs;
+        [] where no answer is constant.
+
+        Args:
+            examples: of `validation_examples`.
+        """
+        return []
+
     def doubt(self, predictions: Any) -> Doubt | None:
         """Whether what `predict` returned is no better than chance, or names the wrong classes."""
         return None

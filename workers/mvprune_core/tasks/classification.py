@@ -103,6 +103,11 @@ class Classification(_Texts):
         order = torch.from_numpy(model_classes(model.config, self.classes))
         return super().logits(model, examples, device)[:, order]
 
+    def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
+        """Those of the usual class, and of class 1, which F1 is about."""
+        usual = int(np.bincount(np.array(self.data.validation.labels)).argmax())
+        return [self.measure(np.full(len(examples), number)) for number in sorted({usual, 1})]
+
     def doubt(self, predictions: NDArray[Any]) -> Doubt | None:
         split = self.data.validation
         return class_doubt(predictions[: len(split)], np.array(split.labels), self.classes)
@@ -142,6 +147,10 @@ class Regression(_Texts):
 
     def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> NDArray[Any]:
         return self.logits(model, examples, device)[:, 0].numpy()
+
+    def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
+        """Those of the mean value, with which nothing correlates."""
+        return [self.measure(np.full(len(examples), np.mean(self.data.validation.labels)))]
 
     def doubt(self, predictions: NDArray[Any]) -> Doubt | None:
         split = self.data.validation

@@ -73,6 +73,13 @@ class MaskedLanguageModelling(Objective):
             tokens += len(expected)
         return loss, right, tokens
 
+    def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
+        """Those of the hidden tokens' frequencies, whatever the text."""
+        hidden = np.concatenate([labels[labels != IGNORED] for labels in examples.notes["label"]])
+        counts = np.unique(hidden, return_counts=True)[1]
+        loss = -float(counts @ np.log(counts / len(hidden)))
+        return [self.measure((loss, int(counts.max()), len(hidden)))]
+
     def measure(self, predictions: tuple[float, int, int]) -> dict[str, float]:
         loss, right, tokens = predictions
         return {"perplexity": math.exp(min(loss / tokens, _LARGEST_LOSS)), "accuracy": right / tokens}

@@ -65,6 +65,10 @@ class QuestionAnswering(Objective):
         accepted = [[text for text, _ in question.answers] for question in self.data.validation]
         return answer_metrics(predictions, accepted, allows_no_answer=self.data.task.allows_no_answer)
 
+    def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
+        """Those of answering nothing."""
+        return [self.measure([""] * len(self.data.validation))]
+
     def doubt(self, predictions: list[str]) -> Doubt | None:
         found, silent = (self.measure(texts)["f1"] for texts in (predictions, [""] * len(predictions)))
         if found > silent:

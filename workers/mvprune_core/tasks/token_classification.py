@@ -79,6 +79,11 @@ class TokenClassification(Objective):
         true = [[names[tag] for tag in sentence] for sentence in self.data.validation.tags]
         return entity_metrics(predictions, true, names)
 
+    def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
+        """Those of the usual tag for every word."""
+        usual = self.data.labels[int(np.bincount(np.concatenate(self.data.validation.tags)).argmax())]
+        return [self.measure([[usual] * len(sentence) for sentence in self.data.validation.tags])]
+
     def doubt(self, predictions: list[list[str]]) -> Doubt | None:
         numbers = {name: number for number, name in enumerate(self.data.labels)}
         predicted = np.array([numbers[tag] for sentence in predictions for tag in sentence])

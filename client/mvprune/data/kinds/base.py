@@ -15,6 +15,8 @@ from mvprune.data.textfiles import DataError
 
 GLUE = "nyu-mll/glue"
 
+_PAIR = 2  # texts of an input
+
 Source = TypeVar("Source")
 
 
@@ -58,6 +60,7 @@ class Kind(ABC, Generic[Source]):
         columns: the names of columns that a user may give, as fields of `Columns`; () where they are fixed.
         min_tokens: the length of input that a model of this kind must at least take.
         not_distilled: why a student cannot learn from a teacher, as the rest of a sentence; "" where it can.
+        rows_are_examples: whether each row of the data is one example; a passage may give several.
         losses: those of its metrics that have a unit of their own, and of which less is better.
         tasks: the named tasks.
     """
@@ -68,6 +71,7 @@ class Kind(ABC, Generic[Source]):
     columns: ClassVar[tuple[str, ...]]
     min_tokens: ClassVar[int] = 0
     not_distilled: ClassVar[str] = ""
+    rows_are_examples: ClassVar[bool] = True
     losses: ClassVar[frozenset[str]] = frozenset()
 
     def __str__(self) -> str:
@@ -96,6 +100,10 @@ class Kind(ABC, Generic[Source]):
     ) -> TaskData:
         """The data of a task, checked; `more` are further examples to evaluate on, by the ending of their metrics'
         names. Raises DataError."""
+
+    def has_pairs(self, data: Any) -> bool:
+        """Whether an input is a pair of texts."""
+        return len(data.task.text_columns) == _PAIR
 
     @abstractmethod
     def validation_data(self, task: Task, validation: Source, columns: Columns, labels: Sequence[str]) -> TaskData:
@@ -143,6 +151,7 @@ class Task:
         has_broken_rows: the official files have a few damaged rows, which are left out, as by the hub's loader.
         max_length: tokens of an input; longer inputs are cut (question answering: the length of a window).
         epochs, batch_size, learning_rate, weight_decay: defaults of fine-tuning, more epochs over few examples.
+        paper_epochs: epochs of the preset `paper`: 6 for MNLI and QQP, 10 for SQuAD in Sanh et al. 2020.
     """
 
     name: str
@@ -165,6 +174,7 @@ class Task:
     has_broken_rows: bool = False
     max_length: int = 128
     epochs: float = 3.0
+    paper_epochs: float = 6.0
     batch_size: int = 32
     learning_rate: float = 3e-5
     weight_decay: float = 0.0

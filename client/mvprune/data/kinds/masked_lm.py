@@ -66,6 +66,7 @@ class MaskedLM(Kind[Passages]):
     pipeline: ClassVar[str] = "fill-mask"
     columns: ClassVar[tuple[str, ...]] = ("text",)
     not_distilled: ClassVar[str] = "its words are hidden at random"
+    rows_are_examples: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset({"perplexity"})
 
     def read_file(self, task: Task, path: Path, columns: Columns) -> Passages:

@@ -216,6 +216,7 @@ TASKS = (
         train_file="train-v1.1*.json",
         validation_file="dev-v1.1*.json",
         max_length=384,
+        paper_epochs=10.0,
         batch_size=16,
     ),
     Task(
@@ -232,6 +233,7 @@ TASKS = (
         validation_file="dev-v2.0*.json",
         allows_no_answer=True,
         max_length=384,
+        paper_epochs=10.0,
         batch_size=16,
     ),
 )

@@ -55,6 +55,7 @@ GOOD: list[dict[str, Any]] = [
     {"training": {"evaluate_every": 5, "patience": 1, "best_metric": "accuracy"}},
     {"training": {"keep_best": False}},
     {"training": {"max_steps": 2}},
+    {"training": {"preset": "LONG"}, "movement": {"schedule": {"warmup": 0.49}}},
     {"teacher": {"model": "tiny-bert", "temperature": 100, "alpha": 1, "hidden_states": 100}},
     {"teacher": {"model": "org/teacher", "revision": "v1", "alpha": 0}},
     {"teacher": {"train": True}},
@@ -226,6 +227,33 @@ def test_files_in_which_nothing_is_wrong_are_read_once(
     assert refused(near) == {}
     near.validation.unlink()
     assert "job.spec.dataset.validation" in refused(near)
+
+
+@pytest.mark.parametrize(
+    ("spec", "notes"),
+    [
+        (
+            {"training": {"max_steps": 10}},
+            ["10 steps of 32 examples are likely too few for the density 0.1: about 50 "],
+        ),
+        ({"training": {"max_steps": 200}}, []),
+        ({"training": {"max_steps": 10}, "obert": {}}, []),
+        ({"training": {"max_steps": 10}, "one_shot_magnitude": {}}, []),
+        ({"training": {"max_steps": 10}, "magnitude": {"schedule": {"shape": "EVENTS"}}}, []),
+        ({"training": {"epochs": 0.1}}, ["steps of 32 examples are likely too few for the density 0.1"]),
+        ({"training": {"preset": "PAPER"}}, ["preset paper: "]),
+    ],
+)
+def test_the_answer_says_how_long_the_run_is(tiny: Tiny, spec: dict[str, Any], notes: list[str]) -> None:
+    files = {"train": server_path(tiny.train), "validation": server_path(tiny.validation)}
+    values = {"model": "tiny-bert", "task": "text-classification", "dataset": files, "target_density": 0.1}
+    method = {} if spec.keys() - {"training"} else {"movement": {}}
+    job = job_pb2.Job(spec=job_pb2.CompressionSpec(**(values | method | spec)))
+    checker = Checker(job, "", Roots(models=tiny.models, allowed=(tiny.train.parent,)))
+    checker.check()
+    found = [note for note in checker.notes if "steps of" in note]
+    assert len(found) == len(notes)
+    assert all(text in note for text, note in zip(notes, found, strict=True))
 
 
 def checked(

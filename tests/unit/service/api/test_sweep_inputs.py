@@ -29,19 +29,22 @@ def roots(tiny: Tiny, tmp_path: Path) -> Roots:
     return Roots(models=tiny.models, allowed=(tiny.train.parent, tmp_path), buckets=("s3://ours",))
 
 
-@pytest.mark.parametrize("touched", ["model", "train", "validation", "teacher"])
+@pytest.mark.parametrize("touched", ["model", "train", "validation", "teacher", "mask"])
 def test_the_newest_file_counts(tiny: Tiny, tmp_path: Path, roots: Roots, touched: str) -> None:
-    teacher = tmp_path / "teacher"
-    teacher.mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (teacher / name).write_bytes((tiny.model / name).read_bytes())
-    spec = spec_of(tiny, teacher={"model": server_path(teacher)})
+    teacher, mask = tmp_path / "teacher", tmp_path / "mask"
+    for folder in (teacher, mask):
+        folder.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            (folder / name).write_bytes((tiny.model / name).read_bytes())
+    locked = {"mask_from": {"model": server_path(mask)}}
+    spec = spec_of(tiny, teacher={"model": server_path(teacher)}, movement=None, locked_mask=locked)
     assert inputs_of(spec, roots).is_complete
     file = {
         "model": tiny.model / "config.json",
         "train": tiny.train,
         "validation": tiny.validation,
         "teacher": teacher / "model.safetensors",
+        "mask": mask / "model.safetensors",
     }[touched]
     before = file.stat()
     later = before.st_mtime + YEAR

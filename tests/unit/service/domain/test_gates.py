@@ -102,9 +102,11 @@ def test_gates_that_are_fine() -> None:
         {"metric": "size_ratio", "min": 20},
         {"metric": "density", "max": 0.03},
         {"metric": "latency_ratio", "min": 2},
+        {"metric": "above_constant", "min": 0.1},
     ]
     assert refused(asked) == {}
     assert refused([{"metric": "eval/perplexity", "max": 12}], task="wikitext-2") == {}
+    assert refused([{"metric": "above_constant", "min": 300}], task="wikitext-2") == {}
     assert refused([{"metric": "eval/pearson", "min": -0.5}], task="stsb") == {}
 
 
@@ -123,6 +125,7 @@ def test_gates_that_are_fine() -> None:
             "[0].min",
             "from -1 to 1, got 80.0; it is a fraction, not percent",
         ),
+        ([{"metric": "above_constant", "min": 10}], "[0].min", "from -1 to 1, got 10.0; it is a fraction"),
         ([{"metric": "bytes", "max": 1}, {"metric": "bytes", "max": 2}], "[1].metric", "must be given once with max"),
     ],
 )
@@ -219,6 +222,17 @@ async def test_a_cancelled_job_with_a_result_that_is_none(db: Database, jobs: Jo
     assert not await db.write(leases.publish, live.job.uid, live.attempt.uid, MANIFEST, 100)
     job = await jobs.get()
     assert (job.state, job.artifact_sha256) == ("CANCELLED", None)
+
+
+async def test_the_notes_of_a_result_are_those_of_its_job(db: Database, jobs: Jobs) -> None:
+    live = await offered(db, jobs, {"metric": "above_constant", "min": 0.1})
+    metrics = {**MANIFEST["metrics"], "above_constant": 0.02}
+    noted = {**MANIFEST, "metrics": metrics, "notes": ["near a constant answer", "x" * 2000, *map(str, range(99))]}
+    await db.write(leases.publish, live.job.uid, live.attempt.uid, noted, 100)
+    job = mapping.job(await jobs.get())
+    assert (job.notes[0], len(job.notes[1]), len(job.notes)) == ("near a constant answer", 1000, 50)
+    [result] = job.gate_results
+    assert (result.observed, result.passed) == (0.02, False)
 
 
 async def test_a_job_without_gates_says_nothing_of_them(db: Database, jobs: Jobs) -> None:

@@ -23,6 +23,8 @@ ALLOWED = {
     "signal",  # names of signals
     "types",
     "typing",
+    "mvprune.data.run_length",  # arithmetic
+    "mvprune.data.tasks",  # what a task is
     "mvprune.sources.schemes",  # constants
     "mvprune.spec.gate",  # checked as well
     "mvprune.v1",

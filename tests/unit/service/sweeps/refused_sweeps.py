@@ -314,6 +314,14 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"axes": [DENSITY, {"parameter": "teacher", "values": ["train", "job:nobody"]}]},
         {"sweep.spec.axes[1].values[1]": "must be a job that exists, got projects/p/jobs/nobody"},
     ),
+    "a mask that does not exist": (
+        {"axes": [DENSITY, {"parameter": "mask_from", "values": ["job:nobody"]}]},
+        {"sweep.spec.axes[1].values[0]": "must be a job that exists, got projects/p/jobs/nobody"},
+    ),
+    "a mask without a density": (
+        {"points": [{"mask_from": "google-bert/bert-base-uncased"}], "base": BASE | {"target_density": 0.0}},
+        {"sweep.spec.base.target_density": "unless an axis or every point has the density, got 0"},
+    ),
     "a base's teacher that does not exist": (
         {"axes": [DENSITY], "base": BASE | {"teacher": {"job": "nobody"}}},
         {"sweep.spec.base.teacher.job": "must be a job that exists, got projects/p/jobs/nobody"},

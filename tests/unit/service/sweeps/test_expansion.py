@@ -15,6 +15,7 @@ from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.db import lifecycle
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.expansion import expand
+from mvprune_service.db.models import ARTIFACTS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.ids import JobName
 
@@ -147,6 +148,27 @@ async def test_a_teacher_that_failed_holds_up_no_other_sweep(gym: Gym) -> None:
     await gym.expander.step()
     assert await gym.state() == "FAILED"
     assert {point.state_reason for point in await gym.points()} == {"TEACHER_FAILED"}
+
+
+async def test_points_are_pinned_to_the_artifacts_of_their_masks(gym: Gym, db: Database) -> None:
+    for job_id in ("a", "b"):
+        await job_of_a_user(gym, job_id, seed=ord(job_id))
+        await gym.succeed(job_id)
+    points = [{"mask_from": "job:a", "density": 0.1}, {"mask_from": "job:b", "density": 0.2, "rewind": 0.1}]
+    await gym.create(**ALONE | {"axes": []}, points=[*points, {"density": 0.3}], policy={"parallel": 1})
+    await gym.expander.step()
+    mask = (await spec_of(gym, "s-0001")).locked_mask.mask_from
+    assert mask.job == "projects/p/jobs/a"
+    assert mask.artifact == f"projects/p/artifacts/{(await gym.job('a')).artifact_sha256}"
+    await db.write(lambda tx: tx.conn.execute(ARTIFACTS.delete().where(ARTIFACTS.c.sha256 != mask.artifact[-64:])))
+    await gym.run()
+    assert await gym.states() == ["SUCCEEDED", "SKIPPED", "SUCCEEDED"]
+    assert (await gym.points())[1].state_reason == "INVALID_MODEL"
+    assert (await spec_of(gym, "s-0003")).WhichOneof("method") == "movement"
+
+
+async def spec_of(gym: Gym, job_id: str) -> job_pb2.CompressionSpec:
+    return job_pb2.CompressionSpec.FromString((await gym.job(job_id)).spec)
 
 
 async def test_a_child_that_its_user_cancels_or_deletes_is_not_made_again(gym: Gym) -> None:

@@ -40,12 +40,14 @@ async def test_a_job_uses_a_model_a_teacher_and_data_that_were_sent(world: World
     model, train = await world.send_model(tiny), await world.send_data(tiny.train)
     teacher = await world.send_model(tiny, **{"extra.txt": b"x"})
     validation = await world.send_data(tiny.validation)
-    job = await world.submit(model=model, teacher={"model": teacher}, **dataset(train, validation))
+    mask = await world.send_model(tiny, **{"more.txt": b"x"})
+    locked = {"movement": None, "locked_mask": {"mask_from": {"model": mask}}}
+    job = await world.submit(model=model, teacher={"model": teacher}, **locked, **dataset(train, validation))
     assert (job.spec.model, job.spec.teacher.model, job.spec.dataset.train) == (model, teacher, train)
     expected = inspect_model(tiny.model)
     assert job.model_size.encoder_parameters == expected.encoder_parameters
     assert any("label" in note for note in job.notes), "the data were read"
-    listed = {one: (await world.sender.get(name_of(one))).jobs for one in (model, teacher, train, validation)}
+    listed = {one: (await world.sender.get(name_of(one))).jobs for one in (model, teacher, mask, train, validation)}
     assert set(listed.values()) == {1}
 
 

@@ -108,6 +108,9 @@ class _Texts(Kind[Table]):
     def read_table(self, table: Table, columns: Columns) -> Table:
         return table
 
+    def has_pairs(self, data: ClassificationData) -> bool:
+        return data.train.pairs is not None
+
 
 class Classification(_Texts):
     """One of several classes.

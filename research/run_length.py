@@ -1,0 +1,112 @@
+"""How well the rule of mvprune.data.run_length fits the recorded runs: which were too short, and which it warns of.
+
+python research/run_length.py            prints the counts
+python research/run_length.py --write    writes them into docs/submit.md
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from mvprune.data.run_length import needed_steps
+from mvprune.data.tasks import get_task
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "research" / "results"
+PAGE = ROOT / "docs" / "submit.md"
+# The best constant answer on the validation data, by task. A correlation with a constant, and F1 of no answer, are 0.
+CONSTANT = {"sst2": 0.5092, "qqp": 0.6318, "mrpc": 0.6838, "rte": 0.5271, "squad": 0.0, "stsb": 0.0}
+BATCH = {"squad": 8, "stsb": 16}  # examples of a step in the files without that column; 32 for the others
+MISSES = 2 / 3  # a run that keeps less of the dense model's gain over the constant answer was too short
+LEAST_GAIN = 0.05  # of the dense model: below, there is nothing to keep
+
+
+class Run(NamedTuple):
+    """A recorded run: its result, that of the dense model, as fractions."""
+
+    task: str
+    density: float
+    steps: int
+    batch_size: int
+    value: float
+    dense: float
+
+    @property
+    def gain(self) -> float:
+        """What the dense model is above the constant answer."""
+        return self.dense - CONSTANT[self.task]
+
+    @property
+    def misses(self) -> bool:
+        """Whether the run lost most of it."""
+        return self.value - CONSTANT[self.task] < MISSES * self.gain
+
+    @property
+    def is_warned_of(self) -> bool:
+        """Whether its steps are fewer than the rule asks for."""
+        pairs = len(get_task(self.task).text_columns) > 1
+        return self.steps < needed_steps(self.density, self.batch_size, has_pairs=pairs)
+
+
+def runs() -> Iterator[Run]:
+    """The gradual runs of all files, with the learning rate that pruned matrices have by default."""
+    for row in _rows("runs.csv"):
+        metric = "f1" if row["task"] == "squad" else "accuracy"
+        value, dense = row[f"eval_{metric}"], row[f"dense_{metric}"]
+        is_pruned = float(row["density"]) < 1 and row["method"] != "random" and "one_shot" not in row["options"]
+        if is_pruned and row["learning_rate_growth"] == "1.0" and dense:
+            yield _run(row, value, dense)
+    for name in ("methods.csv", "short-runs.csv"):
+        for row in _rows(name):
+            if row["schedule"].startswith(("cubic", "linear")) and row["task"] in CONSTANT and row["dense"]:
+                yield _run(row, row["value"], row["dense"])
+
+
+def summary(found: Iterable[Run]) -> str:
+    """The table of the documentation."""
+    kept = list(found)
+    useful = [run for run in kept if run.gain >= LEAST_GAIN]
+    lines = ["| runs | too short by their result | with enough steps |", "| --- | --- | --- |"]
+    for warned, name in ((True, "the note warns of"), (False, "the note does not warn of")):
+        counts = [sum(run.is_warned_of == warned and run.misses == miss for run in useful) for miss in (True, False)]
+        lines.append(f"| {name} | {counts[0]} | {counts[1]} |")
+    left_out = len(kept) - len(useful)
+    note = f"{len(useful)} gradual runs; {left_out} others, whose dense model is less than five points above a constant"
+    return "\n".join([*lines, "", f"{note} answer,\nare left out."])
+
+
+def with_summary(page: str, table: str) -> str:
+    """A page with the table between its marks."""
+    marks = r"(<!-- run length -->\n).*?(<!-- end of run length -->)"
+    return re.sub(marks, lambda found: f"{found[1]}{table}\n{found[2]}", page, flags=re.DOTALL)
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    path = RESULTS / name
+    if path.exists():
+        with path.open(newline="", encoding="utf-8") as file:
+            yield from csv.DictReader(file)
+
+
+def _run(row: dict[str, str], value: str, dense: str) -> Run:
+    batch_size = int(row.get("batch_size") or BATCH.get(row["task"], 32))
+    return Run(row["task"], float(row["density"]), int(row["steps"]), batch_size, float(value), float(dense))
+
+
+def main(arguments: list[str]) -> int:
+    """Prints or writes the counts."""
+    table = summary(runs())
+    if arguments == ["--write"]:
+        PAGE.write_text(with_summary(PAGE.read_text(encoding="utf-8"), table), encoding="utf-8")
+    else:
+        sys.stdout.write(f"{table}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

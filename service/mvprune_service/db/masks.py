@@ -1,0 +1,91 @@
+"""Jobs whose artifacts are masks of other jobs.
+
+A job with a mask does not wait for the mask's job: that must have SUCCEEDED when the job is created. The job is pinned
+to the artifact that the mask's job has then, so a later retry of that job changes nothing. The artifact is not kept for
+it: the job fails with INVALID_MODEL if the artifact was deleted before a worker has fetched it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from mvprune.common.identifiers import ID_PATTERN
+from mvprune.v1 import job_pb2
+from mvprune_service import ids
+from mvprune_service.db import records
+from mvprune_service.db.lifecycle import NewJob
+from mvprune_service.db.rows import JobRow
+from mvprune_service.domain.machine import JobState
+
+FIELD = "job.spec.locked_mask.mask_from.job"
+
+
+class NoMask(Exception):
+    """The artifact of a job cannot be the mask of another; the text says why. It is about the field `FIELD`."""
+
+
+def pin(
+    conn: Connection, project: str, spec: job_pb2.CompressionSpec, size: job_pb2.ModelSize | None
+) -> job_pb2.CompressionSpec:
+    """The spec with the full name of its mask's job, and with that job's artifact; as it is without such a job.
+
+    Args:
+        size: of the model that is pruned; None where it is not known.
+
+    Raises:
+        NoMask: the job has no artifact that can be the mask.
+    """
+    if not spec.locked_mask.mask_from.job:
+        return spec
+    job = _named(conn, project, spec.locked_mask.mask_from.job)
+    artifact = ids.ArtifactName(project, job.artifact_sha256) if job.artifact_sha256 else None
+    stored = records.artifact_named(conn, artifact) if artifact else None
+    if stored is None:
+        raise NoMask(f"must be a job whose artifact is still there, got {job.name}, whose artifact was deleted")
+    if job_pb2.CompressionSpec.FromString(job.spec).delta:
+        raise NoMask(
+            f"must be a job whose artifact has all its weights, got {job.name}, whose artifact is a delta; export it "
+            "(mvpctl export --to dense) and give the folder"
+        )
+    _check_size(job, size)
+    if spec.target_density == 0 and stored.manifest.get("accounting", {}).get("density") == 1:
+        raise NoMask(
+            f"must be a job whose artifact has zeros, got {job.name}, which keeps all weights; give a job that prunes, "
+            "or a density, at which the largest of its weights are kept"
+        )
+    pinned = job_pb2.CompressionSpec()
+    pinned.CopyFrom(spec)
+    pinned.locked_mask.mask_from.job = str(job.name)
+    pinned.locked_mask.mask_from.artifact = str(artifact)
+    return pinned
+
+
+def with_mask(conn: Connection, new: NewJob) -> NewJob:
+    """The job, pinned to the artifact of its mask. Raises NoMask."""
+    return replace(new, spec=pin(conn, new.project, new.spec, new.model_size))
+
+
+def _named(conn: Connection, project: str, given: str) -> JobRow:
+    name = ids.JobName(project, given) if ID_PATTERN.fullmatch(given) else ids.parse_job(given)
+    if name is None or name.project != project:
+        raise NoMask(f"must be the id of a job, or its name, projects/{project}/jobs/JOB, got {given[:200]!r}")
+    job = records.job_named(conn, name)
+    if job is None:
+        raise NoMask(f"must be a job that exists, got {name}")
+    if job.state is not JobState.SUCCEEDED:
+        raise NoMask(f"must be a job that has SUCCEEDED, got {name}, which is {job.state}; it is not waited for")
+    return job
+
+
+def _check_size(job: JobRow, size: job_pb2.ModelSize | None) -> None:
+    """Refuses the mask of a model with other matrices, where both sizes are known."""
+    if size is None or job.model_size is None:
+        return
+    of_mask = job_pb2.ModelSize.FromString(job.model_size)
+    if of_mask.encoder_parameters != size.encoder_parameters:
+        raise NoMask(
+            f"must be a job for a model of the same architecture and size, got {job.name}, whose model has "
+            f"{of_mask.encoder_parameters:,} parameters in its blocks in place of {size.encoder_parameters:,}"
+        )

@@ -1,0 +1,64 @@
+"""How long a job's training is, and what is said about it at submission."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mvprune.data.run_length import COOLDOWN, LONG_COOLDOWN, Preset, epochs_of, preset_note, steps_of, too_short
+from mvprune.data.tasks import Task
+from mvprune.v1 import job_pb2
+
+_IN_EVENTS = ("obert",)  # methods that prune in events by default
+_GRADUAL = (job_pb2.Schedule.CUBIC, job_pb2.Schedule.LINEAR)
+_PRESETS: dict[int, Preset] = {
+    job_pb2.Training.SHORT: "short",
+    job_pb2.Training.PAPER: "paper",
+    job_pb2.Training.LONG: "long",
+}
+
+
+class Rows(NamedTuple):
+    """What is known of the data to train on.
+
+    Attributes:
+        number: rows.
+        has_pairs: whether an input is a pair of texts.
+    """
+
+    number: int
+    has_pairs: bool
+
+
+def default_cooldown(training: job_pb2.Training) -> float:
+    """The cooldown of a schedule that names none."""
+    return LONG_COOLDOWN if training.preset == job_pb2.Training.LONG else COOLDOWN
+
+
+def notes_on_length(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None) -> Iterator[str]:
+    """What a preset means, and whether the steps are likely too few for the density.
+
+    Args:
+        rows: None where they are not known.
+    """
+    training = spec.training
+    batch_size = training.batch_size or task.batch_size
+    examples = rows.number if rows is not None and task.kind.rows_are_examples else None
+    if training.preset and examples is not None:
+        yield preset_note(task, examples, batch_size, _PRESETS[training.preset])
+    has_pairs = rows.has_pairs if rows is not None else len(task.text_columns) > 1
+    steps = training.max_steps
+    if not steps and examples is not None:
+        epochs = training.epochs or epochs_of(task, examples, batch_size, _PRESETS.get(training.preset, "short"))
+        steps = steps_of(epochs, examples, batch_size)
+    if steps and spec.target_density and _is_gradual(spec):
+        note = too_short(steps, spec.target_density, batch_size, has_pairs=has_pairs)
+        yield from [note] if note else []
+
+
+def _is_gradual(spec: job_pb2.CompressionSpec) -> bool:
+    method = str(spec.WhichOneof("method"))
+    options = getattr(spec, method)
+    if "schedule" not in options.DESCRIPTOR.fields_by_name:
+        return False
+    return options.schedule.shape in _GRADUAL or not (options.schedule.shape or method in _IN_EVENTS)
