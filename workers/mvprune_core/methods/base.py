@@ -18,6 +18,9 @@ from mvprune_core.selection import Importance, kept_count, materialize, select_t
 
 Selection = Literal["local", "global"]
 
+ALMOST_ZERO = 1e-30
+"""Replaces 0 in W, which would look masked: a model that was pruned before, or a method, may let weights return."""
+
 
 @dataclass
 class Matrix:
