@@ -23,13 +23,12 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune_core.elementwise import in_parallel, multiply, share_gradient
+from mvprune_core.matrices import ALMOST_ZERO
 from mvprune_core.methods.base import Gated, Matrix, Method, PruningStep, generator_of
 from mvprune_core.prunable import prunable_layers
 from mvprune_core.selectors import WEIGHTS, Selector
 
 _NO_MASK = torch.empty(0, dtype=torch.bool)
-# Replaces 0 in W, which would look masked. A model that was pruned before may regain weights.
-_ALMOST_ZERO = 1e-30
 # Times the mean over all matrices. The scores of a matrix that starts near 0 would otherwise grow out of proportion.
 _LEAST_SCALE = 0.1
 
@@ -253,7 +252,7 @@ def _matrix(name: str, layer: nn.Linear | Conv1D, scale: Tensor, method: Method,
     if not isinstance(masked, nn.Parameter):
         raise TypeError(f"{name} is computed, not a parameter")
     weight = nn.Parameter(masked.detach().clone(memory_format=torch.contiguous_format))
-    weight.detach().masked_fill_(weight.detach() == 0, _ALMOST_ZERO)
+    weight.detach().masked_fill_(weight.detach() == 0, ALMOST_ZERO)
     scores = nn.Parameter(method.scores(weight.detach(), generator)) if method.learned else None
     mask = torch.ones_like(weight, dtype=torch.float32, requires_grad=False) if isinstance(method, Gated) else _NO_MASK
     buffers = {buffer: torch.zeros_like(weight.detach(), dtype=torch.float32) for buffer in method.buffer_names}

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+ALMOST_ZERO = 1e-30
+"""Replaces 0 in W, which would look masked: a model that was pruned before, or a method, may let weights return."""
+
 
 @dataclass
 class Matrix:

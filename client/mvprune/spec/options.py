@@ -52,22 +52,22 @@ class MethodOptions(TypedDict, total=False):
     Attributes:
         method: how weights are chosen; default: soft_movement.
         warmup: fraction of the steps before pruning begins; from 0 to 1; for movement, soft_movement, l0,
-            magnitude, random, platon, obert, smp; default: 0.1.
+            magnitude, random, platon, obert, smp, rpp; default: 0.1.
         cooldown: fraction of the steps at the target density, at the end; not with one_shot; above 0, at most 1;
-            for movement, soft_movement, l0, magnitude, random, platon, obert, smp; default: 0.4; 0.5 with the
+            for movement, soft_movement, l0, magnitude, random, platon, obert, smp, rpp; default: 0.4; 0.5 with the
             preset long.
         shape: how the density falls in between; for movement, soft_movement, l0, magnitude, random, platon, obert,
-            smp; default: cubic.
+            smp, rpp; default: cubic.
         events: how often weights are pruned; only with the shape events; from 1 to 1,000; for movement,
-            soft_movement, l0, magnitude, random, platon, obert, smp; default: 4 with the shape events.
+            soft_movement, l0, magnitude, random, platon, obert, smp, rpp; default: 4 with the shape events.
         first_event: fraction of the weights that the first event prunes; only with the shape events; above 0, at
-            most 0.9999; for movement, soft_movement, l0, magnitude, random, platon, obert, smp; default: 0.7 with
-            the shape events.
+            most 0.9999; for movement, soft_movement, l0, magnitude, random, platon, obert, smp, rpp; default: 0.7
+            with the shape events.
         score_learning_rate: learning rate of the scores; above 0, at most 100; for movement, soft_movement, l0,
             smp; default: 0.01; l0: 0.1, more in short runs; smp: 0.02.
         selection: take the largest of each matrix (local), or of all matrices together (global); for movement,
-            magnitude, one_shot_magnitude, random, platon, obert, locked_mask; default: local; platon, obert,
-            locked_mask: global.
+            magnitude, one_shot_magnitude, random, platon, obert, locked_mask, rigl, sparse_momentum; default:
+            local; platon, obert, locked_mask: global.
         initial_scores: what the learned scores are added to; for movement, soft_movement, smp; default: magnitude.
         penalty: strength of the penalty on the scores at the target density; from 0 to 1,000,000; for movement,
             soft_movement, l0, smp; default: no penalty; soft_movement, l0, smp: what suits the model's size.
@@ -90,6 +90,12 @@ class MethodOptions(TypedDict, total=False):
             controls for lottery tickets; for locked_mask; default: mask.
         rewind: fraction of the steps, at the start, that train the dense model; the mask applies after them; from 0
             to 0.9999; for locked_mask; default: 0.
+        drop_fraction: fraction of the kept weights that the first updates of the masks drop; it falls to 0; above
+            0, at most 0.9999; for rigl, sparse_momentum; default: 0.3; sparse_momentum: 0.5.
+        mask_interval: steps between two updates of the masks; from 1 to 1,000,000; for rigl, sparse_momentum;
+            default: 100, or a twentieth of the steps if that is less.
+        mask_until: fraction of the steps after which the masks stay as they are; above 0, at most 1; for rigl,
+            sparse_momentum; default: 0.75.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'; default:
             what suits the model's family.
         exclude: do not prune modules whose name matches this pattern, even if they match include; default: none.
@@ -112,6 +118,9 @@ class MethodOptions(TypedDict, total=False):
             "obert",
             "smp",
             "locked_mask",
+            "rigl",
+            "sparse_momentum",
+            "rpp",
         ]
         | None
     )
@@ -137,6 +146,9 @@ class MethodOptions(TypedDict, total=False):
     mask_revision: str | None
     initial_weights: Literal["mask", "model", "random", "shuffled", "shuffled_layers"] | None
     rewind: float | None
+    drop_fraction: float | None
+    mask_interval: int | None
+    mask_until: float | None
     include: Sequence[str] | None
     exclude: Sequence[str] | None
     pattern: str | None

@@ -82,6 +82,9 @@ def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
         "obert",
         "smp",
         "locked_mask",
+        "rigl",
+        "sparse_momentum",
+        "rpp",
     ]
     assert set(tasks) == {name for name in TASKS if name.startswith("s")}
     assert of_token == ["create", "list", "revoke"]

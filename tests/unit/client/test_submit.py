@@ -196,6 +196,9 @@ METHODS = {
     "obert": [*SCHEDULE, "selection", "gradients", "gradient_batch_size", "damping", "block_size"],
     "smp": [*SCHEDULE, "score_learning_rate", "penalty", "initial_scores", "allocation"],
     "locked_mask": ["mask_from", "mask_revision", "initial_weights", "selection", "rewind"],
+    "rigl": ["selection", "drop_fraction", "mask_interval", "mask_until"],
+    "sparse_momentum": ["selection", "drop_fraction", "mask_interval", "mask_until"],
+    "rpp": SCHEDULE,
 }
 VALUES = {
     "shape": "events",
@@ -205,6 +208,7 @@ VALUES = {
     "allocation": "local",
     "events": 3,
     "gradients": 64,
+    "mask_interval": 20,
     "gradient_batch_size": 8,
     "block_size": 20,
     "mask_from": "server:/srv/pruned",
@@ -320,7 +324,7 @@ def test_paths_are_of_this_machine_and_hub_ids_are_not(
             {"method": "l1"},
             "job.spec.method",
             "must be one of movement, soft_movement, l0, magnitude, one_shot_magnitude, random, platon, obert, smp, "
-            "locked_mask, got 'l1'",
+            "locked_mask, rigl, sparse_momentum, rpp, got 'l1'",
         ),
         (
             {"method": "magnitude", "score_learning_rate": 0.1},

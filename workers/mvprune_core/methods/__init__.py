@@ -17,8 +17,11 @@ from mvprune_core.methods.movement import Movement
 from mvprune_core.methods.obert import OBERT
 from mvprune_core.methods.platon import Platon
 from mvprune_core.methods.random import Random
+from mvprune_core.methods.rigl import RigL
+from mvprune_core.methods.rpp import RPP
 from mvprune_core.methods.smp import SMP
 from mvprune_core.methods.soft_movement import SoftMovement
+from mvprune_core.methods.sparse_momentum import SparseMomentum
 
 
 def _found() -> Iterator[type[Method]]:
@@ -49,6 +52,7 @@ __all__ = [
     "L0",
     "METHODS",
     "OBERT",
+    "RPP",
     "SMP",
     "Gated",
     "LockedMask",
@@ -60,7 +64,9 @@ __all__ = [
     "Platon",
     "PruningStep",
     "Random",
+    "RigL",
     "SoftMovement",
+    "SparseMomentum",
     "TopV",
     "get_method",
 ]

@@ -29,6 +29,7 @@ from mvprune_core import (
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Gated, Matrix, PruningStep, l0
 from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp, strength
+from mvprune_core.methods.regrowth import Regrowth
 from mvprune_core.selection import materialize
 from mvprune_core.selectors import Ranking, _select_on_device
 
@@ -227,7 +228,7 @@ def test_a_device_selects_what_the_cpu_selects(method: TopV, density: float) -> 
 @settings(max_examples=40)
 @given(
     # The others have tests of their own: their counts are not those of local or global selection.
-    name=st.sampled_from([name for name in METHODS if name not in ("l0", "smp", "locked_mask")]),
+    name=st.sampled_from([name for name in METHODS if name not in ("l0", "smp", "locked_mask", "rpp")]),
     rows=st.integers(1, 9),
     columns=st.integers(1, 9),
     density=st.floats(0.01, 1.0),
@@ -305,8 +306,11 @@ def test_the_penalty_of_a_large_matrix_is_that_of_autograd() -> None:
 def test_a_step_waits_for_no_device(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the meta device, where nothing has a value that could be waited for.
 
-    oBERT waits at its events, and SMP when it divides the weights of a kind anew, every ten steps.
+    oBERT waits at its events, SMP when it divides the weights of a kind anew, every ten steps, and the methods that
+    drop and grow weights when they do so.
     """
+    if isinstance(method, Regrowth):
+        method = replace(method, mask_interval=TOTAL)
     if isinstance(method, SMP):
         method = SMP(allocation="local")
     generator = torch.Generator

@@ -1,0 +1,113 @@
+"""Methods of constant density: small weights are dropped at intervals, and as many others are grown."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from mvprune_core.matrices import ALMOST_ZERO, Matrix
+from mvprune_core.methods.base import PruningStep, Selection, TopV
+from mvprune_core.options import check_choice, check_fraction
+from mvprune_core.schedule import Schedule
+from mvprune_core.selection import kept_count, select_top
+
+_INTERVAL = 100
+_LEAST_UPDATES = 20  # of the masks, at this interval, in a run of any length
+
+
+@dataclass(frozen=True)
+class Regrowth(TopV):
+    """Sparse training at a constant density. Before the first step the largest weights are kept, by |W|.
+
+    The papers start from a random mask, which destroys a pretrained model. The mask of the largest weights does not.
+
+    Args:
+        selection: of the first mask. "local": each matrix has the density; "global": all matrices together have it.
+        drop_fraction: α, the fraction of each matrix's kept weights that the first updates drop, in (0, 1).
+        mask_interval: optimizer steps between two updates of the masks. None: 100, or a twentieth of the steps if that
+            is less.
+        mask_until: fraction of the steps after which the masks stay as they are, in (0, 1].
+
+    Raises:
+        ValueError: an option out of range.
+    """
+
+    fixed: ClassVar[bool] = True
+    ranks_weights: ClassVar[bool] = False
+
+    selection: Selection = "local"
+    drop_fraction: float = 0.3
+    mask_interval: int | None = None
+    mask_until: float = 0.75
+
+    def __post_init__(self) -> None:
+        check_choice("selection", self.selection, Selection)
+        check_fraction("drop_fraction", self.drop_fraction, "(0, 1)")
+        check_fraction("mask_until", self.mask_until, "(0, 1]")
+        if self.mask_interval is not None and (type(self.mask_interval) is not int or self.mask_interval < 1):
+            raise ValueError(f"mask_interval must be a whole number of at least 1, got {self.mask_interval!r}")
+
+    @property
+    def schedule(self) -> Schedule:  # type: ignore[override]
+        """At the final density from the first step on."""
+        return Schedule("one_shot", warmup=0.0)
+
+    def for_run(self, total_steps: int) -> Self:
+        if self.mask_interval is not None:
+            return self
+        return replace(self, mask_interval=max(1, min(_INTERVAL, total_steps // _LEAST_UPDATES)))
+
+    def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
+        return weight.abs()
+
+    def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
+        if not self.updates(step.number, step) or step.scheduled_density(self.schedule) == 1:
+            return super().update_masks(matrices, step, control)
+        fraction = self.drop_fraction / 2 * (1 + math.cos(math.pi * step.number / self._last(step)))
+        before = [matrix.kept for matrix in matrices]
+        counts = [int(kept.sum()) for kept in before]
+        dropped = [kept_count(count, fraction) for count in counts]
+        grown = self.grown_counts(matrices, before, dropped)
+        for index, matrix in enumerate(matrices):
+            _exchange(
+                matrix,
+                before[index],
+                left=counts[index] - dropped[index],
+                grown=grown[index],
+                importance=self.growth_importance(matrix),
+                seed=step.seed + index,
+            )
+        return step.current_density
+
+    @abstractmethod
+    def growth_importance(self, matrix: Matrix) -> Tensor:
+        """What the weights that are not kept are ranked by, in their shape: the largest are grown. Not negative."""
+
+    def grown_counts(self, matrices: Sequence[Matrix], kept: Sequence[Tensor], dropped: Sequence[int]) -> list[int]:
+        """How many weights are grown in each matrix; as many in all as are dropped."""
+        return list(dropped)
+
+    def updates(self, number: int, step: PruningStep) -> bool:
+        """Whether the masks are updated after `number` steps."""
+        if self.mask_interval is None:
+            raise TypeError("for_run must be applied first")
+        return 0 < number < self._last(step) and number % self.mask_interval == 0
+
+    def _last(self, step: PruningStep) -> int:
+        """Steps after which nothing is dropped."""
+        return max(1, round(self.mask_until * step.total_steps))
+
+
+def _exchange(matrix: Matrix, kept: Tensor, *, left: int, grown: int, importance: Tensor, seed: int) -> None:
+    """Writes the mask that keeps the `left` largest of the kept weights and `grown` others; new weights are 0."""
+    weight = matrix.weight.detach()
+    select_top([torch.where(kept, weight.abs(), -1.0)], left, [matrix.mask], seed)
+    ranked = torch.where(matrix.mask, torch.inf, importance)
+    select_top([ranked], left + grown, [matrix.mask], seed)
+    weight.masked_fill_(matrix.mask & ~kept, ALMOST_ZERO)
