@@ -53,6 +53,7 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
         self.log = bytearray()
         self.points: dict[tuple[str, int], float] = {}
         self.committed: list[worker_pb2.CommitCheckpointRequest] = []
+        self.lost: list[str] = []
         self.outcomes: list[worker_pb2.CompleteAttemptRequest] = []
         self.spec = job_pb2.CompressionSpec(model="works", task="sst2", target_density=0.1)
         self.log_offset = 0
@@ -81,6 +82,9 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
 
     def CommitCheckpoint(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.CommitCheckpointResponse:
         return self._handle(request, context, "commit", self._commit)
+
+    def ReportLostChunks(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.ReportLostChunksResponse:
+        return self._handle(request, context, "lost", self._lose)
 
     def CompleteAttempt(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.CompleteAttemptResponse:
         return self._handle(request, context, "complete", self._complete)
@@ -157,6 +161,11 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
     def _commit(self, request: worker_pb2.CommitCheckpointRequest) -> worker_pb2.CommitCheckpointResponse:
         self.committed.append(request)
         return worker_pb2.CommitCheckpointResponse()
+
+    def _lose(self, request: worker_pb2.ReportLostChunksRequest) -> worker_pb2.ReportLostChunksResponse:
+        assert 0 < len(request.chunks) <= 16
+        self.lost += request.chunks
+        return worker_pb2.ReportLostChunksResponse(missing=request.chunks)
 
     def _complete(self, request: worker_pb2.CompleteAttemptRequest) -> worker_pb2.CompleteAttemptResponse:
         self.outcomes.append(request)
