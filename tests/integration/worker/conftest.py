@@ -215,8 +215,10 @@ class Worker:
         """The same in another environment."""
         self._start(["-m", "mvprune_workers"], environment)
 
-    def _start(self, arguments: list[str], more: dict[str, str]) -> None:
-        environment = os.environ | {
+    def environment(self, more: dict[str, str]) -> dict[str, str]:
+        """Of the supervisor."""
+        return {
+            **os.environ,
             "MVPRUNE_WORKER_TARGET": f"127.0.0.1:{self.port}",
             "MVPRUNE_ATTEMPT": ATTEMPT,
             "MVPRUNE_ATTEMPT_UID": self.uid,
@@ -229,10 +231,13 @@ class Worker:
             "AWS_SECRET_ACCESS_KEY": "store-secret",
             "OTEL_EXPORTER_OTLP_HEADERS": "authorization=collector-secret",
             "STAGE": str(self.stage),
+            **more,
         }
+
+    def _start(self, arguments: list[str], more: dict[str, str]) -> None:
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, *arguments], env=environment | more, stdin=subprocess.DEVNULL, stdout=output
+                [sys.executable, *arguments], env=self.environment(more), stdin=subprocess.DEVNULL, stdout=output
             )
 
     def wait(self) -> ExitCode:
