@@ -50,7 +50,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
     """Uploads: announced, sent, listed, deleted.
 
     Args:
-        max_bytes: of all chunks of a project.
+        max_bytes: of all chunks of a project that has no quota of its own.
         upload_days: how long an upload is kept while no job uses it.
     """
 
@@ -316,7 +316,7 @@ def _add_files(shown: upload_pb2.Upload, files: Iterable[sent.File]) -> None:
 def _too_many_bytes(error: uploads.TooManyBytes) -> ApiError:
     message = (
         f"the uploads of projects/{error.project} must have at most {error.limit:,} bytes in all, got {error.total:,} "
-        "with this one; delete jobs and uploads that are not needed, or ask the operator for a higher "
-        "--max-upload-bytes"
+        "with this one; delete jobs and uploads that are not needed, or ask the operator for more: "
+        f"mvpctl project set {error.project} --max-upload-bytes"
     )
     return ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", message)

@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, fun
 
 from mvprune.sources.uploads import File, Kind
 from mvprune_service.clock import SECOND
+from mvprune_service.db import quotas
 from mvprune_service.db.database import Tx
 from mvprune_service.db.statements import fetch_all, fetch_one
 from mvprune_service.db.upload_models import UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOADS
@@ -76,7 +77,11 @@ class NewUpload:
 
 def create(tx: Tx, new: NewUpload, *, max_bytes: int) -> UploadRow:
     """Announces an upload, or the same again: then only the time of its last use changes, and what is missing is added.
-    Raises TooManyBytes, Contradiction."""
+    Raises TooManyBytes, Contradiction.
+
+    Args:
+        max_bytes: of a project's uploads, where it has no quota of its own.
+    """
     project, digest = new.name
     _lock(tx.conn, project)
     row = upload_named(tx.conn, new.name)
@@ -260,8 +265,9 @@ def _check(
             )
     added = sum(size for sha256, size in sizes.items() if sha256 not in known)
     total = _total_bytes(conn, new.name.project) + added
-    if added and total > max_bytes:
-        raise TooManyBytes(new.name.project, total, max_bytes)
+    limit = quotas.upload_limit(conn, new.name.project, max_bytes)
+    if added and total > limit:
+        raise TooManyBytes(new.name.project, total, limit)
     return known
 
 

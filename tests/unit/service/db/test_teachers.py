@@ -165,7 +165,7 @@ async def test_a_teacher_is_trained_first_and_then_its_model_is_given_to_the_stu
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 8])
 async def test_a_teacher_that_is_trained_takes_room_in_the_queue_too(school: School, db: Database, limit: int) -> None:
-    await db.write(projects.set_quotas, "p", max_queued_jobs=limit, max_running_gpus=None)
+    await db.write(projects.set_quotas, "p", max_queued_jobs=limit, max_running_gpus=None, max_upload_bytes=None)
     for number in range(limit // 2):
         await school.submit(f"student{number}", seed=number)
     with pytest.raises(ApiError, match=f"jobs of projects/p in the queue must be at most {limit}") as refused:
