@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes locks/: the versions and hashes that a server and its workers are installed from. Needs a package index.
+# Writes locks/: the versions and hashes that a server and its workers are installed from, and their images. Needs a
+# package index.
 # Versions in the files stay where they still fit; `scripts/lock.sh --upgrade` takes the newest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,9 +14,11 @@ lock() { # lock FILE OPTIONS...: for every platform, and with no address of an i
 }
 
 lock server.txt --extra service --extra ray --extra postgres --extra otel "$@"
-lock worker.txt --extra worker --extra export --extra serve --extra ray "$@"
+lock control-plane.txt --extra service --extra postgres --extra otel "$@" # of the image, which has no Ray
+workers=(--extra worker --extra export --extra serve --extra ray --extra otel)
+lock worker.txt "${workers[@]}" "$@"
 # The CPU build of torch has hashes and an index of its own, so it is installed first. What only the CUDA build asks for
 # is left out.
 mapfile -t cuda < <(sed -nE 's/^(nvidia-[a-z0-9-]+|cuda-[a-z]+|triton)==.*/--no-emit-package=\1/p' locks/worker.txt | sort -u)
 cp locks/worker.txt locks/worker-cpu.txt
-lock worker-cpu.txt --extra worker --extra export --extra serve --extra ray --no-emit-package torch "${cuda[@]}" "$@"
+lock worker-cpu.txt "${workers[@]}" --no-emit-package torch "${cuda[@]}" "$@"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -38,6 +38,7 @@ from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.jobs import JobServicer
 from mvprune_service.api.limits import RateLimiter
+from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.status import StatusReporter
 from mvprune_service.api.streams import Streams
 from mvprune_service.api.submissions import Submissions, capacity_of
@@ -96,6 +97,7 @@ class Components:
         loops: runs loops.
         schedule: the loops of a server.
         gauges: what the metrics ask the database, the executor and the store.
+        closing: ends the threads of each service, once no call is in progress.
     """
 
     problems: Problems
@@ -107,6 +109,7 @@ class Components:
     loops: Loops
     schedule: tuple[Loop, ...]
     gauges: Gauges
+    closing: tuple[Callable[[], None], ...]
 
     @classmethod
     def build(cls, settings: Settings, resources: Resources) -> Self:
@@ -122,9 +125,11 @@ class Components:
         workers = Handlers(streams=streams, observe=metrics.call_ended)
         health = _health(db, problems)
         status = StatusReporter(db, resources.store, resources.executor, problems, lambda: streams.open)
-        _add_client_services(clients, settings, resources, quota, AdminServicer(db, authenticator, status.status))
+        lost = LostChunks(db, resources.store)
+        admin = AdminServicer(db, authenticator, status.status)
+        closing = _add_client_services(clients, settings, resources, quota, admin, lost)
         worker = WorkerServicer(
-            db, resources.key, lease_seconds=settings.lease_seconds, heartbeat_seconds=settings.heartbeat_seconds
+            db, resources.key, lost, lease_seconds=settings.lease_seconds, heartbeat_seconds=settings.heartbeat_seconds
         )
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, workers)
         for each in (clients, workers):
@@ -143,6 +148,7 @@ class Components:
                 status.capacity,
                 status.reach_store,
             ),
+            (*closing, lost.close),
         )
 
 
@@ -159,11 +165,17 @@ def _health(db: Database, problems: Problems) -> Health:
 
 
 def _add_client_services(
-    clients: Handlers, settings: Settings, resources: Resources, quota: QueueQuota, admin: AdminServicer
-) -> None:
+    clients: Handlers,
+    settings: Settings,
+    resources: Resources,
+    quota: QueueQuota,
+    admin: AdminServicer,
+    lost: LostChunks,
+) -> tuple[Callable[[], None], ...]:
+    """Adds the services of the clients' port. Returns what closes them."""
     db, changes = resources.db, resources.changes
     capacity = capacity_of(resources.executor)
-    reader = UploadReader(db, resources.store, settings.home / "uploads")
+    reader = UploadReader(db, resources.store, lost, settings.home / "uploads")
     submissions = Submissions(
         db,
         resources.roots,
@@ -183,14 +195,17 @@ def _add_client_services(
     jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, clients)
     sweep_pb2_grpc.add_SweepServiceServicer_to_server(SweepServicer(db, changes, creation), clients)
-    artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(ArtifactServicer(db, resources.store), clients)
+    artifacts = ArtifactServicer(db, resources.store)
+    artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(artifacts, clients)
     uploads = UploadServicer(db, resources.store, max_bytes=settings.max_upload_bytes, upload_days=settings.upload_days)
     upload_pb2_grpc.add_UploadServiceServicer_to_server(uploads, clients)
-    catalog_pb2_grpc.add_CatalogServiceServicer_to_server(CatalogServicer(resources.roots), clients)
+    catalog = CatalogServicer(resources.roots)
+    catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, clients)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, clients)
     if settings.reflection:
         names = [service.full_name for service in (*_CONTRACT, _HEALTH)]
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), clients)
+    return tuple(one.close for one in (submissions, creation, artifacts, uploads, catalog))
 
 
 def _schedule(

@@ -27,6 +27,7 @@ from pydantic_settings import (
 )
 
 from mvprune.common.exceptions import MvpruneError
+from mvprune.common.files import read_secret
 from mvprune.common.suggestions import unknown_options
 from mvprune.sources.buckets import parse_bucket
 from mvprune_service.executors import ExecutorName
@@ -386,18 +387,6 @@ def _usage_error(problem: Any) -> str:
     if not rule.startswith("must "):
         return f"{option}: {rule}"
     return f"{option} {rule}" if ", got " in rule else f"{option} {rule}, got {problem['input']!r}"
-
-
-def read_secret(path: Path) -> str:
-    """The secret in a file, without the white space around it. Raises ValueError, which does not show it."""
-    try:
-        secret = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
-        raise ValueError(f"must be a file that can be read, got {str(path)!r} ({reason})") from None
-    if not secret or not secret.isprintable():
-        raise ValueError(f"must be a file with one line, got {str(path)!r} with {'several' if secret else 'none'}")
-    return secret
 
 
 def _existing(path: Path) -> Path:

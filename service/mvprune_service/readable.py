@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from mvprune.client import contexts
 from mvprune.common.exceptions import InvalidArgument
+from mvprune.common.tracing import HEADERS_FILE
 from mvprune.sources.references import InvalidReference, Roots
 from mvprune_service.api import ports
 from mvprune_service.config import Settings
@@ -27,6 +28,7 @@ _VARIABLES = (
     "HF_TOKEN_PATH",
     "MVPRUNE_CACHE",  # what workers on this machine have fetched, for all projects
     "MVPRUNE_TOKEN_FILE",
+    HEADERS_FILE,
     "PGPASSFILE",
     "RAY_AUTH_TOKEN_PATH",
 )

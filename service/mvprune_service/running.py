@@ -45,7 +45,11 @@ def run(argv: Sequence[str], prog: str) -> int:
         return 0
     logs.configure(settings.log_level, settings.log_format)
     descriptors.raise_limit()
-    tracing.start("mvprune-server")
+    try:
+        tracing.start("mvprune-server")
+    except tracing.BadSetting as error:
+        _refuse(str(error))
+        return USAGE_ERROR
     try:
         uvloop.run(_serve(settings))
     except StartCancelled:

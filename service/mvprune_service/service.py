@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 
@@ -121,6 +121,7 @@ class Service:
         finally:
             await ports.stop(servers, _STOP_GRACE, self._force_stop)
             await parts.authenticator.close()
+            await asyncio.to_thread(_close_all, parts.closing)
 
     @asynccontextmanager
     async def _run_loops(self) -> AsyncIterator[None]:
@@ -181,3 +182,8 @@ class Service:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+def _close_all(closing: Iterable[Callable[[], None]]) -> None:
+    for close in closing:
+        close()

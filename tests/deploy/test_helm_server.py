@@ -194,7 +194,7 @@ def test_a_cluster_that_is_there_can_be_used() -> None:
 
 
 def test_images_have_the_chart_version_unless_a_digest_or_tag_is_given() -> None:
-    assert container(rendered("sqlite"))["image"] == "mvprune/control-plane:0.1.0"
+    assert container(rendered("sqlite"))["image"] == "mvprune/control-plane:0.0.0.dev0"
     assert container(rendered("images"))["image"] == f"registry.example/mvprune/control-plane@sha256:{'0' * 64}"
     head = pods(rendered("images"))["RayCluster/mvprune-ray/head"]["spec"]["containers"][0]
     assert head["image"] == "registry.example/mvprune/worker:1.2.3-cuda"

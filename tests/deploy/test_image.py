@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -60,24 +61,30 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The root file system of the server's image. The base images are Debian with Python, made on this machine."""
     folder = tmp_path_factory.mktemp("images")
     buildah = Buildah(folder)
-    packages = "--include=python3,python3-venv,python3-pip,ca-certificates"
-    subprocess.run(["mmdebstrap", "--variant=minbase", packages, "bookworm", folder / "base.tar"], check=True)
-    base = buildah("from", "scratch")
-    buildah("add", "-q", base, folder / "base.tar", "/")
-    mounted = Path(buildah("mount", base))
-    (mounted / "usr/local/bin/python").symlink_to("/usr/bin/python3")
-    if CERTIFICATES.exists():
-        shutil.copy(CERTIFICATES, mounted / CERTIFICATES.relative_to("/"))
-    for name in BASES:
-        buildah("commit", "-q", base, name)
-    volumes = [f"--volume={path}:{path}:ro" for path in pip_settings(folder / "pip.conf")]
-    build = ("--isolation=chroot", "--pull-never", "--format=docker", "--layers=false", "--target=server", *volumes)
-    secret = f"--secret=id=pip,src={folder}/pip.conf"
-    buildah("bud", *build, secret, "-f", ROOT / "deploy/docker/Dockerfile", "-t", "mvprune-server", ROOT)
-    container = buildah("from", "--pull-never", "localhost/mvprune-server")
-    yield Path(buildah("mount", container))
-    buildah("rm", "--all")
-    shutil.rmtree(folder, ignore_errors=True)
+    with ExitStack() as cleanup:
+        cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        cleanup.callback(buildah, "rm", "--all")  # before the folder is removed: it unmounts
+        packages = "--include=python3,python3-venv,python3-pip,ca-certificates"
+        subprocess.run(["mmdebstrap", "--variant=minbase", packages, "bookworm", folder / "base.tar"], check=True)
+        base = buildah("from", "scratch")
+        buildah("add", "-q", base, folder / "base.tar", "/")
+        mounted = Path(buildah("mount", base))
+        (mounted / "usr/local/bin/python").symlink_to("/usr/bin/python3")
+        if CERTIFICATES.exists():
+            shutil.copy(CERTIFICATES, mounted / CERTIFICATES.relative_to("/"))
+        for name in BASES:
+            buildah("commit", "-q", base, name)
+        volumes = [f"--volume={path}:{path}:ro" for path in pip_settings(folder / "pip.conf")]
+        build = ("--isolation=chroot", "--pull-never", "--format=docker", "--layers=false", "--target=server", *volumes)
+        secret = f"--secret=id=pip,src={folder}/pip.conf"
+        buildah("bud", *build, secret, "-f", ROOT / "deploy/docker/Dockerfile", "-t", "mvprune-server", ROOT)
+        root = Path(buildah("mount", buildah("from", "--pull-never", "localhost/mvprune-server")))
+        # As in a container. What buildah left of /dev/fd may be a folder, a link or nothing.
+        subprocess.run(["mount", "--bind", "/proc", root / "proc"], check=True)
+        cleanup.callback(subprocess.run, ["umount", "--lazy", root / "proc"], check=True)
+        (root / "dev").mkdir(exist_ok=True)
+        subprocess.run(["ln", "-sfn", "/proc/self/fd", root / "dev" / "fd"], check=True)
+        yield root
 
 
 def run(root: Path, *command: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -123,8 +123,10 @@ async def test_quotas_by_command_and_who_submitted(
     made = await guarded.json("token", "create", "--project", "search", "--scope", "submit")
     changed = await guarded.json("project", "set", "search", "--max-queued-jobs", "1")
     assert (changed["max_queued_jobs"], changed["max_running_gpus"]) == (1, None)
+    both = ("--max-queued-jobs", "1", "--max-upload-bytes", "1.5GiB")
+    assert (await guarded.json("project", "set", "search", *both))["max_upload_bytes"] == 3 << 29
     table = await guarded.mvpctl("project", "list")
-    assert table.out.splitlines()[1].split() == ["search", "0", "1", "0", "0", "default"]
+    assert table.out.splitlines()[1].split() == ["search", "0", "1", "0", "0", "default", "0", "B", "1536MiB"]
 
     rows = "".join(json.dumps({"text": f"word{number}", "label": str(number % 2)}) + "\n" for number in range(8))
     train = tmp_path / "train.jsonl"

@@ -30,6 +30,7 @@ class Collector(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.spans: list[Any] = []  # (service, span)
+        self.credentials: set[str | None] = set()
 
     @property
     def url(self) -> str:
@@ -40,6 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Collector
 
     def do_POST(self) -> None:
+        self.server.credentials.add(self.headers["authorization"])
         body = self.rfile.read(int(self.headers["content-length"]))
         if self.headers.get("content-encoding") == "gzip":
             body = gzip.decompress(body)
@@ -66,7 +68,9 @@ def test_a_job_seen_from_inside(tmp_path: Path, tiny: Tiny) -> None:
     server = Server(tmp_path / "home")
     with collecting() as collector:
         try:
+            (headers := tmp_path / "headers").write_text("authorization=Bearer%20c0llector\n")
             env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+            env["OTEL_EXPORTER_OTLP_HEADERS_FILE"] = str(headers)
             options = {"models": tiny.models, "roots": tiny.train.parent, "drain_seconds": 0}
             process = server.start(env, log_level="debug", log_format="json", auth="required", **options)
             token = (server.home / "operator-token").read_text().strip()
@@ -97,7 +101,9 @@ def test_a_job_seen_from_inside(tmp_path: Path, tiny: Tiny) -> None:
     assert (spans["train"][0], spans["finalize"][0]) == ("mvprune-worker", "mvprune-server")
     assert spans["train"][1].end_time_unix_nano <= spans["upload"][1].start_time_unix_nano
 
+    assert collector.credentials == {"Bearer c0llector"}, "of the server and of the worker"
     log = server.log()
+    assert "c0llector" not in log + logged_by_worker.decode()
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     about = [line for line in lines if line.get("job") == job.name and line["logger"] == "mvprune_service.db.lifecycle"]
     assert [line["message"].partition(" by ")[0] for line in about] == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -20,6 +21,8 @@ from mvprune import Client
 from mvprune.client.http import Putter
 from mvprune.sources.uploads import CHUNK_BYTES, Kind, describe, digest
 from mvprune.v1 import upload_pb2, upload_pb2_grpc
+from mvprune_service.stores import open_store
+from mvprune_service.stores.base import BlobStore
 
 from ..bert_folder import write_bert
 from ..neighbours import S3Server
@@ -52,6 +55,17 @@ def client(server: Server) -> Iterator[Client]:
         yield one
 
 
+@pytest.fixture
+def store(request: pytest.FixtureRequest, server: Server, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
+    """The server's store."""
+    if request.node.callspec.params["server"] == "folder":
+        return open_store((server.home / "store").as_uri(), create=False)
+    s3: S3Server = request.getfixturevalue("seaweedfs")
+    for name, value in s3.env.items():
+        monkeypatch.setenv(name, value)
+    return open_store(f"{s3.url}/{server.home.parent.name}", create=False)
+
+
 def data_files(folder: Path) -> tuple[Path, Path]:
     files = folder / "train.jsonl", folder / "dev.jsonl"
     for file in files:
@@ -78,6 +92,40 @@ def test_submit_poll_and_download_from_another_home(client: Client, server: Serv
     job.delete()
     client.delete_upload(uploads["my-model"])
     assert "my-model" not in {upload.display_name for upload in client.uploads()}
+
+
+def test_a_chunk_that_the_store_lost_is_sent_again_with_the_next_job(
+    client: Client, server: Server, store: BlobStore, tmp_path: Path
+) -> None:
+    """The worker finds it; the server, which is not restarted, believes the worker once it has looked itself."""
+    model = write_bert(tmp_path / "my-model", 3 * CHUNK_BYTES)
+    train, validation = data_files(tmp_path)
+
+    def submit() -> mvprune.Job:
+        return client.submit(
+            model=model,
+            train=train,
+            validation=validation,
+            density=0.5,
+            max_steps=10,
+            cpus=1,
+            seed=1,
+            on_upload=seen.append,
+        )
+
+    seen: list[mvprune.UploadProgress] = []
+    job = submit()
+    assert job.wait(timeout=120).state == "SUCCEEDED"
+    lost = (model / "model.safetensors").read_bytes()[CHUNK_BYTES : 2 * CHUNK_BYTES]
+    (key,) = (one.key for one in store.list("uploads/") if store.get(one.key) == lost)
+    store.delete(key)
+    shutil.rmtree(server.home / "scratch" / "cache")
+    with pytest.raises(mvprune.JobFailed, match=r"INVALID_MODEL: .* a part of model\.safetensors is missing"):
+        submit().wait(timeout=120)
+    assert {one.display_name: one.state for one in client.uploads()}["my-model"] == "INCOMPLETE"
+    seen.clear()
+    assert submit().wait(timeout=120).state == "SUCCEEDED"
+    assert max(one.sent_bytes for one in seen) == CHUNK_BYTES, "just that chunk"
 
 
 def test_an_upload_that_is_killed_goes_on_where_it_stopped(client: Client, server: Server, tmp_path: Path) -> None:

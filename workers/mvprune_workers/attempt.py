@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +26,7 @@ from mvprune_workers.event_queue import Event, EventQueue
 from mvprune_workers.exits import TRAINER_STOPPED, ExitCode
 from mvprune_workers.folders import Folders
 from mvprune_workers.heartbeat import Heartbeat
-from mvprune_workers.inputs import BadInput, base_of, fetch_mask, inputs_of
+from mvprune_workers.inputs import BadInput, base_of, fetch_all, fetch_mask, inputs_of
 from mvprune_workers.limits import Limits
 from mvprune_workers.logs import LogFile
 from mvprune_workers.position import read_position
@@ -110,17 +110,25 @@ class Attempt:
                 fetch_mask(mask, store, self.folders.mask)
             if claim.checkpoints:
                 restore(store, claim.checkpoints, self.folders.checkpoint, self.log.say)
-            for one in inputs + (base_of(self.folders.teacher) if teacher and is_taught else []):
-                self.log.say(f"fetching {one.reference}")
-                one.fetch(claim.uploads, store, Roots.from_environment(), self.folders)
+            every = inputs + (base_of(self.folders.teacher) if teacher and is_taught else [])
+            fetch_all(every, claim.uploads, store, Roots.from_environment(), self.folders, self.log.say)
 
         fetching = self._transfer(work, Event.FETCH_ENDED)
         if self.events.wait((*_URGENT, Event.FETCH_ENDED)) is not Event.FETCH_ENDED:
             fetching.stop()
         elif fetching.error is not None:
+            if isinstance(fetching.error, BadInput) and fetching.error.lost:
+                self._report_lost(fetching.error.lost)
             what = "The teacher's artifact" if is_taught else "The baseline's manifest"
             return _failed(_store_failure(fetching.error, job_pb2.Failure.TEACHER_FAILED, what))
         return None
+
+    def _report_lost(self, chunks: Sequence[str]) -> None:
+        """Lets the server look for chunks that the store has lost. Raises LeaseLost."""
+        try:
+            self.client.report_lost_chunks(chunks)
+        except (Unreachable, Rejected) as error:  # the outcome matters more: the next attempt finds the same
+            self.log.say(f"the missing parts could not be reported: {error}")
 
     def _train(self, claim: worker_pb2.ClaimAttemptResponse, heartbeat: Heartbeat) -> Outcome:
         """Lets the trainer do the job and uploads its checkpoints. Raises LeaseLost."""

@@ -15,6 +15,7 @@ from mvprune_workers.settings import Tls
 
 MAX_LOG_BYTES = 256 << 10  # of one AppendLogs
 MAX_METRIC_POINTS = 1000  # of one ReportMetrics
+_MAX_CHUNKS = 16  # of one ReportLostChunks
 
 # The attempt is not ours (any more): superseded, cancelled for good, deleted, or the credential is not honoured.
 _NOT_OURS = frozenset(
@@ -107,6 +108,12 @@ class WorkerClient:
         """Makes an uploaded checkpoint one to resume from."""
         request = worker_pb2.CommitCheckpointRequest(lease=self._lease, step=step, manifest_sha256=manifest_sha256)
         self._call("CommitCheckpoint", request)
+
+    def report_lost_chunks(self, chunks: Sequence[str]) -> None:
+        """Names chunks of the attempt's uploads that could not be read as they were sent."""
+        for start in range(0, len(chunks), _MAX_CHUNKS):
+            some = chunks[start : start + _MAX_CHUNKS]
+            self._call("ReportLostChunks", worker_pb2.ReportLostChunksRequest(lease=self._lease, chunks=some))
 
     def complete(self, outcome: worker_pb2.CompleteAttemptRequest) -> None:
         """Offers an outcome; its lease is filled in here."""

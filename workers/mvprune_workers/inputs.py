@@ -6,7 +6,7 @@ They are stored in the cache that the jobs of a machine share. `fetched_path` is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -21,15 +21,21 @@ from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.layout import ArtifactCorrupt, fetch
 from mvprune_workers.buckets import fetch_file, fetch_model
 from mvprune_workers.folders import Folders
-from mvprune_workers.uploads import fetch_upload
+from mvprune_workers.uploads import ContentLost, fetch_upload
 
 
 class BadInput(Exception):
-    """An input cannot be used; `reason` says whether it is the model or the data."""
+    """An input cannot be used.
 
-    def __init__(self, reason: job_pb2.Failure.Reason, message: str) -> None:
+    Attributes:
+        reason: says whether it is the model or the data.
+        lost: SHA-256 of chunks that the store has lost.
+    """
+
+    def __init__(self, reason: job_pb2.Failure.Reason, message: str, lost: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.reason = reason
+        self.lost = tuple(lost)
 
 
 def fetched_path(reference: str, roots: Roots, folders: Folders) -> Path | None:
@@ -71,7 +77,7 @@ class Input:
                 _link(link, self._fetched(uploads, store, roots, folders.cache))
         except InvalidReference as error:
             reason = job_pb2.Failure.INVALID_MODEL if self.kind is Kind.MODEL else job_pb2.Failure.INVALID_DATASET
-            raise BadInput(reason, str(error)) from error
+            raise BadInput(reason, str(error), error.chunks if isinstance(error, ContentLost) else ()) from error
 
     def _fetched(
         self, uploads: Iterable[worker_pb2.UploadedInput], store: BlobStore, roots: Roots, cache: Path
@@ -83,6 +89,27 @@ class Input:
         if upload is None:
             raise InvalidReference(f"{self.reference} is not on the server any more; send it again, and submit again")
         return fetch_upload(upload, self.kind, store, cache)
+
+
+def fetch_all(
+    inputs: Iterable[Input],
+    uploads: Sequence[worker_pb2.UploadedInput],
+    store: BlobStore,
+    roots: Roots,
+    folders: Folders,
+    say: Callable[[str], None],
+) -> None:
+    """Fetches inputs; see `Input.fetch`. Raises the first BadInput, with what the store has lost of all inputs."""
+    errors: list[BadInput] = []
+    for one in inputs:
+        say(f"fetching {one.reference}")
+        try:
+            one.fetch(uploads, store, roots, folders)
+        except BadInput as error:
+            errors.append(error)
+    if errors:
+        first = errors[0]
+        raise BadInput(first.reason, str(first), [sha256 for error in errors for sha256 in error.lost]) from first
 
 
 def inputs_of(spec: job_pb2.CompressionSpec) -> list[Input]:

@@ -130,13 +130,13 @@ def main(trainer: Sequence[str] = TRAINER, limits: Limits | None = None) -> Exit
     """The program: settings from the environment, SIGTERM and SIGINT end the attempt early."""
     try:
         settings = Settings.from_environment(os.environ)
-    except SettingsError as error:
+        tracing.start("mvprune-worker")
+    except (SettingsError, tracing.BadSetting) as error:
         print(f"mvprune_workers: {error}", file=sys.stderr)
         return ExitCode.USAGE
     supervisor = Supervisor(settings, trainer, limits)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: supervisor.stop())
-    tracing.start("mvprune-worker")
     try:
         with tracing.span("attempt", settings.traceparent, attempt=settings.attempt):
             return supervisor.run()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from mvprune.cli._options import command_parser, connect, subcommand
 from mvprune.cli._output import answer, print_table
-from mvprune.cli._types import number, whole_number
+from mvprune.cli._types import memory, number, whole_number
+from mvprune.common.units import exact_size, size
 
 if TYPE_CHECKING:
     from mvprune.client.admin import Project
@@ -18,7 +19,7 @@ Lists projects and sets their quotas. A project is created when it is first used
 
 example:
   mvpctl project list
-  mvpctl project set search --max-queued-jobs 200 --max-running-gpus 8"""
+  mvpctl project set search --max-queued-jobs 200 --max-running-gpus 8 --max-upload-bytes 500GiB"""
 
 
 def project_command(argv: Sequence[str]) -> int | None:
@@ -35,17 +36,24 @@ def _list(argv: Sequence[str]) -> None:
 
 
 def _set(argv: Sequence[str]) -> None:
-    details = "Sets both quotas; one that is left out goes back to the server's default."
+    details = "Sets all quotas; one that is left out goes back to the server's default."
     parser = command_parser(
-        "project set", "mvpctl project set search --max-queued-jobs 200 --max-running-gpus 8", details, job=False
+        "project set",
+        "mvpctl project set search --max-queued-jobs 200 --max-running-gpus 8 --max-upload-bytes 500GiB",
+        details,
+        job=False,
     )
     parser.add_argument("id", metavar="PROJECT")
     parser.add_argument("--max-queued-jobs", type=whole_number, metavar="N", help="queued jobs at the same time")
     parser.add_argument("--max-running-gpus", type=number, metavar="N", help="GPUs in use at the same time")
+    parser.add_argument("--max-upload-bytes", type=memory, metavar="SIZE", help="size of all uploads, such as 500GiB")
     args = parser.parse_args(argv)
     with connect(args) as client:
         project = client.admin.set_quotas(
-            args.id, max_queued_jobs=args.max_queued_jobs, max_running_gpus=args.max_running_gpus
+            args.id,
+            max_queued_jobs=args.max_queued_jobs,
+            max_running_gpus=args.max_running_gpus,
+            max_upload_bytes=args.max_upload_bytes,
         )
     answer(args.form, project, [project.id], lambda: _print([project]))
 
@@ -59,7 +67,11 @@ def _print(projects: Sequence[Project]) -> None:
             f"{project.running_jobs}",
             f"{project.running_gpus:g}",
             "default" if project.max_running_gpus is None else f"{project.max_running_gpus:g}",
+            size(project.upload_bytes),
+            "default" if project.max_upload_bytes is None else exact_size(project.max_upload_bytes),
         ]
         for project in projects
     ]
-    print_table(["PROJECT", "QUEUED", "MAX", "RUNNING", "GPUS", "MAX GPUS"], rows, numbers=True)
+    print_table(
+        ["PROJECT", "QUEUED", "MAX", "RUNNING", "GPUS", "MAX GPUS", "UPLOADS", "MAX UPLOADS"], rows, numbers=True
+    )

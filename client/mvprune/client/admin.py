@@ -48,9 +48,11 @@ class Project:
     name: str
     max_queued_jobs: int | None
     max_running_gpus: float | None
+    max_upload_bytes: int | None
     queued_jobs: int
     running_jobs: int
     running_gpus: float
+    upload_bytes: int  # of all its uploads; equal chunks count once
 
 
 class AsyncAdmin:
@@ -98,11 +100,19 @@ class AsyncAdmin:
                 yield _project(project)
 
     async def set_quotas(
-        self, project: str, *, max_queued_jobs: int | None = None, max_running_gpus: float | None = None
+        self,
+        project: str,
+        *,
+        max_queued_jobs: int | None = None,
+        max_running_gpus: float | None = None,
+        max_upload_bytes: int | None = None,
     ) -> Project:
-        """Sets both quotas of a project; None: the server's default."""
+        """Sets all quotas of a project; None: the server's default."""
         message = admin_pb2.Project(
-            name=f"projects/{project}", max_queued_jobs=max_queued_jobs, max_running_gpus=max_running_gpus
+            name=f"projects/{project}",
+            max_queued_jobs=max_queued_jobs,
+            max_running_gpus=max_running_gpus,
+            max_upload_bytes=max_upload_bytes,
         )
         request = admin_pb2.UpdateProjectRequest(project=message)
         return _project(await self._transport.call(self._transport.admin.UpdateProject, request))
@@ -142,10 +152,21 @@ class Admin:
         return iterate(self._core.projects())
 
     def set_quotas(
-        self, project: str, *, max_queued_jobs: int | None = None, max_running_gpus: float | None = None
+        self,
+        project: str,
+        *,
+        max_queued_jobs: int | None = None,
+        max_running_gpus: float | None = None,
+        max_upload_bytes: int | None = None,
     ) -> Project:
-        """Sets both quotas of a project; None: the server's default."""
-        return run(self._core.set_quotas(project, max_queued_jobs=max_queued_jobs, max_running_gpus=max_running_gpus))
+        """Sets all quotas of a project; None: the server's default."""
+        setting = self._core.set_quotas(
+            project,
+            max_queued_jobs=max_queued_jobs,
+            max_running_gpus=max_running_gpus,
+            max_upload_bytes=max_upload_bytes,
+        )
+        return run(setting)
 
     def server_status(self) -> ServerStatus:
         """Returns the state of the server."""
@@ -171,7 +192,9 @@ def _project(message: admin_pb2.Project) -> Project:
         name=message.name,
         max_queued_jobs=message.max_queued_jobs if message.HasField("max_queued_jobs") else None,
         max_running_gpus=message.max_running_gpus if message.HasField("max_running_gpus") else None,
+        max_upload_bytes=message.max_upload_bytes if message.HasField("max_upload_bytes") else None,
         queued_jobs=message.queued_jobs,
         running_jobs=message.running_jobs,
         running_gpus=message.running_gpus,
+        upload_bytes=message.upload_bytes,
     )

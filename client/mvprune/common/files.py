@@ -1,4 +1,4 @@
-"""Paths as users write them; files that others may read while they are written."""
+"""Paths as users write them; files with a secret; files that others may read while they are written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ from pathlib import Path
 def expanded(path: str | os.PathLike[str]) -> Path:
     """A path with ~ or ~user replaced by that home; where there is no such home it is a name like any other."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 (Path's own raises then)
+
+
+def read_secret(path: Path) -> str:
+    """The secret in a file, without the white space around it. Raises ValueError, which does not show it."""
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+        raise ValueError(f"must be a file that can be read, got {str(path)!r} ({reason})") from None
+    if not secret or not secret.isprintable():
+        raise ValueError(f"must be a file with one line, got {str(path)!r} with {'several' if secret else 'none'}")
+    return secret
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -39,20 +39,24 @@ class Token(_message.Message):
     def __init__(self, name: _Optional[str] = ..., display_name: _Optional[str] = ..., scope: _Optional[_Union[Token.Scope, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., revoke_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_use_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., creator: _Optional[str] = ...) -> None: ...
 
 class Project(_message.Message):
-    __slots__ = ("name", "max_queued_jobs", "max_running_gpus", "queued_jobs", "running_jobs", "running_gpus")
+    __slots__ = ("name", "max_queued_jobs", "max_running_gpus", "queued_jobs", "running_jobs", "running_gpus", "max_upload_bytes", "upload_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_QUEUED_JOBS_FIELD_NUMBER: _ClassVar[int]
     MAX_RUNNING_GPUS_FIELD_NUMBER: _ClassVar[int]
     QUEUED_JOBS_FIELD_NUMBER: _ClassVar[int]
     RUNNING_JOBS_FIELD_NUMBER: _ClassVar[int]
     RUNNING_GPUS_FIELD_NUMBER: _ClassVar[int]
+    MAX_UPLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_queued_jobs: int
     max_running_gpus: float
     queued_jobs: int
     running_jobs: int
     running_gpus: float
-    def __init__(self, name: _Optional[str] = ..., max_queued_jobs: _Optional[int] = ..., max_running_gpus: _Optional[float] = ..., queued_jobs: _Optional[int] = ..., running_jobs: _Optional[int] = ..., running_gpus: _Optional[float] = ...) -> None: ...
+    max_upload_bytes: int
+    upload_bytes: int
+    def __init__(self, name: _Optional[str] = ..., max_queued_jobs: _Optional[int] = ..., max_running_gpus: _Optional[float] = ..., queued_jobs: _Optional[int] = ..., running_jobs: _Optional[int] = ..., running_gpus: _Optional[float] = ..., max_upload_bytes: _Optional[int] = ..., upload_bytes: _Optional[int] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
     __slots__ = ("version", "start_time", "time", "database", "schema_revision", "store", "executor", "capacity", "jobs", "oldest_queued_age", "live_attempts", "longest_heartbeat_age", "watchers", "problems")

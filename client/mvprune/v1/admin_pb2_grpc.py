@@ -80,7 +80,7 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateProject(self, request, context):
-        """Sets both quotas of a project. An unset field resets to the server's default.
+        """Sets all quotas of a project. An unset field resets to the server's default.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -144,6 +144,20 @@ class CommitCheckpointResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ReportLostChunksRequest(_message.Message):
+    __slots__ = ("lease", "chunks")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    chunks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., chunks: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReportLostChunksResponse(_message.Message):
+    __slots__ = ("missing",)
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, missing: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class CompleteAttemptRequest(_message.Message):
     __slots__ = ("lease", "manifest_sha256", "failure", "cancelled", "killed")
     class Cancelled(_message.Message):

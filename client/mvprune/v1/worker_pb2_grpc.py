@@ -41,6 +41,11 @@ class WorkerServiceStub(object):
                 request_serializer=mvprune_dot_v1_dot_worker__pb2.CommitCheckpointRequest.SerializeToString,
                 response_deserializer=mvprune_dot_v1_dot_worker__pb2.CommitCheckpointResponse.FromString,
                 )
+        self.ReportLostChunks = channel.unary_unary(
+                '/mvprune.v1.WorkerService/ReportLostChunks',
+                request_serializer=mvprune_dot_v1_dot_worker__pb2.ReportLostChunksRequest.SerializeToString,
+                response_deserializer=mvprune_dot_v1_dot_worker__pb2.ReportLostChunksResponse.FromString,
+                )
         self.CompleteAttempt = channel.unary_unary(
                 '/mvprune.v1.WorkerService/CompleteAttempt',
                 request_serializer=mvprune_dot_v1_dot_worker__pb2.CompleteAttemptRequest.SerializeToString,
@@ -88,6 +93,14 @@ class WorkerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportLostChunks(self, request, context):
+        """Names chunks of the attempt's uploads that the worker could not read as they were sent. The server reads them again
+        itself: those that the store has lost are missing from then on, and a client sends them again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CompleteAttempt(self, request, context):
         """Reports the attempt's outcome. Repeating the call is safe.
         """
@@ -122,6 +135,11 @@ def add_WorkerServiceServicer_to_server(servicer, server):
                     servicer.CommitCheckpoint,
                     request_deserializer=mvprune_dot_v1_dot_worker__pb2.CommitCheckpointRequest.FromString,
                     response_serializer=mvprune_dot_v1_dot_worker__pb2.CommitCheckpointResponse.SerializeToString,
+            ),
+            'ReportLostChunks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportLostChunks,
+                    request_deserializer=mvprune_dot_v1_dot_worker__pb2.ReportLostChunksRequest.FromString,
+                    response_serializer=mvprune_dot_v1_dot_worker__pb2.ReportLostChunksResponse.SerializeToString,
             ),
             'CompleteAttempt': grpc.unary_unary_rpc_method_handler(
                     servicer.CompleteAttempt,
@@ -222,6 +240,23 @@ class WorkerService(object):
         return grpc.experimental.unary_unary(request, target, '/mvprune.v1.WorkerService/CommitCheckpoint',
             mvprune_dot_v1_dot_worker__pb2.CommitCheckpointRequest.SerializeToString,
             mvprune_dot_v1_dot_worker__pb2.CommitCheckpointResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ReportLostChunks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/mvprune.v1.WorkerService/ReportLostChunks',
+            mvprune_dot_v1_dot_worker__pb2.ReportLostChunksRequest.SerializeToString,
+            mvprune_dot_v1_dot_worker__pb2.ReportLostChunksResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

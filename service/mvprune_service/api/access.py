@@ -98,6 +98,7 @@ _BY_SERVICE = {
         "AppendLogs": _ATTEMPT,
         "ReportMetrics": _ATTEMPT,
         "CommitCheckpoint": _ATTEMPT,
+        "ReportLostChunks": _ATTEMPT,
         "CompleteAttempt": _ATTEMPT,
     },
     "grpc.health.v1.Health": {"Check": _OPEN, "List": _OPEN, "Watch": _OPEN},

@@ -25,7 +25,7 @@ from mvprune_service.db.rows import TokenRow
 ServerStatus = Callable[[], Awaitable[admin_pb2.ServerStatus]]
 
 _SHORTEST_TTL, _LONGEST_TTL = 60, 3650 * 86_400
-_MOST_QUEUED, _MOST_GPUS = 1_000_000, 100_000
+_MOST = {"max_queued_jobs": 1_000_000, "max_running_gpus": 100_000, "max_upload_bytes": 1 << 50}
 
 
 class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
@@ -94,15 +94,12 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         project = ids.parse_project(asked.name)
         if project is None:
             raise invalid(bad("project.name", asked.name, f"projects/PROJECT ({ID_RULE})"))
-        queued = asked.max_queued_jobs if asked.HasField("max_queued_jobs") else None
-        gpus = asked.max_running_gpus if asked.HasField("max_running_gpus") else None
-        for field, value, most in (("max_queued_jobs", queued, _MOST_QUEUED), ("max_running_gpus", gpus, _MOST_GPUS)):
-            if value is not None and not 0 <= value <= most:
-                raise invalid(bad(f"project.{field}", value, f"0 to {most:,}"))
+        wanted: dict[str, Any] = {field: getattr(asked, field) if asked.HasField(field) else None for field in _MOST}
+        for field, value in wanted.items():
+            if value is not None and not 0 <= value <= _MOST[field]:
+                raise invalid(bad(f"project.{field}", value, f"0 to {_MOST[field]:,}"))
         try:
-            return _project(
-                await self._db.write(projects.set_quotas, project, max_queued_jobs=queued, max_running_gpus=gpus)
-            )
+            return _project(await self._db.write(projects.set_quotas, project, **wanted))
         except IntegrityError:
             message = f"the quotas of {asked.name} are being changed by someone else; try again"
             raise ApiError(grpc.StatusCode.ABORTED, "CONFLICT", message) from None
@@ -149,7 +146,9 @@ def _project(found: projects.Project) -> admin_pb2.Project:
         name=f"projects/{found.project}",
         max_queued_jobs=found.max_queued_jobs,
         max_running_gpus=found.max_running_gpus,
+        max_upload_bytes=found.max_upload_bytes,
         queued_jobs=found.queued_jobs,
         running_jobs=found.running_jobs,
         running_gpus=found.running_gpus,
+        upload_bytes=found.upload_bytes,
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 
@@ -15,6 +13,7 @@ from mvprune_service.api import mapping
 from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found
 from mvprune_service.api.names import parse_parent
 from mvprune_service.api.pagination import make_page, page_size, read_token
+from mvprune_service.api.threads import Threads
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import records
 from mvprune_service.db.database import Database
@@ -25,7 +24,6 @@ from mvprune_service.stores.layout import blob_key, manifest_key
 _CHUNK = 256 << 10
 _TTL, _TTL_CAP = 900, 12 * 3600
 _AT_ONCE = 8  # questions to the store
-_T = TypeVar("_T")
 
 
 class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
@@ -35,8 +33,11 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
         self._db = db
         self._store = store
         self._clock = clock
-        # Threads of its own: while a store does not answer, only calls about files wait.
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="artifacts")
+        self._threads = Threads("artifacts", _AT_ONCE)
+
+    def close(self) -> None:
+        """Ends its threads. No call may follow."""
+        self._threads.close()
 
     async def GetArtifact(
         self, request: artifact_pb2.GetArtifactRequest, context: grpc.aio.ServicerContext
@@ -63,7 +64,7 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
         keys = _keys(row)
         response = artifact_pb2.GenerateDownloadUrlsResponse()
         for path in request.paths or keys:
-            url = await self._ask(self._store.presign, _key(keys, path), ttl)
+            url = await self._threads.run(self._store.presign, _key(keys, path), ttl)
             if url is None:
                 return artifact_pb2.GenerateDownloadUrlsResponse()
             response.urls.add(path=path, url=url, expire_time=mapping.timestamp(self._clock() + ttl * SECOND))
@@ -78,7 +79,7 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
             raise invalid(bad("offset", offset, "0 or more"))
         while True:
             try:
-                data = await self._ask(self._store.read, key, offset, _CHUNK)
+                data = await self._threads.run(self._store.read, key, offset, _CHUNK)
             except ObjectNotFound:
                 message = f"{request.path} is no longer in the store"
                 raise ApiError(grpc.StatusCode.DATA_LOSS, "BLOB_MISSING", message) from None
@@ -86,9 +87,6 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
             if not data:
                 return
             offset += len(data)
-
-    async def _ask(self, question: Callable[..., _T], *args: Any) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, question, *args)
 
     async def _artifact(self, given: str) -> ArtifactRow:
         name = ids.parse_artifact(given)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import grpc
@@ -21,6 +19,7 @@ from mvprune.spec.vocabulary import method_entry, task_entry
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc
 from mvprune_service.api import mapping
 from mvprune_service.api.pagination import make_page, page_size, read_token
+from mvprune_service.api.threads import Threads
 from mvprune_service.inventory import model_names
 
 M = TypeVar("M", bound=Message)
@@ -33,19 +32,21 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
-        # Of its own: a disk that does not answer holds up only who asks for what is on it.
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="catalog")
+        self._threads = Threads("catalog", _AT_ONCE)
+
+    def close(self) -> None:
+        """Ends its threads. No call may follow."""
+        self._threads.close()
 
     async def ListModels(
         self, request: catalog_pb2.ListModelsRequest, context: grpc.aio.ServicerContext
     ) -> catalog_pb2.ListModelsResponse:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._list_models, request)
+        return await self._threads.run(self._list_models, request)
 
     async def ListTasks(
         self, request: catalog_pb2.ListTasksRequest, context: grpc.aio.ServicerContext
     ) -> catalog_pb2.ListTasksResponse:
-        loop, every = asyncio.get_running_loop(), tuple(TASKS.values())
-        tasks, token = await loop.run_in_executor(self._threads, _page, request, every, self._task)
+        tasks, token = await self._threads.run(_page, request, tuple(TASKS.values()), self._task)
         return catalog_pb2.ListTasksResponse(tasks=tasks, next_page_token=token)
 
     async def ListMethods(

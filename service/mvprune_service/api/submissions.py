@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +21,7 @@ from mvprune_service.api.names import parse_parent
 from mvprune_service.api.policies import with_defaults
 from mvprune_service.api.principal import current_principal
 from mvprune_service.api.specs import Checker
+from mvprune_service.api.threads import Threads
 from mvprune_service.api.uploaded import UploadReader, uploads_of
 from mvprune_service.db import estimates, lifecycle, masks, quotas, records, teachers
 from mvprune_service.db.database import Database, Tx
@@ -67,8 +67,11 @@ class Submissions:
         self._capacity = capacity
         self._queue_quota = quota
         self._retention_seconds = retention_seconds
-        # Threads of its own: a disk or a store that does not answer holds up no other calls.
-        self._threads = ThreadPoolExecutor(_READ_AT_ONCE, thread_name_prefix="submit")
+        self._threads = Threads("submit", _READ_AT_ONCE)
+
+    def close(self) -> None:
+        """Ends its threads. No call may follow."""
+        self._threads.close()
 
     async def create(self, request: job_pb2.CreateJobRequest, traceparent: str = "") -> job_pb2.Job:
         """The new job, or the one that the same request made before. Raises ApiError."""
@@ -152,7 +155,7 @@ class Submissions:
         with uploads_of(self._uploads, project, may_be_missing=request.validate_only) as uploaded:
             checker = Checker(request.job, request.job_id, roots, uploaded=uploaded)
             if checker.reads_files:
-                await self._read(checker.check)
+                await self._threads.run(checker.check)
             else:
                 checker.check()
         if request.job.policy.HasField("resources"):
@@ -165,7 +168,7 @@ class Submissions:
                 teacher = await self._db.read(teachers.named, project, spec)
                 if teachers.name_job(spec, teacher).teacher.job:
                     base = job_pb2.CompressionSpec.FromString(teacher.spec)
-                    await self._read(partial(checker.check_teachers_base, f"job.spec.{role}.job", base))
+                    await self._threads.run(partial(checker.check_teachers_base, f"job.spec.{role}.job", base))
             except teachers.NoTeacher as error:
                 checker.violations.append(Violation(error.field, str(error)))
         pinned = spec
@@ -178,9 +181,6 @@ class Submissions:
             raise invalid(*checker.violations)
         checker.notes += await self._cost(project, request.job)
         return checker, teacher, pinned
-
-    async def _read(self, work: Callable[[], None]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _create(self, work: Callable[[Tx], JobRow], name: ids.JobName) -> JobRow:
         """Writes. If an equal request, or one that creates the same teacher, was faster, the second try sees that."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +20,7 @@ from mvprune_service.api.policies import with_defaults
 from mvprune_service.api.principal import current_principal
 from mvprune_service.api.sweep_checks import MAX_ID, check_id
 from mvprune_service.api.sweep_plan import Surroundings, SweepPlan, plan_extension, plan_sweep
+from mvprune_service.api.threads import Threads
 from mvprune_service.api.uploaded import UploadReader, uploads_of
 from mvprune_service.clock import Clock, system_clock
 from mvprune_service.db import estimates, lifecycle, masks, sweep_records, sweeps, teachers
@@ -64,7 +63,11 @@ class SweepCreation:
         self._max_points = max_points
         self._retention_seconds = retention_seconds
         self._clock = clock
-        self._threads = ThreadPoolExecutor(_PLANNED_AT_ONCE, thread_name_prefix="sweep")
+        self._threads = Threads("sweep", _PLANNED_AT_ONCE)
+
+    def close(self) -> None:
+        """Ends its threads. No call may follow."""
+        self._threads.close()
 
     async def create(self, request: sweep_pb2.CreateSweepRequest) -> sweep_pb2.Sweep:
         """The new sweep, or the one that the same request made before. Raises ApiError."""
@@ -190,7 +193,7 @@ class SweepCreation:
         capacity = await self._capacity()
         with uploads_of(self._uploads, project, may_be_missing=validate_only) as uploaded:
             work: Callable[[], SweepPlan] = partial(plan, around=Surroundings(roots, capacity, uploaded))
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            return await self._threads.run(work)
 
     async def _check_jobs(self, plan: SweepPlan, project: str) -> None:
         """Adds a violation where a teacher's job is none that can teach, or the job of a mask has none."""

@@ -23,6 +23,7 @@ from mvprune.sources.known_models import ModelSize
 from mvprune.sources.model_folder import MAX_HEADER_BYTES, READ_WHOLE, inspect_model
 from mvprune.sources.references import InvalidReference
 from mvprune.sources.uploads import CHUNK_BYTES, File, Kind, Reference, parse
+from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.db import uploads
 from mvprune_service.db.database import Database
 from mvprune_service.db.upload_rows import ChunkRow, UploadRow
@@ -42,12 +43,14 @@ class UploadReader:
     """Reads uploads for checks.
 
     Args:
+        lost: notes chunks that the store has lost.
         folder: for what is fetched. It is emptied here: what an earlier server left is of no use.
     """
 
-    def __init__(self, db: Database, store: BlobStore, folder: Path) -> None:
+    def __init__(self, db: Database, store: BlobStore, lost: LostChunks, folder: Path) -> None:
         self._db = db
         self._store = store
+        self._lost = lost
         self._folder = folder
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
@@ -74,9 +77,14 @@ class UploadReader:
         """An upload and its chunks. Blocks; raises DatabaseUnavailable."""
         return asyncio.run_coroutine_threadsafe(self._db.read(_stored, name), loop).result()
 
+    def note_lost(self, found: Stored, loop: asyncio.AbstractEventLoop) -> None:
+        """Notes which chunks of an upload the store has lost. Blocks; raises DatabaseUnavailable, StoreUnavailable."""
+        noting = self._lost.note(found.row.project, found.chunks.values(), by_content=False)
+        asyncio.run_coroutine_threadsafe(noting, loop).result()
+
     def size_of(self, reference: Reference, found: Stored) -> ModelSize:
         """The size of a model. The content of a digest never changes, so each is looked at once. Blocks; raises
-        InvalidReference, StoreUnavailable."""
+        InvalidReference, ChunkLost, StoreUnavailable."""
         with self._lock:
             known = self._models.get(reference)
         if known is None:
@@ -90,7 +98,7 @@ class UploadReader:
         return known
 
     def hold(self, uploaded: Uploaded, reference: Reference, found: Stored) -> Path:
-        """A data file on this machine, which stays until the request ends. Blocks; raises InvalidReference,
+        """A data file on this machine, which stays until the request ends. Blocks; raises ChunkLost,
         StoreUnavailable."""
         digest, (file,) = found.row.digest, found.row.described()
         with self._lock:
@@ -99,7 +107,7 @@ class UploadReader:
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         path = folder / file.path
         try:
-            _copy(self._store, reference, found, file, path, file.size_bytes)
+            _copy(self._store, found, file, path, file.size_bytes)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -134,11 +142,11 @@ class UploadReader:
             try:
                 left = _MODEL_BYTES
                 for file in found.row.described():
-                    needed = _needed(self._store, reference, found, file)
+                    needed = _needed(self._store, found, file)
                     if (left := left - needed) < 0:
                         rule = f"at most {_MODEL_BYTES:,} bytes in its JSON files and the headers of its weights"
                         return f"the model must have {rule}, got more in {str(reference)!r}"
-                    _copy(self._store, reference, found, file, folder / file.path, needed)
+                    _copy(self._store, found, file, folder / file.path, needed)
                 return inspect_model(folder)
             except InvalidReference as error:
                 return str(error).replace(str(folder), str(reference))
@@ -152,6 +160,10 @@ def uploads_of(reader: UploadReader | None, project: str, *, may_be_missing: boo
     else:
         with reader.of_project(project, may_be_missing=may_be_missing) as uploaded:
             yield uploaded
+
+
+class ChunkLost(Exception):
+    """The store has lost a chunk of an upload."""
 
 
 class _Kept:
@@ -204,7 +216,13 @@ class Uploaded:
             StoreUnavailable: see BlobStore.
         """
         reference, found = self._look_up(text, Kind.MODEL, what)
-        return None if found is None else self._reader.size_of(reference, found)
+        if found is None:
+            return None
+        try:
+            return self._reader.size_of(reference, found)
+        except ChunkLost:
+            self._lose(reference, found, what)
+            return None
 
     def path_of(self, text: str, what: str, limit: int) -> Path | None:
         """Where a data file can be read here until the request ends; None where it is not known yet, or has more than
@@ -213,7 +231,11 @@ class Uploaded:
         if found is None or found.row.total_bytes > limit:
             return None
         if reference.digest not in self._paths:
-            self._paths[reference.digest] = self._reader.hold(self, reference, found)
+            try:
+                self._paths[reference.digest] = self._reader.hold(self, reference, found)
+            except ChunkLost:
+                self._lose(reference, found, what)
+                return None
         return self._paths[reference.digest]
 
     def _look_up(self, text: str, kind: Kind, what: str) -> tuple[Reference, Stored | None]:
@@ -223,10 +245,7 @@ class Uploaded:
             self._found[reference.digest] = self._reader.find(name, self._loop)
         found = self._found[reference.digest]
         if found is None:
-            if not self._may_be_missing:
-                raise InvalidReference(str(NoUpload(text)))
-            note = f"{what}: {reference.name} is checked when it has been sent"
-            self.notes += [note] if note not in self.notes else []
+            self._miss(reference, what)
         elif found.row.kind is not kind:
             raise InvalidReference(f"must be {_WHAT[kind]}, got {text!r}, which is {_WHAT[found.row.kind]}")
         elif kind is Kind.DATA and (suffix := suffix_of(Path(found.row.files[0]["path"]))) != suffix_of(
@@ -235,6 +254,19 @@ class Uploaded:
             raise InvalidReference(f"must be a name that ends in {suffix!r}, as that of the file, got {text!r}")
         return reference, found
 
+    def _lose(self, reference: Reference, found: Stored, what: str) -> None:
+        """Goes on as if the upload had never been complete."""
+        self._reader.note_lost(found, self._loop)
+        self._found[reference.digest] = None
+        self._miss(reference, what)
+
+    def _miss(self, reference: Reference, what: str) -> None:
+        """Notes that an upload is not complete. Raises InvalidReference where it must be."""
+        if not self._may_be_missing:
+            raise InvalidReference(str(NoUpload(str(reference))))
+        note = f"{what}: {reference.name} is checked when it has been sent"
+        self.notes += [note] if note not in self.notes else []
+
 
 def _stored(conn: Connection, name: UploadName) -> Stored | None:
     """A complete upload, as it is at one moment."""
@@ -242,25 +274,25 @@ def _stored(conn: Connection, name: UploadName) -> Stored | None:
     return None if row is None or row.ready_us is None else Stored(row, uploads.chunks_of(conn, name))
 
 
-def _needed(store: BlobStore, reference: Reference, found: Stored, file: File) -> int:
+def _needed(store: BlobStore, found: Stored, file: File) -> int:
     """How many bytes of a model's file `inspect_model` reads, from its beginning."""
     if file.path.endswith(".safetensors"):
-        length = b"".join(_pieces(store, reference, found, file, 8))
+        length = b"".join(_pieces(store, found, file, 8))
         header = int.from_bytes(length, "little")
         return min(file.size_bytes, 8 + header) if header <= MAX_HEADER_BYTES else min(file.size_bytes, 8)
     return min(file.size_bytes, READ_WHOLE.get(file.path, _SMALL_BYTES) + 1)
 
 
-def _copy(store: BlobStore, reference: Reference, found: Stored, file: File, target: Path, size: int) -> None:
+def _copy(store: BlobStore, found: Stored, file: File, target: Path, size: int) -> None:
     """Writes the first `size` bytes of a file, and a hole for the rest."""
     with target.open("xb") as copy:
-        for piece in _pieces(store, reference, found, file, size):
+        for piece in _pieces(store, found, file, size):
             copy.write(piece)
         copy.truncate(file.size_bytes)
 
 
-def _pieces(store: BlobStore, reference: Reference, found: Stored, file: File, size: int) -> Iterator[bytes]:
-    """The first `size` bytes of a file. Raises InvalidReference where the store has them no more."""
+def _pieces(store: BlobStore, found: Stored, file: File, size: int) -> Iterator[bytes]:
+    """The first `size` bytes of a file. Raises ChunkLost where the store does not have them."""
     left = min(size, file.size_bytes)
     for sha256 in file.chunks:
         if not left:
@@ -269,7 +301,6 @@ def _pieces(store: BlobStore, reference: Reference, found: Stored, file: File, s
         with suppress(ObjectNotFound):
             piece = store.read(upload_key(found.chunks[sha256].uid), 0, min(left, CHUNK_BYTES))
         if len(piece) != min(left, found.chunks[sha256].size_bytes):
-            remedy = "delete the upload and send it again"
-            raise InvalidReference(f"must be an upload whose content the store has, got {str(reference)!r}; {remedy}")
+            raise ChunkLost(sha256)
         left -= len(piece)
         yield piece

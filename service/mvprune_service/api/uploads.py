@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
@@ -20,16 +19,18 @@ from mvprune.sources.references import InvalidReference
 from mvprune.v1 import upload_pb2, upload_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found, precondition
+from mvprune_service.api.lost_chunks import is_stored
 from mvprune_service.api.mapping import timestamp
 from mvprune_service.api.names import parse_parent, parse_upload
 from mvprune_service.api.pagination import make_page, page_size, read_token
 from mvprune_service.api.principal import current_principal
+from mvprune_service.api.threads import Threads
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import uploads
 from mvprune_service.db.database import Database
 from mvprune_service.db.upload_rows import ChunkRow, ListedUploadRow, UploadRow
 from mvprune_service.db.upload_uses import count_users
-from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreFull
+from mvprune_service.stores.base import BlobStore, StoreFull
 from mvprune_service.stores.layout import upload_key
 
 _DAY_US = 24 * 3600 * SECOND
@@ -41,7 +42,6 @@ _OF_CALLER = 8  # of these
 _WAIT_SECONDS = 30.0  # until a chunk can be received
 _CHUNK_SECONDS = 600.0  # until it must have arrived
 _RETRY_SECONDS = 1.0
-_T = TypeVar("_T")
 _KINDS = {upload_pb2.Upload.MODEL: sent.Kind.MODEL, upload_pb2.Upload.DATA: sent.Kind.DATA}
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 
@@ -50,7 +50,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
     """Uploads: announced, sent, listed, deleted.
 
     Args:
-        max_bytes: of all chunks of a project.
+        max_bytes: of all chunks of a project that has no quota of its own.
         upload_days: how long an upload is kept while no job uses it.
     """
 
@@ -63,8 +63,11 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         self._unused_us = int(upload_days * _DAY_US)
         self._clock = clock
         self._receiving = _Room(_CHUNKS_AT_ONCE, _OF_CALLER)
-        # Threads of its own: while a store does not answer, only calls about uploads wait.
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="uploads")
+        self._threads = Threads("uploads", _AT_ONCE)
+
+    def close(self) -> None:
+        """Ends its threads. No call may follow."""
+        self._threads.close()
 
     async def CreateUpload(
         self, request: upload_pb2.CreateUploadRequest, context: grpc.aio.ServicerContext
@@ -123,7 +126,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
             if chunk.is_ready:  # a URL would let the caller replace it
                 continue
             key = upload_key(chunk.uid)
-            url = await self._ask(self._store.presign_put, key, chunk.size_bytes, _URL_SECONDS)
+            url = await self._threads.run(self._store.presign_put, key, chunk.size_bytes, _URL_SECONDS)
             if url is None:
                 return upload_pb2.GenerateChunkUrlsResponse()
             expires = timestamp(self._clock() + _URL_SECONDS * SECOND)
@@ -136,7 +139,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         name = parse_upload(request.name)
         chunks = await self._chunks(request.name, request.chunks, _COMMITS)
         waiting = [chunk for chunk in chunks if not chunk.is_ready]
-        are_right = await asyncio.gather(*(self._ask(_is_stored, self._store, chunk) for chunk in waiting))
+        are_right = await asyncio.gather(*(self._threads.run(is_stored, self._store, chunk) for chunk in waiting))
         right = [chunk for chunk, is_right in zip(waiting, are_right, strict=True) if is_right]
         if right:
             await self._note_ready(name, right)
@@ -152,7 +155,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         async with self._receiving.for_one_more(current_principal().id):
             content = await _received(chunk, first, requests)
             try:
-                await self._ask(_put, self._store, chunk, content)
+                await self._threads.run(_put, self._store, chunk, content)
             except StoreFull:
                 message = "the artifact store has no room left; ask the operator to free some"
                 raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", message) from None
@@ -196,9 +199,6 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
             create_time=timestamp(row.create_us),
             expire_time=None if jobs else timestamp(row.used_us + self._unused_us),
         )
-
-    async def _ask(self, question: Callable[..., _T], *args: Any) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, question, *args)
 
 
 class _Room:
@@ -276,15 +276,6 @@ def _put(store: BlobStore, chunk: ChunkRow, content: bytes) -> None:
     store.put(upload_key(chunk.uid), content)
 
 
-def _is_stored(store: BlobStore, chunk: ChunkRow) -> bool:
-    """Whether the store has a chunk, with its content."""
-    try:
-        content = store.read(upload_key(chunk.uid), 0, chunk.size_bytes + 1)
-    except ObjectNotFound:
-        return False
-    return len(content) == chunk.size_bytes and hashlib.sha256(content).hexdigest() == chunk.sha256
-
-
 def _new_upload(project: str, given: upload_pb2.Upload, creator: str) -> uploads.NewUpload:
     """The upload that a request announces. Raises ApiError."""
     kind = _KINDS.get(given.kind)
@@ -325,7 +316,7 @@ def _add_files(shown: upload_pb2.Upload, files: Iterable[sent.File]) -> None:
 def _too_many_bytes(error: uploads.TooManyBytes) -> ApiError:
     message = (
         f"the uploads of projects/{error.project} must have at most {error.limit:,} bytes in all, got {error.total:,} "
-        "with this one; delete jobs and uploads that are not needed, or ask the operator for a higher "
-        "--max-upload-bytes"
+        "with this one; delete jobs and uploads that are not needed, or ask the operator for more: "
+        f"mvpctl project set {error.project} --max-upload-bytes"
     )
     return ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", message)

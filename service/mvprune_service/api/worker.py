@@ -17,12 +17,14 @@ from mvprune_service import ids
 from mvprune_service.api.errors import ApiError, Violation, bad, invalid
 from mvprune_service.api.inputs import clean
 from mvprune_service.api.limits import RateLimiter
+from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.policies import with_defaults
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import leases, records, upload_uses, uploads
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import WORKER, Fence
 from mvprune_service.db.rows import JobRow
+from mvprune_service.db.upload_rows import ChunkRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.retries import Failure, Kill
@@ -35,16 +37,18 @@ _POINTS_CAP = 1000
 _COUNT_CAP = 10**12  # of steps and of bytes
 _MESSAGE_CAP = 2000  # characters that are kept
 _LAST_SIGNAL = 64
+_CHUNKS_CAP = 16  # each is read from the store
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
-    """Leases, heartbeats, logs, metrics, checkpoints, outcomes."""
+    """Leases, heartbeats, logs, metrics, checkpoints, lost uploads, outcomes."""
 
     def __init__(
         self,
         db: Database,
         key: bytes,
+        lost_chunks: LostChunks,
         *,
         lease_seconds: float,
         heartbeat_seconds: float,
@@ -52,6 +56,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     ) -> None:
         self._db = db
         self._key = key
+        self._lost_chunks = lost_chunks
         self._lease_us = int(lease_seconds * SECOND)
         self._lease = _duration(lease_seconds)
         self._interval = _duration(heartbeat_seconds)
@@ -148,6 +153,20 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         )
         return worker_pb2.CommitCheckpointResponse()
 
+    async def ReportLostChunks(
+        self, request: worker_pb2.ReportLostChunksRequest, context: grpc.aio.ServicerContext
+    ) -> worker_pb2.ReportLostChunksResponse:
+        fence = self._fence(request.lease, context)
+        if not 1 <= len(request.chunks) <= _CHUNKS_CAP:
+            raise invalid(bad("chunks", len(request.chunks), f"1 to {_CHUNKS_CAP} chunks"))
+        job, _ = await self._db.write(leases.fenced, fence)
+        known = await self._db.read(_chunks, job)
+        if unknown := [sha256 for sha256 in request.chunks if sha256 not in known]:
+            raise invalid(bad("chunks", unknown[0], "the SHA-256 of a chunk of the job's uploads"))
+        suspects = {sha256: known[sha256] for sha256 in request.chunks}.values()
+        missing = await self._lost_chunks.note(job.project, suspects, by_content=True)
+        return worker_pb2.ReportLostChunksResponse(missing=missing)
+
     async def CompleteAttempt(
         self, request: worker_pb2.CompleteAttemptRequest, context: grpc.aio.ServicerContext
     ) -> worker_pb2.CompleteAttemptResponse:
@@ -192,6 +211,14 @@ def _inputs(conn: Connection, job: JobRow) -> list[worker_pb2.UploadedInput]:
         chunks = uploads.chunks_of(conn, row.name)
         one.keys.update({sha256: upload_key(chunk.uid) for sha256, chunk in chunks.items()})
         found.append(one)
+    return found
+
+
+def _chunks(conn: Connection, job: JobRow) -> dict[str, ChunkRow]:
+    """The chunks of the uploads that a job reads, by their SHA-256."""
+    found: dict[str, ChunkRow] = {}
+    for row in upload_uses.inputs_of(conn, job).values():
+        found |= uploads.chunks_of(conn, row.name)
     return found
 
 

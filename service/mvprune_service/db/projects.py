@@ -12,6 +12,7 @@ from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, JOBS
 from mvprune_service.db.rows import ProjectRow
 from mvprune_service.db.server_models import PROJECTS, TOKENS
 from mvprune_service.db.statements import fetch_all
+from mvprune_service.db.upload_models import UPLOAD_CHUNKS, UPLOADS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
 
 _OPERATORS = "-"
@@ -24,9 +25,11 @@ class Project:
     project: str
     max_queued_jobs: int | None
     max_running_gpus: float | None
+    max_upload_bytes: int | None
     queued_jobs: int
     running_jobs: int
     running_gpus: float
+    upload_bytes: int
 
 
 def page(conn: Connection, after: str, size: int) -> list[Project]:
@@ -34,17 +37,24 @@ def page(conn: Connection, after: str, size: int) -> list[Project]:
     used = union(
         *(
             select(project).where(project > after).distinct()
-            for project in (table.c.project for table in (JOBS, ARTIFACTS, TOKENS, PROJECTS))
+            for project in (table.c.project for table in (JOBS, ARTIFACTS, TOKENS, PROJECTS, UPLOADS))
         )
     ).subquery()
     names = select(used.c.project).where(used.c.project != _OPERATORS).order_by(used.c.project).limit(size)
     return _described(conn, conn.execute(names).scalars().all())
 
 
-def set_quotas(tx: Tx, project: str, *, max_queued_jobs: int | None, max_running_gpus: float | None) -> Project:
-    """Replaces both quotas; None: the server's default."""
+def set_quotas(
+    tx: Tx, project: str, *, max_queued_jobs: int | None, max_running_gpus: float | None, max_upload_bytes: int | None
+) -> Project:
+    """Replaces all quotas; None: the server's default."""
     tx.conn.execute(delete(PROJECTS).where(PROJECTS.c.project == project))
-    values = {"project": project, "max_queued_jobs": max_queued_jobs, "max_running_gpus": max_running_gpus}
+    values = {
+        "project": project,
+        "max_queued_jobs": max_queued_jobs,
+        "max_running_gpus": max_running_gpus,
+        "max_upload_bytes": max_upload_bytes,
+    }
     tx.conn.execute(insert(PROJECTS).values(values))
     return _described(tx.conn, [project])[0]
 
@@ -66,14 +76,22 @@ def _described(conn: Connection, names: Sequence[str]) -> list[Project]:
         .group_by(JOBS.c.project)
     )
     gpus = {row.project: float(row.gpus) for row in conn.execute(held)}
+    chunks = (
+        select(UPLOAD_CHUNKS.c.project, func.sum(UPLOAD_CHUNKS.c.size_bytes).label("bytes"))
+        .where(UPLOAD_CHUNKS.c.project.in_(names))
+        .group_by(UPLOAD_CHUNKS.c.project)
+    )
+    sent = {row.project: int(row.bytes) for row in conn.execute(chunks)}
     return [
         Project(
             project=name,
             max_queued_jobs=quotas[name].max_queued_jobs if name in quotas else None,
             max_running_gpus=quotas[name].max_running_gpus if name in quotas else None,
+            max_upload_bytes=quotas[name].max_upload_bytes if name in quotas else None,
             queued_jobs=queued[name],
             running_jobs=running[name],
             running_gpus=gpus.get(name, 0.0),
+            upload_bytes=sent.get(name, 0),
         )
         for name in names
     ]

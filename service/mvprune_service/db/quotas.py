@@ -32,6 +32,12 @@ def gpu_limits(conn: Connection, default: float | None) -> GpuLimits:
     return GpuLimits({row.project: row.max_running_gpus for row in quotas if row.max_running_gpus is not None}, default)
 
 
+def upload_limit(conn: Connection, project: str, default: int) -> int:
+    """The largest number of bytes of a project's uploads: its own, or `default`."""
+    own = _QUOTAS.first(conn, {"in_project": project})
+    return default if own is None or own.max_upload_bytes is None else own.max_upload_bytes
+
+
 class QueueQuota:
     """The limit on the jobs of a project in the queue: its own, or `default`.
 

@@ -215,3 +215,4 @@ class ProjectRow(NamedTuple):
     project: str
     max_queued_jobs: int | None
     max_running_gpus: float | None
+    max_upload_bytes: int | None

@@ -37,6 +37,7 @@ class ProjectColumns(TypedColumns):
     project: Named[str] = Column(Text, primary_key=True)
     max_queued_jobs: Named[int | None] = Column(BigInteger)
     max_running_gpus: Named[float | None] = Column(Double)
+    max_upload_bytes: Named[int | None] = Column(BigInteger)
 
 
 PROJECTS = Table(

@@ -36,7 +36,7 @@ class UploadColumns(TypedColumns):
     creator: Named[str] = Column(Text)
     create_us: Named[int] = Column(BigInteger)
     used_us: Named[int] = Column(BigInteger)  # when it was last announced or sent, or a job or sweep began to use it
-    ready_us: Named[int | None] = Column(BigInteger)  # since when the store has all its chunks
+    ready_us: Named[int | None] = Column(BigInteger)  # since when the store has all its chunks; None: it lacks some
 
 
 UPLOADS = Table(

@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, fun
 
 from mvprune.sources.uploads import File, Kind
 from mvprune_service.clock import SECOND
+from mvprune_service.db import quotas
 from mvprune_service.db.database import Tx
 from mvprune_service.db.statements import fetch_all, fetch_one
 from mvprune_service.db.upload_models import UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOADS
@@ -76,7 +77,11 @@ class NewUpload:
 
 def create(tx: Tx, new: NewUpload, *, max_bytes: int) -> UploadRow:
     """Announces an upload, or the same again: then only the time of its last use changes, and what is missing is added.
-    Raises TooManyBytes, Contradiction."""
+    Raises TooManyBytes, Contradiction.
+
+    Args:
+        max_bytes: of a project's uploads, where it has no quota of its own.
+    """
     project, digest = new.name
     _lock(tx.conn, project)
     row = upload_named(tx.conn, new.name)
@@ -182,6 +187,28 @@ def mark_ready(tx: Tx, name: UploadName, chunks: Sequence[ChunkRow]) -> bool:
     return True
 
 
+def mark_lost(tx: Tx, project: str, chunks: Sequence[ChunkRow]) -> None:
+    """Notes that the store does not have these chunks any more: every upload that has one of them lacks it from now on.
+    What was sent again meanwhile stays as it is.
+
+    A lost chunk gets another uid: its object is a new one, and what the old key leads to is garbage.
+    """
+    _lock(tx.conn, project)
+    lost = []
+    for chunk in chunks:
+        same = (UPLOAD_CHUNKS.c.project == project, UPLOAD_CHUNKS.c.uid == chunk.uid, UPLOAD_CHUNKS.c.is_ready)
+        if tx.conn.execute(update(UPLOAD_CHUNKS).where(*same).values(uid=new_uid(tx.now), is_ready=False)).rowcount:
+            lost.append(chunk.sha256)
+    for start in range(0, len(lost), _VALUES):
+        with_one = select(UPLOAD_PARTS.c.digest).where(
+            UPLOAD_PARTS.c.project == project, UPLOAD_PARTS.c.sha256.in_(lost[start : start + _VALUES])
+        )
+        own = (UPLOADS.c.project == project, UPLOADS.c.digest.in_(with_one))
+        # In the order of jobs that are being created, so that no two transactions wait for each other.
+        tx.conn.execute(select(UPLOADS.c.digest).where(*own).order_by(UPLOADS.c.digest).with_for_update()).all()
+        tx.conn.execute(update(UPLOADS).where(*own).values(ready_us=None))
+
+
 def remove(tx: Tx, name: UploadName) -> bool:
     """Deletes an upload; False if there is none. Its objects in the store are garbage from then on. Raises InUse."""
     _lock(tx.conn, name.project)
@@ -238,8 +265,9 @@ def _check(
             )
     added = sum(size for sha256, size in sizes.items() if sha256 not in known)
     total = _total_bytes(conn, new.name.project) + added
-    if added and total > max_bytes:
-        raise TooManyBytes(new.name.project, total, max_bytes)
+    limit = quotas.upload_limit(conn, new.name.project, max_bytes)
+    if added and total > limit:
+        raise TooManyBytes(new.name.project, total, limit)
     return known
 
 

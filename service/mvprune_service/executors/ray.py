@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from mvprune_service.config import Settings, read_secret
+from mvprune.common.files import read_secret
+from mvprune_service.config import Settings
 from mvprune_service.executors.base import Executor, ExecutorNotOpened
 from mvprune_service.executors.embedded_ray import EmbeddedRayExecutor
 from mvprune_service.executors.ray_jobs import NodeType, RayExecutor

@@ -53,6 +53,7 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
         self.log = bytearray()
         self.points: dict[tuple[str, int], float] = {}
         self.committed: list[worker_pb2.CommitCheckpointRequest] = []
+        self.lost: list[str] = []
         self.outcomes: list[worker_pb2.CompleteAttemptRequest] = []
         self.spec = job_pb2.CompressionSpec(model="works", task="sst2", target_density=0.1)
         self.log_offset = 0
@@ -81,6 +82,9 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
 
     def CommitCheckpoint(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.CommitCheckpointResponse:
         return self._handle(request, context, "commit", self._commit)
+
+    def ReportLostChunks(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.ReportLostChunksResponse:
+        return self._handle(request, context, "lost", self._lose)
 
     def CompleteAttempt(self, request: Any, context: grpc.ServicerContext) -> worker_pb2.CompleteAttemptResponse:
         return self._handle(request, context, "complete", self._complete)
@@ -158,6 +162,11 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
         self.committed.append(request)
         return worker_pb2.CommitCheckpointResponse()
 
+    def _lose(self, request: worker_pb2.ReportLostChunksRequest) -> worker_pb2.ReportLostChunksResponse:
+        assert 0 < len(request.chunks) <= 16
+        self.lost += request.chunks
+        return worker_pb2.ReportLostChunksResponse(missing=request.chunks)
+
     def _complete(self, request: worker_pb2.CompleteAttemptRequest) -> worker_pb2.CompleteAttemptResponse:
         self.outcomes.append(request)
         return worker_pb2.CompleteAttemptResponse()
@@ -206,8 +215,10 @@ class Worker:
         """The same in another environment."""
         self._start(["-m", "mvprune_workers"], environment)
 
-    def _start(self, arguments: list[str], more: dict[str, str]) -> None:
-        environment = os.environ | {
+    def environment(self, more: dict[str, str]) -> dict[str, str]:
+        """Of the supervisor."""
+        return {
+            **os.environ,
             "MVPRUNE_WORKER_TARGET": f"127.0.0.1:{self.port}",
             "MVPRUNE_ATTEMPT": ATTEMPT,
             "MVPRUNE_ATTEMPT_UID": self.uid,
@@ -220,10 +231,13 @@ class Worker:
             "AWS_SECRET_ACCESS_KEY": "store-secret",
             "OTEL_EXPORTER_OTLP_HEADERS": "authorization=collector-secret",
             "STAGE": str(self.stage),
+            **more,
         }
+
+    def _start(self, arguments: list[str], more: dict[str, str]) -> None:
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, *arguments], env=environment | more, stdin=subprocess.DEVNULL, stdout=output
+                [sys.executable, *arguments], env=self.environment(more), stdin=subprocess.DEVNULL, stdout=output
             )
 
     def wait(self) -> ExitCode:

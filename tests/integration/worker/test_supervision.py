@@ -348,3 +348,24 @@ def test_missing_settings_are_named(tmp_path: Path) -> None:
     assert run.returncode == ExitCode.USAGE
     assert "MVPRUNE_ATTEMPT_UID must be set" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("content", [None, "authorization=s3cr3t,s3cr3t", "authorization=s3cr3t"])
+def test_a_file_of_headers_that_cannot_be_used_is_named_and_not_shown(
+    worker: Any, tmp_path: Path, content: str | None
+) -> None:
+    """It is missing on the worker's machine, malformed, or given beside the variable."""
+    file = tmp_path / "headers"
+    if content is not None:
+        file.write_text(content)
+    more = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_HEADERS_FILE": str(file)}
+    if content != "authorization=s3cr3t":
+        more["OTEL_EXPORTER_OTLP_HEADERS"] = ""
+    command = [sys.executable, "-m", "mvprune_workers"]
+    run = subprocess.run(command, env=worker.environment(more), capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == ExitCode.USAGE
+    (line,) = run.stderr.splitlines()
+    assert line.startswith("mvprune_workers: OTEL_EXPORTER_OTLP_HEADERS_FILE must ")
+    assert worker.service.calls == [], "nothing was started"
+    for secret in ("s3cr3t", "collector-secret", worker.secret):
+        assert secret not in run.stdout + run.stderr

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from safetensors.numpy import save_file
 from tests.sparse_artifacts import SHA256, WORDS, make_artifact, tensors
@@ -68,7 +69,40 @@ def test_what_was_changed_in_the_store_is_found_before_training(
     assert job_pb2.Failure.Reason.Name(outcome.failure.reason) == reason
     wrong = spec.model if kind == "model" else spec.dataset.train
     assert outcome.failure.message.startswith(f"{wrong} must have the content that was sent, but a part of ")
+    assert worker.service.lost == [next(sha256 for sha256, place in upload.keys.items() if place == key)]
+    assert worker.service.calls.index("lost") < worker.service.calls.index("complete"), "in the lease"
     worker.assert_clean()
+
+
+def test_all_that_the_store_lost_of_all_inputs_is_reported(worker: Any, tiny: Tiny) -> None:
+    spec = send(worker, tiny)
+    model, train, _ = worker.service.uploads
+    for key in [*model.keys.values(), *train.keys.values()]:
+        worker.store.delete(key)
+    worker.start(spec.model)
+    assert worker.wait() is ExitCode.FAILED
+    assert set(worker.service.lost) == set(model.keys) | set(train.keys)
+    [outcome] = worker.service.outcomes
+    assert outcome.failure.reason == job_pb2.Failure.INVALID_MODEL
+    assert (
+        f" ({len(model.keys)} parts are missing or changed in all); submit again from a machine"
+        in outcome.failure.message
+    )
+    worker.assert_clean()
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INVALID_ARGUMENT])
+def test_the_outcome_is_reported_where_the_lost_chunks_cannot_be(
+    worker: Any, tiny: Tiny, code: grpc.StatusCode
+) -> None:
+    spec = send(worker, tiny)
+    for key in worker.service.uploads[0].keys.values():
+        worker.store.delete(key)
+    worker.service.fail("lost", code)
+    worker.start(spec.model)
+    assert worker.wait() is ExitCode.FAILED
+    assert worker.service.outcomes[0].failure.reason == job_pb2.Failure.INVALID_MODEL
+    assert worker.log_has("the missing parts could not be reported")
 
 
 def test_uploads_are_waited_for_while_the_store_is_away(worker: Any, tiny: Tiny) -> None:

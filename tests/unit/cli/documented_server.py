@@ -132,7 +132,7 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
     event |= {"fromState": "STARTING", "toState": "RUNNING"}
     update = {"sequence": 7, "job": {**JOB, "artifact": succeeds}, "events": [event], "done": True}
     token, size = parsed(admin_pb2.Token, TOKEN), parsed(job_pb2.ModelSize, JOB["modelSize"])  # type: ignore[arg-type]
-    project = admin_pb2.Project(name="projects/p", max_queued_jobs=9, max_running_gpus=2)
+    project = admin_pb2.Project(name="projects/p", max_queued_jobs=9, max_running_gpus=2, max_upload_bytes=9)
     status = admin_pb2.ServerStatus(version="0.1.0", jobs={"QUEUED": 3}, problems={"store": "away"})
     status.capacity.cpus = 16
     for field in ("start_time", "time"):

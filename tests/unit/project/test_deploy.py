@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
+import shutil
 import stat
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ import yaml
 from mvprune_service.config import Settings
 
 ROOT = Path(__file__).parents[3]
+HELM = shutil.which("helm", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 COMPOSE = ROOT / "deploy" / "compose"
 DOCKERFILE = (ROOT / "deploy" / "docker" / "Dockerfile").read_text()
 FILE = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
@@ -108,7 +113,64 @@ def test_the_unit_leaves_workers_what_they_need() -> None:
     assert "u mvprune " in (ROOT / "deploy" / "mvprune.sysusers").read_text()
 
 
-def test_the_images_have_the_version_that_the_chart_asks_for() -> None:
+def test_package_images_compose_and_chart_have_one_version_and_no_file_has_the_next() -> None:
+    """That of a build without a tag. A release gives its own to each of them."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["version"]["fallback-version"]
     chart = yaml.safe_load((ROOT / "deploy" / "helm" / "mvprune" / "Chart.yaml").read_text())
-    assert f"ARG VERSION={chart['appVersion']}\n" in DOCKERFILE
-    assert SERVICES["server"]["image"].endswith(f":-{chart['appVersion']}}}")
+    assert (chart["version"], chart["appVersion"]) == ("0.0.0-dev", version)
+    assert f"ARG VERSION={version}\n" in DOCKERFILE
+    default = f"${{MVPRUNE_VERSION:-{version}}}"
+    override = yaml.safe_load((COMPOSE / "compose.gpu.yaml").read_text())["services"]["ray-worker"]
+    for name, target in (("server", "control-plane"), ("ray-head", "worker"), ("ray-worker", "worker")):
+        assert SERVICES[name]["image"] == f"mvprune/{target}:{default}"
+        assert SERVICES[name]["build"]["args"]["VERSION"] == default
+    assert override["image"] == f"mvprune/worker:{default}-cuda"
+
+
+def test_a_release_gives_the_version_of_its_tag_to_images_and_chart() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    values = yaml.safe_load((ROOT / "deploy" / "helm" / "mvprune" / "values.yaml").read_text())
+    images = {one["name"]: one["target"] for one in jobs["image"]["strategy"]["matrix"]["image"]}
+    targets = set(re.findall(r"^FROM .* AS (\S+)$", DOCKERFILE, re.MULTILINE))
+    assert set(images.values()) <= targets
+    assert {f"mvprune/{name}" for name in images} == {
+        values["image"]["repository"],
+        values["rayCluster"]["image"]["repository"],
+    }
+    assert set(jobs["publish-images"]["strategy"]["matrix"]["name"]) == set(images)
+    scripts = {name: "\n".join(step.get("run", "") for step in job["steps"]) for name, job in jobs.items()}
+    assert '--build-arg "VERSION=${TAG#v}"' in scripts["image"]
+    assert 'scripts/package_chart.sh "${TAG#v}" chart' in scripts["build"]
+    for name, job in jobs.items():
+        if "packages" in job.get("permissions", {}) and name != "image":  # what `image` pushes gets its tag and its
+            used = [step.get("uses", "").partition("@")[0] for step in job["steps"]]  # signature in publish-images
+            assert "actions/attest-build-provenance" in used, name
+
+
+def test_the_images_install_what_is_locked_and_nothing_else() -> None:
+    installs = re.findall(r"pip install ([^;\\\n]*)", DOCKERFILE)
+    for line in installs:
+        is_locked = "--require-hashes --no-deps -r /locks/" in line
+        is_ours = "--no-index --no-deps /wheels/" in line
+        assert is_locked or is_ours or '--no-deps --index-url "${TORCH_INDEX}" "$(grep -o \'^torch==' in line, line
+    used = set(re.findall(r"/locks/([\w-]+\.txt)", DOCKERFILE))
+    assert used == {"control-plane.txt", "worker.txt", "worker-cpu.txt"}
+    assert all((ROOT / "locks" / name).exists() for name in used)
+    assert "!locks" in (ROOT / ".dockerignore").read_text().splitlines()
+    assert re.search(r"^torch==[0-9.]+ ", (ROOT / "locks" / "worker.txt").read_text(), re.MULTILINE)
+
+
+@pytest.mark.skipif(not HELM, reason="helm is not installed: make helm")
+@pytest.mark.parametrize(
+    ("version", "semantic"), [("1.2.3", "1.2.3"), ("1.2.3rc1", "1.2.3-rc.1"), ("1.2.4.dev5", "1.2.4-dev.5")]
+)
+def test_the_chart_of_a_release_has_its_version_and_asks_for_its_images(
+    version: str, semantic: str, tmp_path: Path
+) -> None:
+    subprocess.run([ROOT / "scripts" / "package_chart.sh", version, tmp_path], check=True, capture_output=True)
+    file = tmp_path / f"mvprune-{semantic}.tgz"
+    command = [str(HELM), "template", "m", file, "--set", "store.url=s3://models/mvprune"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert set(re.findall(r"image: (.*)", done.stdout)) == {
+        f'"mvprune/{name}:{version}"' for name in ("control-plane", "worker")
+    }

@@ -24,8 +24,9 @@ BIN = Path(sys.executable).parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 LOCKS = {
     "server.txt": ("service", "ray", "postgres", "otel"),
-    "worker.txt": ("worker", "export", "serve", "ray", "runtime"),
-    "worker-cpu.txt": ("worker", "export", "serve", "ray", "runtime"),
+    "control-plane.txt": ("service", "postgres", "otel"),
+    "worker.txt": ("worker", "export", "serve", "ray", "otel", "runtime"),
+    "worker-cpu.txt": ("worker", "export", "serve", "ray", "otel", "runtime"),
 }
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 

@@ -12,6 +12,7 @@ from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
+from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
@@ -61,7 +62,7 @@ class Plane:
         submissions = Submissions(db, Roots(), capacity_of(cluster), quota=QueueQuota(100))
         changes = Changes()
         self.jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
-        self.worker = WorkerServicer(db, _KEY, lease_seconds=_LEASE, heartbeat_seconds=1)
+        self.worker = WorkerServicer(db, _KEY, LostChunks(db, store), lease_seconds=_LEASE, heartbeat_seconds=1)
         janitor = Janitor(
             db,
             cluster,

@@ -84,9 +84,12 @@ def test_a_file_without_a_secret_is_refused(tmp_path: Path, content: bytes | Non
 def test_callers_cannot_read_the_files(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (token := tmp_path / "ray-token").write_text("t0k3n")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    (headers := tmp_path / "headers").write_text("a=t0k3n")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS_FILE", str(headers))
     roots = readable.roots(Settings(database_url_file=file, roots=(tmp_path,)))
     assert roots.is_private(file)
     assert roots.is_private(token)
+    assert roots.is_private(headers)
     assert not roots.is_private(tmp_path / "model")
 
 
@@ -112,3 +115,17 @@ def test_rays_token_is_refused_both_ways_or_without_its_file(tmp_path: Path, mon
 def test_the_workers_python_is_a_path(tmp_path: Path) -> None:
     assert str(Settings(worker_python="/opt/mvprune/bin/python").worker_python) == "/opt/mvprune/bin/python"
     assert errors(worker_python="python3") == ["--worker-python must be an absolute path, got 'python3'"]
+
+
+@pytest.mark.usefixtures("own_logging")
+def test_a_server_without_its_file_of_headers_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS_FILE", "/nowhere")
+    assert main([]) == 2
+    assert capsys.readouterr().err == (
+        "error: OTEL_EXPORTER_OTLP_HEADERS_FILE must be a file that can be read, got '/nowhere' "
+        "(No such file or directory)\n"
+    )
+    assert not (tmp_path / "home").exists()

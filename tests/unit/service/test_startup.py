@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -106,3 +109,31 @@ async def test_a_start_that_fails_leaves_nothing(
     async with Service(settings):
         assert (tmp_path / "home" / "server.json").exists()
     assert not (tmp_path / "home" / "server.json").exists()
+
+
+async def test_a_stop_ends_the_threads_of_every_component(tmp_path: Path) -> None:
+    addresses = (f"127.0.0.1:{port}" for port in free_ports(2))
+    settings = Settings(
+        home=tmp_path / "home",
+        executor="local",
+        address=next(addresses),
+        worker_address=next(addresses),
+        roots=(tmp_path,),
+    )
+    before = set(threading.enumerate())
+    async with Service(settings) as service:
+        owners = [close.__self__ for close in service.components.closing]  # type: ignore[attr-defined]
+        for owner in owners:
+            await owner._threads.run(int)
+        began = _new_pools(before)
+        assert began >= {"artifacts", "catalog", "lost-chunks", "submit", "sweep", "uploads", "db-read"}
+        slow = asyncio.ensure_future(owners[0]._threads.run(time.sleep, 0.5))
+        await asyncio.sleep(0.1)
+    assert slow.done(), "what runs is waited for"
+    assert _new_pools(before) == set()
+
+
+def _new_pools(before: set[threading.Thread]) -> set[str]:
+    """The pools that have threads now, but for the event loop's; a thread of gRPC is in none."""
+    names = (thread.name for thread in set(threading.enumerate()) - before)
+    return {name.rpartition("_")[0] for name in names if name[-1].isdigit()} - {"asyncio"}

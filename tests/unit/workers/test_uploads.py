@@ -160,11 +160,25 @@ def test_a_missing_chunk_is_said(tiny: Tiny, store: BlobStore, folders: Folders)
     assert cached(folders) == []
 
 
+def test_all_bad_chunks_are_named_at_once(model: Path, store: BlobStore, folders: Folders) -> None:
+    upload = sent(model, Kind.MODEL, store)
+    chunks = {file.path: file.chunks for file in upload.files}
+    config, weights = chunks["config.json"], chunks["model.safetensors"]
+    store.delete(upload.keys[config[0]])
+    store.put(upload.keys[weights[-1]], b"THE REST")
+    with pytest.raises(
+        BadInput, match=r"a part of config\.json is missing .* \(2 parts are missing or changed in all\); submit again"
+    ) as caught:
+        fetch(upload, Kind.MODEL, store, folders)
+    assert set(caught.value.lost) == {config[0], weights[-1]}
+    assert cached(folders) == []
+
+
 def test_other_files_than_the_digest_says_are_refused(model: Path, tmp_path: Path, folders: Folders) -> None:
     store = open_store((tmp_path / "store").as_uri())
     upload = sent(model, Kind.MODEL, store)
     upload.files[0].path = "tokenizer_config.json"
-    with pytest.raises(BadInput, match="must have the content that was sent, but its files have the digest"):
+    with pytest.raises(BadInput, match="but the server says that its files have the digest"):
         fetch(upload, Kind.MODEL, store, folders)
 
 

@@ -116,7 +116,7 @@ async def test_projects_are_those_ever_used_with_what_they_have(admin: AdminServ
         if not request.page_token:
             break
     assert found == [changed, admin_pb2.Project(name="projects/tokens-only")]
-    # Both are set: what is left out goes back to the default.
+    # All are set: what is left out goes back to the default.
     request = admin_pb2.UpdateProjectRequest(project={"name": "projects/p", "max_running_gpus": 0})
     changed = await admin.UpdateProject(request, CONTEXT)
     assert not changed.HasField("max_queued_jobs")
@@ -133,6 +133,8 @@ async def test_projects_are_those_ever_used_with_what_they_have(admin: AdminServ
         ({"name": "projects/p", "max_queued_jobs": 1_000_001}, "project.max_queued_jobs"),
         ({"name": "projects/p", "max_running_gpus": -0.5}, "project.max_running_gpus"),
         ({"name": "projects/p", "max_running_gpus": 100_001}, "project.max_running_gpus"),
+        ({"name": "projects/p", "max_upload_bytes": -1}, "project.max_upload_bytes"),
+        ({"name": "projects/p", "max_upload_bytes": (1 << 50) + 1}, "project.max_upload_bytes"),
     ],
 )
 async def test_quotas_that_cannot_be_set(project: dict[str, Any], field: str, admin: AdminServicer) -> None:

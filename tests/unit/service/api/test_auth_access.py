@@ -52,6 +52,7 @@ LEAST = {
     "operator": {"UpdateProject"},
     "attempt": {
         *("ClaimAttempt", "Heartbeat", "AppendLogs", "ReportMetrics", "CommitCheckpoint", "CompleteAttempt"),
+        "ReportLostChunks",
     },
 }
 TOKENS = {  # project, scope

@@ -16,6 +16,7 @@ from tests.waiting import PATIENCE
 
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
 from mvprune_service.api.handlers import Handlers
+from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, records
@@ -23,6 +24,7 @@ from mvprune_service.db.database import Database
 from mvprune_service.db.models import JOBS
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.secret import attempt_secret
+from mvprune_service.stores.base import BlobStore
 
 KEY = b"k" * 32
 SHA, OTHER = "ab" * 32, "cd" * 32
@@ -77,9 +79,9 @@ class Workers:
 
 
 @pytest.fixture
-async def workers(db: Database, jobs: Jobs, clock: TestClock) -> AsyncIterator[Workers]:
+async def workers(db: Database, store: BlobStore, jobs: Jobs, clock: TestClock) -> AsyncIterator[Workers]:
     handlers = Handlers()
-    servicer = WorkerServicer(db, KEY, lease_seconds=15, heartbeat_seconds=1, clock=clock)
+    servicer = WorkerServicer(db, KEY, LostChunks(db, store), lease_seconds=15, heartbeat_seconds=1, clock=clock)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, handlers)
     async with serving(handlers) as channel:
         yield Workers(db, jobs, channel)

@@ -10,11 +10,14 @@ from tests.unit.service.db.test_teachers import SHA, School
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.db.database import Database
+from mvprune_service.stores.base import BlobStore
 
 
 @pytest.fixture
-def school(db: Database, jobs: Jobs, executor: ScriptedExecutor, clock: TestClock, tiny: Tiny) -> School:
-    return School(db, jobs, executor, clock, tiny)
+def school(
+    db: Database, store: BlobStore, jobs: Jobs, executor: ScriptedExecutor, clock: TestClock, tiny: Tiny
+) -> School:
+    return School(db, store, jobs, executor, clock, tiny)
 
 
 async def test_a_baseline_is_trained_first_and_teaches_unless_another_does(school: School) -> None:

@@ -33,12 +33,12 @@ async def test_the_queue_takes_exactly_what_it_may(db: Database, jobs: Jobs, lim
 async def test_the_projects_own_quota_counts_and_a_change_is_seen_at_once(db: Database, jobs: Jobs) -> None:
     quota = quotas.QueueQuota(40)
     assert await admitted(db, quota, jobs, 5) == 5  # more may come before the next count
-    await db.write(projects.set_quotas, "p", max_queued_jobs=5, max_running_gpus=None)
+    await db.write(projects.set_quotas, "p", max_queued_jobs=5, max_running_gpus=None, max_upload_bytes=None)
     assert await admitted(db, quota, jobs, 1, start=5) == 0
     await db.read(quota.check, "q")
-    await db.write(projects.set_quotas, "p", max_queued_jobs=7, max_running_gpus=None)
+    await db.write(projects.set_quotas, "p", max_queued_jobs=7, max_running_gpus=None, max_upload_bytes=None)
     assert await admitted(db, quota, jobs, 9, start=5) == 2
-    await db.write(projects.set_quotas, "p", max_queued_jobs=None, max_running_gpus=None)
+    await db.write(projects.set_quotas, "p", max_queued_jobs=None, max_running_gpus=None, max_upload_bytes=None)
     assert await admitted(db, quota, jobs, 1, start=7) == 1
 
 

@@ -16,6 +16,7 @@ from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
+from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
@@ -29,6 +30,7 @@ from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.retries import Failure
 from mvprune_service.executors.base import Capacity, Node
 from mvprune_service.secret import attempt_secret
+from mvprune_service.stores.base import BlobStore
 
 KEY = b"k" * 32
 SHA = "ab" * 32
@@ -38,11 +40,19 @@ MANIFEST = {"files": [], "metrics": {"eval/accuracy": 0.5}, "primary_metric": "a
 class School:
     """The service's parts that students and teachers meet, without their surroundings."""
 
-    def __init__(self, db: Database, jobs: Jobs, executor: ScriptedExecutor, clock: TestClock, tiny: Tiny) -> None:
+    def __init__(
+        self,
+        db: Database,
+        store: BlobStore,
+        jobs: Jobs,
+        executor: ScriptedExecutor,
+        clock: TestClock,
+        tiny: Tiny,
+    ) -> None:
         self.db, self.jobs, self.tiny = db, jobs, tiny
         self.executor = executor
         self.allow()
-        self.worker = WorkerServicer(db, KEY, lease_seconds=15, heartbeat_seconds=1)
+        self.worker = WorkerServicer(db, KEY, LostChunks(db, store), lease_seconds=15, heartbeat_seconds=1)
         self.scheduler = Scheduler(db, executor, clock=clock)
 
     def allow(self, *buckets: str) -> None:
@@ -115,8 +125,10 @@ class _Caller:
 
 
 @pytest.fixture
-def school(db: Database, jobs: Jobs, executor: ScriptedExecutor, clock: TestClock, tiny: Tiny) -> School:
-    return School(db, jobs, executor, clock, tiny)
+def school(
+    db: Database, store: BlobStore, jobs: Jobs, executor: ScriptedExecutor, clock: TestClock, tiny: Tiny
+) -> School:
+    return School(db, store, jobs, executor, clock, tiny)
 
 
 async def test_a_teacher_is_trained_first_and_then_its_model_is_given_to_the_student(school: School) -> None:
@@ -153,7 +165,7 @@ async def test_a_teacher_is_trained_first_and_then_its_model_is_given_to_the_stu
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 8])
 async def test_a_teacher_that_is_trained_takes_room_in_the_queue_too(school: School, db: Database, limit: int) -> None:
-    await db.write(projects.set_quotas, "p", max_queued_jobs=limit, max_running_gpus=None)
+    await db.write(projects.set_quotas, "p", max_queued_jobs=limit, max_running_gpus=None, max_upload_bytes=None)
     for number in range(limit // 2):
         await school.submit(f"student{number}", seed=number)
     with pytest.raises(ApiError, match=f"jobs of projects/p in the queue must be at most {limit}") as refused:

@@ -13,7 +13,7 @@ from mvprune.sources.uploads import CHUNK_BYTES, MAX_CHUNKS, MAX_FILE_BYTES
 from mvprune.v1 import upload_pb2
 from mvprune_service.api import uploads as api
 from mvprune_service.api.auth import Authenticator, digest
-from mvprune_service.db import tokens
+from mvprune_service.db import projects, tokens
 from mvprune_service.db.database import Database
 from mvprune_service.ids import TokenName
 from mvprune_service.stores.base import BlobStore
@@ -101,6 +101,31 @@ async def test_a_projects_uploads_have_a_quota(db: Database, store: BlobStore, c
             upload_pb2.DeleteUploadRequest(name=(await sender.create(described(SMALL))).name)
         )
         await sender.create(more)
+
+
+async def test_a_projects_own_quota_replaces_the_servers(db: Database, store: BlobStore, clock: TestClock) -> None:
+    async def set_quota(limit: int | None) -> projects.Project:
+        quotas = {"max_queued_jobs": None, "max_running_gpus": None, "max_upload_bytes": limit}
+        return await db.write(lambda tx: projects.set_quotas(tx, "p", **quotas))
+
+    async with sending(db, store, clock, max_bytes=9) as sender:
+        await sender.send(SMALL)  # 9 bytes
+        more = described({"x.txt": b"x"})
+        other = Sender(sender.stub, "q")
+        for limit, takes in ((8, False), (9, False), (0, False), (None, False), (10, True)):
+            assert (await set_quota(limit)).max_upload_bytes == limit
+            if takes:
+                await sender.create(more)
+            else:
+                found = await refusal(sender.create(more))
+                assert f"at most {9 if limit is None else limit} bytes in all, got 10" in found.message
+                assert "mvpctl project set p --max-upload-bytes" in found.message
+            assert (await sender.create(described(SMALL))).state == upload_pb2.Upload.READY, "what is there stays"
+        assert (await set_quota(10)).upload_bytes == 10
+        await other.send(SMALL)
+        assert (await refusal(other.create(more))).reason == "QUOTA_EXCEEDED", "it has the server's"
+        listed = {one.project: (one.max_upload_bytes, one.upload_bytes) for one in await db.read(projects.page, "", 9)}
+        assert listed == {"p": (10, 10), "q": (None, 9)}, "a project may have only uploads"
 
 
 async def test_a_dry_run_stores_nothing(sender: Sender) -> None:

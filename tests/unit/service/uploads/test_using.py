@@ -13,23 +13,18 @@ from tests.conftest import Tiny
 
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import InvalidReference
-from mvprune.v1 import job_pb2, sweep_pb2, worker_pb2
+from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.errors import ApiError
-from mvprune_service.api.worker import WorkerServicer
-from mvprune_service.db import leases, records
+from mvprune_service.db import records
 from mvprune_service.db.database import Database
 from mvprune_service.db.models import ARTIFACTS, JOBS
-from mvprune_service.domain.placement import Reserved
 from mvprune_service.ids import JobName
-from mvprune_service.secret import attempt_secret
-from mvprune_service.stores.layout import upload_key
 
 from .sender import described, noise, sha256
 from .world import World
 
 pytestmark = pytest.mark.parametrize("store", ["local"], indirect=True)
 NOWHERE = f"upload:{'0' * 64}/my-model"
-KEY = b"k" * 32
 
 
 def dataset(train: str, validation: str) -> dict[str, Any]:
@@ -137,14 +132,6 @@ async def test_what_is_fetched_for_checks_is_bounded(world: World, tiny: Tiny, m
     assert sum(file.stat().st_size for file in kept) <= 10_000
 
 
-async def test_content_that_the_store_lost_is_said(world: World, tiny: Tiny) -> None:
-    model = await world.send_model(tiny)
-    for uid in world.objects():
-        world.store.delete(upload_key(uid))
-    found = await world.refused(model=model)
-    assert "whose content the store has" in found["job.spec.model"]
-
-
 async def test_an_attempt_gets_the_chunks_of_what_it_reads(world: World, tiny: Tiny, db: Database) -> None:
     model, train = await world.send_model(tiny), await world.send_data(tiny.train)
     validation = await world.send_data(tiny.validation)
@@ -162,30 +149,13 @@ async def test_an_attempt_gets_the_chunks_of_what_it_reads(world: World, tiny: T
     await db.write(finish)
     await world.submit("student", model="bert-base-uncased", teacher={"job": "teacher"}, **dataset(train, validation))
     await world.jobs.DeleteJob(job_pb2.DeleteJobRequest(name="projects/p/jobs/teacher"), None)
-    claimed = await claim(world, db, "student")
+    claimed = await (await world.attempt_of("student")).claim()
     assert {one.reference for one in claimed.uploads} == {model, train, validation}
     for one in claimed.uploads:
         for file in one.files:
             content = b"".join(world.store.get(one.keys[chunk]) for chunk in file.chunks)
             assert len(content) == file.size_bytes
             assert not content or [sha256(content)] == list(file.chunks)
-
-
-async def claim(world: World, db: Database, job_id: str) -> worker_pb2.ClaimAttemptResponse:
-    job = await db.read(records.job_named, JobName("p", job_id))
-    assert job is not None
-    await db.write(leases.schedule, job.uid, Reserved(1, 0, 1), executor="e", start_timeout_us=10**9)
-    (live,) = await db.read(records.live_attempts)
-    token = live.attempt.fencing_token
-    lease = worker_pb2.Lease(attempt=str(live.name), fencing_token=token)
-
-    class Context:
-        def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-            return (("authorization", f"Bearer {attempt_secret(KEY, str(live.name), token)}"),)
-
-    servicer = WorkerServicer(db, KEY, lease_seconds=15, heartbeat_seconds=1, clock=world.clock)
-    request = worker_pb2.ClaimAttemptRequest(lease=lease, runner_id="r", node="n")
-    return await servicer.ClaimAttempt(request, Context())  # type: ignore[arg-type]
 
 
 async def test_every_cell_of_a_sweep_is_checked_and_its_jobs_use_uploads(world: World, tiny: Tiny) -> None:

@@ -11,26 +11,33 @@ from sqlalchemy import select
 from tests.conftest import Tiny
 
 from mvprune.sources.references import Roots
-from mvprune.v1 import job_pb2, sweep_pb2, upload_pb2
+from mvprune.v1 import job_pb2, sweep_pb2, upload_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
+from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.sweep_creation import SweepCreation
 from mvprune_service.api.sweeps import SweepServicer
 from mvprune_service.api.uploaded import UploadReader
+from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
 from mvprune_service.control.expander import Expander
 from mvprune_service.control.janitor import Janitor
+from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.db.upload_models import UPLOAD_CHUNKS
+from mvprune_service.domain.placement import Reserved
+from mvprune_service.ids import JobName
 from mvprune_service.observability.probes import Problems
+from mvprune_service.secret import attempt_secret
 from mvprune_service.stores.base import BlobStore
 
 from ..conftest import Call, ScriptedExecutor, TestClock
 from .sender import Sender
 
+KEY = b"k" * 32
 SPEC = {"task": "sst2", "movement": {}, "targetDensity": 0.1}
 
 
@@ -47,7 +54,9 @@ class World:
         folder: Path,
     ) -> None:
         self.db, self.store, self.clock, self.sender, self.folder = db, store, clock, sender, folder
-        changes, capacity, self.reader = Changes(), capacity_of(executor), UploadReader(db, store, folder)
+        self.lost = LostChunks(db, store)
+        changes, capacity, self.reader = Changes(), capacity_of(executor), UploadReader(db, store, self.lost, folder)
+        self.worker = WorkerServicer(db, KEY, self.lost, lease_seconds=15, heartbeat_seconds=1, clock=clock)
         submissions = Submissions(db, Roots(), capacity, quota=QueueQuota(1000), uploads=self.reader)
         self.jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
         creation = SweepCreation(db, Roots(), capacity, max_points=100, uploads=self.reader, clock=clock)
@@ -97,6 +106,15 @@ class World:
         request = {"parent": "projects/p", "sweepId": "s", "sweep": {"spec": spec}, "validateOnly": validate_only}
         return await self.sweeps.CreateSweep(ParseDict(request, sweep_pb2.CreateSweepRequest()), None)
 
+    async def attempt_of(self, job_id: str) -> Attempt:
+        """Lets an attempt of a job begin."""
+        job = await self.db.read(records.job_named, JobName("p", job_id))
+        assert job is not None
+        await self.db.write(leases.schedule, job.uid, Reserved(1, 0, 1), executor="e", start_timeout_us=10**9)
+        found = await self.db.read(records.live_attempts)
+        (live,) = (one for one in found if one.job.job_id == job_id)
+        return Attempt(self.worker, str(live.name), live.attempt.fencing_token)
+
     async def delete_job(self, job_id: str = "a") -> None:
         name = f"projects/p/jobs/{job_id}"
         await self.jobs.CancelJob(job_pb2.CancelJobRequest(name=name), None)
@@ -109,6 +127,26 @@ class World:
     def objects(self) -> set[str]:
         """Of the chunks in the store."""
         return {entry.key.removeprefix("uploads/") for entry in self.store.list("uploads/")}
+
+
+class Attempt:
+    """The worker of an attempt."""
+
+    def __init__(self, servicer: WorkerServicer, name: str, token: int) -> None:
+        self.servicer = servicer
+        self.lease = worker_pb2.Lease(attempt=name, fencing_token=token)
+        self.secret = attempt_secret(KEY, name, token)
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self.secret}"),)
+
+    async def claim(self) -> worker_pb2.ClaimAttemptResponse:
+        request = worker_pb2.ClaimAttemptRequest(lease=self.lease, runner_id="r", node="n")
+        return await self.servicer.ClaimAttempt(request, self)  # type: ignore[arg-type]
+
+    async def report_lost(self, *chunks: str) -> list[str]:
+        request = worker_pb2.ReportLostChunksRequest(lease=self.lease, chunks=chunks)
+        return list((await self.servicer.ReportLostChunks(request, self)).missing)  # type: ignore[arg-type]
 
 
 def reference(upload: upload_pb2.Upload) -> str:
