@@ -42,7 +42,7 @@ def test_a_fine_tuned_model_is_stored_as_it_is(
     result = compress(fine_tuned, data, method=method, callback=heard, **KEEP, **EXACT, **folders)
     assert heard.phases == ["loading", "evaluating"]
     assert heard.evaluations == [("pruning", 0, {"accuracy": result.metrics["eval/accuracy"]})]
-    assert set(result.metrics) == {"eval/accuracy"}
+    assert set(result.metrics) == {"eval/accuracy", "above_constant"}
     assert NOTE in result.notes
     original = BertForSequenceClassification.from_pretrained(fine_tuned).state_dict()
     result.save(tmp_path / "artifact")

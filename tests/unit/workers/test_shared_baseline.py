@@ -121,7 +121,7 @@ def test_a_job_without_baseline_has_no_dense_metrics(dense: job_pb2.CompressionS
     spec = student_of(dense, teacher={"none": True}, baseline={"none": True})
     artifact, events = run(spec, tmp_path / "student")
     assert "dense" not in {event.phase for event in events if isinstance(event, ProgressEvent)}
-    assert set(inspect(artifact).manifest.metrics) == {"eval/accuracy"}
+    assert set(inspect(artifact).manifest.metrics) == {"eval/accuracy", "above_constant"}
 
 
 def test_a_baseline_of_another_model_fails_the_job(dense: job_pb2.CompressionSpec, tmp_path: Path) -> None:

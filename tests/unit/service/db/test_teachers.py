@@ -21,7 +21,7 @@ from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
 from mvprune_service.control.scheduler import Scheduler
-from mvprune_service.db import leases, projects
+from mvprune_service.db import leases, projects, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import JOBS
@@ -199,6 +199,13 @@ async def test_students_of_one_kind_share_a_teacher(school: School) -> None:
         await school.submit("f", model=server_path(school.tiny.model)),
     ]
     assert len({job.spec.teacher.job for job in [submitted[0], *others]}) == 4
+
+
+def test_the_preset_short_is_the_default_of_a_dense_job() -> None:
+    student = job_pb2.CompressionSpec(model="m", task="sst2", target_density=0.1, training={"preset": "SHORT"})
+    same = job_pb2.CompressionSpec(model="m", task="sst2", target_density=0.3)
+    longer = job_pb2.CompressionSpec(model="m", task="sst2", target_density=0.1, training={"preset": "LONG"})
+    assert teachers.dense_spec(student) == teachers.dense_spec(same) != teachers.dense_spec(longer)
 
 
 async def test_a_teacher_that_has_succeeded_is_used_at_once(school: School) -> None:
