@@ -1,4 +1,4 @@
-"""`make deploy-check` runs this folder. A plain `pytest` runs only the tests of the Helm chart, which take a minute, and
+"""`make deploy-check` runs this folder. A plain `pytest` runs only the tests of the Helm chart, which take a minute. It
 leaves out the validators and the build of the images; what else is fast is in tests/unit/project/test_deploy.py."""
 
 from __future__ import annotations
