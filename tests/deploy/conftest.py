@@ -1,5 +1,5 @@
-"""`make deploy-check` runs this folder: validators and a build of the images. A plain `pytest` leaves it out; what is
-fast is in tests/unit/project/test_deploy.py."""
+"""`make deploy-check` runs this folder. A plain `pytest` runs only the tests of the Helm chart, which take a minute. It
+leaves out the validators and the build of the images; what else is fast is in tests/unit/project/test_deploy.py."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _FOLDER = Path(__file__).parent
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Everything is left out unless it is asked for by name."""
+    """The others are left out unless they are asked for by name."""
     named = any("deploy" in str(argument) for argument in config.invocation_params.args)
-    return True if collection_path.parent == _FOLDER and not named else None
+    is_chart = collection_path.name.startswith("test_helm_")
+    return True if collection_path.parent == _FOLDER and not is_chart and not named else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -87,6 +89,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield root
 
 
+def default_version() -> str:
+    """The default of VERSION, with which the image was built."""
+    found = re.search(r"^ARG VERSION=(.+)$", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
 def run(root: Path, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(_chrooted(root, command, env), capture_output=True, text=True, timeout=120, check=False)
 
@@ -117,7 +126,8 @@ def test_it_starts_and_answers_its_health_check(root: Path) -> None:
     try:
         until(lambda: run(root, "python", "-m", "mvprune_service.probe").returncode == 0, "the server was healthy")
         status = run(root, "mvpctl", "server", "status", "-o", "json", **env)
-        assert f'"address": "0.0.0.0:{ports[0]}"' in status.stdout, status.stderr
+        found = json.loads(status.stdout)
+        assert found["version"] == default_version(), "the package has the image's version"
     finally:
         server.terminate()
         assert server.wait(60) == 0

@@ -174,8 +174,11 @@ def expected(method: str, role: str, *, worker_port: bool) -> set[grpc.StatusCod
 
 
 def test_the_table_names_every_rpc_of_the_contract() -> None:
-    assert {method.name for method in METHODS.values()} == set.union(*LEAST.values())
-    assert len(METHODS) == sum(map(len, LEAST.values())), "no two RPCs share a name"
+    names, expected = {method.name for method in METHODS.values()}, set.union(*LEAST.values())
+    assert names <= expected
+    absent = expected - names
+    assert absent <= {"List"}, "of health, which old versions of grpcio do not have"
+    assert len(METHODS) + len(absent) == sum(map(len, LEAST.values())), "no two RPCs share a name"
 
 
 async def test_every_rpc_by_every_caller_on_both_ports(server: Server) -> None:
