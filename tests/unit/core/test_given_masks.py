@@ -196,7 +196,7 @@ def test_a_density_above_that_of_the_mask_is_refused(
     [
         ({"method": "locked_mask", "density": 0.1}, "mask_from must be given with the method locked_mask, got None"),
         ({"method": "magnitude", "mask_from": "m"}, "method must be locked_mask, or be left out, with mask_from"),
-        ({}, "density must be given without mask_from, got None"),
+        ({}, "density must be given without mask_from or pattern, got None"),
         ({"mask_from": "m", "density": 1}, "density must be below 1, or be left out, with mask_from, got 1"),
     ],
 )
