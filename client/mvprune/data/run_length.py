@@ -15,8 +15,8 @@ Preset = Literal["short", "paper", "long"]
 COOLDOWN, LONG_COOLDOWN = 0.4, 0.5
 """Fraction of the steps at the final density: of all runs, and of those with the preset long."""
 NEEDED_EXAMPLES = {False: 500, True: 2_000}
-"""Examples, times √density, that a run is likely to need: over single texts, and over pairs of texts. Fitted to the
-runs that research/run_length.py reads."""
+"""Examples, times √density, that a run is likely to need: over single texts, and over pairs of texts. How well they fit
+the recorded runs: research/run_length.py."""
 
 # Pruning needs a number of steps, not of epochs, unless there are few examples (research/notebook.md).
 _USUAL_STEPS, _MOST_USUAL_EPOCHS = 3000, 30

@@ -343,7 +343,7 @@ def test_an_index_past_the_last_narrow_block_is_refused() -> None:
 
 
 def test_what_cannot_be_packed_is_refused() -> None:
-    with pytest.raises(ArtifactError, match="not finite"):
+    with pytest.raises(ArtifactError, match="values must be finite"):
         kernel.Packed.pack(np.array([[np.inf]], np.float32))
     up = kernel.Packed.pack(np.ones((3, 2), np.float32))
     with pytest.raises(ValueError, match="down takes 2 features, not 3"):

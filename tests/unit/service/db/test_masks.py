@@ -14,14 +14,17 @@ from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.models import ARTIFACTS, JOBS
+from mvprune_service.stores.base import BlobStore
 
 ARTIFACT = f"projects/p/artifacts/{SHA}"
 FIELD = "locked_mask.mask_from.job"
 
 
 @pytest.fixture
-def school(db: Database, jobs: Jobs, executor: ScriptedExecutor, clock: TestClock, tiny: Tiny) -> School:
-    return School(db, jobs, executor, clock, tiny)
+def school(
+    db: Database, store: BlobStore, jobs: Jobs, executor: ScriptedExecutor, clock: TestClock, tiny: Tiny
+) -> School:
+    return School(db, store, jobs, executor, clock, tiny)
 
 
 def masked(job: str = "first", **more: Any) -> dict[str, Any]:
