@@ -8,7 +8,8 @@ undropped  movement without dropout, which is the default; all others have BERT'
 distilled  movement with a teacher's cached logits
 sorting    as the original research code did it: every forward pass sorts every score matrix; Trainer's step otherwise
 
-An event of oBERT, which estimates the Fisher matrix and prunes, is timed once.
+An event of oBERT, which estimates the Fisher matrix and prunes, is timed once; so is an exchange of weights of RigL and
+sparse momentum, which they do at intervals.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from mvprune_core.batching import Examples
 from mvprune_core.curves import Curve
 from mvprune_core.distillation import DistillationLoss
 from mvprune_core.masking import Masks
+from mvprune_core.methods.regrowth import Regrowth
 from mvprune_core.optimization import build_optimizer
 from mvprune_core.precision import with_length_buckets
 from mvprune_core.prunable import prunable_layers
@@ -150,8 +152,11 @@ def our_step(model: nn.Module, batch: dict[str, Tensor], precision: Any, kind: s
     if (samples := masks.gradient_samples(AT)) > 0:
         ours._sample_gradients(masks, samples)
     masks.update(AT)
+    seconds = time.perf_counter() - began
     if samples:
-        Console().print(f"an event of {kind}, {samples} gradients: {time.perf_counter() - began:.1f} s")
+        Console().print(f"an event of {kind}, {samples} gradients: {seconds:.1f} s")
+    if isinstance(method, Regrowth):  # AT is a multiple of its interval
+        Console().print(f"an exchange of weights of {kind}: {seconds:.2f} s")
 
     def step() -> None:
         ours.train_step(indices)

@@ -107,7 +107,15 @@ class Regrowth(TopV):
 def _exchange(matrix: Matrix, kept: Tensor, *, left: int, grown: int, importance: Tensor, seed: int) -> None:
     """Writes the mask that keeps the `left` largest of the kept weights and `grown` others; new weights are 0."""
     weight = matrix.weight.detach()
-    select_top([torch.where(kept, weight.abs(), -1.0)], left, [matrix.mask], seed)
-    ranked = torch.where(matrix.mask, torch.inf, importance)
-    select_top([ranked], left + grown, [matrix.mask], seed)
+    stay = _largest(weight.abs(), kept, left, seed)
+    matrix.mask.copy_(stay | _largest(importance, ~stay, grown, seed))
     weight.masked_fill_(matrix.mask & ~kept, ALMOST_ZERO)
+
+
+def _largest(values: Tensor, among: Tensor, count: int, seed: int) -> Tensor:
+    """Bool, of the shape of `values`: the `count` largest of those where `among` is True."""
+    found = among.clone()
+    chosen = torch.empty(int(among.sum()), dtype=torch.bool, device=among.device)
+    select_top([values[among]], count, [chosen], seed)
+    found[among] = chosen
+    return found
