@@ -10,7 +10,14 @@ if [ ! -x .gen/bin/python ] || ! .gen/bin/python -c 'import grpc_tools' 2>/dev/n
   .venv/bin/uv pip install -q --python .gen/bin/python 'grpcio-tools==1.62.3' 'setuptools<81'
 fi
 mkdir -p "$out"
+protoc() { .gen/bin/python -m grpc_tools.protoc "$@"; }
 # The contract imports only well-known types, which protoc carries.
-.gen/bin/python -m grpc_tools.protoc -Iproto \
-  --python_out="$out" --pyi_out="$out" --grpc_python_out="$out" proto/mvprune/v1/*.proto
+protoc -Iproto --python_out="$out" --pyi_out="$out" --grpc_python_out="$out" proto/mvprune/v1/*.proto
 rm "$out/mvprune/v1/parameter_pb2_grpc.py" # it has no service
+# The annotations of parameters are in a file of their own: a client that only asks for a job does without them.
+plain=$(mktemp)
+trap 'rm -f "$plain"' EXIT
+protoc -Iproto --include_imports --include_source_info --descriptor_set_out="$plain" proto/mvprune/v1/job.proto
+.gen/bin/python scripts/without_options.py "$plain"
+protoc --descriptor_set_in="$plain" --python_out="$out" --pyi_out="$out" mvprune/v1/job.proto
+protoc -Iproto --descriptor_set_out="$out/mvprune/v1/job.binpb" proto/mvprune/v1/job.proto

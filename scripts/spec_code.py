@@ -18,7 +18,8 @@ from typing import Any
 
 from spec_parameters import message_flags, read_parameters
 
-from mvprune.spec.annotations import METHODS, annotation, is_duration
+from mvprune.spec.annotations import annotation
+from mvprune.spec.fields import METHODS, is_duration
 from mvprune.spec.parameter import Kind, Parameter
 from mvprune.spec.schema import schema
 from mvprune.v1 import job_pb2
@@ -264,6 +265,10 @@ def main(arguments: list[str]) -> int:
         for path in stale:
             print(f"error: {path.relative_to(ROOT)} is stale: run `{COMMAND}`", file=sys.stderr)
         return 1 if stale else 0
+    parameters = SPEC / "parameters.py"
+    if parameters in stale:  # what is imported here was made of the old module: the others are written by a new process
+        parameters.write_text(table(), encoding="utf-8")
+        return subprocess.run([sys.executable, __file__], check=False).returncode
     for path in stale:
         path.write_text(outputs()[path], encoding="utf-8")
     return 0

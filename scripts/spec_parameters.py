@@ -7,7 +7,8 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from mvprune.spec.annotations import METHODS, annotation, bound_of, choice_of, default_of, is_duration, words_of
+from mvprune.spec.annotations import annotation, bound_of, choice_of, default_of, group_of
+from mvprune.spec.fields import METHODS, is_duration, words_of
 from mvprune.spec.parameter import Kind, Parameter, written
 from mvprune.v1 import job_pb2, parameter_pb2
 
@@ -80,7 +81,7 @@ def _choice(oneof: Any, note: parameter_pb2.Parameter, path: str, methods: tuple
         default=note.default or note.unset,
         bound=None,
         unit=note.unit,
-        group=note.group or oneof.containing_type.GetOptions().Extensions[parameter_pb2.group],
+        group=note.group or group_of(oneof.containing_type),
         flag=f"--{name.replace('_', '-')}",
         metavar=note.metavar,
         methods=methods,
@@ -99,7 +100,7 @@ def _parameter(field: Any, path: str, methods: tuple[str, ...]) -> Parameter:
         default=_default(field, note, kind),
         bound=bound_of(field),
         unit=note.unit,
-        group=note.group or field.containing_type.GetOptions().Extensions[parameter_pb2.group],
+        group=note.group or group_of(field.containing_type),
         flag=note.flag or f"--{name.replace('_', '-')}",
         metavar=note.metavar or _UNIT_METAVARS.get(note.unit) or _METAVARS.get(kind, "NAME"),
         methods=methods,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mvprune.client.pages import pages
 from mvprune.client.transport import Transport
 from mvprune.sources.known_models import ModelSize
-from mvprune.spec.annotations import METHODS
+from mvprune.spec.fields import METHODS
 from mvprune.spec.vocabulary import method_entry, task_entry
 from mvprune.v1 import catalog_pb2
 

@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mvprune.client import models
 from mvprune.sources.known_models import ModelSize
 from mvprune.spec import models as spec_models
-from mvprune.spec.annotations import is_duration
+from mvprune.spec.fields import is_duration
 from mvprune.spec.gate import GateResult, gate_of
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2

@@ -1,30 +1,33 @@
-"""What the contract says about the fields of a job beside their names and types: proto/mvprune/v1/parameter.proto."""
+"""What the contract says about the fields of a job beside their names and types: proto/mvprune/v1/parameter.proto.
+
+The generated code of job.proto does not have it, as reading it takes time that a client need not spend:
+mvprune/v1/job.binpb has it.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator
+from importlib import resources
 from typing import Any
 
-from mvprune.spec.parameter import Bound
-from mvprune.v1 import job_pb2, parameter_pb2
+from google.protobuf import descriptor_pb2
 
-METHODS: Mapping[str, Any] = {
-    field.name: field for field in job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields
-}
-"""Method name to its field of CompressionSpec, in the contract's order."""
+from mvprune.spec.fields import METHODS, is_duration
+from mvprune.spec.parameter import Bound
+from mvprune.v1 import parameter_pb2
 
 
 @functools.cache
 def annotation(field: Any) -> parameter_pb2.Parameter:
     """The annotation of a field. Where several methods have an option, the first one has the whole annotation and the
     others have only what differs."""
-    own: parameter_pb2.Parameter = field.GetOptions().Extensions[parameter_pb2.parameter]
+    own = _of(field)
     first = _method_options().get(field.name) if field.containing_type.full_name in _method_messages() else None
     if first is None or first is field:
         return own
     whole = parameter_pb2.Parameter()
-    whole.CopyFrom(first.GetOptions().Extensions[parameter_pb2.parameter])
+    whole.CopyFrom(_of(first))
     if own.unset:
         whole.ClearField("default")
     if own.default:
@@ -36,13 +39,15 @@ def annotation(field: Any) -> parameter_pb2.Parameter:
 def choice_of(field: Any) -> parameter_pb2.Parameter | None:
     """The parameter that chooses between a field and others; None where none does."""
     oneof = field.containing_oneof
-    note: parameter_pb2.Parameter | None = oneof and oneof.GetOptions().Extensions[parameter_pb2.choice]
+    options = _options().get(oneof.full_name) if oneof is not None else None
+    note: parameter_pb2.Parameter | None = options and options.Extensions[parameter_pb2.choice]
     return note if note is not None and note.help else None
 
 
-def is_duration(field: Any) -> bool:
-    """Whether a field holds a duration."""
-    return field.message_type is not None and field.message_type.full_name == "google.protobuf.Duration"
+def group_of(message: Any) -> str:
+    """The group of options of the fields of a message that name none; "" where it has none."""
+    options = _options().get(message.full_name)
+    return str(options.Extensions[parameter_pb2.group]) if options is not None else ""
 
 
 @functools.cache
@@ -58,12 +63,6 @@ def bound_of(field: Any) -> Bound | None:
 def manifest_key(field: Any) -> str:
     """The key of a field in the manifests of artifacts."""
     return str(annotation(field).manifest_key or field.name)
-
-
-def words_of(field: Any) -> tuple[str, ...]:
-    """The words of an enum's field in lower case, as users write them; () for other fields."""
-    kind = field.enum_type
-    return tuple(word.name.lower() for word in kind.values if word.number) if kind else ()
 
 
 def default_of(field: Any) -> float:
@@ -84,3 +83,32 @@ def _method_options() -> dict[str, Any]:
         for field in method.message_type.fields:
             found.setdefault(field.name, field)
     return found
+
+
+def _of(field: Any) -> parameter_pb2.Parameter:
+    options = _options().get(field.full_name)
+    return options.Extensions[parameter_pb2.parameter] if options is not None else parameter_pb2.Parameter()
+
+
+@functools.cache
+def _options() -> dict[str, Any]:
+    """Full name to options, of the messages, fields and oneofs of job.proto that have options."""
+    content = (resources.files("mvprune.v1") / "job.binpb").read_bytes()
+    files = descriptor_pb2.FileDescriptorSet.FromString(content)
+    return {
+        name: one.options
+        for file in files.file
+        for message in file.message_type
+        for name, one in _walk(message, file.package)
+        if one.HasField("options")
+    }
+
+
+def _walk(message: Any, scope: str) -> Iterator[tuple[str, Any]]:
+    """A message and what is in it, with full names."""
+    name = f"{scope}.{message.name}"
+    yield name, message
+    for one in (*message.field, *message.oneof_decl):
+        yield f"{name}.{one.name}", one
+    for one in message.nested_type:
+        yield from _walk(one, name)

@@ -15,8 +15,8 @@ from mvprune.common.exceptions import InvalidArgument, bad_field
 from mvprune.common.files import expanded
 from mvprune.common.suggestions import did_you_mean, must_be_one_of
 from mvprune.sources.schemes import SCHEMES
-from mvprune.spec.annotations import METHODS, words_of
 from mvprune.spec.call_options import CallOptions, NamedJob
+from mvprune.spec.fields import METHODS, words_of
 from mvprune.spec.gates import gates_of
 from mvprune.spec.parameter import Kind, Parameter
 from mvprune.spec.parameters import PARAMETERS

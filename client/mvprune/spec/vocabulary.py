@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from mvprune.spec.annotations import annotation, bound_of, choice_of, words_of
+from mvprune.spec.annotations import annotation, bound_of, choice_of
+from mvprune.spec.fields import words_of
 from mvprune.v1 import catalog_pb2
 
 if TYPE_CHECKING:

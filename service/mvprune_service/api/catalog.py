@@ -14,7 +14,7 @@ from mvprune.data.tasks import TASKS, Task
 from mvprune.sources.known_models import KNOWN_SIZES
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model
-from mvprune.spec.annotations import METHODS
+from mvprune.spec.fields import METHODS
 from mvprune.spec.vocabulary import method_entry, task_entry
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc
 from mvprune_service.api import mapping

@@ -9,7 +9,8 @@ from mvprune.common.patterns import METHODS as RANKING
 from mvprune.common.patterns import Pattern
 from mvprune.common.suggestions import must_be_one_of
 from mvprune.data.tasks import Task
-from mvprune.spec.annotations import METHODS, bound_of, default_of, is_duration
+from mvprune.spec.annotations import bound_of, default_of
+from mvprune.spec.fields import METHODS, is_duration
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation, bad
 from mvprune_service.domain.run_length import default_cooldown

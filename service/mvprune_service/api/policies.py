@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 
 from mvprune.data.tasks import LOSSES, Task
-from mvprune.spec.annotations import annotation, default_of, is_duration
+from mvprune.spec.annotations import annotation, default_of
+from mvprune.spec.fields import is_duration
 from mvprune.spec.gate import ABOVE_CONSTANT, OF_THE_ARTIFACT
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation, bad

@@ -9,7 +9,7 @@ from tests.unit.client.scripted_server import Fake, Mvpctl, always, refuse
 from mvprune import Client
 from mvprune.client.catalog import own_methods, own_tasks
 from mvprune.data.tasks import TASKS
-from mvprune.spec.annotations import METHODS
+from mvprune.spec.fields import METHODS
 from mvprune.spec.vocabulary import method_entry, task_entry
 from mvprune.v1 import catalog_pb2
 

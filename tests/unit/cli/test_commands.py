@@ -355,9 +355,10 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_a_short_command_imports_neither_rich_nor_urllib(fake: Fake) -> None:
     fake.answers["GetJob"] = always(job())
+    heavy = ("rich", "urllib.request", "numpy", "google.rpc", "google.protobuf.descriptor_pb2")
     code = (
         f"import sys; from mvprune.cli import main; main(['get', 'j1', '--address', {fake.address!r}]);"
-        "print([name for name in ('rich', 'urllib.request', 'numpy', 'google.rpc') if name in sys.modules])"
+        f"print([name for name in {heavy} if name in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "[]"

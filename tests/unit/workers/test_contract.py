@@ -12,8 +12,9 @@ from mvprune.artifact import Accounting, Values
 from mvprune.client import models
 from mvprune.common import patterns
 from mvprune.sources.known_models import ModelSize
-from mvprune.spec.annotations import METHODS as CONTRACT_METHODS
-from mvprune.spec.annotations import annotation, bound_of, words_of
+from mvprune.spec.annotations import annotation, bound_of
+from mvprune.spec.fields import METHODS as CONTRACT_METHODS
+from mvprune.spec.fields import words_of
 from mvprune.spec.gate import Gate, GateResult
 from mvprune.spec.models import Baseline, Dataset, Policy, Spec
 from mvprune.spec.parameters import PARAMETERS

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from mvprune.artifact import WEIGHTS_FILE, load, read_manifest
 from mvprune.artifact.header import open_header
 from mvprune.data.tasks import get_task
-from mvprune.spec.annotations import METHODS as CONTRACT_METHODS
+from mvprune.spec.fields import METHODS as CONTRACT_METHODS
 from mvprune.v1 import job_pb2
 from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Schedule, Training
 from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
