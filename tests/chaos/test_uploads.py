@@ -27,11 +27,12 @@ _SEND = "import sys; from mvprune import Client; Client(sys.argv[1]).upload(sys.
 @pytest.mark.parametrize("kind", ["folder", "s3"])
 @pytest.mark.parametrize("seed", range(_ROUNDS))
 def test_a_client_is_killed_again_and_again(tmp_path: Path, seaweedfs: S3Server, kind: str, seed: int) -> None:
-    server, more = Server(tmp_path / "home"), {"roots": tmp_path / "nothing"}
+    roots = tmp_path / "nothing"
+    roots.mkdir()
+    server, more = Server(tmp_path / "home"), {"roots": roots}
     if kind == "s3":
         more["store"] = f"{seaweedfs.url}/{tmp_path.name}"
     server.start(seaweedfs.env, **more)
-    (tmp_path / "nothing").mkdir()
     chance, parts = random.Random(seed), [0]
     model = write_bert(tmp_path / "model", 40 * CHUNK_BYTES)
     try:
