@@ -1,10 +1,11 @@
-"""The server's image, built by buildah and started from its root file system."""
+"""The images, built by buildah and started from their root file systems."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -58,13 +59,12 @@ def pip_settings(file: Path) -> list[Path]:
     return [path for path in paths if path.is_absolute() and path.exists() and path != CERTIFICATES]
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The root file system of the server's image. The base images are Debian with Python, made on this machine."""
-    folder = tmp_path_factory.mktemp("images")
-    buildah = Buildah(folder)
-    with ExitStack() as cleanup:
-        cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+class Images:
+    """Builds the images of the Dockerfile. The base images are Debian with Python, made on this machine."""
+
+    def __init__(self, folder: Path, cleanup: ExitStack) -> None:
+        self._folder, self._cleanup = folder, cleanup
+        self._buildah = buildah = Buildah(folder)
         cleanup.callback(buildah, "rm", "--all")  # before the folder is removed: it unmounts
         packages = "--include=python3,python3-venv,python3-pip,ca-certificates"
         subprocess.run(["mmdebstrap", "--variant=minbase", packages, "bookworm", folder / "base.tar"], check=True)
@@ -76,17 +76,44 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             shutil.copy(CERTIFICATES, mounted / CERTIFICATES.relative_to("/"))
         for name in BASES:
             buildah("commit", "-q", base, name)
-        volumes = [f"--volume={path}:{path}:ro" for path in pip_settings(folder / "pip.conf")]
-        build = ("--isolation=chroot", "--pull-never", "--format=docker", "--layers=false", "--target=server", *volumes)
-        secret = f"--secret=id=pip,src={folder}/pip.conf"
-        buildah("bud", *build, secret, "-f", ROOT / "deploy/docker/Dockerfile", "-t", "mvprune-server", ROOT)
-        root = Path(buildah("mount", buildah("from", "--pull-never", "localhost/mvprune-server")))
+
+    def root(self, target: str) -> Path:
+        """The root file system of an image."""
+        settings = self._folder / "pip.conf"
+        local = pip_settings(settings)
+        volumes = [f"--volume={path}:{path}:ro" for path in local]
+        options = ["--isolation=chroot", "--pull-never", "--format=docker", "--layers=false", f"--target={target}"]
+        if any(found for path in local for found in path.glob("torch-*.whl")):  # in place of torch's index
+            options.append("--build-arg=TORCH_INDEX=https://pypi.org/simple")
+        secret, tag = f"--secret=id=pip,src={settings}", f"mvprune-{target}"
+        self._buildah("bud", *options, *volumes, secret, "-f", ROOT / "deploy/docker/Dockerfile", "-t", tag, ROOT)
+        root = Path(self._buildah("mount", self._buildah("from", "--pull-never", f"localhost/{tag}")))
         # As in a container. What buildah left of /dev/fd may be a folder, a link or nothing.
         subprocess.run(["mount", "--bind", "/proc", root / "proc"], check=True)
-        cleanup.callback(subprocess.run, ["umount", "--lazy", root / "proc"], check=True)
+        self._cleanup.callback(subprocess.run, ["umount", "--lazy", root / "proc"], check=True)
         (root / "dev").mkdir(exist_ok=True)
         subprocess.run(["ln", "-sfn", "/proc/self/fd", root / "dev" / "fd"], check=True)
-        yield root
+        return root
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
+    folder = tmp_path_factory.mktemp("images")
+    with ExitStack() as cleanup:
+        cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield Images(folder, cleanup)
+
+
+@pytest.fixture(scope="module")
+def root(images: Images) -> Path:
+    """The root file system of the server's image."""
+    return images.root("server")
+
+
+@pytest.fixture(scope="module")
+def worker(images: Images) -> Path:
+    """The root file system of the worker's image."""
+    return images.root("worker")
 
 
 def default_version() -> str:
@@ -132,3 +159,25 @@ def test_it_starts_and_answers_its_health_check(root: Path) -> None:
         server.terminate()
         assert server.wait(60) == 0
     assert run(root, "python", "-m", "mvprune_service.probe").returncode == 7
+
+
+def test_a_ray_node_of_the_workers_image_passes_its_health_check(worker: Path) -> None:
+    modules = ("mvprune_workers", "mvprune_core", "torch", "transformers", "ray", "onnxruntime")
+    code = f"import importlib.util as i; print([n for n in {modules} if i.find_spec(n) is None], i.find_spec('pip'))"
+    assert run(worker, "python", "-c", code).stdout == "[] None\n"
+    (check,) = re.findall(
+        r'CMD \["python", "-c", "(.*?)"\]', (ROOT / "deploy/docker/Dockerfile").read_text().replace("\\\n", "")
+    )
+    script = f"""
+        ray start --head --num-cpus=1 --disable-usage-stats
+        for second in $(seq 60); do
+          python -c "{check}" && echo healthy && exit 0
+          sleep 1
+        done
+        exit 1
+    """
+    node = shlex.join(_chrooted(worker, ("sh", "-c", script), {"HOME": "/var/lib/mvprune"}))
+    # A network and processes of its own: Ray's ports may be taken here, and nothing of the node outlives the test.
+    isolated = ["unshare", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", f"ip link set lo up && {node}"]
+    done = subprocess.run(isolated, capture_output=True, text=True, timeout=180, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["healthy"]), done.stdout + done.stderr

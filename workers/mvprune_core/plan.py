@@ -59,6 +59,7 @@ class Plan:
     exclude: tuple[str, ...]
     device: torch.device
     coding: Coding
+    may_quantize_embeddings: bool
     trim_vocabulary: bool
     delta: bool
     allow_density_miss: bool

@@ -9,9 +9,6 @@ from statistics import fmean
 from mvprune.artifact.history import Phase
 from mvprune.data.tasks import Task
 
-ABOVE_CONSTANT = "above_constant"
-"""The metric: by how much the result's primary metric is better than that of the best constant answer."""
-
 _NEAR_LOSS = 0.05  # relative: a perplexity that is at most so much below that of a constant answer is near it
 _FEWEST_POINTS = 20  # of a curve of losses: with fewer its ends say nothing
 _REMEDY = "the run was likely too short, or its density too low; take more steps, or a higher density"

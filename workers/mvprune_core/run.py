@@ -11,9 +11,10 @@ import numpy as np
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune.artifact import Accounting, ArtifactError, LayerCount, round_values
+from mvprune.artifact import Accounting, ArtifactError, Coding, LayerCount, Values, round_values
 from mvprune.artifact.history import Histogram, Phase, Plane
 from mvprune.artifact.structures import remove_empty
+from mvprune.common.metrics import ABOVE_CONSTANT
 from mvprune_core.accounting import account, check_density
 from mvprune_core.batching import trained_on
 from mvprune_core.callbacks import Callback
@@ -38,7 +39,8 @@ from mvprune_core.models import Loaded, load_model
 from mvprune_core.notes import Notes
 from mvprune_core.optimization import build_optimizer
 from mvprune_core.plan import ResolvedRun
-from mvprune_core.plateau import ABOVE_CONSTANT, above_constant, notes_on_loss, notes_on_result
+from mvprune_core.plateau import above_constant, notes_on_loss, notes_on_result
+from mvprune_core.quantized import is_worth_it, round_matrices
 from mvprune_core.state import load_tensors, tensors_of
 from mvprune_core.storage import Cache, Checkpoints
 from mvprune_core.structures import in_words
@@ -100,11 +102,13 @@ class Folded(Trained):
         pruned: names of the pruned weights.
         distributions: histograms and planes of `History`.
         before: the sizes of the model before heads and units were removed.
+        coding: how the values are stored.
     """
 
     pruned: tuple[str, ...]
     distributions: tuple[Mapping[str, Histogram], Mapping[str, Plane]]
     before: SizesBefore
+    coding: Coding
 
 
 @dataclass(frozen=True)
@@ -231,7 +235,7 @@ class CompressionRun:
             ) from error
         set_padding_side(loaded.tokenizer, run.train.padding_side)
         distributions = masked.original.after(masked.masks.matrices)
-        return Folded(loaded, masked.curve, masked.steps, names, distributions, before)
+        return Folded(loaded, masked.curve, masked.steps, names, distributions, before, run.coding)
 
     def account(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
         """Counts the weights that are left, and checks their density."""
@@ -254,12 +258,33 @@ class CompressionRun:
             self.notes.add(f"the FLOPs could not be counted: {type(error).__name__}: {first_line(error)}")
             return 0, 0
 
-    def evaluate(self, folded: Folded) -> Mapping[str, float]:
-        """The task's metrics of the folded model."""
+    def evaluate(self, folded: Folded) -> tuple[Folded, Mapping[str, float]]:
+        """The folded model, with int8 embeddings if these may be and cost nearly nothing; and the task's metrics."""
         metrics, notes = self._evaluate(folded)
+        if self.resolved.may_quantize_embeddings:
+            folded, metrics = self._quantize_embeddings(folded, metrics)
         self.callback.on_evaluate("pruning", folded.steps, metrics)
         self.notes.add(*notes)
-        return metrics
+        return folded, metrics
+
+    def _quantize_embeddings(self, folded: Folded, metrics: dict[str, float]) -> tuple[Folded, dict[str, float]]:
+        """The model with int8 embeddings and its metrics; both unchanged where the task's metric loses by them."""
+        run, model = self.resolved, folded.loaded.model
+        coding = replace(folded.coding, embeddings=Values.INT8)
+        before = round_matrices(model, folded.pruned, coding, run.base)
+        if not before:
+            return folded, metrics
+        quantized, _ = self._evaluate(folded)
+        if is_worth_it(run.data.task, metrics, quantized):
+            return replace(folded, coding=coding), quantized
+        load_tensors(model, before)
+        folded.curve.add_evaluation(folded.steps, metrics)
+        name = run.data.task.primary_metric
+        self.notes.add(
+            f"the embeddings are stored in fp16: with int8 the {name} would be {quantized[name]:.4f}, not "
+            f"{metrics[name]:.4f}"
+        )
+        return folded, metrics
 
     def above_constant(self, folded: Folded, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short."""

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mvprune.common.metrics import LATENCY_MS, LATENCY_RATIO
 from mvprune_core.result import Result
 
 log = logging.getLogger(__name__)
 
-RATIO, MILLISECONDS = "latency_ratio", "latency_ms"
 _TOKENS = 128  # of the one input, or as many as the model takes
 
 
@@ -36,8 +36,8 @@ def add_latency(result: Result, base: Path) -> None:
             result.save(draft)
             latency = measure(draft, tokens=tokens, base=None if result.base is None else base)
     except Exception:
-        log.exception("%s and %s could not be measured", RATIO, MILLISECONDS)
-        note = f"{RATIO} and {MILLISECONDS} could not be measured; the log of the job has the error"
+        log.exception("%s and %s could not be measured", LATENCY_RATIO, LATENCY_MS)
+        note = f"{LATENCY_RATIO} and {LATENCY_MS} could not be measured; the log of the job has the error"
         result.info = replace(result.info, notes=(*result.info.notes, note))
         return
     log.info(
@@ -47,5 +47,5 @@ def add_latency(result: Result, base: Path) -> None:
         1000 * latency.sparse_seconds,
         latency.ratio,
     )
-    found = {RATIO: latency.ratio, MILLISECONDS: 1000 * latency.sparse_seconds}
+    found = {LATENCY_RATIO: latency.ratio, LATENCY_MS: 1000 * latency.sparse_seconds}
     result.info = replace(result.info, metrics={**result.info.metrics, **found})

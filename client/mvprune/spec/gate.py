@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mvprune.common.metrics import ABOVE_CONSTANT, LATENCY_RATIO
+
 if TYPE_CHECKING:
     from mvprune.v1 import job_pb2
 
-LATENCY = "latency_ratio"
-ABOVE_CONSTANT = "above_constant"
-OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY, ABOVE_CONSTANT)  # beside metrics of the task
+OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY_RATIO, ABOVE_CONSTANT)  # beside metrics of the task
 
 # A difference of two fractions is seldom exact: 0.85 - 0.87 is a little less than -0.02.
 _TOLERANCE = 1e-9

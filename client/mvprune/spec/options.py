@@ -162,7 +162,8 @@ class ArtifactOptions(TypedDict, total=False):
     Attributes:
         weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 has
             per-row scales; default: fp16.
-        embedding_dtype: how the artifact stores every other matrix, such as the embeddings; default: fp16.
+        embedding_dtype: how the artifact stores every other matrix, such as the embeddings; default: int8 where the
+            metric loses at most 0.1 points by it, else fp16.
         trim_vocabulary: keep only the embeddings of tokens that occur in the data; default: no.
         delta: leave out tensors that are equal to the model's; loading the artifact needs the model then; default:
             no.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from mvprune.common.metrics import ABOVE_CONSTANT
 from mvprune.data.tasks import LOSSES, Task
 from mvprune.spec.annotations import annotation, default_of
 from mvprune.spec.fields import is_duration
-from mvprune.spec.gate import ABOVE_CONSTANT, OF_THE_ARTIFACT
+from mvprune.spec.gate import OF_THE_ARTIFACT
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation, bad
 from mvprune_service.api.options import check_numbers

@@ -11,7 +11,7 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 from sqlalchemy import Connection
 
-from mvprune.spec.gate import LATENCY
+from mvprune.common.metrics import LATENCY_RATIO
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api.errors import ApiError, Violation, bad, invalid
@@ -86,7 +86,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             ],
             checkpoint_interval=policy.checkpoint_interval,
             accumulation_factor=job.accumulation_factor,
-            measure_latency=policy.measure_latency or any(gate.metric == LATENCY for gate in policy.gates),
+            measure_latency=policy.measure_latency or any(gate.metric == LATENCY_RATIO for gate in policy.gates),
             uploads=inputs,
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ import torch
 from mvprune.artifact import load
 from mvprune.artifact.header import open_header
 from mvprune.data.loading import ClassificationData
-from mvprune_core import Training, compress
+from mvprune.data.tasks import TASKS
+from mvprune_core import Training, compress, quantized
 from mvprune_core.tasks import objective_for
 
 SHORT = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
@@ -55,6 +58,62 @@ def test_the_metric_is_of_what_is_stored(
         assert tensor.dtype == codes[values if name in result.pruned else embeddings]
     assert result.info.spec["values"] == values
     assert result.info.spec["embeddings"] == embeddings
+
+
+def stored_embeddings(folder: Path) -> str:
+    (dtype,) = {
+        tensor.dtype
+        for name, tensor in open_header(folder / "weights.safetensors").packed.items()
+        if "_embeddings." in name
+    }
+    return dtype
+
+
+def test_embeddings_are_int8_where_the_metric_does_not_lose_by_it(
+    make: Callable[..., tuple[Any, Path]], data: ClassificationData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantized, "TOLERANCE", 1.0)
+    result, folder = make()
+    assert stored_embeddings(folder) == "I8"
+    assert result.info.spec["embeddings"] == "int8"
+    assert measured(load(folder), result, data) == of_the_task(result)
+    last = result.history.phases[-1].evaluations[-1].metrics
+    assert {f"eval/{name}": value for name, value in last.items()} == of_the_task(result)
+    assert not [note for note in result.notes if "embeddings" in note]
+
+
+def test_embeddings_are_fp16_where_the_metric_would_lose_by_int8(
+    make: Callable[..., tuple[Any, Path]], data: ClassificationData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, folder = make(embedding_dtype="fp16")
+    shutil.rmtree(folder)
+    monkeypatch.setattr(quantized, "TOLERANCE", -1.0)
+    result, folder = make()
+    loaded = load(folder)
+    assert stored_embeddings(folder) == "F16"
+    assert result.info.spec["embeddings"] == "fp16"
+    assert all(torch.equal(value, plain.model.state_dict()[name]) for name, value in loaded.state_dict().items())
+    assert measured(loaded, result, data) == of_the_task(result) == of_the_task(plain)
+    (note,) = [note for note in result.notes if "embeddings" in note]
+    assert re.fullmatch(
+        r"the embeddings are stored in fp16: with int8 the accuracy would be 0\.\d{4}, not 0\.\d{4}", note
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "before", "after", "worth"),
+    [
+        ("sst2", 0.9, 0.8991, True),
+        ("sst2", 0.9, 0.8989, False),
+        ("sst2", 0.9, 0.95, True),
+        ("masked-lm", 10.0, 10.009, True),
+        ("masked-lm", 10.0, 10.011, False),
+        ("masked-lm", 10.0, 9.0, True),
+    ],
+)
+def test_what_int8_embeddings_may_cost(task: str, before: float, after: float, worth: bool) -> None:
+    name = TASKS[task].primary_metric
+    assert quantized.is_worth_it(TASKS[task], {name: before}, {name: after}) is worth
 
 
 def test_a_trimmed_vocabulary(make: Callable[..., tuple[Any, Path]], data: ClassificationData) -> None:
