@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -274,7 +274,9 @@ class CompressionRun:
         before = round_matrices(model, folded.pruned, coding, run.base)
         if not before:
             return folded, metrics
-        quantized, _ = self._evaluate(folded)
+        check_stop()
+        with self._examples_counted("evaluating", model, len(run.validation)):  # the phase goes on
+            quantized, _ = self._measure(folded.loaded, folded.curve, folded.steps)
         if is_worth_it(run.data.task, metrics, quantized):
             return replace(folded, coding=coding), quantized
         load_tensors(model, before)
@@ -322,8 +324,11 @@ class CompressionRun:
     def _counted(self, phase: str, model: nn.Module, total: int) -> Iterator[None]:
         """A context in which the model reads `total` examples once, and the callback receives how many it has read."""
         self.callback.on_phase(phase)
-        with counted(model, lambda done: self.callback.on_examples(phase, done, total)):
+        with self._examples_counted(phase, model, total):
             yield
+
+    def _examples_counted(self, phase: str, model: nn.Module, total: int) -> AbstractContextManager[None]:
+        return counted(model, lambda done: self.callback.on_examples(phase, done, total))
 
     def _train(
         self,
