@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from mvprune_core.errors import CompressionError
@@ -30,8 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="print the runs that are missing; run nothing")
     parser.add_argument("--report", action="store_true", help="only write the report of the finished runs")
     args = parser.parse_args(arguments)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: request_stop())
     try:
         runner = Runner(read_study(args.study), args.folder)
         if args.dry_run:
@@ -41,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(cell.name)
             return 0
         if not args.report:
-            runner.run(_show)
+            with _stopped_by_signals():
+                runner.run(_show)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return _WRONG
@@ -57,6 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     (args.folder / "results.csv").write_text(rows(found), encoding="utf-8")
     print(args.folder / "report.md")
     return 0
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """A context in which SIGINT and SIGTERM let the run write a checkpoint."""
+    before = {number: signal.signal(number, lambda *_: request_stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show(result: Finished, number: int, count: int) -> None:

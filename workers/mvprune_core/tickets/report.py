@@ -78,8 +78,9 @@ def rows(found: Iterable[Finished]) -> str:
 def _conditions(study: Study, missing: int) -> str:
     rewind = f"those after {percent(study.rewind)} of the steps" if study.rewind else "the original ones"
     lines = [
-        f"Model: {escaped(study.model)}. A round prunes {percent(study.step)} of the original weights, by magnitude over all "
-        f"matrices. It starts from the same weights ({rewind}), with a new head, optimizer and learning rate schedule.",
+        f"Model: {escaped(study.model)}. A round prunes {percent(study.step)} of the original weights, by "
+        f"magnitude over all matrices. It starts from the same weights ({rewind}), with a new head, optimizer and "
+        "learning rate schedule.",
         "Metrics are percentages, mean ± standard deviation (number of seeds), but for "
         f"{' and '.join(sorted(LOSSES))}. `difference` is ticket − dense with its {CONFIDENCE:.0%} interval over the "
         "pairs of equal seeds. A ticket wins if the dense mean is at most one standard deviation of the ticket better "

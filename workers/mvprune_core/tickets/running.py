@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from mvprune_core.callbacks import Callback
 from mvprune_core.compression import compress
 from mvprune_core.methods import LockedMask, Magnitude, Method, Random
 from mvprune_core.models import Source, find_model
@@ -47,11 +48,13 @@ class Runner:
     Args:
         study: what to run.
         folder: of the results; what is there already is not run again.
+        callback: receives phases and steps of each run.
     """
 
-    def __init__(self, study: Study, folder: Path) -> None:
+    def __init__(self, study: Study, folder: Path, callback: Callback | None = None) -> None:
         self.study = study
         self.folder = folder
+        self.callback = callback
         self._data: dict[str, TaskData] = {}
 
     def finished(self) -> list[Finished]:
@@ -94,6 +97,7 @@ class Runner:
             weight_dtype="fp32",
             embedding_dtype="fp32",
             seed=cell.seed,
+            callback=self.callback,
             cache=self.folder / "cache",
             checkpoint=checkpoint,
         )
