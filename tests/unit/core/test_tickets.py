@@ -76,7 +76,7 @@ def test_every_round_keeps_the_largest_trained_weights_of_the_last(content: Cont
 
 
 def test_a_round_starts_from_the_original_weights_and_a_new_head(content: Content, tmp_path: Path):
-    content["training"] |= {"max_steps": 1, "learning_rate": 1e-30}  # no step that changes anything
+    content["training"] |= {"max_steps": 4, "learning_rate": 1e-30}  # no step that changes anything
     runner = Runner(study_of(content | {"controls": []}), tmp_path / "results")
     runner.run()
     original = {
@@ -240,7 +240,7 @@ def test_the_report_has_the_table_and_both_matrices(content: Content):
         ({"transfer": {"density": 0.33}}, "transfer.density must be 1 minus a multiple of step"),
         ({"transfer": {}}, "transfer.density must be given"),
         ({"transfer": {"density": 0.5, "sources": ["three"]}}, "transfer.sources must be one of one, two, got 'three'"),
-        ({"tickets": ["tow"]}, r"tickets must be one of one, two, got 'tow'; did you mean two\?"),
+        ({"tickets": ["tow"]}, r"tickets must be one of one, two, got 'tow'"),
         ({"controls": ["shuffle"]}, r"controls must be one of .*, got 'shuffle'; did you mean shuffled\?"),
         ({"rewind": 1.0}, r"rewind must be a fraction in \[0, 1\), got 1.0"),
         ({"rewind": 300}, r"rewind must be a fraction in \[0, 1\), got 300"),
