@@ -213,6 +213,7 @@ def test_the_report_has_the_table_and_both_matrices(content: Content):
     assert "| mask of | one (accuracy, f1) | two |" in values
     assert "| two | 75.0 ± 0.0 (2) / 40.0 ± 0.0 (2) | – |" in values
     assert "| two | -5.0 ± 1.4 (2) / -20.0 ± 0.0 (2) | – |" in differences
+    assert "one: max\\_steps 8, batch\\_size 16, learning\\_rate 0.005, lr\\_density\\_exponent 0.0; two:" in text
     assert f"{len(study.cells()) - len(results)} of {len(study.cells())} runs are missing." in text
     found = list(csv.DictReader(rows(results).splitlines()))
     assert len(found) == 2 * len(results)
@@ -246,6 +247,9 @@ def test_the_report_has_the_table_and_both_matrices(content: Content):
         ({"rewind": 300}, r"rewind must be a fraction in \[0, 1\), got 300"),
         ({"step": 0}, r"step must be a fraction in \(0, 1\), got 0"),
         ({"seeds": [-1]}, r"seeds must be whole numbers of at least 0, got \[-1\]"),
+        ({"transfer": {"density": 0.5, "seeds": []}}, r"transfer.seeds must be whole numbers of at least 0, got \[\]"),
+        ({"densities": []}, "densities must be at least one without a transfer, got none"),
+        ({"tasks": {"../one": {}}}, r"tasks must have names of letters, .*, got '../one'"),
         ({"density": [0.5]}, r"density is no setting: it must be one of .*; did you mean densities\?"),
         ({"training": {"steps": 3}}, "training.steps is no setting"),
         ({"tasks": {}}, "tasks must be at least one, got none"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from mvprune.common.markdown import escaped, table
 from mvprune.common.units import percent
 from mvprune.data.tasks import LOSSES
+from mvprune_core.settings import Training
 from mvprune_core.tickets.criterion import CONFIDENCE, Summary, compare
 from mvprune_core.tickets.running import Finished
 from mvprune_core.tickets.study import Study
@@ -82,13 +83,21 @@ def _conditions(study: Study, missing: int) -> str:
         f"magnitude over all matrices. It starts from the same weights ({rewind}), with a new head, optimizer and "
         "learning rate schedule.",
         "Metrics are percentages, mean ± standard deviation (number of seeds), but for "
-        f"{' and '.join(sorted(LOSSES))}. `difference` is ticket − dense with its {CONFIDENCE:.0%} interval over the "
-        "pairs of equal seeds. A ticket wins if the dense mean is at most one standard deviation of the ticket better "
-        "than the ticket's mean.",
+        f"{' and '.join(sorted(LOSSES))}. `difference` is ticket − dense with its {100 * CONFIDENCE:g} % interval over "
+        "the pairs of equal seeds. A ticket wins if the dense mean is at most one standard deviation of the ticket "
+        "better than the ticket's mean.",
     ]
+    settings = (f"{escaped(name)}: {_settings(task.training)}" for name, task in study.tasks.items())
+    lines.append(f"Training: {'; '.join(settings)}.")
     if missing:
         lines.append(f"{missing} of {len(study.cells())} runs are missing.")
     return "\n\n".join(lines)
+
+
+def _settings(training: Training) -> str:
+    """max_steps 300, batch_size 16"""
+    given = ((each.name, getattr(training, each.name)) for each in fields(training))
+    return escaped(", ".join(f"{name} {value}" for name, value in given if value != getattr(Training, name)))
 
 
 def _tickets(study: Study, results: Results) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -16,6 +17,7 @@ Control = Literal["random_mask", "random", "shuffled", "shuffled_layers"]
 Kind = Literal["dense", "ticket", "transfer"] | Control
 CONTROLS: tuple[Control, ...] = ("random_mask", "random", "shuffled", "shuffled_layers")
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # it is a folder's too
 _DIGITS = 9  # 1 − 7 · 0.1 is 0.3
 _SOURCE = ("task", "train", "validation", "hub_id", "hub_config")  # of load_task
 
@@ -121,6 +123,9 @@ class Study:
     def __post_init__(self) -> None:
         if not self.tasks:
             raise ValueError("tasks must be at least one, got none")
+        for name in self.tasks:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"tasks must have names of letters, digits, ., _ and -, got {name!r}")
         _check_names("tickets", self.tickets, self.tasks)
         check_fraction("step", self.step, "(0, 1)")
         check_fraction("rewind", self.rewind, "[0, 1)")
@@ -129,9 +134,11 @@ class Study:
         for name, density in self._all_densities():
             check_fraction(name, density, "(0, 1)")
             self._rounds(name, density)
-        if not self.seeds or not all(type(seed) is int and seed >= 0 for seed in self.seeds):
-            raise ValueError(f"seeds must be whole numbers of at least 0, got {list(self.seeds)}")
+        if not self.densities and self.transfer is None:
+            raise ValueError("densities must be at least one without a transfer, got none")
+        _check_seeds("seeds", self.seeds)
         if self.transfer is not None:
+            _check_seeds("transfer.seeds", self.transfer.seeds)
             _check_names("transfer.sources", self.transfer.sources, self.tasks)
             _check_names("transfer.targets", self.transfer.targets, self.tasks)
 
@@ -248,6 +255,11 @@ def _check_names(name: str, given: Sequence[str], known: Collection[str]) -> Non
     for each in given:
         if each not in known:
             raise ValueError(f"{name} {must_be_one_of(known, str(each))}")
+
+
+def _check_seeds(name: str, given: Sequence[Any]) -> None:
+    if not given or not all(type(seed) is int and seed >= 0 for seed in given):
+        raise ValueError(f"{name} must be whole numbers of at least 0, got {list(given)}")
 
 
 def _check_keys(place: str, given: Collection[str], known: Collection[str]) -> None:
