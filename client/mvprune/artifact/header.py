@@ -124,6 +124,11 @@ class Header:
             if self.aliases.get(name, name) in counted
         )
 
+    @property
+    def whole_base(self) -> list[str]:
+        """Names of the tensors that are the base's as they are."""
+        return [name for name in self.base if name not in self.packed]
+
     def names(self) -> dict[str, list[str]]:
         """Every stored tensor's name with all names that it has: itself and its aliases."""
         names = {name: [name] for part in (self.plain, self.packed, self.base) for name in part}

@@ -203,10 +203,10 @@ def load(
     model.tie_weights()
     state, names = model.float().state_dict(), header.names()
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    shared = (header.base.keys() - header.packed.keys()) if isinstance(base, Base) else frozenset()
+    shared = frozenset(header.whole_base if isinstance(base, Base) else ())
     replacing = replacement(model) if replacement is not None else None
     with torch.no_grad():
-        for stored, array in stream_weights(weights, opened):
+        for stored, array in stream_weights(weights, opened):  # shared ones first: replacements refer to their memory
             if replacing is not None and replacing.take(names[stored], array):
                 continue
             for name in names[stored]:

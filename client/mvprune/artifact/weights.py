@@ -117,7 +117,9 @@ def read_weights(path: Path, base: Base | None = None) -> dict[str, Array]:
 
 
 def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, Array]]:
-    """Every stored tensor with its name, one at a time: fp16 where that is stored, else floats as fp32.
+    """Every tensor with its name, one at a time: fp16 where that is stored, else floats as fp32.
+
+    Those that are the base's as they are come first.
 
     Safe on any bytes: nothing in the file is executed, and memory is bounded by its size: values are at most 255 times
     as large as what they are packed in, and all elements, zeros included, at most 2^28, or 1,024 for each byte of the
@@ -205,7 +207,7 @@ def _read_tensors(file: BufferedReader, header: Header, base: Base | None, where
         raise ArtifactError(
             f"{where}: base must be given for a delta artifact, as {len(header.base)} tensors are the base model's"
         )
-    for name in header.names():
+    for name in [*header.whole_base, *header.plain, *header.packed]:
         try:
             yield name, _read_tensor(file, header, base, name)
         except ArtifactError as error:

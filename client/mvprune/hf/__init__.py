@@ -77,8 +77,8 @@ class MvpruneQuantizer(HfQuantizer):
                 )
             self.base = base = open_base(self.header, manifest.model, None)
             assert base is not None  # noqa: S101 (the header refers to it)
-            whole = {name: tensor for name, tensor in self.header.base.items() if name not in self.header.packed}
-            files.append(self._write_base({name: base.read(tensor) for name, tensor in whole.items()}))
+            whole = {name: base.read(self.header.base[name]) for name in self.header.whole_base}
+            files.append(self._write_base(whole))
         return model
 
     def _shapes(self, prefix: str) -> dict[str, tuple[int, ...]]:
