@@ -1,4 +1,4 @@
-"""The tensors of a base model's folder, which a delta artifact refers to instead of storing them.
+"""The tensors of a base model's folder, which a delta artifact refers to instead of storing them or their values.
 
 A base is found by the name that the manifest has, on this machine alone; whether it is the right one is for the digests
 of its tensors to say.
@@ -32,12 +32,22 @@ _TIMES = 8  # a tied embedding has up to four names
 class Base:
     """A folder with the base model's ``*.safetensors``, as transformers writes and the hub gives them.
 
+    Given to `mvprune.load` several times, it is read and verified once, and models share what they left unchanged:
+
+        base = Base("path/of/bert-base-uncased")
+        first, second = mvprune.load("first/", base), mvprune.load("second/", base)
+
+    Args:
+        folder: the folder.
+        keep: whether tensors that were read stay in memory, as fp32, for the next artifact.
+
     Raises:
         ArtifactError: there is none, or one is not valid.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, keep: bool = True) -> None:
         self._folder = Path(folder)
+        self._kept: dict[tuple[str, str], Array] | None = {} if keep else None
         self._entries: dict[str, tuple[Path, int, Entry]] = {}
         for path in sorted(self._folder.glob("*.safetensors")):
             try:
@@ -64,37 +74,52 @@ class Base:
         if elements > allowed:
             raise ArtifactError(f"the base model's tensors must have at most {allowed} elements, got {elements}")
 
-    def find(self, name: str, array: Array) -> BaseTensor | None:
+    def find(self, name: str, array: Array, *, pruned: bool = False) -> BaseTensor | None:
         """The tensor of the base that `array` still equals, if there is one.
 
         Its name there is the same, or shorter or longer by leading parts (a head adds the prefix ``bert.``).
+
+        Args:
+            name: of the array.
+            array: floats.
+            pruned: only the non-zeros of the array must be equal.
         """
         for other in self._entries:
             if other == name or other.endswith(f".{name}") or name.endswith(f".{other}"):
                 entry = self._entries[other][2]
                 if entry.shape == array.shape and entry.dtype in _FLOATS:
                     content = self._content(other)
-                    if np.array_equal(_floats(content, entry), array):
+                    values = _floats(content, entry)
+                    if np.array_equal(np.where(array != 0, values, 0) if pruned else values, array):
                         return BaseTensor(other, entry.dtype, entry.shape, hashlib.sha256(content).hexdigest())
         return None
 
     def read(self, tensor: BaseTensor) -> Array:
-        """The tensor that an artifact refers to: fp16 where it is fp16, else fp32.
+        """The tensor that an artifact refers to: fp16 where it is fp16 and not kept, else fp32.
 
         Raises:
             ArtifactError: this base does not hold it, or other bytes under its name.
         """
+        key = tensor.name, tensor.sha256
+        if self._kept is not None and key in self._kept:
+            self._entry(tensor)
+            return self._kept[key]
         entry, content = self._entry(tensor), self._content(tensor.name)
         if hashlib.sha256(content).hexdigest() != tensor.sha256:
             raise ArtifactError(
                 f"{tensor.name!r} of the base model must have the SHA-256 {tensor.sha256}; give the same model"
             )
-        return _floats(content, entry)
+        array = _floats(content, entry)
+        if self._kept is None:
+            return array
+        return self._kept.setdefault(key, array.astype(np.float32, copy=False))
 
     def _entry(self, tensor: BaseTensor) -> Entry:
         _, _, entry = self._entries.get(tensor.name, (None, 0, None))
         if entry is None or (entry.dtype, entry.shape) != (tensor.dtype, tensor.shape):
-            raise ArtifactError(f"the base model must have {tensor.name!r} of {tensor.dtype} {list(tensor.shape)}")
+            raise ArtifactError(
+                f"the base model must have {tensor.name!r} of {tensor.dtype} {list(tensor.shape)}; give the same model"
+            )
         return entry
 
     def _content(self, name: str) -> bytearray:
@@ -107,20 +132,20 @@ class Base:
         return content
 
 
-def open_base(header: Header, model: ModelSource, given: str | Path | None) -> Base | None:
+def open_base(header: Header, model: ModelSource, given: str | Path | Base | None) -> Base | None:
     """The base that a weights file refers to, which has those tensors; None where it refers to none.
 
     Args:
         header: of the file.
         model: what the manifest says of the base.
-        given: its folder; None: it is looked for.
+        given: it, or its folder; None: it is looked for.
 
     Raises:
         ArtifactError: it is not given and not found, or does not hold the tensors.
     """
     if not header.base:
         return None
-    base = Base(find_base(model) if given is None else given)
+    base = given if isinstance(given, Base) else Base(find_base(model) if given is None else given, keep=False)
     base.check(header)
     return base
 

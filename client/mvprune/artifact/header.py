@@ -36,6 +36,7 @@ ROWS = "rows"
 SPARSE_LAYOUTS = ("gap", "mask")
 LAYOUTS = (*SPARSE_LAYOUTS, ROWS, FULL)
 VALUE_DTYPES = ("F32", "F16", "BF16", "I8")
+OF_BASE = "BASE"  # in place of a dtype: the values are the base model's
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -61,7 +62,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class PackedTensor:
-    """A tensor in parts: which of its elements or rows are stored, their values, and the scales of int8 values."""
+    """A tensor in parts: which of its elements or rows are stored, their values, and the scales of int8 values.
+
+    `values` is None if `dtype` is `OF_BASE`: the file has only the positions.
+    """
 
     layout: str
     shape: tuple[int, ...]
@@ -69,7 +73,7 @@ class PackedTensor:
     count: int
     """Values that are stored."""
     positions: Entry | None
-    values: Entry
+    values: Entry | None
     scales: Entry | None
 
     @property
@@ -87,7 +91,7 @@ class PackedTensor:
 
 @dataclass(frozen=True)
 class BaseTensor:
-    """A tensor that is not in the file, but in the base model, under `name`."""
+    """A tensor of the base model, under `name` there. The file has nothing of it, or the positions of what is kept."""
 
     name: str
     dtype: str
@@ -113,11 +117,17 @@ class Header:
     def elements(self, *, of_base: bool) -> int:
         """Of the tensors under all of their names, aliases too: of the base's, or of those in the file. An axis of
         length 0 counts as 1: rows are counted one by one even where they are empty."""
+        counted = self.base if of_base else {**self.plain, **self.packed}
         return sum(
             math.prod(max(length, 1) for length in shape)
             for name, shape in self.shapes().items()
-            if (self.aliases.get(name, name) in self.base) is of_base
+            if self.aliases.get(name, name) in counted
         )
+
+    @property
+    def whole_base(self) -> list[str]:
+        """Names of the tensors that are the base's as they are."""
+        return [name for name in self.base if name not in self.packed]
 
     def names(self) -> dict[str, list[str]]:
         """Every stored tensor's name with all names that it has: itself and its aliases."""
@@ -203,8 +213,11 @@ def _assemble(data_start: int, entries: dict[str, Entry], text: str) -> Header:
             raise _Invalid(f"names of tensors must be {NAME_RULE}, or parts of a packed tensor, got {_shown(name)}")
     known = {*entries, *packed, *base}
     for name in known:
-        if (name in entries) + (name in packed) + (name in base) > 1:
+        of_base = name in packed and packed[name].dtype == OF_BASE
+        if (name in entries) + (name in packed and not of_base) + (name in base) > 1:
             raise _Invalid(f"tensor {_shown(name)}: must be stored once, got twice")
+        if of_base and (name not in base or base[name].shape != packed[name].shape):
+            raise _Invalid(f"tensor {_shown(name)}: must be in base with its shape, as its values are {OF_BASE}")
     for alias, target in metadata["aliases"].items():
         if alias in known or type(target) is not str or target not in known:
             raise _Invalid(f"aliases must be new names of stored tensors, got {_shown(alias)} of {_shown(target)}")
@@ -217,10 +230,11 @@ def _packed(name: str, value: object, entries: dict[str, Entry]) -> PackedTensor
     fields = _exactly(value, {"count": int, "layout": str, "shape": list, "values": str}, where)
     layout, count, dtype = fields["layout"], fields["count"], fields["values"]
     shape = _shape(fields["shape"], where)
-    if layout not in LAYOUTS or dtype not in VALUE_DTYPES:
+    of_base = dtype == OF_BASE
+    if layout not in LAYOUTS or not (of_base or dtype in VALUE_DTYPES):
         raise _Invalid(
-            f"{where}: layout must be one of {', '.join(LAYOUTS)} and values one of {', '.join(VALUE_DTYPES)}, got "
-            f"{_shown(layout)} and {_shown(dtype)}"
+            f"{where}: layout must be one of {', '.join(LAYOUTS)} and values one of "
+            f"{', '.join((*VALUE_DTYPES, OF_BASE))}, got {_shown(layout)} and {_shown(dtype)}"
         )
     if not shape and (layout == ROWS or dtype == "I8"):
         raise _Invalid(
@@ -229,9 +243,12 @@ def _packed(name: str, value: object, entries: dict[str, Entry]) -> PackedTensor
     positions = entries.pop(f"{name}::positions", None)
     values = entries.pop(f"{name}::values", None)
     scales = entries.pop(f"{name}::scales", None)
-    if values is None or (positions is None) != (layout == FULL) or (scales is None) != (dtype != "I8"):
+    if of_base and layout not in SPARSE_LAYOUTS:
+        raise _Invalid(f"{where}: layout must be one of {', '.join(SPARSE_LAYOUTS)} for {OF_BASE}, got {layout}")
+    if (values is None) != of_base or (positions is None) != (layout == FULL) or (scales is None) != (dtype != "I8"):
         raise _Invalid(
-            f"{where}: a packed tensor must have ::values, ::positions unless full, and ::scales where they are I8"
+            f"{where}: a packed tensor must have ::values unless they are {OF_BASE}, ::positions unless full, and "
+            "::scales where they are I8"
         )
     tensor = PackedTensor(layout, shape, dtype, count, positions, values, scales)
     elements = math.prod(shape)
@@ -243,7 +260,7 @@ def _packed(name: str, value: object, entries: dict[str, Entry]) -> PackedTensor
             raise _Invalid(
                 f"{where}: parts must be {' or '.join(allowed)} with one axis, got {part.dtype} {list(part.shape)}"
             )
-    if values.dtype == dtype and values.shape != (count,):
+    if values is not None and values.dtype == dtype and values.shape != (count,):
         raise _Invalid(f"{where}: ::values must have {count} values, got {values.shape[0]}")
     # Before anything is unpacked: work and memory are proportional to the rows, which cost a file nothing otherwise.
     if scales is not None and scales.shape != (tensor.scaled_rows,):

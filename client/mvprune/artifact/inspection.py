@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.header import SPARSE_LAYOUTS, Header, open_header
+from mvprune.artifact.header import OF_BASE, SPARSE_LAYOUTS, Header, open_header
 from mvprune.artifact.kinds import place
 from mvprune.artifact.manifest import MANIFEST_FILE, Manifest, read_manifest, verify
 from mvprune.artifact.parts import PARTS, StoredTensor, stored_tensors
@@ -24,7 +24,7 @@ class Matrix:
     Attributes:
         block, kind: where it is and what it does there, see `mvprune.artifact.kinds.place`.
         kept: non-zero weights.
-        layout, values: how it is stored, in the words of the format.
+        layout, values: how it is stored, in the words of the format; values is BASE if they are the base model's.
         bytes: of the weights file.
     """
 
@@ -57,7 +57,7 @@ class Part:
 
     Attributes:
         parameters: numbers of the model, zeros and those of the base model among them.
-        base_parameters: those that only the base model has.
+        base_parameters: those whose values only the base model has.
         dense_bytes: all of them in fp32.
         bytes: of the weights file.
     """
@@ -157,6 +157,7 @@ def _matrices(manifest: Manifest, header: Header, tensors: dict[str, StoredTenso
 def _part(part: str, tensors: list[StoredTensor]) -> Part:
     parameters = sum(math.prod(tensor.shape) for tensor in tensors)
     from_base = sum(math.prod(tensor.shape) for tensor in tensors if tensor.layout == "base")
+    from_base += sum(tensor.stored for tensor in tensors if tensor.values == OF_BASE)
     size = sum(tensor.bytes for tensor in tensors)
     return Part(part, len(tensors), parameters, from_base, _FP32 * parameters, size)
 

@@ -53,6 +53,7 @@ _MEDIA_TYPES = {
     ".jinja": "text/plain",
 }
 _MAX_CONFIG = 16 << 20
+_ALMOST_ZERO = 2**-25  # rounds to 0 in fp16
 _RANDOM = ("normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_")
 
 
@@ -71,7 +72,7 @@ def round_values(
         model: any.
         pruned: names, in the state dict, of the weights that are to be stored sparse.
         coding: how floats are to be stored.
-        base: what is not pruned and equals a tensor of the base stays as it is.
+        base: what equals a tensor of the base stays as it is; of what is pruned, the non-zeros must equal it.
 
     Raises:
         ArtifactError: a value is not finite, or too large.
@@ -84,7 +85,9 @@ def round_values(
             if array.dtype.kind != "f" or (base and not sparse and base.find(names[0], array)):
                 continue
             try:
-                values = rounded(array, coding.of(pruned=sparse, dimensions=array.ndim))
+                values = _masked_base(names[0], array, base) if base and sparse else None
+                if values is None:
+                    values = rounded(array, coding.of(pruned=sparse, dimensions=array.ndim))
             except ArtifactError as error:
                 raise ArtifactError(f"tensor {names[0]!r}: {error}") from None
             for name in names:
@@ -113,7 +116,8 @@ def save_model(
         result: what the manifest says; the bytes in its accounting are filled in here.
         coding: as it was given to `round_values`.
         history: how the run went; by default nothing is known of it.
-        base: as it was given to `round_values`: its tensors are left out, and `load` needs it (a delta artifact).
+        base: as it was given to `round_values`: its tensors are left out, and so are the values of pruned weights that
+            are still its. `load` needs it (a delta artifact).
 
     Raises:
         ArtifactError: the folder is not empty, the model is not one that `load` could build, a value was not rounded,
@@ -163,7 +167,7 @@ class LayerReplacement(Protocol):
 
 def load(
     directory: str | Path,
-    base: str | Path | None = None,
+    base: str | Path | Base | None = None,
     *,
     replacement: Callable[[transformers.PreTrainedModel], LayerReplacement] | None = None,
 ) -> transformers.PreTrainedModel:
@@ -174,7 +178,8 @@ def load(
     Args:
         directory: the artifact.
         base: the folder of the base model, for a delta artifact; None: it is looked for by its name, under
-            MVPRUNE_MODELS and in the hub's cache. What is taken from it is verified too.
+            MVPRUNE_MODELS and in the hub's cache. What is taken from it is verified too. A `Base`: all models that are
+            loaded with it share the memory of the tensors that training left unchanged, which are frozen.
         replacement: of layers, given the model before it has its weights.
 
     Raises:
@@ -197,13 +202,18 @@ def load(
     shrink_to(model, shapes)
     model.tie_weights()
     state, names = model.float().state_dict(), header.names()
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    shared = frozenset(header.whole_base if isinstance(base, Base) else ())
     replacing = replacement(model) if replacement is not None else None
     with torch.no_grad():
-        for stored, array in stream_weights(weights, opened):
+        for stored, array in stream_weights(weights, opened):  # shared ones first: replacements refer to their memory
             if replacing is not None and replacing.take(names[stored], array):
                 continue
             for name in names[stored]:
-                state[name].copy_(torch.from_numpy(array))
+                if stored in shared and name in parameters:
+                    parameters[name].requires_grad_(False).data = torch.from_numpy(array)
+                else:
+                    state[name].copy_(torch.from_numpy(array))
     loaded: transformers.PreTrainedModel = model.eval() if replacing is None else replacing.finish()
     return loaded
 
@@ -218,6 +228,12 @@ class _NoRandomValues(TorchFunctionMode):
             tensor.detach().zero_()
             return tensor
         return func(*args, **(kwargs or {}))
+
+
+def _masked_base(name: str, array: npt.NDArray[Any], base: Base) -> npt.NDArray[Any] | None:
+    """A pruned weight without what is almost 0, if its non-zeros are then those of the base; else None."""
+    values = np.where(np.abs(array) < _ALMOST_ZERO, 0, array)
+    return values if base.find(name, values, pruned=True) else None
 
 
 def _arrays(model: nn.Module) -> dict[str, npt.NDArray[Any]]:

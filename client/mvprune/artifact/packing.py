@@ -5,6 +5,8 @@ gap     non-zero elements       those elements, in row-major order
 mask    non-zero elements       the same
 rows    rows that are not zero  all elements of those rows (an embedding trimmed to a vocabulary)
 full    -                       all elements
+
+Of a tensor whose kept elements are the base model's, only the positions are stored.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy.typing as npt
 
 from mvprune.artifact.coding import GAP, decode_positions, encode_positions
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.header import FULL, ROWS, PackedTensor
+from mvprune.artifact.header import FULL, OF_BASE, ROWS, PackedTensor
 from mvprune.artifact.values import (
     KINDS,
     Counts,
@@ -78,15 +80,33 @@ def pack_tensor(array: Array, kind: Values, *, pruned: bool) -> Parts:
     return Parts({"count": len(values), "layout": layout, "shape": list(array.shape), "values": kind.dtype}, entries)
 
 
-def unpack_tensor(tensor: PackedTensor, parts: Mapping[str, Array]) -> Array:
-    """The inverse of `pack_tensor`, for any bytes: fp16 where that is stored, else fp32.
+def pack_mask(array: Array) -> Parts:
+    """An array whose non-zeros are those of a base model's tensor → its parts: their positions."""
+    positions = np.flatnonzero(array)
+    layout, frame = encode_positions(positions, array.size)
+    description = {"count": len(positions), "layout": layout, "shape": list(array.shape), "values": OF_BASE}
+    return Parts(description, {"positions": ("U8", frame)})
+
+
+def unpack_tensor(tensor: PackedTensor, parts: Mapping[str, Array], base: Array | None = None) -> Array:
+    """The inverse of `pack_tensor` and `pack_mask`, for any bytes: fp16 where that is stored, else fp32.
+
+    Args:
+        tensor: what the header says of it.
+        parts: those that the file has.
+        base: the base model's tensor, of the same shape, if the values are its.
 
     Raises:
         ArtifactError: the parts do not make the tensor.
     """
-    kind, elements = KINDS[tensor.dtype], int(np.prod(tensor.shape, dtype=np.int64))
-    numbers = parts["values"]
-    if tensor.values.dtype != tensor.dtype:
+    elements = int(np.prod(tensor.shape, dtype=np.int64))
+    if tensor.dtype == OF_BASE:
+        if base is None:
+            raise ArtifactError("base must be given for a tensor of the base model's values, got None")
+        positions = decode_positions(tensor.layout, parts["positions"], tensor.count, elements)
+        return _placed(base.reshape(-1)[positions], positions, tensor.shape)
+    kind, numbers = KINDS[tensor.dtype], parts["values"]
+    if tensor.values is not None and tensor.values.dtype != tensor.dtype:
         numbers = unpack(numbers, tensor.count, kind)
     scales = parts.get("scales")
     # Only int8 needs the counts of rows: a tensor may have many more rows than bytes in the file.
@@ -103,12 +123,16 @@ def unpack_tensor(tensor: PackedTensor, parts: Mapping[str, Array]) -> Array:
         return array
     positions = decode_positions(tensor.layout, parts["positions"], tensor.count, elements)
     counts = None if scales is None else _counts(positions, tensor.shape)
-    values = decode_values(numbers, scales, counts, kind)
+    return _placed(decode_values(numbers, scales, counts, kind), positions, tensor.shape)
+
+
+def _placed(values: Array, positions: Array, shape: tuple[int, ...]) -> Array:
+    """An array of zeros but for these values."""
     if not values.all():
         raise ArtifactError("stored values must not be zero")
-    array = np.zeros(elements, values.dtype)
+    array = np.zeros(int(np.prod(shape, dtype=np.int64)), values.dtype)
     array[positions] = values
-    return array.reshape(tensor.shape)
+    return array.reshape(shape)
 
 
 def _counts(positions: npt.NDArray[Any], shape: tuple[int, ...]) -> Counts:

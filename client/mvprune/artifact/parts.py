@@ -25,8 +25,8 @@ class StoredTensor:
     Attributes:
         part: one of `PARTS`.
         layout: gap, mask, rows or full; "base" for one that is the base model's, "plain" for one that is not packed.
-        values: the dtype of its numbers in safetensors' words.
-        stored: numbers that the file holds of it.
+        values: the dtype of its numbers in safetensors' words; BASE if they are the base model's.
+        stored: numbers that the file holds of it, or only their positions.
         bytes: of the file.
     """
 

@@ -31,7 +31,7 @@ from mvprune.artifact.header import (
     open_header,
     read_header,
 )
-from mvprune.artifact.packing import pack_tensor, unpack_tensor
+from mvprune.artifact.packing import pack_mask, pack_tensor, unpack_tensor
 from mvprune.artifact.values import FLOATS, Values, check_exact, decode_values, encode_values, row_counts
 
 Array = npt.NDArray[Any]
@@ -72,7 +72,8 @@ def write_weights(
         tensors: any shapes. Entries that are the same memory seen the same way (tied weights) are stored once.
         sparse: names of float tensors of which only the non-zeros are stored.
         coding: how floats are stored.
-        base: float tensors that are not sparse and equal one of its are left out.
+        base: float tensors that equal one of its are left out. Of a sparse tensor whose non-zeros equal it, only their
+            positions are stored.
 
     Raises:
         ArtifactError: a name is unknown or not allowed, a dtype has no place in the format, or a float is not finite
@@ -91,11 +92,13 @@ def write_weights(
         pruned = any(name in sparse for name in names)
         kind = coding.of(pruned=pruned, dimensions=array.ndim)
         try:
-            same = base.find(first, array) if base and array.dtype.kind == "f" and not pruned else None
+            same = base.find(first, array, pruned=pruned) if base and array.dtype.kind == "f" else None
             if same is not None:
                 referred[first] = asdict(same)
-            elif pruned or (array.dtype.kind == "f" and array.ndim >= 2):
-                parts = pack_tensor(array, kind, pruned=pruned)
+            if same is not None and not pruned:
+                continue
+            if pruned or (array.dtype.kind == "f" and array.ndim >= 2):
+                parts = pack_tensor(array, kind, pruned=pruned) if same is None else pack_mask(array)
                 packed[first] = parts.description
                 entries |= {f"{first}::{part}": entry for part, entry in parts.entries.items()}
             else:
@@ -114,7 +117,9 @@ def read_weights(path: Path, base: Base | None = None) -> dict[str, Array]:
 
 
 def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, Array]]:
-    """Every stored tensor with its name, one at a time: fp16 where that is stored, else floats as fp32.
+    """Every tensor with its name, one at a time: fp16 where that is stored, else floats as fp32.
+
+    Those that are the base's as they are come first.
 
     Safe on any bytes: nothing in the file is executed, and memory is bounded by its size: values are at most 255 times
     as large as what they are packed in, and all elements, zeros included, at most 2^28, or 1,024 for each byte of the
@@ -140,7 +145,7 @@ def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, 
 def stream_positions(path: Path) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
     """Where the non-zeros of every sparse tensor are, in row-major order and ascending, with the tensor's name.
 
-    The base model is not needed: sparse tensors are never left out.
+    The base model is not needed: positions are never left out.
 
     Raises:
         ArtifactError: the file is not a valid weights file of a known version.
@@ -202,7 +207,7 @@ def _read_tensors(file: BufferedReader, header: Header, base: Base | None, where
         raise ArtifactError(
             f"{where}: base must be given for a delta artifact, as {len(header.base)} tensors are the base model's"
         )
-    for name in [*header.base, *header.plain, *header.packed]:
+    for name in [*header.whole_base, *header.plain, *header.packed]:
         try:
             yield name, _read_tensor(file, header, base, name)
         except ArtifactError as error:
@@ -210,15 +215,15 @@ def _read_tensors(file: BufferedReader, header: Header, base: Base | None, where
 
 
 def _read_tensor(file: BufferedReader, header: Header, base: Base | None, name: str) -> Array:
-    if name in header.base and base is not None:
-        return base.read(header.base[name])
+    of_base = base.read(header.base[name]) if name in header.base and base is not None else None
+    if of_base is not None and name not in header.packed:
+        return of_base
     if name in header.plain:
         return _read_plain(file, header, header.plain[name])
     tensor = header.packed[name]
     parts = {"positions": tensor.positions, "values": tensor.values, "scales": tensor.scales}
-    return unpack_tensor(
-        tensor, {part: _read_entry(file, header, entry) for part, entry in parts.items() if entry is not None}
-    )
+    found = {part: _read_entry(file, header, entry) for part, entry in parts.items() if entry is not None}
+    return unpack_tensor(tensor, found, of_base)
 
 
 def _read_plain(file: BufferedReader, header: Header, entry: Entry) -> Array:

@@ -28,8 +28,8 @@ with needs("mvprune.hf", "runtime"):
     from transformers.utils.quantization_config import QuantizationConfigMixin
 
     from mvprune.artifact import MANIFEST_FILE, WEIGHTS_FILE, ArtifactError, verify
-    from mvprune.artifact.base import open_base
-    from mvprune.artifact.header import VERSION, Header, PackedTensor, open_header
+    from mvprune.artifact.base import Base, open_base
+    from mvprune.artifact.header import VERSION, Header, open_header
     from mvprune.artifact.model import QUANT_METHOD
     from mvprune.artifact.packing import unpack_tensor
     from mvprune.artifact.structures import shrink_to
@@ -54,6 +54,7 @@ class MvpruneQuantizer(HfQuantizer):
 
     is_trainable = True
     header: Header
+    base: Base | None = None
     _discard: weakref.finalize[..., Any] | None = None
 
     def update_attn_implementation(self, config: Any) -> Any:
@@ -74,9 +75,10 @@ class MvpruneQuantizer(HfQuantizer):
                     f"{path.name} is a delta artifact and must have {MANIFEST_FILE} beside it, got none; "
                     "download the whole folder"
                 )
-            base = open_base(self.header, manifest.model, None)
+            self.base = base = open_base(self.header, manifest.model, None)
             assert base is not None  # noqa: S101 (the header refers to it)
-            files.append(self._write_base({name: base.read(tensor) for name, tensor in self.header.base.items()}))
+            whole = {name: base.read(self.header.base[name]) for name in self.header.whole_base}
+            files.append(self._write_base(whole))
         return model
 
     def _shapes(self, prefix: str) -> dict[str, tuple[int, ...]]:
@@ -120,15 +122,17 @@ class _Unpack(ConversionOps):
     ) -> dict[str, list[torch.Tensor]]:
         """The parts of one tensor, by pattern → the tensor, in the dtype of the model's."""
         name, model = kwargs["full_layer_name"], kwargs["model"]
-        tensor = self._described(name, model.base_model_prefix)
+        quantizer, stored = self.hf_quantizer, self._stored_name(name, model.base_model_prefix)
+        referred = quantizer.header.base.get(stored)
+        base = quantizer.base.read(referred) if quantizer.base is not None and referred is not None else None
         parts = {pattern.removeprefix("::"): _array(content) for pattern, content in input_dict.items()}
-        dtype = model.get_parameter_or_buffer(name).dtype
-        return {name: [torch.from_numpy(unpack_tensor(tensor, parts)).to(dtype)]}
+        dtype, packed = model.get_parameter_or_buffer(name).dtype, quantizer.header.packed[stored]
+        return {name: [torch.from_numpy(unpack_tensor(packed, parts, base)).to(dtype)]}
 
-    def _described(self, name: str, prefix: str) -> PackedTensor:
+    def _stored_name(self, name: str, prefix: str) -> str:
         """A model without its head, or with one, has names with another prefix than the file."""
         packed = self.hf_quantizer.header.packed
-        return next(packed[n] for n in (name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")) if n in packed)
+        return next(n for n in (name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")) if n in packed)
 
 
 def _array(content: torch.Tensor | list[torch.Tensor]) -> np.ndarray[Any, Any]:

@@ -8,11 +8,12 @@ from typing import Literal
 import transformers
 
 from mvprune import artifact
+from mvprune.artifact import Base
 from mvprune.runtime._optimize import Replacement
 
 
 def load(
-    directory: str | Path, base: str | Path | None = None, *, runtime: Literal["dense", "sparse"] = "dense"
+    directory: str | Path, base: str | Path | Base | None = None, *, runtime: Literal["dense", "sparse"] = "dense"
 ) -> transformers.PreTrainedModel:
     """Verifies an artifact and builds its model: a plain transformers model, dense, fp32, in evaluation mode.
 
@@ -21,7 +22,8 @@ def load(
     Args:
         directory: the artifact.
         base: the folder of the base model, for a delta artifact; None: it is looked for by its name, under
-            MVPRUNE_MODELS and in the hub's cache. What is taken from it is verified too.
+            MVPRUNE_MODELS and in the hub's cache. What is taken from it is verified too. A `Base`: all models that are
+            loaded with it share the memory of the tensors that training left unchanged, which are frozen.
         runtime: "sparse": for inference on a CPU, each pruned layer that is faster so computes from its non-zeros,
             and its dense weight is never held (see `mvprune.runtime.optimize`).
 

@@ -138,7 +138,8 @@ class Spec:
             per-row scales.
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings.
         trim_vocabulary: keep only the embeddings of tokens that occur in the data.
-        delta: leave out tensors that are equal to the model's; loading the artifact needs the model then.
+        delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the
+            pruned weights are a bit mask.
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
             train it again.
         seed: seed of the random numbers.

@@ -165,8 +165,8 @@ class ArtifactOptions(TypedDict, total=False):
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings; default: int8 where the
             metric loses at most 0.1 points by it, else fp16.
         trim_vocabulary: keep only the embeddings of tokens that occur in the data; default: no.
-        delta: leave out tensors that are equal to the model's; loading the artifact needs the model then; default:
-            no.
+        delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the
+            pruned weights are a bit mask; default: no.
     """
 
     weight_dtype: Literal["fp32", "fp16", "bf16", "int8"] | None

@@ -27,7 +27,7 @@ def test_the_bound_would_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A reader that takes 8 bytes for each row before it looks at anything is caught."""
     from mvprune.artifact import weights
 
-    def wasteful(tensor: object, parts: object) -> None:
+    def wasteful(tensor: object, parts: object, base: object) -> None:
         import numpy as np
 
         raise weights.ArtifactError(f"{np.ones(1 << 24).sum()} rows")

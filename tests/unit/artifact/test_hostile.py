@@ -23,6 +23,7 @@ from mvprune.artifact import ArtifactError, Base, packing, read_weights, write_w
 GOLDENS = tuple((Path(__file__).parent / "golden" / f"{name}.safetensors").read_bytes() for name in ("fp16", "int8"))
 HALF = {"dtype": "F16", "shape": [2], "data_offsets": [0, 4]}
 BASE = {"dtype": "F32", "name": "a", "sha256": "0" * 64, "shape": [2]}
+MASKED = {"count": 2, "layout": "gap", "shape": [2], "values": "BASE"}
 SHAPE_2 = {"count": 2, "layout": "gap", "shape": [2], "values": "F16"}
 ITEMS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I8": "|i1", "U8": "|u1"}
 
@@ -34,9 +35,11 @@ def metadata(
     return {"mvprune": json.dumps(fields)}
 
 
-def crafted(description: dict[str, Any], **parts: tuple[str, Any]) -> tuple[dict[str, Any], bytes]:
+def crafted(
+    description: dict[str, Any], base: dict[str, Any] | None = None, **parts: tuple[str, Any]
+) -> tuple[dict[str, Any], bytes]:
     """A file with one packed tensor w, of parts given as dtype and content."""
-    header: dict[str, Any] = {"__metadata__": metadata({"w": description})}
+    header: dict[str, Any] = {"__metadata__": metadata({"w": description}, base=base)}
     data = b""
     for part, (dtype, content) in parts.items():
         array = np.asarray(content, ITEMS[dtype])
@@ -245,7 +248,7 @@ def test_a_header_longer_than_the_file_or_the_bound(craft: Callable[..., Path], 
         ([8], b"\0", [-0.0], "gap", "tensor 'w': stored values must not be zero"),
         ([8], b"\0", [np.nan], "gap", "tensor 'w': values must be finite"),
         ([8], b"\0", [1], "csr", "tensor 'w': layout must be one of gap, mask, rows, full"),
-        ([8], b"\0", [1], "full", "tensor 'w': a packed tensor must have ::values, ::positions unless full"),
+        ([8], b"\0", [1], "full", "tensor 'w': a packed tensor must have ::values unless they are BASE"),
         (
             [8],
             b"\0",
@@ -273,6 +276,33 @@ def test_hostile_positions(
     craft: Callable[..., Path], shape: list[Any], gaps: bytes, values: list[float], layout: str, reason: str
 ) -> None:
     refused(craft(*one_sparse(shape, gaps, values, layout)), reason)
+
+
+@pytest.mark.parametrize(
+    ("description", "base", "parts", "reason"),
+    [
+        (MASKED, {}, {"positions": packed_bytes(b"\0\0")}, "tensor 'w': must be in base with its shape"),
+        (MASKED, {"w": BASE | {"shape": [3]}}, {"positions": packed_bytes(b"\0\0")}, "must be in base with its shape"),
+        (MASKED, {"w": BASE}, {"positions": packed_bytes(b"\0\0"), "values": ("F16", [1, 1])}, "must have ::values"),
+        (MASKED, {"w": BASE}, {}, "must have ::values unless they are BASE, ::positions unless full"),
+        (MASKED | {"layout": "full"}, {"w": BASE}, {}, "layout must be one of gap, mask for BASE, got full"),
+        (
+            MASKED | {"shape": [2**35]},
+            {"w": BASE | {"shape": [2**35]}},
+            {"positions": packed_bytes(b"\0\0")},
+            "the tensors must have at most 268435456 elements",
+        ),
+        (MASKED, {"w": BASE}, {"positions": packed_bytes(b"\0\0")}, "base must be given for a delta artifact"),
+    ],
+)
+def test_hostile_masks_of_a_base(
+    craft: Callable[..., Path],
+    description: dict[str, Any],
+    base: dict[str, Any],
+    parts: dict[str, Any],
+    reason: str,
+) -> None:
+    refused(craft(*crafted(description, base, **parts)), reason)
 
 
 def full(dtype: str, count: int = 4, shape: tuple[int, ...] = (2, 2)) -> dict[str, Any]:

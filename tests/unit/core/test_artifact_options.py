@@ -138,6 +138,19 @@ def test_a_delta_artifact(make: Callable[..., tuple[Any, Path]], data: Classific
     assert result.info.spec["delta"] is True
 
 
+def test_the_delta_of_a_run_that_trains_only_masks(
+    make: Callable[..., tuple[Any, Path]], data: ClassificationData, model_folder: Path
+) -> None:
+    """The file has the task's head, and positions of weights."""
+    result, folder = make(delta=True, method="smp")
+    header = open_header(folder / "weights.safetensors")
+    assert {name for name, tensor in header.packed.items() if tensor.dtype == "BASE"} == set(result.pruned)
+    assert all(name.startswith(("classifier.", "bert.pooler.")) for name in header.plain)
+    loaded, expected = load(folder, model_folder).state_dict(), result.model.state_dict()
+    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
+    assert measured(load(folder, model_folder), result, data) == of_the_task(result)
+
+
 @pytest.mark.parametrize("option", ["weight_dtype", "embedding_dtype"])
 def test_an_unknown_coding(model_folder: Path, data: ClassificationData, option: str) -> None:
     with pytest.raises(ValueError, match=f"{option} must be one of fp32, fp16, bf16, int8, got 'int4'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from pathlib import Path
 
@@ -10,7 +11,16 @@ import torch
 import transformers
 from tests.unit.runtime.pruned_models import SIZES, prune
 
-from mvprune.artifact import Accounting, DatasetSource, LayerCount, ModelSource, ResultInfo, round_values, save_model
+from mvprune.artifact import (
+    Accounting,
+    Base,
+    DatasetSource,
+    LayerCount,
+    ModelSource,
+    ResultInfo,
+    round_values,
+    save_model,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -31,13 +41,20 @@ class _NoTokenizer:
         (folder / "vocab.txt").write_text("[PAD]\n")
 
 
-@pytest.fixture(scope="session")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An artifact with a pruned BERT."""
+def _save(folder: Path, base: Path | None = None) -> Path:
+    """Writes an artifact with a pruned BERT. With `base`, a folder for the model before its zeros: a delta."""
     torch.manual_seed(0)
     model = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES)).eval()
     names = prune(model)
-    round_values(model, names)
+    if base is not None:
+        before = copy.deepcopy(model)
+        with torch.no_grad():
+            for name in names:
+                weight = before.get_parameter(name)
+                weight.copy_(torch.where(weight != 0, weight, torch.randn_like(weight)))
+        before.save_pretrained(base)
+    opened = None if base is None else Base(base)
+    round_values(model, names, base=opened)
     layers = []
     for name in names:
         weight = model.get_parameter(name)
@@ -56,6 +73,17 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
         versions={},
         seed=0,
     )
-    folder = tmp_path_factory.mktemp("runtime") / "artifact"
-    save_model(folder, model, _NoTokenizer(), pruned=names, result=result)
+    save_model(folder, model, _NoTokenizer(), pruned=names, result=result, base=opened)
     return folder
+
+
+@pytest.fixture(scope="session")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact with a pruned BERT."""
+    return _save(tmp_path_factory.mktemp("runtime") / "artifact")
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> tuple[Path, Path]:
+    """A delta artifact of bit masks, and its base."""
+    return _save(tmp_path / "delta", tmp_path / "base"), tmp_path / "base"

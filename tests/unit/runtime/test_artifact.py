@@ -10,6 +10,8 @@ import torch
 from tests.unit.runtime.pruned_models import inputs
 
 import mvprune
+from mvprune.artifact import WEIGHTS_FILE, Base
+from mvprune.artifact.header import open_header
 from mvprune.runtime import _choice, backends, kernel, measure, model_bytes
 
 
@@ -49,6 +51,21 @@ def test_no_dense_weight_is_written_for_a_sparse_layer(artifact: Path, monkeypat
     mvprune.load(artifact, runtime="sparse")
     assert (60, 48) in filled  # the embeddings
     assert not {(100, 48), (48, 100)} & set(filled)
+
+
+@pytest.mark.usefixtures("sparse_wins")
+def test_sparse_models_of_one_base(delta: tuple[Path, Path]) -> None:
+    """They share embeddings and biases, which the sparse layers use."""
+    folder, path = delta
+    assert {tensor.dtype for tensor in open_header(folder / WEIGHTS_FILE).packed.values()} == {"BASE"}
+    base, dense = Base(path), mvprune.load(folder, path)
+    models = [mvprune.load(folder, base, runtime="sparse") for _ in range(2)]
+    for sparse in models:
+        assert backends(sparse)["dense"] == 2
+        with torch.inference_mode():
+            torch.testing.assert_close(sparse(**inputs()).logits, dense(**inputs()).logits, rtol=1e-5, atol=1e-5)
+    first, second = (model.bert.embeddings.word_embeddings.weight for model in models)
+    assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
 def test_an_unknown_runtime_is_refused(artifact: Path) -> None:

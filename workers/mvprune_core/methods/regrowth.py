@@ -14,7 +14,7 @@ from torch import Tensor
 from mvprune_core.matrices import ALMOST_ZERO, Matrix
 from mvprune_core.methods.base import PruningStep, Selection, TopV
 from mvprune_core.options import check_choice, check_fraction
-from mvprune_core.schedule import Schedule
+from mvprune_core.schedule import RunTooShort, Schedule
 from mvprune_core.selection import kept_count, select_top
 
 _INTERVAL = 100
@@ -59,9 +59,15 @@ class Regrowth(TopV):
         return Schedule("one_shot", warmup=0.0)
 
     def for_run(self, total_steps: int) -> Self:
-        if self.mask_interval is not None:
-            return self
-        return replace(self, mask_interval=max(1, min(_INTERVAL, total_steps // _LEAST_UPDATES)))
+        interval = self.mask_interval or max(1, min(_INTERVAL, total_steps // _LEAST_UPDATES))
+        last = self._last_of(total_steps)
+        if interval >= last:
+            raise RunTooShort(
+                f"mask_interval must be less than {last}, the steps until the masks stay as they are (mask_until, "
+                f"{self.mask_until} of {total_steps} steps), or no weight is ever exchanged, got {interval}; take more "
+                "steps, a shorter mask_interval or a later mask_until"
+            )
+        return replace(self, mask_interval=interval)
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return weight.abs()
@@ -69,7 +75,7 @@ class Regrowth(TopV):
     def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
         if not self.updates(step.number, step) or step.scheduled_density(self.schedule) == 1:
             return super().update_masks(matrices, step, control)
-        fraction = self.drop_fraction / 2 * (1 + math.cos(math.pi * step.number / self._last(step)))
+        fraction = self.drop_fraction / 2 * (1 + math.cos(math.pi * step.number / self._last_of(step.total_steps)))
         before = [matrix.kept for matrix in matrices]
         counts = [int(kept.sum()) for kept in before]
         dropped = [kept_count(count, fraction) for count in counts]
@@ -97,11 +103,11 @@ class Regrowth(TopV):
         """Whether the masks are updated after `number` steps."""
         if self.mask_interval is None:
             raise TypeError("for_run must be applied first")
-        return 0 < number < self._last(step) and number % self.mask_interval == 0
+        return 0 < number < self._last_of(step.total_steps) and number % self.mask_interval == 0
 
-    def _last(self, step: PruningStep) -> int:
+    def _last_of(self, total_steps: int) -> int:
         """Steps after which nothing is dropped."""
-        return max(1, round(self.mask_until * step.total_steps))
+        return max(1, round(self.mask_until * total_steps))
 
 
 def _exchange(matrix: Matrix, kept: Tensor, *, left: int, grown: int, importance: Tensor, seed: int) -> None:

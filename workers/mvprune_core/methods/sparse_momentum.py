@@ -29,15 +29,7 @@ class SparseMomentum(Regrowth):
 
     The number of kept weights is exact, so the correction of the authors' code for rounding is not needed.
 
-    Args:
-        selection: of the first mask. "local": each matrix has the density; "global": all matrices together have it.
-        drop_fraction: α, the fraction of each matrix's kept weights that the first updates drop, in (0, 1).
-        mask_interval: optimizer steps between two updates of the masks. None: 100, or a twentieth of the steps if that
-            is less.
-        mask_until: fraction of the steps after which the masks stay as they are, in (0, 1].
-
-    Raises:
-        ValueError: an option out of range.
+    The options are those of `Regrowth`; α is `drop_fraction`.
     """
 
     name: ClassVar[str] = "sparse_momentum"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mvprune_core import RigL
+from mvprune_core import RigL, RunTooShort, SparseMomentum
 from mvprune_core.masking import Masks
 
 TOTAL = 80
@@ -56,7 +56,19 @@ def test_the_masks_are_those_of_the_papers_algorithm() -> None:
 @pytest.mark.parametrize(("steps", "mask_interval"), [(5, 1), (100, 5), (3_000, 100)])
 def test_the_interval_suits_the_run(steps: int, mask_interval: int) -> None:
     assert RigL().for_run(steps).mask_interval == mask_interval
-    assert RigL(mask_interval=7).for_run(steps).mask_interval == 7
+    assert RigL(mask_interval=3).for_run(steps).mask_interval == 3
+
+
+@pytest.mark.parametrize("method", [RigL, SparseMomentum])
+def test_a_run_that_would_never_exchange_a_weight_is_refused(method: type[RigL]) -> None:
+    """The last exchange is before 3/4 of the steps."""
+    assert method(mask_interval=74).for_run(100).mask_interval == 74
+    said = r"mask_interval must be less than 75, .*\(mask_until, 0\.75 of 100 steps\).*, got 75; take more steps"
+    with pytest.raises(RunTooShort, match=said):
+        method(mask_interval=75).for_run(100)
+    assert method().for_run(2).mask_interval == 1
+    with pytest.raises(RunTooShort, match=r"less than 1, .* of 1 steps.*, got 1; .* or a later mask_until"):
+        method().for_run(1)
 
 
 @pytest.mark.parametrize(
