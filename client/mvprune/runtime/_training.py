@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
+from mvprune.runtime import kernel
 from mvprune.runtime._choice import Choices
 from mvprune.runtime._linear import address
-from mvprune.runtime.kernel import Packed, load
+from mvprune.runtime.kernel import Packed
 
 
 class FixedZeros:
@@ -34,7 +35,7 @@ class FixedZeros:
     """
 
     def __init__(self, kept: Tensor, *, inputs_first: bool = False) -> None:
-        if absent := load():
+        if absent := kernel.load():
             raise RuntimeError(absent)
         mask = kept.numpy()
         mask = mask.T if inputs_first else mask
@@ -120,7 +121,7 @@ class TrainingChoices(Choices):
 
     def _rivals(self, weight: Tensor, bias: Tensor) -> dict[str, Callable[[Tensor], object]]:
         rivals: dict[str, Callable[[Tensor], object]] = {"dense": _step(linear, weight, bias)}
-        if not load():
+        if not kernel.load():
             rivals["kernel"] = _step(FixedZeros(weight != 0), weight, bias)
         return rivals
 

@@ -279,8 +279,7 @@ class Packed:
         heights = np.minimum(_BAND, self.rows - tops)
         lefts = (runs - tops * blocks) // heights * self._block
         firsts = (tops + self._order) * self.columns + lefts
-        positions: npt.NDArray[np.int64] = np.repeat(firsts, np.diff(self._starts)) + self._indices
-        return positions
+        return np.repeat(firsts, np.diff(self._starts)).astype(np.int64) + self._indices
 
     def with_values(self, numbers: npt.NDArray[np.float32]) -> Packed:
         """The same positions with other values, in the order of `positions`; stored as fp32 and not copied.
