@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mvprune.runtime import kernel
-from mvprune.runtime._training import FixedZeros, TrainingChoices
+from mvprune.runtime.training import FixedZeros, TrainingChoices
 from mvprune_core.matrices import Matrix
 
 log = logging.getLogger(__name__)

@@ -79,8 +79,9 @@ class BestModel:
 class Trainer:
     """One phase of training; prunes the model at the same time if there are masks.
 
-    Masks are updated after every step, so an evaluation always sees the current masks. The same seed and number of
-    threads give the same model, bit for bit, however often the run is stopped and resumed.
+    Masks are updated after every step, so an evaluation always sees the current masks. The same seed, number of threads
+    and choice of sparse products, which checkpoints hold, give the same model, bit for bit, however often the run is
+    stopped and resumed.
 
     Attributes:
         model: trained in place, on its device.
@@ -244,6 +245,8 @@ class Trainer:
         """None where products are dense."""
         settings, cpu = self.settings, self.device.type == "cpu"
         if self.masks is None or settings.precision != "fp32" or settings.compile or not cpu:
+            return None
+        if settings.deterministic:  # times decide, and another run may measure others
             return None
         size = settings.batch_size / settings.accumulation_steps
         return SparseProducts(self.model, self.masks.matrices, size * float(self.examples.lengths.mean()))

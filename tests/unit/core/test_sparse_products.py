@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2Model
 
 from mvprune.data.loading import ClassificationData
-from mvprune.runtime import _training, kernel
+from mvprune.runtime import kernel
+from mvprune.runtime.training import FixedZeros, TrainingChoices
 from mvprune_core import (
     Callback,
     LockedMask,
@@ -53,15 +54,15 @@ class Curve(Callback):
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """All matrices of the small models have sparse products; how many rows each backward pass had."""
     monkeypatch.setattr(sparse_products, "LEAST_WEIGHTS", 0)
-    monkeypatch.setattr(_training.TrainingChoices, "backend", lambda *_: "kernel")
+    monkeypatch.setattr(TrainingChoices, "backend", lambda *_: "kernel")
     rows: list[int] = []
-    original = _training.FixedZeros.weight_gradient
+    original = FixedZeros.weight_gradient
 
     def counted(product: Any, grad: Tensor, x: Tensor) -> Tensor:
         rows.append(len(grad))
         return original(product, grad, x)
 
-    monkeypatch.setattr(_training.FixedZeros, "weight_gradient", counted)
+    monkeypatch.setattr(FixedZeros, "weight_gradient", counted)
     return rows
 
 
@@ -79,7 +80,7 @@ def dense() -> Callable[..., tuple[Result, list[float]]]:
 
     def run(*args: Any, **options: Any) -> tuple[Result, list[float]]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_training.TrainingChoices, "backend", lambda *_: "dense")
+            patch.setattr(TrainingChoices, "backend", lambda *_: "dense")
             curve = Curve()
             return compress(*args, callback=curve, **EXACT, **options), curve.losses
 
@@ -173,13 +174,13 @@ def test_stops_change_nothing_even_where_the_choice_would_be_another(
 ) -> None:  # fmt: skip
     options: dict[str, Any] = {"training": QUICK, "mask_from": artifact, **EXACT}
     some = iter(["kernel", "dense"] * 6)
-    monkeypatch.setattr(_training.TrainingChoices, "backend", lambda *_: next(some))
+    monkeypatch.setattr(TrainingChoices, "backend", lambda *_: next(some))
     whole = compress(model_folder, data, **options)
     folder = tmp_path / "checkpoint"
     some = iter(["kernel", "dense"] * 6)
     with pytest.raises(Stopped):
         compress(model_folder, data, checkpoint=folder, callback=StopIn("pruning", 9), **options)
-    monkeypatch.setattr(_training.TrainingChoices, "backend", lambda *_: pytest.fail("it is chosen once"))
+    monkeypatch.setattr(TrainingChoices, "backend", lambda *_: pytest.fail("it is chosen once"))
     resumed = compress(model_folder, data, checkpoint=folder, **options)
     assert same(whole, resumed)
     assert notes(whole) == notes(resumed) == [
@@ -215,13 +216,13 @@ def test_without_the_kernel_products_are_dense_and_it_is_said(
 
 
 @needs_kernel
-def test_small_matrices_and_bf16_have_dense_products(
+def test_small_matrices_bf16_and_deterministic_runs_have_dense_products(
     artifact: Path, model_folder: Path, data: ClassificationData, calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = {"max_steps": 3, "batch_size": 32}
-    for precision in ("bf16", "fp32"):
-        training = Training(**short, precision=precision)
-        if precision == "fp32":
+    short: dict[str, Any] = {"max_steps": 3, "batch_size": 32}
+    for changes in ({"precision": "bf16"}, {"deterministic": True}, {}):
+        training = Training(**short, **changes)
+        if not changes:
             monkeypatch.setattr(sparse_products, "LEAST_WEIGHTS", 1 << 16)
         assert notes(compress(model_folder, data, mask_from=artifact, training=training, **EXACT)) == []
     assert calls == []

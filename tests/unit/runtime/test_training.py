@@ -10,9 +10,9 @@ from tests.unit.runtime.pruned_models import needs_kernel
 from torch import Tensor
 from torch.nn.functional import linear
 
-from mvprune.runtime import _choice, _training, kernel
+from mvprune.runtime import _choice, kernel
 from mvprune.runtime._choice import Choices
-from mvprune.runtime._training import FixedZeros, TrainingChoices
+from mvprune.runtime.training import FixedZeros, TrainingChoices
 
 SHAPES = [(16, 16), (5, 7), (300, 130), (40, 1100), (257, 64)]
 
@@ -120,6 +120,22 @@ def test_views_and_expanded_gradients_are_read_rightly() -> None:
 
 
 @needs_kernel
+def test_what_the_kernel_cannot_read_is_refused() -> None:
+    weight, kept = layer((30, 20), 0.3)
+    product, x, bias = FixedZeros(kept), torch.randn(8, 20), torch.zeros(30)
+    for given in (
+        (x.double(), weight, bias),
+        (x[:, :19], weight, bias),
+        (x, weight.bfloat16(), bias),
+        (x, weight.t(), bias),
+        (x, weight, bias[:29]),
+        (x.to("meta"), weight, None),
+    ):
+        with pytest.raises(RuntimeError, match="a tensor of a sparse product must be float32 of shape"):
+            product(*given)
+
+
+@needs_kernel
 def test_the_number_of_threads_changes_nothing() -> None:
     weight, kept = layer((600, 300), 0.1)
     x, grad, before, found = torch.randn(200, 300), torch.randn(200, 600), torch.get_num_threads(), []
@@ -156,7 +172,7 @@ def test_the_choice_times_product_and_gradients_apart_from_those_of_inference(mo
 
     steps = []
     monkeypatch.setattr(_choice, "fastest", fastest)
-    monkeypatch.setattr(_training.FixedZeros, "weight_gradient", lambda *_: steps.append(1) or torch.zeros(96, 64))
+    monkeypatch.setattr(FixedZeros, "weight_gradient", lambda *_: steps.append(1) or torch.zeros(96, 64))
     assert TrainingChoices(128, 1).backend((96, 64), 0.04) == "kernel"
     assert calls == [{"dense", "kernel"}]
     assert steps == [1]

@@ -53,9 +53,16 @@ class FixedZeros:
 
         Args:
             x: (…, inputs).
-            weight: W, contiguous; entries that are not kept are not read.
+            weight: W; entries that are not kept are not read.
             bias: b, (outputs,).
+
+        Raises:
+            RuntimeError: a tensor has another dtype, device or shape.
         """
+        shapes = ((x, (*x.shape[:-1], self._inputs)), (weight, self._shape), (bias, (self._outputs,)))
+        for tensor, shape in shapes:
+            if tensor is not None:
+                _check(tensor, shape)
         y: Tensor = _Product.apply(x, weight, bias, self)  # type: ignore[no-untyped-call]
         return y
 
@@ -137,6 +144,15 @@ def _step(product: Callable[..., Tensor], weight: Tensor, bias: Tensor) -> Calla
             torch.autograd.grad(y, (x, weight, bias), torch.ones_like(y))
 
     return step
+
+
+def _check(tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """The kernel reads memory without looking at what lies there."""
+    if tensor.dtype != torch.float32 or tensor.device.type != "cpu" or tensor.shape != shape:
+        found = f"{tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}"
+        raise RuntimeError(
+            f"a tensor of a sparse product must be float32 of shape {tuple(shape)} on the CPU, got {found}"
+        )
 
 
 def _rows(x: Tensor) -> Tensor:
