@@ -70,8 +70,8 @@ class FixedZeros:
         """x Wᵀ + b for x of (rows, inputs)."""
         y = torch.empty(len(rows), self._outputs)
         packed = self._packed.with_values(_take(weight, self._places))
-        threads = torch.get_num_threads()
-        packed.linear(rows.data_ptr(), y.data_ptr(), len(rows), bias=address(bias), threads=threads)
+        added, threads = None if bias is None else bias.contiguous(), torch.get_num_threads()
+        packed.linear(rows.data_ptr(), y.data_ptr(), len(rows), bias=address(added), threads=threads)
         return y
 
     def input_gradient(self, grad: Tensor, weight: Tensor) -> Tensor:
