@@ -6,6 +6,7 @@ dense      transformers' Trainer: fused AdamW, clipping at 1, embeddings frozen
 a method   a step of mvprune_core at the final density, with the same optimizer and clipping
 undropped  movement without dropout, which is the default; all others have BERT's
 distilled  movement with a teacher's cached logits
+locked_dense  locked_mask with dense products; locked_mask itself has sparse ones where they are measured to be faster
 sorting    as the original research code did it: every forward pass sorts every score matrix; Trainer's step otherwise
 
 An event of oBERT, which estimates the Fisher matrix and prunes, is timed once; so is an exchange of weights of RigL and
@@ -45,38 +46,39 @@ SHAPES = {
     "BERT-small": {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048},
     "BERT-base": {},
 }
-KINDS = ("dense", *METHODS, "undropped", "distilled", "sorting")
+KINDS = ("dense", *METHODS, "undropped", "distilled", "locked_dense", "sorting")
 USUAL_KINDS = ("dense", "movement", "soft_movement", "undropped", "distilled", "sorting")
 TOTAL, AT = 1000, 700  # steps; the densities of all default schedules are final then
-DENSITY = 0.1
 LENGTH = 128
+DENSITY = 0.1
 
 Step = Callable[[], None]
 
 
 class _TopV(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, scores: Tensor) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, density: float) -> Tensor:
         order = scores.flatten().sort(descending=True)[1]
         mask = torch.zeros_like(scores)
-        mask.view(-1)[order[: int(DENSITY * scores.numel())]] = 1.0
+        mask.view(-1)[order[: int(density * scores.numel())]] = 1.0
         return mask
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad, None
 
 
 class SortingLinear(nn.Module):
     """A linear layer that selects its mask by a full sort in every forward pass."""
 
-    def __init__(self, inner: nn.Linear) -> None:
+    def __init__(self, inner: nn.Linear, density: float) -> None:
         super().__init__()
+        self._density = density
         self.weight, self.bias = inner.weight, inner.bias
         self.scores = nn.Parameter(torch.randn_like(inner.weight) * 1e-3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return linear(x, _TopV.apply(self.scores) * self.weight, self.bias)
+        return linear(x, _TopV.apply(self.scores, self._density) * self.weight, self.bias)
 
 
 def model_of(shape: str, dropout: float = 0.1) -> BertForSequenceClassification:
@@ -117,16 +119,16 @@ def trainer_step(model: nn.Module, batch: dict[str, Tensor], precision: str) -> 
     return step
 
 
-def our_step(model: nn.Module, batch: dict[str, Tensor], precision: Any, kind: str) -> Step:
+def our_step(model: nn.Module, batch: dict[str, Tensor], precision: Any, kind: str, density: float) -> Step:
     """One step of mvprune's `Trainer` at the final density."""
     size = len(batch["labels"])
     ids = [row.numpy().astype(np.int32) for row in batch["input_ids"].cpu()]
     examples = Examples({"input_ids": ids}, {"labels": batch["labels"].cpu()}, pad_token=0)
-    method = METHODS.get(kind, Movement)().for_run(TOTAL)
+    method = (LockedMask if kind == "locked_dense" else METHODS.get(kind, Movement))().for_run(TOTAL)
     given = None
     if isinstance(method, LockedMask):
-        given = {f"{name}.weight": torch.rand_like(layer.weight) < DENSITY for name, layer in layers_of(model)}
-    masks = Masks(model, method, density=DENSITY, total_steps=TOTAL, seed=0, given=given)
+        given = {f"{name}.weight": torch.rand_like(layer.weight) < density for name, layer in layers_of(model)}
+    masks = Masks(model, method, density=density, total_steps=TOTAL, seed=0, given=given)
     distillation = None
     if kind == "distilled":
         starts = torch.arange(size + 1)
@@ -145,6 +147,8 @@ def our_step(model: nn.Module, batch: dict[str, Tensor], precision: Any, kind: s
         masks=masks,
         distillation=distillation,
     )
+    if kind == "locked_dense":
+        ours._products = None
     indices = np.arange(size)
     model.train()
     ours.step = AT
@@ -169,18 +173,18 @@ def layers_of(model: nn.Module) -> list[tuple[str, nn.Linear]]:
     return [(name, layer) for name, layer in prunable_layers(model).items() if isinstance(layer, nn.Linear)]
 
 
-def build(shape: str, kind: str, tokens: int, precision: str, device: torch.device) -> Step:
+def build(shape: str, kind: str, tokens: int, precision: str, device: torch.device, density: float = DENSITY) -> Step:
     """A function that runs one training step."""
     ids = torch.randint(5, 1000, (tokens // LENGTH, LENGTH))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.zeros(len(ids)).long()}
     batch = {name: value.to(device) for name, value in batch.items()}
     model = model_of(shape, dropout=0.0 if kind == "undropped" else 0.1)
     if kind not in ("dense", "sorting"):
-        return our_step(model.to(device), batch, precision, kind)
+        return our_step(model.to(device), batch, precision, kind, density)
     if kind == "sorting":
         for name, layer in layers_of(model):
             parent, _, child = name.rpartition(".")
-            setattr(model.get_submodule(parent), child, SortingLinear(layer))
+            setattr(model.get_submodule(parent), child, SortingLinear(layer, density))
     return trainer_step(model.to(device), batch, precision)
 
 
@@ -192,17 +196,18 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(USUAL_KINDS))
+    parser.add_argument("--density", type=float, default=DENSITY)
     parser.add_argument("--precision", choices=("fp32", "bf16"), help="default: bf16 on a GPU, else fp32")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     precision = args.precision or ("bf16" if device.type == "cuda" else "fp32")
-    table = Table(title=f"one training step, {device.type} {precision}, minimum of {args.rounds}")
+    table = Table(title=f"one training step, {args.density:.0%}, {device.type} {precision}, minimum of {args.rounds}")
     for column in ("shape", "tokens", "step", "time", "to dense"):
         table.add_column(column, justify="left" if column in ("shape", "step") else "right")
     for tokens in args.tokens:
         for shape in args.shapes:
-            steps = {kind: build(shape, kind, tokens, precision, device) for kind in args.kinds}
+            steps = {kind: build(shape, kind, tokens, precision, device, args.density) for kind in args.kinds}
             best = dict.fromkeys(steps, float("inf"))
             for turn in range(args.rounds + 1):
                 for kind, step in steps.items():

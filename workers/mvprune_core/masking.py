@@ -105,6 +105,11 @@ class Masks:
         """The density that the schedule gives now. Never synchronizes with the device."""
         return self._step.scheduled_density(self.method.schedule)
 
+    @property
+    def final(self) -> bool:
+        """Whether the zeros of W' stay until the end, and gradients of masked weights are not used."""
+        return not self._dense and self.method.mask_is_final(self._step)
+
     def score_groups(self) -> list[dict[str, Any]]:
         """Parameter groups of the scores for the optimizer."""
         if not self.scores:

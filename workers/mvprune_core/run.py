@@ -368,6 +368,7 @@ class CompressionRun:
             evaluation=Evaluation(measure, metric, metric not in run.data.task.kind.losses),
             checkpoints=self.checkpoints,
             steps_before=steps_before,
+            notes=self.notes,
         ).run()
 
     def _train_dense(self) -> Trained:

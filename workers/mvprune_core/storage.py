@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 _FACTS, _CHECKSUM = "mvprune", "crc32"
-_FORMAT = 3  # of checkpoints; those of another format are not used
+_FORMAT = 4  # of checkpoints; those of another format are not used
 _ABANDONED_SECONDS = 24 * 3600.0  # machines may share the folder, so only the age of a file shows that it is abandoned
 
 _Content = tuple[dict[str, Tensor], dict[str, Any]]

@@ -23,9 +23,11 @@ from mvprune_core.distillation import DistillationLoss
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.interruption import Stopped, stop_requested
 from mvprune_core.masking import Masks
+from mvprune_core.notes import Notes
 from mvprune_core.optimization import Optimizer
 from mvprune_core.precision import autocast
 from mvprune_core.settings import Settings
+from mvprune_core.sparse_products import SparseProducts
 from mvprune_core.state import load_tensors, random_states, seeded, set_random_states, tensors_of
 from mvprune_core.storage import Checkpoints
 from mvprune_core.training_mode import training_mode
@@ -77,8 +79,9 @@ class BestModel:
 class Trainer:
     """One phase of training; prunes the model at the same time if there are masks.
 
-    Masks are updated after every step, so an evaluation always sees the current masks. The same seed and number of
-    threads give the same model, bit for bit, however often the run is stopped and resumed.
+    Masks are updated after every step, so an evaluation always sees the current masks. The same seed, number of threads
+    and choice of sparse products, which checkpoints hold, give the same model, bit for bit, however often the run is
+    stopped and resumed.
 
     Attributes:
         model: trained in place, on its device.
@@ -93,6 +96,7 @@ class Trainer:
         evaluation: required if the settings evaluate during training.
         checkpoints: where to resume from and save to.
         steps_before: steps of the phases before this one.
+        notes: receives which products are sparse.
         step: steps done.
     """
 
@@ -108,6 +112,7 @@ class Trainer:
     evaluation: Evaluation | None = None
     checkpoints: Checkpoints | None = None
     steps_before: int = 0
+    notes: Notes | None = None
     step: int = field(default=0, init=False)
     _best: BestModel = field(default_factory=BestModel, init=False)
     _loss: float = field(default=math.nan, init=False)
@@ -121,11 +126,15 @@ class Trainer:
             Stopped: `request_stop` was called; a checkpoint was written before.
         """
         with seeded(self.seed, self.device), training_mode(self.model, self.settings):
-            self._resume()
-            first = self.step
-            self._train()
-            if self.checkpoints is not None and self.step > first:
-                self._save(self.checkpoints)
+            try:
+                self._resume()
+                first = self.step
+                self._train()
+                if self.checkpoints is not None and self.step > first:
+                    self._save(self.checkpoints)
+            finally:
+                if self._products is not None:
+                    self._products.remove()
         if self.masks is not None:
             self.masks.finalize()
         load_tensors(self.model, self._best.tensors)
@@ -164,6 +173,8 @@ class Trainer:
 
     def train_step(self, indices: Indices) -> Tensor:
         """One step on the examples with these indices: gradients, update, new masks. Returns the loss."""
+        if self._products is not None and self._products.chosen is None and self.masks is not None and self.masks.final:
+            self._note(self._products.choose())
         loss = self._backward(indices)
         if self.masks is not None:
             self.masks.backward()
@@ -230,6 +241,21 @@ class Trainer:
         return torch.compile(self.model, dynamic=True) if self.settings.compile else self.model
 
     @cached_property
+    def _products(self) -> SparseProducts | None:
+        """None where products are dense."""
+        settings, cpu = self.settings, self.device.type == "cpu"
+        if self.masks is None or settings.precision != "fp32" or settings.compile or not cpu:
+            return None
+        if settings.deterministic:  # times decide, and another run may measure others
+            return None
+        size = settings.batch_size / settings.accumulation_steps
+        return SparseProducts(self.model, self.masks.matrices, size * float(self.examples.lengths.mean()))
+
+    def _note(self, text: str) -> None:
+        if self.notes is not None and text:
+            self.notes.add(text)
+
+    @cached_property
     def _steps_between_syncs(self) -> int:
         return 1 if self.device.type == "cpu" else _STEPS_BETWEEN_SYNCS
 
@@ -280,6 +306,7 @@ class Trainer:
             "since_best": self._best.evaluations_since,
             "evaluated": self._evaluated,
             "curve": self.curve.state(),
+            "sparse": None if self._products is None else self._products.chosen,
         }
         tensors = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
         try:
@@ -305,6 +332,8 @@ class Trainer:
         self.curve.restore(facts["curve"])
         if self.masks is not None:
             self.masks.restore(parts["masks"], self.step, facts["density"])
+        if self._products is not None and facts["sparse"] is not None:
+            self._note(self._products.use(facts["sparse"]))  # the same, so that the rest is computed alike
         set_random_states(parts["random"], self.device)
         self.callback.on_resume(self.curve.phase, self.step)
 

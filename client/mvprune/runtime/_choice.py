@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -42,6 +43,8 @@ class Choices:
         values: as the kernel stores the weights.
     """
 
+    _purpose: ClassVar[str] = ""  # where it is not inference: part of what is kept
+
     def __init__(self, tokens: int, threads: int, values: Stored) -> None:
         self._tokens, self._threads, self._values = tokens, threads, values
         self._path = _cache_folder() / "runtime.json"
@@ -60,7 +63,7 @@ class Choices:
 
     def times(self, shape: tuple[int, int], density: float) -> dict[str, float]:
         """Seconds of one call by backend; one that does not work here is absent."""
-        name = f"{shape[0]}x{shape[1]} {density} {self._tokens}"
+        name = f"{shape[0]}x{shape[1]} {density} {self._tokens} {self._purpose}".rstrip()
         if name not in self._times:
             self._times[name] = self._measure(shape, density)
             self._keep()
@@ -74,7 +77,7 @@ class Choices:
         before = torch.get_num_threads()
         torch.set_num_threads(self._threads)
         try:
-            with torch.inference_mode():
+            with torch.no_grad():
                 rivals = self._rivals(torch.from_numpy(weight), torch.zeros(shape[0]))
                 calls = {name: partial(rival, x) for name, rival in rivals.items()}
                 times = fastest(calls, _SECONDS)
@@ -83,8 +86,8 @@ class Choices:
         finally:
             torch.set_num_threads(before)
 
-    def _rivals(self, weight: Tensor, bias: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:
-        rivals: dict[str, Callable[[Tensor], Tensor]] = {"dense": lambda x: linear(x, weight, bias)}
+    def _rivals(self, weight: Tensor, bias: Tensor) -> dict[str, Callable[[Tensor], object]]:
+        rivals: dict[str, Callable[[Tensor], object]] = {"dense": lambda x: linear(x, weight, bias)}
         for backend in ("kernel", "csr"):
             try:
                 layer = sparse_layer(backend, weight.numpy(), bias, self._values, self._threads)

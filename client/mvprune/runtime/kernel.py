@@ -160,6 +160,7 @@ def _library() -> tuple[ctypes.CDLL, str]:
     library.mvprune_choose.restype = ctypes.c_char_p
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.mvprune_linear.argtypes = (pointer, pointer, number, ctypes.c_int32)
+    library.mvprune_sample.argtypes = (pointer, pointer, pointer, pointer, number, ctypes.c_int32)
     library.mvprune_feed_forward.argtypes = (pointer, pointer, pointer, number, ctypes.c_int32)
     library.mvprune_layer.argtypes = (pointer, pointer, pointer, pointer, number, number, ctypes.c_int32)
     chosen = library.mvprune_choose(wanted.encode())
@@ -214,24 +215,26 @@ class Packed:
         """
         self.rows, self.columns = shape
         self._values: Stored = values
-        kind, dtype = _KINDS[values]
         self._starts = np.ascontiguousarray(starts, np.int64)
         self._indices = np.ascontiguousarray(indices, np.uint16)
-        self._numbers = np.ascontiguousarray(numbers, dtype)
+        self._numbers = np.ascontiguousarray(numbers, _KINDS[values][1])
         self._scales = None if scales is None else np.ascontiguousarray(scales, np.float32)
         self._order = np.ascontiguousarray(order, np.uint8)
         self._block = block
         self._check()
-        self._matrix = _Matrix(
+        self._matrix = self._structure()
+
+    def _structure(self) -> _Matrix:
+        return _Matrix(
             self.rows,
             self.columns,
-            block,
+            self._block,
             self._starts.ctypes.data,
             self._order.ctypes.data,
             self._indices.ctypes.data,
             self._numbers.ctypes.data,
             None if self._scales is None else self._scales.ctypes.data,
-            kind,
+            _KINDS[self._values][0],
         )
 
     @classmethod
@@ -267,6 +270,31 @@ class Packed:
             (run_rows[stored] % _BAND).astype(np.uint8),
             block,
         )
+
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Where the stored weights lie in the matrix, as indices into its rows one after another, shape (weights,)."""
+        blocks = _blocks(self.columns, self._block)
+        runs = np.arange(self.rows * blocks)
+        tops = runs // (_BAND * blocks) * _BAND
+        heights = np.minimum(_BAND, self.rows - tops)
+        lefts = (runs - tops * blocks) // heights * self._block
+        firsts = (tops + self._order) * self.columns + lefts
+        return np.repeat(firsts, np.diff(self._starts)).astype(np.int64) + self._indices
+
+    def with_values(self, numbers: npt.NDArray[np.float32]) -> Packed:
+        """The same positions with other values, in the order of `positions`; stored as fp32 and not copied.
+
+        Raises:
+            ValueError: they are not as many as the stored weights.
+        """
+        if numbers.shape != self._indices.shape:
+            raise ValueError(f"there are {len(self._indices)} weights for values of the shape {numbers.shape}")
+        changed = Packed.__new__(Packed)
+        changed.__dict__.update(self.__dict__)
+        changed._values, changed._scales = "fp32", None
+        changed._numbers = np.ascontiguousarray(numbers, np.float32)
+        changed._matrix = changed._structure()
+        return changed
 
     @property
     def nbytes(self) -> int:
@@ -304,6 +332,23 @@ class Packed:
         """
         product = self._product(bias, residual, y, activation)
         _done(_library()[0].mvprune_linear(ctypes.byref(product), x, tokens, threads))
+
+    def sample(self, grad: int, x: int, values: int, tokens: int, *, threads: int = 1) -> None:
+        """values += (gradᵀ x) at the stored positions: the gradient of the weights for y = x Wᵀ and grad = ∂L/∂y.
+
+        The rest of the product is not computed. Addresses are of contiguous float32.
+
+        Args:
+            grad: (tokens, out_features).
+            x: (tokens, in_features).
+            values: (weights,), in the order of `positions`.
+            tokens: of any number.
+            threads: at most, the caller's among them; they do not change the result.
+
+        Raises:
+            MemoryError: no memory for the transposed inputs.
+        """
+        _done(_library()[0].mvprune_sample(ctypes.byref(self._matrix), grad, x, values, tokens, threads))
 
     def feed_forward(
         self,

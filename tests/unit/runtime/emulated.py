@@ -52,6 +52,13 @@ class Emulated:
         request = [_number(ord("p")), _number(size), _product(wanted, size), _floats(x, tokens * matrix.columns)]
         return self._call(request, (tokens, threads), wanted.y, size)
 
+    def mvprune_sample(self, matrix: Any, grad: int, x: int, values: int, tokens: int, threads: int) -> int:
+        given = matrix._obj
+        weights = _weights(given)
+        request = [_number(ord("s")), _number(weights), _matrix(given), _floats(values, weights)]
+        request += [_floats(grad, tokens * given.rows), _floats(x, tokens * given.columns)]
+        return self._call(request, (tokens, threads), values, weights)
+
     def mvprune_feed_forward(self, up: Any, down: Any, x: int, tokens: int, threads: int) -> int:
         size = tokens * down._obj.matrix.contents.rows
         request = [_number(ord("f")), _number(size), _product(up._obj, 0), _product(down._obj, size)]
@@ -105,19 +112,34 @@ def _floats(address: int | None, count: int) -> bytes:
     return _at(address, 4 * count)
 
 
-def _product(product: Any, residual: int) -> bytes:
-    matrix = product.matrix.contents
+def _starts(matrix: Any) -> bytes:
     runs = matrix.rows * kernel._blocks(matrix.columns, matrix.block)
-    starts = ctypes.string_at(matrix.starts, 8 * (runs + 1))
-    weights = int(np.frombuffer(starts, np.int64)[-1])
+    return ctypes.string_at(matrix.starts, 8 * (runs + 1))
+
+
+def _weights(matrix: Any) -> int:
+    return int(np.frombuffer(_starts(matrix), np.int64)[-1])
+
+
+def _matrix(matrix: Any) -> bytes:
+    weights = _weights(matrix)
     return b"".join(
         [
             *map(_number, (matrix.rows, matrix.columns, matrix.block, matrix.kind)),
-            _array(starts),
-            _at(matrix.order, runs),
+            _array(_starts(matrix)),
+            _at(matrix.order, matrix.rows * kernel._blocks(matrix.columns, matrix.block)),
             _at(matrix.indices, 2 * weights),
             _at(matrix.values, _SIZES[matrix.kind] * weights),
             _floats(matrix.scales, matrix.rows),
+        ]
+    )
+
+
+def _product(product: Any, residual: int) -> bytes:
+    matrix = product.matrix.contents
+    return b"".join(
+        [
+            _matrix(matrix),
             _floats(product.bias, matrix.rows),
             _floats(product.residual, residual),
             _number(product.activation),

@@ -11,6 +11,7 @@ using namespace mvprune;
 
 extern "C" const char* mvprune_choose(const char* name);
 extern "C" int mvprune_linear(const Product* product, const float* x, int64_t tokens, int32_t threads);
+extern "C" int mvprune_sample(const Matrix* matrix, const float* grad, const float* x, float* values, int64_t tokens, int32_t threads);
 extern "C" int mvprune_feed_forward(const Product* up, const Product* down, const float* x, int64_t tokens, int32_t threads);
 extern "C" int mvprune_layer(const Layer* layer, const float* x, const uint8_t* kept, float* y, int64_t examples, int64_t length, int32_t threads);
 
@@ -48,20 +49,25 @@ const T* array() {
   return static_cast<const T*>(memory);
 }
 
+Matrix given_matrix() {
+  Matrix matrix;
+  matrix.rows = number();
+  matrix.columns = number();
+  matrix.block = number();
+  matrix.kind = static_cast<Values>(number());
+  matrix.starts = array<int64_t>();
+  matrix.order = array<uint8_t>();
+  matrix.indices = array<uint16_t>();
+  matrix.values = array<uint8_t>();
+  matrix.scales = array<float>();
+  return matrix;
+}
+
 struct Given {
   Matrix matrix;
   Product product;
 
-  explicit Given(float* y) {
-    matrix.rows = number();
-    matrix.columns = number();
-    matrix.block = number();
-    matrix.kind = static_cast<Values>(number());
-    matrix.starts = array<int64_t>();
-    matrix.order = array<uint8_t>();
-    matrix.indices = array<uint16_t>();
-    matrix.values = array<uint8_t>();
-    matrix.scales = array<float>();
+  explicit Given(float* y) : matrix(given_matrix()) {
     product.matrix = &matrix;
     product.bias = array<float>();
     product.residual = array<float>();
@@ -96,6 +102,14 @@ int main() {
       const auto* x = array<float>();
       const int64_t tokens = number();
       answer(mvprune_linear(&given.product, x, tokens, static_cast<int32_t>(number())), y);
+    } else if (request == 's') {
+      const Matrix matrix = given_matrix();
+      const auto* values = array<float>();
+      y.assign(values, values + y.size());
+      const auto* grad = array<float>();
+      const auto* x = array<float>();
+      const int64_t tokens = number();
+      answer(mvprune_sample(&matrix, grad, x, y.data(), tokens, static_cast<int32_t>(number())), y);
     } else if (request == 'f') {
       const Given up(nullptr), down(y.data());
       const auto* x = array<float>();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import os
 import pickle
@@ -139,6 +140,54 @@ def test_every_instruction_set_agrees(isa: str, stored: kernel.Stored, activatio
         for threads in (2, 3, 8, 40):
             again = run(packed, x, bias=bias, residual=residual, activation=activation, threads=threads)
             assert np.array_equal(again, y)
+
+
+def test_the_gradient_of_the_weights_is_that_of_the_dense_product_at_their_positions(isa: str) -> None:
+    rng = np.random.default_rng(2)
+    shapes = [
+        (0, 0, 5),
+        (3, 0, 5),
+        (0, 5, 9),
+        (50, 40, 1),
+        (33, 1100, 70),
+        (600, 300, 130),
+        (257, 16, 0),
+        (16, 2100, 64),
+    ]
+    for (rows, columns, tokens), density in itertools.product(shapes, (0, 0.03, 0.3, 1)):
+        weight = sparse(rng, rows, columns, density)
+        packed = kernel.Packed.pack(weight)
+        grad, x = rng.standard_normal((tokens, rows), np.float32), rng.standard_normal((tokens, columns), np.float32)
+        before = rng.standard_normal(np.count_nonzero(weight), np.float32)
+        values = before.copy()
+        packed.sample(address(grad), address(x), address(values), tokens)
+        places = packed.positions()
+        expected = (grad.astype(float).T @ x).reshape(-1)[places] + before
+        sizes = (np.abs(grad).astype(float).T @ np.abs(x)).reshape(-1)[places] + 1
+        assert (np.abs(values - expected) <= 1e-6 * sizes).all()
+        for threads in (2, 3, 8):
+            again = before.copy()
+            packed.sample(address(grad), address(x), address(again), tokens, threads=threads)
+            assert np.array_equal(again, values)
+
+
+@pytest.mark.parametrize("stored", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize(("rows", "columns"), [(0, 0), (3, 0), (0, 5), (5, 7), (600, 300), (257, 2100)])
+def test_positions_say_where_the_values_lie(rows: int, columns: int, stored: kernel.Stored) -> None:
+    rng = np.random.default_rng(3)
+    weight = sparse(rng, rows, columns, 0.1)
+    packed = kernel.Packed.pack(weight, values=stored)
+    places = packed.positions()
+    assert sorted(places) == np.flatnonzero(weight).tolist()
+    changed = sparse(rng, rows, columns, 1) * (weight != 0)
+    other = packed.with_values(changed.reshape(-1)[places])
+    x = rng.standard_normal((9, columns), np.float32)
+    check(run(other, x), x, changed, None, None, "none")
+    check(run(packed, x), x, rounded(weight, Values(stored)), None, None, "none")  # as it was
+    with pytest.raises(
+        ValueError, match=rf"there are {len(places)} weights for values of the shape \({len(places) + 1},\)"
+    ):
+        packed.with_values(np.zeros(len(places) + 1, np.float32))
 
 
 def test_feed_forward_is_its_two_products(isa: str) -> None:

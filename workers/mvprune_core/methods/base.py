@@ -106,6 +106,10 @@ class Method(ABC):
             step: the position in the schedule before the step.
         """
 
+    def mask_is_final(self, step: PruningStep) -> bool:
+        """Whether the masks that `update_masks` wrote for `step` stay, and gradients of masked weights are not used."""
+        return False
+
     def gradient_samples(self, step: PruningStep) -> int:
         """How many gradients are sampled before the masks are updated for `step`; 0 for most methods and steps."""
         return 0
@@ -167,6 +171,9 @@ class TopV(Method):
         ranking = Ranking(importance, self.importance_of_groups, self.selection, step.seed)
         step.selector.select(matrices, ranking, density)
         return density
+
+    def mask_is_final(self, step: PruningStep) -> bool:
+        return self._keeps_masks(step) and step.number >= self.schedule.pruning_end(step.total_steps)
 
     def _keeps_masks(self, step: PruningStep) -> bool:
         """Whether the masks stay as they are while the density does."""

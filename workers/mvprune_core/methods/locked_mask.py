@@ -72,3 +72,6 @@ class LockedMask(Method):
                     raise TypeError(f"{matrix.name} must have a given mask")
                 matrix.mask.copy_(matrix.given)
         return density
+
+    def mask_is_final(self, step: PruningStep) -> bool:
+        return step.scheduled_density(self.schedule) < 1

@@ -91,6 +91,9 @@ class Regrowth(TopV):
             )
         return step.current_density
 
+    def mask_is_final(self, step: PruningStep) -> bool:
+        return step.number >= self._last(step)
+
     @abstractmethod
     def growth_importance(self, matrix: Matrix) -> Tensor:
         """What the weights that are not kept are ranked by, in their shape: the largest are grown. Not negative."""

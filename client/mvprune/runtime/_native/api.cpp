@@ -140,6 +140,36 @@ struct Call {
   }
 };
 
+// The gradient of a matrix's non-zeros: each task has some of the rows, and reads all tokens in their order.
+struct SampleCall {
+  const Isa& isa;
+  const Matrix& matrix;
+  const float* grad;
+  const float* x;
+  float* values;
+  Cut cut;
+  int64_t parts;
+  std::atomic<bool> out_of_memory{false};
+
+  void task(int64_t part) {
+    float* memory = take_scratch(isa.scratch(matrix, nullptr, cut.widest()));
+    if (!memory) {
+      out_of_memory = true;
+      return;
+    }
+    for (int64_t i = 0; i < cut.blocks; ++i) {
+      isa.sample(matrix, grad, x, cut.block(i), part, parts, values, memory);
+    }
+  }
+
+  int run(int threads) {
+    if (cut.tokens > 0) {
+      parallel(parts, threads, [](void* call, int64_t i) { static_cast<SampleCall*>(call)->task(i); }, this);
+    }
+    return out_of_memory ? 1 : 0;
+  }
+};
+
 // A layer for some examples: all blocks are projected before one attends to the others.
 struct LayerCall {
   const Isa& isa;
@@ -221,6 +251,13 @@ MVPRUNE_EXPORT int mvprune_linear(const Product* product, const float* x, int64_
   // Where tokens are too few for the threads, rows are shared out too.
   const int64_t parts = cut.blocks ? (threads + cut.blocks - 1) / cut.blocks : 1;
   return Call{isa, *product, nullptr, x, cut, parts}.run(threads);
+}
+
+// values += the gradients of the matrix's non-zeros, for grad (tokens, rows) and x (tokens, columns). Returns as above.
+MVPRUNE_EXPORT int mvprune_sample(const Matrix* matrix, const float* grad, const float* x, float* values, int64_t tokens, int32_t threads) {
+  const Isa& isa = *chosen.load();
+  // Blocks of tokens do not depend on the threads, so the sums do not either.
+  return SampleCall{isa, *matrix, grad, x, values, Cut(isa, tokens, 1), threads}.run(threads);
 }
 
 // down(activation(up(x))): the feed-forward block of a Transformer. Returns as above.

@@ -115,20 +115,20 @@ void activate(Activation activation, float* sums, int64_t count) {
   }
 }
 
-// panel[column, token] = x[token, column]; lanes without a token are zero.
-void transpose_in(const float* x, int64_t columns, Tokens tokens, int64_t width, float* panel) {
+// panel[column, token] = x[token, column], where a token has `stride` columns; lanes without a token are zero.
+void transpose_in(const float* x, int64_t stride, int64_t columns, Tokens tokens, int64_t width, float* panel) {
   for (int64_t first = 0; first < width; first += kLanes) {
     const int64_t filled = smaller(kLanes, tokens.last - tokens.first - first);
-    const float* in = x + (tokens.first + first) * columns;
+    const float* in = x + (tokens.first + first) * stride;
     int64_t column = 0;
     if (filled == kLanes) {
       for (; column + kTile <= columns; column += kTile) {
-        transpose_tile(in + column, columns, panel + column * width + first, width);
+        transpose_tile(in + column, stride, panel + column * width + first, width);
       }
     }
     for (; column < columns; ++column) {
       float* out = panel + column * width + first;
-      for (int64_t token = 0; token < filled; ++token) out[token] = in[token * columns + column];
+      for (int64_t token = 0; token < filled; ++token) out[token] = in[token * stride + column];
       for (int64_t token = filled; token < kLanes; ++token) out[token] = 0;
     }
   }
@@ -187,10 +187,74 @@ void linear(const Product& product, const float* x, Tokens tokens, int64_t part,
   const Matrix& matrix = *product.matrix;
   const int64_t width = width_for(tokens), last = bands(matrix) * (part + 1) / parts;
   float* sums = scratch + matrix.columns * width;
-  transpose_in(x, matrix.columns, tokens, width, scratch);
+  transpose_in(x, matrix.columns, matrix.columns, tokens, width, scratch);
   for (int64_t band = bands(matrix) * part / parts; band < last; ++band) {
     multiply(product, band, scratch, width / kLanes, sums);
     transpose_out(product, rows_of(matrix, band), sums, tokens, width);
+  }
+}
+
+// values[lane] += sums over the lanes of products[lane], for the first `count` lanes.
+void add_sums(const float* products, int64_t count, float* values) {
+  Register tile[kLanes];
+  load_transposed(products, kLanes, tile);
+  alignas(sizeof(Vector)) float sums[kLanes];
+  Vector sum{};
+  for (int64_t lane = 0; lane < kLanes; ++lane) sum += (Vector)tile[lane];
+  *reinterpret_cast<Vector*>(sums) = sum;
+  for (int64_t lane = 0; lane < count; ++lane) values[lane] += sums[lane];
+}
+
+// The gradients of the non-zeros in one band of rows and one block of columns, for their panels. As many as a vector has
+// lanes are summed over the lanes together: non-zeros follow each other in memory across rows.
+template <int K>
+void sample_block(const Matrix& matrix, int64_t band, int64_t block, const float* x, const float* grad, float* values) {
+  const Rows rows = rows_of(matrix, band);
+  const int64_t height = rows.last - rows.first, place = rows.first * blocks(matrix) + block * height;
+  const int64_t* starts = matrix.starts + place;
+  const uint8_t* order = matrix.order + place;
+  const Vector* columns = reinterpret_cast<const Vector*>(x);
+  alignas(sizeof(Vector)) float products[kLanes * kLanes] = {};
+  int64_t filled = 0;
+  for (int64_t j = 0; j < height && starts[j] < starts[height]; ++j) {
+    const Vector* row = reinterpret_cast<const Vector*>(grad) + order[j] * K;
+    Vector factor[K];
+    for (int k = 0; k < K; ++k) factor[k] = row[k];
+    for (int64_t i = starts[j]; i < starts[j + 1]; ++i) {
+      const Vector* column = keep(columns + static_cast<size_t>(matrix.indices[i]) * K);
+      Vector sum = factor[0] * column[0];
+      for (int k = 1; k < K; ++k) sum += factor[k] * column[k];
+      reinterpret_cast<Vector*>(products)[filled] = sum;
+      if (++filled == kLanes) {
+        add_sums(products, kLanes, values + i + 1 - kLanes);
+        filled = 0;
+      }
+    }
+  }
+  add_sums(products, filled, values + starts[height] - filled);
+}
+
+using SampleBlock = void (*)(const Matrix&, int64_t, int64_t, const float*, const float*, float*);
+
+template <int K = kVectors>
+SampleBlock sample_for(int64_t vectors) {
+  if constexpr (K > 1) {
+    if (vectors < K) return sample_for<K - 1>(vectors);
+  }
+  return sample_block<K>;
+}
+
+void sample(const Matrix& matrix, const float* grad, const float* x, Tokens tokens, int64_t part, int64_t parts, float* values, float* scratch) {
+  const int64_t width = width_for(tokens), last = bands(matrix) * (part + 1) / parts;
+  const SampleBlock sample_one = sample_for(width / kLanes);
+  float* grads = scratch + matrix.columns * width;
+  transpose_in(x, matrix.columns, matrix.columns, tokens, width, scratch);
+  for (int64_t band = bands(matrix) * part / parts; band < last; ++band) {
+    const Rows rows = rows_of(matrix, band);
+    transpose_in(grad + rows.first, matrix.rows, rows.last - rows.first, tokens, width, grads);
+    for (int64_t block = 0; block < blocks(matrix); ++block) {
+      sample_one(matrix, band, block, scratch + block * matrix.block * width, grads, values);
+    }
   }
 }
 
@@ -225,7 +289,7 @@ void feed_forward(const Product& up, const Product& down, const float* x, Tokens
   const int64_t width = width_for(tokens);
   float* inner = scratch + up.matrix->columns * width;
   float* sums = inner + inner_rows(*up.matrix) * width;
-  transpose_in(x, up.matrix->columns, tokens, width, scratch);
+  transpose_in(x, up.matrix->columns, up.matrix->columns, tokens, width, scratch);
   multiply_both(up, down, scratch, width / kLanes, inner, sums);
   transpose_out(down, {0, down.matrix->rows}, sums, tokens, width);
 }
@@ -260,7 +324,7 @@ int64_t layer_scratch(const Layer& layer, int64_t length, int64_t vectors) {
 
 void project(const Layer& layer, const float* x, Tokens tokens, float* panels) {
   const int64_t width = width_for(tokens), columns = layer.query.matrix->columns;
-  transpose_in(x, columns, tokens, width, panels);
+  transpose_in(x, columns, columns, tokens, width, panels);
   float* sums = panels + columns * width;
   const Product* const products[] = {&layer.query, &layer.key, &layer.value};
   for (const Product* product : products) {
@@ -294,6 +358,6 @@ void finish(const Layer& layer, const Example& example, Tokens tokens, float* y,
 
 }  // namespace
 
-extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, feed_forward, layer_scratch, project, finish};
+extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, sample, feed_forward, layer_scratch, project, finish};
 
 }  // namespace mvprune

@@ -94,6 +94,9 @@ struct Isa {
   int64_t (*scratch)(const Matrix& matrix, const Matrix* up, int64_t vectors);
   // The part-th of `parts` equal ranges of rows, for one block of tokens of x.
   void (*linear)(const Product& product, const float* x, Tokens tokens, int64_t part, int64_t parts, float* scratch);
+  // values[i] += the gradient of the i-th non-zero, the sum of grad[token, row] x[token, column] over one block of tokens;
+  // for the part-th of `parts` equal ranges of rows. Scratch memory is that of `linear`.
+  void (*sample)(const Matrix& matrix, const float* grad, const float* x, Tokens tokens, int64_t part, int64_t parts, float* values, float* scratch);
   // down(activation(up(x))), for one block of tokens; the inner values stay transposed.
   void (*feed_forward)(const Product& up, const Product& down, const float* x, Tokens tokens, float* scratch);
   // Floats of scratch memory that `finish` needs for a block of `vectors` vectors.
