@@ -51,6 +51,7 @@ def compress(
     mask_revision: str | None = None,
     pattern: str | None = None,
     structure: Structure | None = None,
+    structure_density: float | None = None,
     training: Training = Training(),  # noqa: B008 (immutable)
     teacher: Teacher | Literal["baseline"] | None = "baseline",
     include: Sequence[str] = (),
@@ -93,6 +94,8 @@ def compress(
             the mean importance of their weights in all blocks together, and the result is a smaller dense model without
             them. Every block keeps at least one of each. The density counts only the weights of what may be removed.
             For the methods that `pattern` is for, and for the architectures that docs/models.md lists.
+        structure_density: with `structure`: fraction of the weights whose heads and units stay, above `density`. Inside
+            these, only the most important weights are kept, of all matrices together, so that the density is reached.
         training: fine-tuning settings; by default the task's.
         teacher: the teacher for distillation. "baseline": the dense baseline, unless there is none, the density is 1 or
             the task is masked language modelling, which cannot be distilled. None: no distillation.
@@ -128,6 +131,8 @@ def compress(
     parsed = _check_pattern(chosen, density, pattern)
     if structure is not None:
         _check_structure(chosen, structure, pattern, delta=delta)
+    if structure_density is not None:
+        _check_structure_density(structure, structure_density, density)
     if density is None and mask_from is None and parsed is None:
         raise ValueError("density must be given without mask_from or pattern, got None")
     if density is not None:
@@ -163,6 +168,7 @@ def compress(
         density=density if parsed is None else parsed.density,
         pattern=parsed,
         structure=structure,
+        structure_density=structure_density,
         training=training,
         teacher=teacher,
         dense_baseline=dense_baseline,
@@ -253,6 +259,18 @@ def _check_structure(method: Method, structure: Structure, pattern: str | None, 
         raise ValueError("delta must be False with a structure, which changes the shapes of the model, got True")
 
 
+def _check_structure_density(structure: Structure | None, structure_density: float, density: float | None) -> None:
+    """Raises ValueError unless there are structures, of a density above that of the weights."""
+    if structure is None:
+        raise ValueError(f"structure_density must be None without structure, got {structure_density!r}")
+    check_fraction("structure_density", structure_density, "(0, 1]")
+    if density is not None and structure_density <= density:
+        raise ValueError(
+            f"structure_density must be above density, {density:g}, got {structure_density:g}; leave it out to keep "
+            "all weights of the structures that stay"
+        )
+
+
 def _prepare(
     plan: Plan, callback: Callback, cache: str | Path | None, checkpoint: str | Path | None, checkpoint_seconds: float
 ) -> CompressionRun:
@@ -306,6 +324,7 @@ def _spec(run: ResolvedRun) -> Mapping[str, Any]:
     optional = {
         "pattern": "" if run.pattern is None else str(run.pattern),
         "structure": run.structure or "",
+        "structure_density": run.structure_density,
         "include": list(run.include),
         "exclude": list(run.exclude),
         "allow_density_miss": run.allow_density_miss,

@@ -115,6 +115,7 @@ def run_job(
             mask_from=mask,
             pattern=spec.pattern or None,
             structure=_given(spec).get("structure"),
+            structure_density=_given(spec).get("structure_density"),
             training=training,
             teacher=teacher,
             include=tuple(spec.include),

@@ -133,6 +133,8 @@ class Spec:
         pattern: of every M consecutive weights of a row, keep N: 2:4 keeps two of four; the density must be N/M.
         structure: prune whole attention heads or feed-forward units, and remove them: a smaller dense model; the
             density counts only their weights.
+        structure_density: with structure: fraction of the weights whose heads and units stay; inside these, only
+            the most important weights are kept, until the density is reached.
         allow_density_miss: accept a result that misses its density by more than 10 %.
         weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 has
             per-row scales.
@@ -155,6 +157,7 @@ class Spec:
     exclude: tuple[str, ...]
     pattern: str
     structure: str | None
+    structure_density: float | None
     allow_density_miss: bool
     weight_dtype: str | None
     embedding_dtype: str | None

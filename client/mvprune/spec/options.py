@@ -103,6 +103,9 @@ class MethodOptions(TypedDict, total=False):
             default: any weights.
         structure: prune whole attention heads or feed-forward units, and remove them: a smaller dense model; the
             density counts only their weights; default: single weights.
+        structure_density: with structure: fraction of the weights whose heads and units stay; inside these, only
+            the most important weights are kept, until the density is reached; above 0, at most 1; default: the
+            density: all weights of what stays are kept.
         allow_density_miss: accept a result that misses its density by more than 10 %; default: no.
     """
 
@@ -153,6 +156,7 @@ class MethodOptions(TypedDict, total=False):
     exclude: Sequence[str] | None
     pattern: str | None
     structure: Literal["heads", "units", "heads_and_units"] | None
+    structure_density: float | None
     allow_density_miss: bool | None
 
 

@@ -129,7 +129,9 @@ def test_compress_takes_what_else_the_contract_has() -> None:
     for name, field in contract.items():
         assert core[name] == (
             annotation(field).default
-            or {"include": (), "exclude": (), "pattern": None, "structure": None}.get(name, False)
+            or {"include": (), "exclude": (), "pattern": None, "structure": None, "structure_density": None}.get(
+                name, False
+            )
         ) or (core[name] == float(annotation(field).default))
     assert {word.lower() for word in _words(job_pb2.CompressionSpec.Values)} == set(Values)
     assert {word.lower() for word in _words(job_pb2.CompressionSpec.Structure)} == set(get_args(Structure))
