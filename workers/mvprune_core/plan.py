@@ -17,6 +17,7 @@ from mvprune.data.run_length import COOLDOWN, LONG_COOLDOWN, preset_note, too_sh
 from mvprune_core.accounting import TOLERANCE, check_density
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.batching import Examples, Indices
+from mvprune_core.blocks import BlocksAndUnits, check_block_size
 from mvprune_core.distillation import Teacher, compare_states
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.forward import check_forward, padding_side
@@ -53,6 +54,7 @@ class Plan:
     pattern: Pattern | None
     structure: Structure | None
     structure_density: float | None
+    structure_block_size: int | None
     training: Training
     teacher: Teacher | None
     dense_baseline: bool | SharedBaseline
@@ -264,10 +266,14 @@ def _find_structures(plan: Plan, student: Loaded) -> tuple[Structures, ...]:
 
 
 def _selector(plan: Plan, student: Loaded, structures: Sequence[Structures]) -> Selector:
-    if structures and plan.structure_density is not None and plan.density is not None:
-        return SparseStructures(student.model, structures, plan.density, plan.structure_density)
     if structures:
-        return WholeStructures(student.model, structures)
+        whole = WholeStructures(student.model, structures)
+        if plan.structure_block_size is not None:
+            check_block_size(plan.structure_block_size, structures)
+            whole = BlocksAndUnits(student.model, structures, plan.structure_block_size)
+        if plan.structure_density is None or plan.density is None:
+            return whole
+        return SparseStructures(whole, structures, plan.density, plan.structure_density)
     return WEIGHTS if plan.pattern is None else InPattern(plan.pattern)
 
 

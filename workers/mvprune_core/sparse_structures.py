@@ -6,16 +6,16 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mvprune.artifact.structures import Structures
 from mvprune_core.matrices import Matrix
 from mvprune_core.selection import kept_count, materialize, select_top
-from mvprune_core.selectors import Ranking
+from mvprune_core.selectors import Ranking, Selector
 from mvprune_core.structures import WholeStructures
 
 
-class SparseStructures(WholeStructures):
+class SparseStructures(Selector):
     """The most important heads and units stay, and inside them the ⌊v · n⌋ most important weights of all matrices.
 
     At the density v, the heads and units that stay have the fraction v^x of the weights, with x = ln s / ln d for the
@@ -25,16 +25,16 @@ class SparseStructures(WholeStructures):
     would be removed, and the density with it.
 
     Args:
-        model: the model, before anything is removed.
-        structures: its heads and units that may be removed, each kind of one size.
+        whole: which heads and units stay.
+        structures: those that may be removed.
         density: d, below s.
         structure_density: s, in (0, 1].
     """
 
     def __init__(
-        self, model: nn.Module, structures: Sequence[Structures], density: float, structure_density: float
+        self, whole: WholeStructures, structures: Sequence[Structures], density: float, structure_density: float
     ) -> None:
-        super().__init__(model, structures)
+        self._whole = whole
         self._exponent = math.log(structure_density) / math.log(density)
         self._outputs = {f"{each.output}.weight": each.size for each in structures}
 
@@ -42,7 +42,7 @@ class SparseStructures(WholeStructures):
         return min(density, self.density_of_structures(density))
 
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
-        super().select(matrices, ranking, self.density_of_structures(density))
+        self._whole.select(matrices, ranking, self.density_of_structures(density))
         importances = [
             self._inside(matrix, materialize(ranking.importance(matrix, index)))
             for index, matrix in enumerate(matrices)
@@ -52,7 +52,7 @@ class SparseStructures(WholeStructures):
 
     def density_of_structures(self, density: float) -> float:
         """The fraction of the weights that the heads and units have which stay at this density of the weights."""
-        return super().nearest(density**self._exponent)
+        return self._whole.nearest(density**self._exponent)
 
     def _inside(self, matrix: Matrix, importance: Tensor) -> Tensor:
         """The importance of the weights inside what stays, −∞ outside, ∞ for those that are kept in any case."""

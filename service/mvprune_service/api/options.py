@@ -67,6 +67,9 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
         yield from _check_structure(spec)
     if spec.HasField("structure_density"):
         yield from _check_structure_density(spec)
+    if spec.HasField("structure_block_size") and spec.structure != job_pb2.CompressionSpec.BLOCKS_AND_UNITS:
+        rule = "unset without structure blocks_and_units; give that structure"
+        yield bad("job.spec.structure_block_size", spec.structure_block_size, rule)
 
 
 def check_training(training: job_pb2.Training, task: Task | None) -> Iterator[Violation]:

@@ -63,7 +63,7 @@ def masks_of(
 ) -> tuple[Masks, list[Structures]]:
     structures = list(find_structures(model))
     layers: Any = {name: model.get_submodule(name) for each in structures for name in each.layers}
-    selector = whole or SparseStructures(model, structures, density, structure_density)
+    selector = whole or SparseStructures(WholeStructures(model, structures), structures, density, structure_density)
     method = method or Movement(selection="global")
     masks = new_masks(model, method, density=density, total_steps=TOTAL, seed=0, layers=layers, selector=selector)
     generator = torch.Generator().manual_seed(5)
