@@ -93,9 +93,9 @@ def compress(
             The method must rank weights: movement, soft_movement, magnitude, one_shot_magnitude, random or platon. M
             must divide the length of every pruned matrix' rows.
         structure: "heads", "units", "heads_and_units" or "blocks_and_units": whole attention heads and feed-forward
-            units are pruned, or square blocks of the attention matrices and units, by
-            the mean importance of their weights in all blocks together, and the result is a smaller dense model without
-            them. Every block keeps at least one of each. The density counts only the weights of what may be removed.
+            units are pruned, or square blocks of the attention matrices and units, by the mean importance of their
+            weights in the whole model, and the result is a smaller model without them. Every layer keeps at least one
+            of each. The density counts only the weights of what may be removed.
             For the methods that `pattern` is for, and for the architectures that docs/models.md lists.
         structure_density: with `structure`: fraction of the weights whose heads and units stay, above `density`. Inside
             these, only the most important weights are kept, of all matrices together, so that the density is reached.

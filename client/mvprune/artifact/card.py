@@ -169,7 +169,8 @@ def structures_of(info: ResultInfo) -> str:
         return ""
     words = structure.lower().replace("_", " ")
     inside = f", sparse inside the {percent(density)} that stay" if isinstance(density, float) else ""
-    return f"whole {words}{inside}"
+    size = info.spec.get("structure_block_size")
+    return f"{words}, blocks of {size} x {size} weights{inside}" if isinstance(size, int) else f"whole {words}{inside}"
 
 
 def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:

@@ -47,6 +47,7 @@ GOOD: list[dict[str, Any]] = [
     {"structure": "HEADS_AND_UNITS", "magnitude": {"selection": "GLOBAL"}, "trim_vocabulary": True},
     {"structure": "UNITS", "one_shot_magnitude": {}},
     {"structure": "HEADS_AND_UNITS", "structure_density": 0.5, "target_density": 0.05, "movement": {}},
+    {"structure": "BLOCKS_AND_UNITS", "structure_block_size": 16, "soft_movement": {}},
     {"include": ["*.attention.*"] * 64, "exclude": ["x" * 256]},
     {"weight_dtype": "INT8", "embedding_dtype": "BF16", "trim_vocabulary": True, "delta": True},
     {"target_density": 1.0, "keep_fine_tuned": True},
@@ -91,6 +92,18 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"structure": "HEADS", "movement": {"selection": "LOCAL"}}, "movement.selection", "'local'", "global or unset"),
     ({"structure": "HEADS", "pattern": "1:10"}, "pattern", "'1:10'", "unset with structure"),
     ({"structure_density": 0.5}, "structure_density", "0.5", "unset without structure"),
+    (
+        {"structure": "HEADS", "structure_block_size": 16},
+        "structure_block_size",
+        "16",
+        "unset without structure blocks_and_units",
+    ),
+    (
+        {"structure": "BLOCKS_AND_UNITS", "structure_block_size": 0},
+        "structure_block_size",
+        "0",
+        "from 1 to 1,024",
+    ),
     (
         {"structure": "HEADS", "structure_density": 0.05, "target_density": 0.1},
         "structure_density",
