@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -56,7 +57,7 @@ class _Blocks(Group):
         ]
         self.count = sum(self.counts)
         # A head needs a block of its values and one of its outputs.
-        self.numbers = range(2 * len(structures), self.count + 1)
+        self.numbers = np.arange(2 * len(structures), self.count + 1)
 
     def scores(self, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
         return torch.cat([self._scores(each, layers, ranking) for each in self._structures])
@@ -88,9 +89,10 @@ class _Blocks(Group):
         def sums(layer: str) -> Tensor:
             """By head, row and column of blocks."""
             values = materialize(ranking.importance(*layers[layer]))
-            rows = values.t() if layer == each.output else values
-            blocks = rows.reshape(-1, each.size // self._side, self._side, rows.shape[1] // self._side, self._side)
-            return blocks.sum((2, 4)).flatten(1)
+            rows = values.view(len(values), -1, self._side).sum(2)
+            blocks = rows.view(-1, self._side, rows.shape[1]).sum(1)
+            of_heads = blocks.t() if layer == each.output else blocks
+            return of_heads.reshape(-1, each.size // self._side * of_heads.shape[1])
 
         found = ranking.of_groups(torch.stack([sums(layer) for layer in each.layers], 1).view(-1), self.size)
         by_matrix = found.view(layers[each.output][0].weight.shape[1] // each.size, 4, -1)

@@ -70,13 +70,13 @@ class WholeStructures(Selector):
 
     def _weights(self, wanted: float) -> NDArray[np.int64]:
         """For each number of heads: their weights, and of as many units as bring them nearest to the wanted weights."""
-        units, heads = self._units, np.asarray(self._heads.numbers) * self._heads.size
+        units, heads = self._units, self._heads.numbers * self._heads.size
         number = np.rint((wanted - heads) / max(units.size, 1)).clip(units.numbers[0], units.count)
         return heads + number.astype(np.int64) * units.size
 
     def _numbers_of_heads(self, weights: int, device: torch.device) -> Tensor:
         """The numbers of heads that some number of units adds up to exactly these weights: equally far apart."""
-        found = [self._heads.numbers[place] for place in np.flatnonzero(self._weights(weights) == weights)]
+        found = self._heads.numbers[self._weights(weights) == weights].tolist()
         step = found[1] - found[0] if len(found) > 1 else 1
         return torch.arange(found[0], found[-1] + 1, step, device=device)
 
@@ -108,7 +108,7 @@ class Group:
             model.get_parameter(f"{layer}.weight").numel() for each in structures for layer in each.layers
         )
         self.size = self.weights // max(self.count, 1)
-        self.numbers = range(len(structures), self.count + 1)
+        self.numbers = np.arange(len(structures), self.count + 1)
 
     def scores(self, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
         """What each is ranked by, block by block."""
