@@ -70,8 +70,10 @@ class _Blocks(Group):
         for each, (some, heads) in zip(self._structures, self._by_attention(kept), strict=True):
             of_matrices = some.view(heads, 4, each.size // self._side, -1).transpose(0, 1)
             for layer, blocks in zip(each.layers, of_matrices, strict=True):
-                rows = blocks.flatten(0, 1).repeat_interleave(self._side, 0).repeat_interleave(self._side, 1)
-                layers[layer][0].mask.copy_(rows.t() if layer == each.output else rows)
+                of_heads = blocks.flatten(0, 1)
+                rows = of_heads.t() if layer == each.output else of_heads
+                mask = layers[layer][0].mask.view(len(rows), self._side, -1, self._side)
+                mask.copy_(rows[:, None, :, None].expand_as(mask))
 
     def _by_attention(self, kept: Tensor) -> list[tuple[Tensor, int]]:
         """What is known of the blocks of each attention, and how many heads it has."""
