@@ -11,7 +11,8 @@ from mvprune.artifact import Accounting, LayerCount
 from mvprune.common.blocks import in_block
 from mvprune_core.errors import CompressionError, Reason
 
-_TOLERANCE = 0.1  # relative, of the density
+TOLERANCE = 0.1
+"""Relative, of a density that was requested."""
 
 
 def account(
@@ -53,7 +54,7 @@ def check_density(density: float, kept: int, prunable: int, remedy: str) -> None
     Raises:
         CompressionError: DENSITY_NOT_REACHED, with the `remedy`.
     """
-    if abs(kept / prunable - density) > _TOLERANCE * density:
+    if abs(kept / prunable - density) > TOLERANCE * density:
         raise CompressionError(
             Reason.DENSITY_NOT_REACHED,
             f"the density must be {density:g} within 10 %, got {kept / prunable:g} ({kept:,} of {prunable:,} weights); "

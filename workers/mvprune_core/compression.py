@@ -16,6 +16,7 @@ from mvprune.common.patterns import METHODS as RANKING
 from mvprune.common.patterns import Pattern
 from mvprune.common.suggestions import must_be_one_of
 from mvprune_core.baselines import SharedBaseline
+from mvprune_core.blocks import BLOCK_SIZE
 from mvprune_core.callbacks import Callback
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
@@ -51,6 +52,8 @@ def compress(
     mask_revision: str | None = None,
     pattern: str | None = None,
     structure: Structure | None = None,
+    structure_density: float | None = None,
+    structure_block_size: int | None = None,
     training: Training = Training(),  # noqa: B008 (immutable)
     teacher: Teacher | Literal["baseline"] | None = "baseline",
     include: Sequence[str] = (),
@@ -89,10 +92,15 @@ def compress(
         pattern: an N:M pattern, such as "2:4": of every M consecutive weights of a row, the N most important ones stay.
             The method must rank weights: movement, soft_movement, magnitude, one_shot_magnitude, random or platon. M
             must divide the length of every pruned matrix' rows.
-        structure: "heads", "units" or "heads_and_units": whole attention heads and feed-forward units are pruned, by
-            the mean importance of their weights in all blocks together, and the result is a smaller dense model without
-            them. Every block keeps at least one of each. The density counts only the weights of what may be removed.
+        structure: "heads", "units", "heads_and_units" or "blocks_and_units": whole attention heads and feed-forward
+            units are pruned, or square blocks of the attention matrices and units, by the mean importance of their
+            weights in the whole model, and the result is a smaller model without them. Every layer keeps at least one
+            of each. The density counts only the weights of what may be removed.
             For the methods that `pattern` is for, and for the architectures that docs/models.md lists.
+        structure_density: with `structure`: fraction of the weights whose heads and units stay, above `density`. Inside
+            these, only the most important weights are kept, of all matrices together, so that the density is reached.
+        structure_block_size: with `structure` "blocks_and_units": rows and columns of a block, by default 32. It must
+            divide the size of a head.
         training: fine-tuning settings; by default the task's.
         teacher: the teacher for distillation. "baseline": the dense baseline, unless there is none, the density is 1 or
             the task is masked language modelling, which cannot be distilled. None: no distillation.
@@ -129,6 +137,10 @@ def compress(
     parsed = _check_pattern(chosen, density, pattern)
     if structure is not None:
         _check_structure(chosen, structure, pattern, delta=delta)
+    if structure_density is not None:
+        _check_structure_density(structure, structure_density, density)
+    if structure_block_size is not None:
+        _check_block_size(structure, structure_block_size)
     if density is None and mask_from is None and parsed is None:
         raise ValueError("density must be given without mask_from or pattern, got None")
     if density is not None:
@@ -164,6 +176,8 @@ def compress(
         density=density if parsed is None else parsed.density,
         pattern=parsed,
         structure=structure,
+        structure_density=structure_density,
+        structure_block_size=structure_block_size or (BLOCK_SIZE if structure == "blocks_and_units" else None),
         training=training,
         teacher=teacher,
         dense_baseline=dense_baseline,
@@ -258,6 +272,26 @@ def _check_structure(method: Method, structure: Structure, pattern: str | None, 
         raise ValueError("delta must be False with a structure, which changes the shapes of the model, got True")
 
 
+def _check_structure_density(structure: Structure | None, structure_density: float, density: float | None) -> None:
+    """Raises ValueError unless there are structures, of a density above that of the weights."""
+    if structure is None:
+        raise ValueError(f"structure_density must be None without structure, got {structure_density!r}")
+    check_fraction("structure_density", structure_density, "(0, 1]")
+    if density is not None and structure_density <= density:
+        raise ValueError(
+            f"structure_density must be above density, {density:g}, got {structure_density:g}; leave it out to keep "
+            "all weights of the structures that stay"
+        )
+
+
+def _check_block_size(structure: Structure | None, block_size: int) -> None:
+    """Raises ValueError unless there are blocks, of at least one row."""
+    if structure != "blocks_and_units":
+        raise ValueError(f"structure_block_size must be None without structure blocks_and_units, got {block_size!r}")
+    if not isinstance(block_size, int) or block_size < 1:
+        raise ValueError(f"structure_block_size must be a whole number of at least 1, got {block_size!r}")
+
+
 def _prepare(
     plan: Plan, callback: Callback, cache: str | Path | None, checkpoint: str | Path | None, checkpoint_seconds: float
 ) -> CompressionRun:
@@ -311,6 +345,8 @@ def _spec(run: ResolvedRun, coding: Coding) -> Mapping[str, Any]:
     optional = {
         "pattern": "" if run.pattern is None else str(run.pattern),
         "structure": run.structure or "",
+        "structure_density": run.structure_density,
+        "structure_block_size": run.structure_block_size,
         "include": list(run.include),
         "exclude": list(run.exclude),
         "allow_density_miss": run.allow_density_miss,

@@ -14,9 +14,10 @@ from mvprune.artifact import Base, Coding, ModelSource
 from mvprune.artifact.structures import Structures
 from mvprune.common.patterns import Pattern
 from mvprune.data.run_length import COOLDOWN, LONG_COOLDOWN, preset_note, too_short
-from mvprune_core.accounting import check_density
+from mvprune_core.accounting import TOLERANCE, check_density
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.batching import Examples, Indices
+from mvprune_core.blocks import BlocksAndUnits, check_block_size
 from mvprune_core.distillation import Teacher, compare_states
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.forward import check_forward, padding_side
@@ -30,6 +31,7 @@ from mvprune_core.prunable import prunable_layers
 from mvprune_core.result import model_source
 from mvprune_core.selectors import WEIGHTS, Selector
 from mvprune_core.settings import BASE_WIDTH, Settings, Training
+from mvprune_core.sparse_structures import SparseStructures
 from mvprune_core.storage import Cache
 from mvprune_core.structures import Structure, WholeStructures, pruned_structures
 from mvprune_core.tasks import Objective, TaskData
@@ -51,6 +53,8 @@ class Plan:
     density: float | None
     pattern: Pattern | None
     structure: Structure | None
+    structure_density: float | None
+    structure_block_size: int | None
     training: Training
     teacher: Teacher | None
     dense_baseline: bool | SharedBaseline
@@ -264,7 +268,13 @@ def _find_structures(plan: Plan, student: Loaded) -> tuple[Structures, ...]:
 
 def _selector(plan: Plan, student: Loaded, structures: Sequence[Structures]) -> Selector:
     if structures:
-        return WholeStructures(student.model, structures)
+        whole = WholeStructures(student.model, structures)
+        if plan.structure_block_size is not None:
+            check_block_size(plan.structure_block_size, structures)
+            whole = BlocksAndUnits(student.model, structures, plan.structure_block_size)
+        if plan.structure_density is None or plan.density is None:
+            return whole
+        return SparseStructures(whole, structures, plan.density, plan.structure_density)
     return WEIGHTS if plan.pattern is None else InPattern(plan.pattern)
 
 
@@ -282,6 +292,8 @@ def _check_density(plan: Plan, sizes: Sequence[int], selector: Selector, notes: 
     """The density, if the model's matrices are large enough for it, or its heads and units small enough."""
     if plan.density is None:
         raise TypeError("a plan without a given mask has a density")
+    if plan.structure_density is not None:
+        _check_structure_density(plan, plan.structure_density, selector, notes)
     reached = selector.nearest(plan.density)
     if not plan.allow_density_miss:
         kept = plan.method.kept(sizes, plan.density) if plan.structure is None else round(reached * sum(sizes))
@@ -292,6 +304,21 @@ def _check_density(plan: Plan, sizes: Sequence[int], selector: Selector, notes: 
     if abs(reached / plan.density - 1) > _DENSITY_TO_MENTION:
         notes.add(f"the density is {reached:.4g}, the nearest that whole {plan.structure} have, not {plan.density:g}")
     return plan.density
+
+
+def _check_structure_density(plan: Plan, wanted: float, selector: Selector, notes: Notes) -> None:
+    """Checks that whole heads and units can have about the density that is wanted of them."""
+    if not isinstance(selector, SparseStructures) or plan.density is None:
+        raise TypeError("a plan with a density of structures has structures and a density")
+    reached = selector.density_of_structures(plan.density)
+    if abs(reached / wanted - 1) > TOLERANCE and not plan.allow_density_miss:
+        raise CompressionError(
+            Reason.DENSITY_NOT_REACHED,
+            f"structure_density must be a density of whole {plan.structure}, with one of each in a block, within 10 %, "
+            f"got {wanted:g}; take {reached:.4g}, the nearest, or allow_density_miss",
+        )
+    if abs(reached / wanted - 1) > _DENSITY_TO_MENTION:
+        notes.add(f"the density of the {plan.structure} is {reached:.4g}, the nearest that they have, not {wanted:g}")
 
 
 def _find_given_mask(plan: Plan, student: Loaded, notes: Notes) -> GivenMask | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
@@ -15,12 +17,13 @@ from mvprune_core.matrices import Matrix
 from mvprune_core.selection import materialize
 from mvprune_core.selectors import Ranking, Selector
 
-Structure = Literal["heads", "units", "heads_and_units"]
+Structure = Literal["heads", "units", "heads_and_units", "blocks_and_units"]
 
 _KINDS: Mapping[Structure, tuple[Kind, ...]] = {
     "heads": ("heads",),
     "units": ("units",),
     "heads_and_units": ("heads", "units"),
+    "blocks_and_units": ("heads", "units"),
 }
 
 
@@ -42,14 +45,14 @@ class WholeStructures(Selector):
     """
 
     def __init__(self, model: nn.Module, structures: Sequence[Structures]) -> None:
-        self._heads = _Group(model, [each for each in structures if each.kind == "heads"])
-        self._units = _Group(model, [each for each in structures if each.kind == "units"])
+        self._heads = Group(model, [each for each in structures if each.kind == "heads"])
+        self._units = Group(model, [each for each in structures if each.kind == "units"])
         self._total = self._heads.weights + self._units.weights
 
     def nearest(self, density: float) -> float:
         wanted = density * self._total
-        found = (self._weights(heads, wanted) for heads in self._heads.numbers)
-        return min(found, key=lambda weights: abs(weights - wanted)) / self._total
+        found = self._weights(wanted)
+        return float(found[np.abs(found - wanted).argmin()]) / self._total
 
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
         layers = {matrix.name.removesuffix(".weight"): (matrix, index) for index, matrix in enumerate(matrices)}
@@ -65,15 +68,15 @@ class WholeStructures(Selector):
         self._heads.write(places[: self._heads.count], heads, layers)
         self._units.write(places[self._heads.count :], units, layers)
 
-    def _weights(self, heads: int, wanted: float) -> int:
-        """Weights of `heads` heads, and of as many units as bring them nearest to the wanted weights."""
-        units = self._units
-        number = round((wanted - heads * self._heads.size) / max(units.size, 1))
-        return heads * self._heads.size + min(max(number, units.numbers[0]), units.count) * units.size
+    def _weights(self, wanted: float) -> NDArray[np.int64]:
+        """For each number of heads: their weights, and of as many units as bring them nearest to the wanted weights."""
+        units, heads = self._units, self._heads.numbers * self._heads.size
+        number = np.rint((wanted - heads) / max(units.size, 1)).clip(units.numbers[0], units.count)
+        return heads + number.astype(np.int64) * units.size
 
     def _numbers_of_heads(self, weights: int, device: torch.device) -> Tensor:
         """The numbers of heads that some number of units adds up to exactly these weights: equally far apart."""
-        found = [number for number in self._heads.numbers if self._weights(number, weights) == weights]
+        found = self._heads.numbers[self._weights(weights) == weights].tolist()
         step = found[1] - found[0] if len(found) > 1 else 1
         return torch.arange(found[0], found[-1] + 1, step, device=device)
 
@@ -86,7 +89,7 @@ class WholeStructures(Selector):
         return found
 
 
-class _Group:
+class Group:
     """All heads, or all units, of the blocks.
 
     Attributes:
@@ -105,7 +108,7 @@ class _Group:
             model.get_parameter(f"{layer}.weight").numel() for each in structures for layer in each.layers
         )
         self.size = self.weights // max(self.count, 1)
-        self.numbers = range(len(structures), self.count + 1)
+        self.numbers = np.arange(len(structures), self.count + 1)
 
     def scores(self, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
         """What each is ranked by, block by block."""

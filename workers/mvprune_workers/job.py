@@ -115,6 +115,8 @@ def run_job(
             mask_from=mask,
             pattern=spec.pattern or None,
             structure=_given(spec).get("structure"),
+            structure_density=_given(spec).get("structure_density"),
+            structure_block_size=_given(spec).get("structure_block_size"),
             training=training,
             teacher=teacher,
             include=tuple(spec.include),
@@ -158,6 +160,8 @@ def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dic
     complete.training.ClearField("preset")  # the epochs say it
     _fill(complete.training, training)
     _fill(complete, {key: used[key] for key in (manifest_key(_SPEC[name]) for name in _DTYPES)})
+    if spec.structure == job_pb2.CompressionSpec.BLOCKS_AND_UNITS:
+        complete.structure_block_size = used["structure_block_size"]
     if not spec.target_density:  # that of the mask
         complete.target_density = used["target_density"]
     name = str(spec.WhichOneof("method"))

@@ -127,6 +127,7 @@ def _facts(info: ResultInfo) -> list[tuple[str, ...]]:
         ),
         ("method", _code(method or "as manifest.json says")),
         *([("pattern", _code(pattern))] if (pattern := pattern_of(info)) else []),
+        *([("structures", _code(structures))] if (structures := structures_of(info)) else []),
         ("density", f"{percent(counts.density)} of the prunable weights (asked for: {percent(counts.target_density)})"),
         ("bytes", f"{counts.sparse_bytes:,} as an artifact (dense in fp32: {counts.dense_bytes:,}{smaller})"),
         ("FLOPs", flops_in_words(counts)),
@@ -159,6 +160,17 @@ def pattern_of(info: ResultInfo) -> str:
     """The N:M pattern of the pruned weights, "" if they are in none."""
     pattern = info.spec.get("pattern")
     return pattern if isinstance(pattern, str) else ""
+
+
+def structures_of(info: ResultInfo) -> str:
+    """What was pruned as a whole, and what share of it the sparse weights are in; "" if single weights were pruned."""
+    structure, density = info.spec.get("structure"), info.spec.get("structure_density")
+    if not isinstance(structure, str) or not structure:
+        return ""
+    words = structure.lower().replace("_", " ")
+    inside = f", sparse inside the {percent(density)} that stay" if isinstance(density, float) else ""
+    size = info.spec.get("structure_block_size")
+    return f"{words}, blocks of {size} x {size} weights{inside}" if isinstance(size, int) else f"whole {words}{inside}"
 
 
 def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:

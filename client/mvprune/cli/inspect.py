@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mvprune.artifact.card import flops_in_words, pattern_of
+from mvprune.artifact.card import flops_in_words, pattern_of, structures_of
 from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, fetch_outline, is_folder
 from mvprune.cli._local import refusals
 from mvprune.cli._options import command_parser, connect
@@ -120,6 +120,7 @@ def _provenance(found: Inspection) -> list[tuple[str, str]]:
         ("", f"fingerprint {data.fingerprint}"),
         ("spec", f"sha256 {manifest.spec_sha256}"),
         ("pattern", pattern_of(manifest)),
+        ("structures", structures_of(manifest)),
         ("FLOPs", flops_in_words(manifest.accounting)),
         ("seed", str(manifest.seed)),
         *(("note", note) for note in manifest.notes),

@@ -131,8 +131,12 @@ class Spec:
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'.
         exclude: do not prune modules whose name matches this pattern, even if they match include.
         pattern: of every M consecutive weights of a row, keep N: 2:4 keeps two of four; the density must be N/M.
-        structure: prune whole attention heads or feed-forward units, and remove them: a smaller dense model; the
-            density counts only their weights.
+        structure: prune whole attention heads or feed-forward units, and remove them: a smaller dense model; or
+            blocks of the attention and units; the density counts only their weights.
+        structure_density: with structure: fraction of the weights whose heads and units stay; inside these, only
+            the most important weights are kept, until the density is reached.
+        structure_block_size: with structure blocks_and_units: rows and columns of a block of the attention
+            matrices.
         allow_density_miss: accept a result that misses its density by more than 10 %.
         weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 has
             per-row scales.
@@ -156,6 +160,8 @@ class Spec:
     exclude: tuple[str, ...]
     pattern: str
     structure: str | None
+    structure_density: float | None
+    structure_block_size: int | None
     allow_density_miss: bool
     weight_dtype: str | None
     embedding_dtype: str | None

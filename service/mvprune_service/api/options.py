@@ -66,6 +66,11 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
         yield from _check_pattern(spec)
     if spec.structure:
         yield from _check_structure(spec)
+    if spec.HasField("structure_density"):
+        yield from _check_structure_density(spec)
+    if spec.HasField("structure_block_size") and spec.structure != job_pb2.CompressionSpec.BLOCKS_AND_UNITS:
+        rule = "unset without structure blocks_and_units; give that structure"
+        yield bad("job.spec.structure_block_size", spec.structure_block_size, rule)
 
 
 def check_training(training: job_pb2.Training, task: Task | None) -> Iterator[Violation]:
@@ -194,6 +199,16 @@ def _check_structure(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
         yield bad("job.spec.pattern", spec.pattern, "unset with structure; give one of the two")
     if spec.delta:
         yield bad("job.spec.delta", "true", "false with structure, which changes the shapes of the model")
+
+
+def _check_structure_density(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
+    """That there are structures, of a density above that of the weights. Its bound is checked with all numbers."""
+    field, given = "job.spec.structure_density", spec.structure_density
+    if not spec.structure:
+        yield bad(field, given, "unset without structure; give a structure")
+    elif spec.structure_density <= spec.target_density:
+        rule = f"above the density, {spec.target_density:g}; leave it out to keep all weights of what stays"
+        yield bad(field, given, rule)
 
 
 def _check_names(field: str, patterns: Sequence[str]) -> Iterator[Violation]:

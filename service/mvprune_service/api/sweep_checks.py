@@ -186,6 +186,9 @@ def _check_search(spec: sweep_pb2.SweepSpec, named: set[str]) -> Iterator[Violat
         yield bad(
             f"{_SPEC}.base.pattern", spec.base.pattern, "unset; it has one density, and a search compares several"
         )
+    if spec.base.HasField("structure_density"):
+        rule = "unset; it must be above each of the densities of a search"
+        yield bad(f"{_SPEC}.base.structure_density", spec.base.structure_density, rule)
     for name in sorted(named & {DENSITY, SEED}):
         remedy = "it is searched" if name == DENSITY else "give search.seeds, the jobs for each density"
         yield bad(f"{_SPEC}.axes", name, f"axes of other parameters; {remedy}")

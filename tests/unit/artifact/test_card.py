@@ -112,6 +112,19 @@ def test_the_card_names_the_pattern(result: ResultInfo) -> None:
     assert "| pattern | `2:4` |" in model_card(info, "BertModel")
 
 
+def test_the_card_names_the_structures(result: ResultInfo) -> None:
+    assert "structures" not in model_card(result, "BertModel")
+    info = dataclasses.replace(result, spec={"movement": {}, "structure": "HEADS_AND_UNITS"})
+    assert "| structures | `whole heads and units` |" in model_card(info, "BertModel")
+    info = dataclasses.replace(result, spec={"structure": "heads", "structure_density": 0.5})
+    assert "| structures | `whole heads, sparse inside the 50.0 % that stay` |" in model_card(info, "BertModel")
+
+
+def test_the_card_names_the_size_of_blocks(result: ResultInfo) -> None:
+    info = dataclasses.replace(result, spec={"structure": "BLOCKS_AND_UNITS", "structure_block_size": 32})
+    assert "| structures | `blocks and units, blocks of 32 x 32 weights` |" in model_card(info, "BertModel")
+
+
 def test_the_card_has_the_notes_of_the_run(result: ResultInfo) -> None:
     assert "## Notes" not in model_card(result, "BertModel")
     card = model_card(dataclasses.replace(result, notes=("first\n# no heading", "a | b")), "BertModel")

@@ -99,6 +99,11 @@ def test_no_such_folder(mvpctl: Mvpctl, command: list[str]) -> None:
     )
 
 
+def test_inspect_names_the_structures(mvpctl: Mvpctl, tmp_path: Path) -> None:
+    make_artifact(tmp_path / "out", spec={"task": "sst2", "magnitude": {}, "structure": "HEADS_AND_UNITS"})
+    assert ["structures", "whole", "heads", "and", "units"] in rows(mvpctl("inspect", str(tmp_path / "out")).out)
+
+
 def test_inspect_names_the_pattern(mvpctl: Mvpctl, tmp_path: Path) -> None:
     make_artifact(tmp_path / "out", spec={"task": "sst2", "magnitude": {}, "pattern": "2:4"})
     assert ["pattern", "2:4"] in rows(mvpctl("inspect", str(tmp_path / "out")).out)

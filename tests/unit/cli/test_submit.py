@@ -58,7 +58,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --method movement --warmup 0.05 --cooldown 0.3 --score-learning-rate 0.02
         --shape linear --selection global --initial-scores magnitude
         --include *.attention.* --include *.dense --exclude *.0.* --pattern 1:10 --structure heads_and_units
-        --allow-density-miss
+        --structure-density 0.5 --structure-block-size 16 --allow-density-miss
         --weight-dtype int8 --embedding-dtype bf16 --trim-vocabulary --delta
         --teacher org/t --teacher-revision v1 --temperature 3 --alpha 0.5 --hidden-states 2
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
@@ -96,6 +96,8 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         exclude=["*.0.*"],
         pattern="1:10",
         structure="HEADS_AND_UNITS",
+        structure_density=0.5,
+        structure_block_size=16,
         allow_density_miss=True,
         weight_dtype="INT8",
         embedding_dtype="BF16",

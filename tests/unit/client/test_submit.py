@@ -33,6 +33,8 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         exclude=("*.0.*",),
         pattern="1:32",
         structure="heads",
+        structure_density=0.5,
+        structure_block_size=16,
         allow_density_miss=True,
         teacher="org/teacher",
         teacher_revision="v1",
@@ -124,6 +126,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert (list(spec.include), list(spec.exclude)) == (["*.attention.*", "*.dense"], ["*.0.*"])
     assert spec.pattern == "1:32"
     assert spec.structure == job_pb2.CompressionSpec.HEADS
+    assert (spec.structure_density, spec.structure_block_size) == (0.5, 16)
     assert spec.allow_density_miss
     assert policy.resources == job_pb2.Resources(gpus=0.0, cpus=1.5, memory_bytes=8 << 30)
     assert policy.resources.HasField("gpus")
@@ -181,6 +184,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
     assert submitted.spec.pattern == "1:32"
     assert submitted.spec.structure == "heads"
+    assert (submitted.spec.structure_density, submitted.spec.structure_block_size) == (0.5, 16)
     assert submitted.spec.allow_density_miss
 
 

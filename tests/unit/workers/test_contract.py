@@ -104,6 +104,9 @@ def test_the_core_takes_the_numbers_that_the_contract_allows(field: Any, kind: A
                 kind(**_BESIDE.get(field.name, {}), **{field.name: number(value)})
 
 
+_NONE = ("pattern", "structure", "structure_density", "structure_block_size", "embedding_dtype")
+
+
 def test_compress_takes_what_else_the_contract_has() -> None:
     elsewhere = {"model", "data", "method", "density", "training", "teacher", "revision"}
     of_the_run = {"device", "callback", "dense_baseline", "cache", "checkpoint", "checkpoint_seconds"}
@@ -129,10 +132,7 @@ def test_compress_takes_what_else_the_contract_has() -> None:
     assert set(contract) == set(core)
     for name, field in contract.items():
         assert core[name] == (
-            annotation(field).default
-            or {"include": (), "exclude": (), "pattern": None, "structure": None, "embedding_dtype": None}.get(
-                name, False
-            )
+            annotation(field).default or {"include": (), "exclude": (), **dict.fromkeys(_NONE)}.get(name, False)
         ) or (core[name] == float(annotation(field).default))
     assert {word.lower() for word in _words(job_pb2.CompressionSpec.Values)} == set(Values)
     assert {word.lower() for word in _words(job_pb2.CompressionSpec.Structure)} == set(get_args(Structure))

@@ -307,6 +307,17 @@ def test_patterns_and_structures_run_as_the_contract_has_them(spec: job_pb2.Comp
     assert manifest.spec["structure"] == "HEADS_AND_UNITS"
     assert manifest.spec["magnitude"]["selection"] == "GLOBAL"
     assert manifest.accounting.density == pytest.approx(0.5, rel=0.1)
+    spec.target_density, spec.structure_density = 0.2, 0.5
+    run(spec, tmp_path / "sparse")
+    manifest = read_manifest(folders(tmp_path / "sparse").output)
+    assert manifest.spec["structure_density"] == 0.5
+    assert manifest.accounting.density == pytest.approx(0.2, rel=0.01)
+    spec.structure = job_pb2.CompressionSpec.BLOCKS_AND_UNITS
+    spec.target_density, spec.structure_block_size = 0.3, 4
+    run(spec, tmp_path / "blocks")
+    manifest = read_manifest(folders(tmp_path / "blocks").output)
+    assert (manifest.spec["structure"], manifest.spec["structure_block_size"]) == ("BLOCKS_AND_UNITS", 4)
+    assert manifest.accounting.density == pytest.approx(0.3, rel=0.05)
     whole = load(folders(tmp_path / "pattern").output).num_parameters()
     assert load(folders(tmp_path / "structure").output).num_parameters() < whole
 

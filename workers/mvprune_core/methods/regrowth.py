@@ -92,7 +92,7 @@ class Regrowth(TopV):
         return step.current_density
 
     def mask_is_final(self, step: PruningStep) -> bool:
-        return step.number >= self._last(step)
+        return step.number >= self._last_of(step.total_steps)
 
     @abstractmethod
     def growth_importance(self, matrix: Matrix) -> Tensor:

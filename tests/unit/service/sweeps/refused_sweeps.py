@@ -142,6 +142,10 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         SEARCH | {"base": BASE | {"pattern": "2:4"}},
         {"sweep.spec.base.pattern": "must be unset, got '2:4'"},
     ),
+    "a search with a density of structures": (
+        SEARCH | {"base": BASE | {"structure": "HEADS", "structure_density": 0.5}},
+        {"sweep.spec.base.structure_density": "must be unset, got 0.5"},
+    ),
     "a search over densities": (
         SEARCH | {"axes": [DENSITY]},
         {"sweep.spec.axes": "must be axes of other parameters, got 'density'; it is searched"},

@@ -1,0 +1,122 @@
+"""Selection of blocks of attention matrices, together with whole feed-forward units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mvprune.artifact.structures import Structures
+from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.matrices import Matrix
+from mvprune_core.selection import materialize
+from mvprune_core.selectors import Ranking
+from mvprune_core.structures import Group, WholeStructures
+
+BLOCK_SIZE = 32
+"""Rows and columns of a block, as published."""
+
+
+class BlocksAndUnits(WholeStructures):
+    """The most important square blocks of the attention matrices stay, and the most important feed-forward units.
+
+    This is the hybrid selection of block movement pruning (Lagunas et al. 2021, https://arxiv.org/abs/2109.04838,
+    section 3.1): blocks in attention, and in the feed-forward layers rows of the first and columns of the second matrix
+    together. There, every block and every unit has one learned score. Here its importance is the mean over its weights,
+    as in `WholeStructures`, so that every method that ranks weights can choose among blocks.
+
+    A head without a block in its value or output matrix computes nothing that depends on the input. All its blocks are
+    pruned then, others stay in their place, and the head is removed at the end. Every attention keeps at least one
+    head.
+
+    Args:
+        model: the model, before anything is removed.
+        structures: its heads and units, each kind of one size.
+        block_size: rows and columns of a block; divides the size of a head.
+    """
+
+    def __init__(self, model: nn.Module, structures: Sequence[Structures], block_size: int) -> None:
+        super().__init__(model, structures)
+        self._heads = _Blocks(model, [each for each in structures if each.kind == "heads"], block_size)
+
+
+class _Blocks(Group):
+    """The blocks of all heads. Those of a head are ordered by matrix (query, key, value, output), rows and columns."""
+
+    def __init__(self, model: nn.Module, structures: Sequence[Structures], block_size: int) -> None:
+        super().__init__(model, structures)
+        self._side = block_size
+        self._heads = self.counts  # of each attention
+        self.size = block_size**2
+        self.counts = [
+            sum(model.get_parameter(f"{layer}.weight").numel() for layer in each.layers) // self.size
+            for each in structures
+        ]
+        self.count = sum(self.counts)
+        # A head needs a block of its values and one of its outputs.
+        self.numbers = np.arange(2 * len(structures), self.count + 1)
+
+    def scores(self, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
+        return torch.cat([self._scores(each, layers, ranking) for each in self._structures])
+
+    def write(self, places: Tensor, number: Tensor, layers: Mapping[str, tuple[Matrix, int]]) -> None:
+        kept = places.argsort().argsort() < number
+        # More blocks of the heads that compute something stay in the place of those of the others.
+        idle = torch.cat([self._idle(some, heads) for some, heads in self._by_attention(kept)])
+        kept = torch.where(idle, places + 2 * len(places), places).argsort().argsort() < number
+        for each, (some, heads) in zip(self._structures, self._by_attention(kept), strict=True):
+            of_matrices = some.view(heads, 4, each.size // self._side, -1).transpose(0, 1)
+            for layer, blocks in zip(each.layers, of_matrices, strict=True):
+                of_heads = blocks.flatten(0, 1)
+                rows = of_heads.t() if layer == each.output else of_heads
+                mask = layers[layer][0].mask.view(len(rows), self._side, -1, self._side)
+                mask.copy_(rows[:, None, :, None].expand_as(mask))
+
+    def _by_attention(self, kept: Tensor) -> list[tuple[Tensor, int]]:
+        """What is known of the blocks of each attention, and how many heads it has."""
+        return list(zip(torch.split(kept, self.counts), self._heads, strict=True))
+
+    def _idle(self, kept: Tensor, heads: int) -> Tensor:
+        """Whether a block is one of a head without values or outputs."""
+        filled = kept.view(heads, 4, -1).any(2)
+        idle = ~(filled[:, 2] & filled[:, 3])
+        return idle.repeat_interleave(len(kept) // heads)
+
+    def _scores(self, each: Structures, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
+        """What the blocks of one attention are ranked by: ∞ for those that make the best head compute something."""
+
+        def sums(layer: str) -> Tensor:
+            """By head, row and column of blocks."""
+            values = materialize(ranking.importance(*layers[layer]))
+            rows = values.view(len(values), -1, self._side).sum(2)
+            blocks = rows.view(-1, self._side, rows.shape[1]).sum(1)
+            of_heads = blocks.t() if layer == each.output else blocks
+            return of_heads.reshape(-1, each.size // self._side * of_heads.shape[1])
+
+        found = ranking.of_groups(torch.stack([sums(layer) for layer in each.layers], 1).view(-1), self.size)
+        by_matrix = found.view(layers[each.output][0].weight.shape[1] // each.size, 4, -1)
+        best, where = by_matrix[:, 2:].max(2)
+        head = best.sum(1).argmax()
+        needed = torch.zeros_like(by_matrix, dtype=torch.bool)
+        columns = torch.zeros_like(by_matrix[:, 2:], dtype=torch.bool).scatter_(2, where.unsqueeze(2), True)
+        is_best = torch.arange(len(by_matrix), device=found.device) == head
+        needed[:, 2:] = columns & is_best.view(-1, 1, 1)
+        return by_matrix.masked_fill(needed, math.inf).view(-1)
+
+
+def check_block_size(block_size: int, structures: Sequence[Structures]) -> None:
+    """Checks that blocks fill the part of each head in the matrices.
+
+    Raises:
+        CompressionError: UNSUPPORTED_ARCHITECTURE, for the first attention in which they do not.
+    """
+    for each in structures:
+        if each.kind == "heads" and each.size % block_size:
+            raise CompressionError(
+                Reason.UNSUPPORTED_ARCHITECTURE,
+                f"structure_block_size must divide the size of a head, got {block_size} for heads of {each.size} in "
+                f"{each.block}; take a divisor of {each.size}",
+            )
