@@ -114,8 +114,8 @@ def compress(
             task's primary metric loses at most 0.1 points by it (a perplexity: 0.1 %), else fp16, with a note.
         trim_vocabulary: store only the embeddings of tokens that the data uses.
         delta: the artifact refers to the model for tensors that training did not change, and needs the model to load.
-        seed: seed of new heads, batches, dropout, gates and ties. The same seed and number of threads give the same
-            model.
+        seed: seed of new heads, batches, dropout, gates and ties. The same seed, number of threads and choice of sparse
+            products (see docs/models.md) give the same model.
         device: a torch device; by default a GPU if there is one.
         callback: receives phases, steps and evaluations.
         dense_baseline: whether to evaluate the dense model; False saves its training, unless it is the teacher. A
