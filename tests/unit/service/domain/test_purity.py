@@ -23,6 +23,7 @@ ALLOWED = {
     "signal",  # names of signals
     "types",
     "typing",
+    "mvprune.common.metrics",  # constants
     "mvprune.data.run_length",  # arithmetic
     "mvprune.data.tasks",  # what a task is
     "mvprune.sources.schemes",  # constants
