@@ -16,6 +16,7 @@ from tests.unit.core.training_runs import Recorder
 from torch import Tensor, nn
 from transformers import AlbertConfig, AlbertModel, BertModel, DistilBertConfig, GPT2Config, GPT2Model
 
+import mvprune.hf  # noqa: F401 (registers the format)
 from mvprune.artifact import load
 from mvprune.artifact.inspection import inspect
 from mvprune.artifact.structures import Structures, find_layers, remove_empty_layers
@@ -231,6 +232,8 @@ def test_every_way_to_open_the_artifact(model_folder: Path, data: Classification
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "dense").eval()
     assert plain.config.num_hidden_layers == 1
     torch.testing.assert_close(read(plain).logits, expected)
+    with_hf = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    torch.testing.assert_close(read(with_hf).logits, expected, rtol=1e-4, atol=1e-5)
     exported = export(tmp_path / "out", tmp_path / "onnx", to="onnx")
     assert exported.difference is not None
     assert exported.difference < 1e-4
