@@ -223,7 +223,7 @@ class CompressionRun:
         """Turns a masked model, in place, into the plain model that the artifact stores."""
         run, loaded, names = self.resolved, masked.loaded, masked.masks.weight_names
         before = SizesBefore.of(loaded.model, names)
-        if run.structures:
+        if run.structures and not run.is_kept:  # a model that is kept as it is keeps its own zeros
             before = replace(before, flops=self._flops(loaded.model, names)[0])
             names, note = remove_structures(loaded.model, run.structures, names)
             self.notes.add(note)

@@ -34,6 +34,7 @@ OPTIONS: dict[str, Any] = {"structure": "layers", "training": QUICK, "dense_base
 TOTAL, LAYERS = 10, 4
 LAYER = 4 * 32 * 32 + 2 * 32 * 64  # weights of one
 SIZES = {"vocab_size": 40, "max_position_embeddings": 64}
+LABELS = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
 
 
 @pytest.fixture
@@ -257,6 +258,17 @@ def test_weights_can_be_sparse_inside_the_layers(model_folder: Path, data: Class
     assert result.accounting.density == pytest.approx(0.1, rel=1e-3)
     assert len(result.pruned) == 12
     assert result.model.config.num_hidden_layers == 2
+
+
+def test_a_model_that_is_kept_as_it_is_keeps_a_layer_of_zeros(
+    save: Callable[..., Path], data: ClassificationData, bert_config: Callable[..., Any]
+) -> None:
+    """Nothing bypassed that layer when the model was trained."""
+    model = transformers.BertForSequenceClassification(bert_config(num_hidden_layers=LAYERS, **LABELS))
+    model.bert.encoder.layer[1].output.dense.weight.data.zero_()
+    result = compress(save(model), data, density=1, method="magnitude", keep_fine_tuned=True, teacher=None, **OPTIONS)
+    assert result.model.config.num_hidden_layers == LAYERS
+    assert any("was not trained again" in note for note in result.notes)
 
 
 def test_excluded_layers_stay(model_folder: Path, data: ClassificationData) -> None:
