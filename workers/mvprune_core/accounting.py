@@ -16,7 +16,7 @@ TOLERANCE = 0.1
 
 
 def account(
-    model: nn.Module, pruned: Sequence[str], density: float, sizes: Mapping[str, int] | None = None
+    model: nn.Module, pruned: Sequence[str], density: float, sizes: Mapping[str, int] | None = None, prunable: int = 0
 ) -> tuple[Accounting, tuple[LayerCount, ...]]:
     """Counts the weights of a plain model whose masks are folded in. A shared parameter counts once.
 
@@ -24,20 +24,21 @@ def account(
         model: the model.
         pruned: names of its pruned weights.
         density: the density that was requested.
-        sizes: elements of every parameter by name, before heads and units were removed; by default the model's.
+        sizes: elements of every parameter by name, before structures were removed; by default the model's.
+        prunable: elements of the pruned weights, before layers were removed; by default those that `pruned` names.
     """
     parameters = dict(model.named_parameters())
     sizes = sizes or {name: parameter.numel() for name, parameter in parameters.items()}
     nonzero = {name: int(torch.count_nonzero(parameter)) for name, parameter in parameters.items()}
-    encoder = [name for name in parameters if in_block(name)]
-    prunable, kept = sum(sizes[name] for name in pruned), sum(nonzero[name] for name in pruned)
+    prunable = prunable or sum(sizes[name] for name in pruned)
+    kept = sum(nonzero[name] for name in pruned)
     accounting = Accounting(
         target_density=density,
         density=kept / prunable,
         prunable_weights=prunable,
         kept_weights=kept,
-        encoder_parameters=sum(sizes[name] for name in encoder),
-        encoder_nonzero=sum(nonzero[name] for name in encoder),
+        encoder_parameters=sum(size for name, size in sizes.items() if in_block(name)),
+        encoder_nonzero=sum(count for name, count in nonzero.items() if in_block(name)),
         total_parameters=sum(sizes.values()),
         total_nonzero=sum(nonzero.values()),
         dense_bytes=4 * sum(sizes.values()),

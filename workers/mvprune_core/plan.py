@@ -22,6 +22,7 @@ from mvprune_core.distillation import Teacher, compare_states
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.forward import check_forward, padding_side
 from mvprune_core.given_masks import GivenMask, load_mask
+from mvprune_core.layers import WholeLayers
 from mvprune_core.methods import LockedMask, Method
 from mvprune_core.models import Loaded, Source, find_model, longest_input
 from mvprune_core.notes import Notes
@@ -33,7 +34,7 @@ from mvprune_core.selectors import WEIGHTS, Selector
 from mvprune_core.settings import BASE_WIDTH, Settings, Training
 from mvprune_core.sparse_structures import SparseStructures
 from mvprune_core.storage import Cache
-from mvprune_core.structures import Structure, WholeStructures, pruned_structures
+from mvprune_core.structures import Structure, WholeStructures, least, pruned_structures
 from mvprune_core.tasks import Objective, TaskData
 from mvprune_core.token_cache import cached_examples, tokenizer_digest
 
@@ -89,7 +90,7 @@ class ResolvedRun(Plan):
         total_steps: optimizer steps of a training phase.
         base: the model, if the artifact is to refer to it.
         given_mask: the mask, if it is given, and the weights to start from.
-        structures: the heads and units that may be removed.
+        structures: the heads and units, or the layers, that may be removed.
         selector: which weights stay at a density.
     """
 
@@ -268,7 +269,9 @@ def _find_structures(plan: Plan, student: Loaded) -> tuple[Structures, ...]:
 
 def _selector(plan: Plan, student: Loaded, structures: Sequence[Structures]) -> Selector:
     if structures:
-        whole = WholeStructures(student.model, structures)
+        whole: Selector = WholeStructures(student.model, structures)
+        if plan.structure == "layers":
+            whole = WholeLayers(structures)
         if plan.structure_block_size is not None:
             check_block_size(plan.structure_block_size, structures)
             whole = BlocksAndUnits(student.model, structures, plan.structure_block_size)
@@ -299,7 +302,7 @@ def _check_density(plan: Plan, sizes: Sequence[int], selector: Selector, notes: 
         kept = plan.method.kept(sizes, plan.density) if plan.structure is None else round(reached * sum(sizes))
         remedy = "take a density that the model's matrices are large enough for, global selection"
         if plan.structure is not None:
-            remedy = f"take {reached:.4g}, the nearest that whole {plan.structure} have, with one of each in a block"
+            remedy = f"take {reached:.4g}, the nearest that whole {plan.structure} have, with {least(plan.structure)}"
         check_density(plan.density, kept, sum(sizes), remedy)
     if abs(reached / plan.density - 1) > _DENSITY_TO_MENTION:
         notes.add(f"the density is {reached:.4g}, the nearest that whole {plan.structure} have, not {plan.density:g}")
@@ -314,8 +317,8 @@ def _check_structure_density(plan: Plan, wanted: float, selector: Selector, note
     if abs(reached / wanted - 1) > TOLERANCE and not plan.allow_density_miss:
         raise CompressionError(
             Reason.DENSITY_NOT_REACHED,
-            f"structure_density must be a density of whole {plan.structure}, with one of each in a block, within 10 %, "
-            f"got {wanted:g}; take {reached:.4g}, the nearest, or allow_density_miss",
+            f"structure_density must be a density of whole {plan.structure}, with {least(plan.structure)}, within "
+            f"10 %, got {wanted:g}; take {reached:.4g}, the nearest, or allow_density_miss",
         )
     if abs(reached / wanted - 1) > _DENSITY_TO_MENTION:
         notes.add(f"the density of the {plan.structure} is {reached:.4g}, the nearest that they have, not {wanted:g}")

@@ -13,7 +13,6 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Accounting, ArtifactError, Coding, LayerCount, Values, round_values
 from mvprune.artifact.history import Histogram, Phase, Plane
-from mvprune.artifact.structures import remove_empty
 from mvprune.common.metrics import ABOVE_CONSTANT
 from mvprune_core.accounting import account, check_density
 from mvprune_core.batching import trained_on
@@ -33,6 +32,7 @@ from mvprune_core.forward import set_padding_side
 from mvprune_core.hub import first_line
 from mvprune_core.interruption import check_stop
 from mvprune_core.keys import RunKeys
+from mvprune_core.layers import empty_bypassed, remove_structures
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Magnitude
 from mvprune_core.models import Loaded, load_model
@@ -43,7 +43,6 @@ from mvprune_core.plateau import above_constant, notes_on_loss, notes_on_result
 from mvprune_core.quantized import is_worth_it, round_matrices
 from mvprune_core.state import load_tensors, tensors_of
 from mvprune_core.storage import Cache, Checkpoints
-from mvprune_core.structures import in_words
 from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.chance import note_on
 from mvprune_core.tasks.classes import class_names
@@ -78,20 +77,23 @@ class Masked(Trained):
 
 @dataclass(frozen=True)
 class SizesBefore:
-    """Sizes of a model before heads and units were removed, which counts of the result refer to.
+    """Sizes of a model before structures were removed, which counts of the result refer to.
 
     Attributes:
         parameters: elements of every parameter, by name.
+        prunable: elements of the pruned weights.
         flops: of a dense forward pass; 0: those of the result, or not counted.
     """
 
     parameters: Mapping[str, int]
+    prunable: int
     flops: int = 0
 
     @classmethod
-    def of(cls, model: nn.Module) -> SizesBefore:
-        """The sizes of the parameters."""
-        return cls({name: parameter.numel() for name, parameter in model.named_parameters()})
+    def of(cls, model: nn.Module, pruned: Sequence[str]) -> SizesBefore:
+        """The sizes of the parameters, and of those with the names `pruned`."""
+        sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+        return cls(sizes, sum(sizes[name] for name in pruned))
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Folded(Trained):
     Attributes:
         pruned: names of the pruned weights.
         distributions: histograms and planes of `History`.
-        before: the sizes of the model before heads and units were removed.
+        before: the sizes of the model before structures were removed.
         coding: how the values are stored.
     """
 
@@ -201,7 +203,8 @@ class CompressionRun:
             selector=run.selector,
         )
         original, curve = Distributions(masks.matrices), Curve("pruning", run.total_steps)
-        steps = self._train(loaded, curve, masks, distillation, steps_before=run.dense_steps)
+        with empty_bypassed(model, run.structures):
+            steps = self._train(loaded, curve, masks, distillation, steps_before=run.dense_steps)
         return Masked(loaded, curve, steps, masks, original)
 
     def _keep(self, loaded: Loaded, layers: Mapping[str, nn.Linear | Conv1D]) -> Masked:
@@ -219,11 +222,11 @@ class CompressionRun:
     def fold(self, masked: Masked) -> Folded:
         """Turns a masked model, in place, into the plain model that the artifact stores."""
         run, loaded, names = self.resolved, masked.loaded, masked.masks.weight_names
-        before = SizesBefore.of(loaded.model)
-        if run.structures:
+        before = SizesBefore.of(loaded.model, names)
+        if run.structures and not run.is_kept:  # a model that is kept as it is keeps its own zeros
             before = replace(before, flops=self._flops(loaded.model, names)[0])
-            counts = {each: each.count(loaded.model) for each in run.structures}
-            self.notes.add(in_words(remove_empty(loaded.model, run.structures), counts))
+            names, note = remove_structures(loaded.model, run.structures, names)
+            self.notes.add(note)
         if run.trim_vocabulary:
             trim_vocabulary(loaded.model, loaded.tokenizer, (run.train, run.validation))
         try:
@@ -240,12 +243,15 @@ class CompressionRun:
     def account(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
         """Counts the weights that are left, and checks their density."""
         run = self.resolved
-        accounting, layers = account(folded.loaded.model, folded.pruned, run.density, folded.before.parameters)
+        before = folded.before
+        accounting, layers = account(
+            folded.loaded.model, folded.pruned, run.density, before.parameters, before.prunable
+        )
         if not (run.allow_density_miss or run.is_kept):
             remedy = "take more steps, store finer values"
             check_density(run.density, accounting.kept_weights, accounting.prunable_weights, remedy)
         dense, sparse = self._flops(folded.loaded.model, folded.pruned)
-        dense = folded.before.flops or dense if sparse else 0
+        dense = before.flops or dense if sparse else 0
         return replace(accounting, dense_flops=dense, sparse_flops=sparse), layers
 
     def _flops(self, model: nn.Module, pruned: Sequence[str]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Selection of single weights inside the heads and units that stay."""
+"""Selection of single weights inside the heads and units, or the layers, that stay."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from mvprune.artifact.structures import Structures
 from mvprune_core.matrices import Matrix
 from mvprune_core.selection import kept_count, materialize, select_top
 from mvprune_core.selectors import Ranking, Selector
-from mvprune_core.structures import WholeStructures
 
 
 class SparseStructures(Selector):
-    """The most important heads and units stay, and inside them the ⌊v · n⌋ most important weights of all matrices.
+    """The most important structures (heads and units, or layers) stay, and inside them the ⌊v · n⌋ most important
+    weights of all matrices.
 
-    At the density v, the heads and units that stay have the fraction v^x of the weights, with x = ln s / ln d for the
-    final densities d of the weights and s of the heads and units. So v^x falls from 1 to s while v falls from 1 to d.
+    At the density v, the structures that stay have the fraction v^x of the weights, with x = ln s / ln d for the final
+    densities d of the weights and s of the structures. So v^x falls from 1 to s while v falls from 1 to d.
 
-    Of every head and unit that stays, the most important weight of its output matrix is kept. Otherwise one without any
+    Of every structure that stays, the most important weight of its output matrix is kept. Otherwise one without any
     would be removed, and the density with it.
 
     Args:
-        whole: which heads and units stay.
+        whole: which structures stay.
         structures: those that may be removed.
         density: d, below s.
         structure_density: s, in (0, 1].
     """
 
     def __init__(
-        self, whole: WholeStructures, structures: Sequence[Structures], density: float, structure_density: float
+        self, whole: Selector, structures: Sequence[Structures], density: float, structure_density: float
     ) -> None:
         self._whole = whole
         self._exponent = math.log(structure_density) / math.log(density)
@@ -51,7 +51,7 @@ class SparseStructures(Selector):
         select_top(importances, count, [matrix.mask for matrix in matrices], ranking.seed)
 
     def density_of_structures(self, density: float) -> float:
-        """The fraction of the weights that the heads and units have which stay at this density of the weights."""
+        """The fraction of the weights whose structures stay at this density of the weights."""
         return self._whole.nearest(density**self._exponent)
 
     def _inside(self, matrix: Matrix, importance: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Selection of whole attention heads and feed-forward units, which are removed at the end."""
+"""Selection of whole attention heads and feed-forward units, which are removed at the end; what can be removed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune.artifact.structures import BLOCKS, Kind, Structures, find_structures
+from mvprune.artifact.structures import BLOCKS, Kind, Structures, find_layers, find_structures, shares_layers
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.matrices import Matrix
 from mvprune_core.selection import materialize
 from mvprune_core.selectors import Ranking, Selector
 
-Structure = Literal["heads", "units", "heads_and_units", "blocks_and_units"]
+Structure = Literal["heads", "units", "heads_and_units", "blocks_and_units", "layers"]
 
 _KINDS: Mapping[Structure, tuple[Kind, ...]] = {
     "heads": ("heads",),
     "units": ("units",),
     "heads_and_units": ("heads", "units"),
     "blocks_and_units": ("heads", "units"),
+    "layers": ("layers",),
 }
 
 
@@ -57,7 +58,7 @@ class WholeStructures(Selector):
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
         layers = {matrix.name.removesuffix(".weight"): (matrix, index) for index, matrix in enumerate(matrices)}
         means = torch.cat([group.scores(layers, ranking) for group in (self._heads, self._units) if group.count])
-        order, places = _order(means, self._blocks(), ranking.seed)
+        order, places = best_first(means, self._blocks(), ranking.seed)
         sizes = torch.where(order < self._heads.count, self._heads.size, self._units.size)
         weights = round(density * self._total)
         # The most important ones together have about that many weights; the last counts if its half fits.
@@ -139,25 +140,34 @@ class Group:
 def pruned_structures(
     model: nn.Module, layers: Mapping[str, nn.Linear | Conv1D], structure: Structure
 ) -> list[Structures]:
-    """The heads and units that may be removed: those whose matrices are among the prunable layers.
+    """The heads and units, or the encoder's layers, that may be removed: those whose matrices are among `layers`.
 
     Raises:
-        CompressionError: UNSUPPORTED_ARCHITECTURE, the model has no heads and units of a known shape, or only some
-            matrices of a block's heads or units are among the layers.
+        CompressionError: UNSUPPORTED_ARCHITECTURE, the model has no structures of a known shape, its layers share their
+            weights, or only some matrices of a block's structures are among the layers.
     """
-    of_kind = [each for each in find_structures(model) if each.kind in _KINDS[structure]]
+    whole = structure == "layers"
+    if whole and shares_layers(model):
+        raise CompressionError(
+            Reason.UNSUPPORTED_ARCHITECTURE,
+            f"structure must be other than layers for a model whose layers share their weights, got layers for a "
+            f"{type(model).__name__}; take heads_and_units",
+        )
+    known = find_layers(model) if whole else find_structures(model)
+    of_kind = [each for each in known if each.kind in _KINDS[structure]]
     if not of_kind:
         raise CompressionError(
             Reason.UNSUPPORTED_ARCHITECTURE,
-            f"structure must be unset for a model whose heads and units are not known, got {structure} for a "
-            f"{type(model).__name__}; known are the blocks {', '.join(BLOCKS)} of transformers",
+            f"structure must be unset for a model whose {'layers' if whole else 'heads and units'} are not known, got "
+            f"{structure} for a {type(model).__name__}; known are the blocks {', '.join(BLOCKS)} of transformers",
         )
     for each in of_kind:
+        part = "a layer" if whole else f"the {each.kind} of a block"
         left_out = [name for name in each.layers if name not in layers]
         if 0 < len(left_out) < len(each.layers):
             raise CompressionError(
                 Reason.UNSUPPORTED_ARCHITECTURE,
-                f"include and exclude must select all matrices of the {each.kind} of a block or none, got some without "
+                f"include and exclude must select all matrices of {part} or none, got some without "
                 f"{left_out[0]}; change them so that they select {', '.join(each.layers)}",
             )
     chosen = [each for each in of_kind if each.output in layers]
@@ -168,6 +178,11 @@ def pruned_structures(
             f"them so that they select layers such as {', '.join(of_kind[0].layers)}",
         )
     return chosen
+
+
+def least(structure: Structure | None) -> str:
+    """What stays in any case, in words."""
+    return "at least one of them" if structure == "layers" else "one of each in a block"
 
 
 def in_words(left: Mapping[Structures, int], before: Mapping[Structures, int]) -> str:
@@ -182,7 +197,7 @@ def in_words(left: Mapping[Structures, int], before: Mapping[Structures, int]) -
     return "; ".join(parts)
 
 
-def _order(scores: Tensor, blocks: Sequence[slice], seed: int) -> tuple[Tensor, Tensor]:
+def best_first(scores: Tensor, blocks: Sequence[slice], seed: int) -> tuple[Tensor, Tensor]:
     """The order from the best to the worst, and the place of each in it.
 
     The best of each block come before all others. Equal scores are ordered at random.

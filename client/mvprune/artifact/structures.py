@@ -1,8 +1,10 @@
-"""Attention heads and feed-forward units: where they are in a model, and models from which some are removed.
+"""Attention heads, feed-forward units and layers: where they are in a model, and models from which some are removed.
 
 A removed head takes its rows of the query, key and value matrices with it, and its columns of the attention's output
 matrix; a removed unit takes its row of the first and its column of the second matrix. The biases of these rows go too.
 No file says how many are left: the shapes of a block's matrices do.
+
+A removed layer takes all its parameters with it, the others are numbered anew, and the configuration counts them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-Kind = Literal["heads", "units"]
+Kind = Literal["heads", "units", "layers"]
 
 
 class BlockNames(NamedTuple):
@@ -71,20 +73,21 @@ BLOCKS = {
         output_norm="output_layer_norm",
     ),
 }
+_SHARED = ("AlbertLayer",)  # blocks that are all layers of their model
 _HEAD_COUNTS = ("num_attention_heads", "n_heads")  # of an attention module, by architecture
 _UNIT_COUNTS = ("intermediate_size", "hidden_dim")  # of a configuration
 
 
 @dataclass(frozen=True)
 class Structures:
-    """The heads, or the units, of one block.
+    """The heads, or the units, of one block, or the block itself as one layer of the encoder.
 
     Attributes:
-        kind: which of the two.
+        kind: which of the three.
         block: name of the block.
-        inputs: the layers that have rows for them.
+        inputs: the layers that have rows for them; of a whole block all but the last.
         output: the layer that has columns for them.
-        size: rows, or columns, of each: of a head several, of a unit one.
+        size: rows, or columns, of each: of a head several, of a unit one, of a whole block all columns.
         attention: the module that knows the number of heads; "" for units.
     """
 
@@ -113,15 +116,56 @@ def class_name(module: nn.Module) -> str:
 
 def find_structures(model: nn.Module) -> Iterator[Structures]:
     """The heads and the units of every block of a known architecture, block by block."""
-    for path, module in model.named_modules():
-        names = BLOCKS.get(class_name(module))
-        if names is None or not all(type(module.get_submodule(name)) is nn.Linear for name in _matrices(names)):
-            continue
+    for path, names in _blocks(model):
         query, key, value, out, up, down = (f"{path}.{name}" for name in _matrices(names))
-        attention: Any = module.get_submodule(names.attention)
+        attention: Any = model.get_submodule(f"{path}.{names.attention}")
         size = attention.attention_head_size
         yield Structures("heads", path, (query, key, value), out, size, f"{path}.{names.attention}")
         yield Structures("units", path, (up,), down, 1, "")
+
+
+def shares_layers(model: nn.Module) -> bool:
+    """Whether the layers of a model are one and the same block, as in ALBERT."""
+    return any(class_name(module) in _SHARED for module in model.modules())
+
+
+def find_layers(model: nn.Module) -> list[Structures]:
+    """The encoder's layers that are blocks of a known architecture, in their order, each with its own weights.
+
+    Empty if they are not all the layers that the configuration counts, or are in several lists.
+    """
+    blocks = list(_blocks(model))
+    lists = {path.rpartition(".")[0] for path, _ in blocks}
+    count = getattr(getattr(model, "config", None), "num_hidden_layers", 0)
+    if shares_layers(model) or len(lists) != 1 or len(blocks) != count:
+        return []
+    return [_layer(model, path, names) for path, names in blocks]
+
+
+def remove_empty_layers(model: Any, layers: Sequence[Structures]) -> dict[str, str]:
+    """Removes, in place, the layers whose output matrix is zero, and numbers the others anew.
+
+    The outputs stay the same if such a layer returned its input before, which zeros do not do by themselves: its
+    biases and norms stay.
+
+    Args:
+        model: with at least one layer that stays.
+        layers: those that may be removed, of those that `find_layers` returned.
+
+    Returns:
+        The names of the layers that stay: the new one by the old one.
+    """
+    path = layers[0].block.rpartition(".")[0]
+    every: Any = model.get_submodule(path)
+    empty = {each.block for each in layers if not _linear(model, each.output).weight.detach().any()}
+    kept = [number for number in range(len(every)) if f"{path}.{number}" not in empty]
+    model.set_submodule(path, nn.ModuleList([every[number] for number in kept]))
+    for new, old in enumerate(kept):
+        for module in every[old].modules():
+            if hasattr(module, "layer_idx"):
+                module.layer_idx = new
+    model.config.num_hidden_layers = len(kept)
+    return {f"{path}.{old}": f"{path}.{new}" for new, old in enumerate(kept)}
 
 
 def remove_empty(model: nn.Module, structures: Sequence[Structures]) -> dict[Structures, int]:
@@ -173,6 +217,19 @@ def restore_shapes(model: Any) -> list[str]:
         if units and hasattr(model.config, name):
             setattr(model.config, name, most)
     return notes
+
+
+def _blocks(model: nn.Module) -> Iterator[tuple[str, BlockNames]]:
+    """The names of the blocks of a known architecture, and of their parts."""
+    for path, module in model.named_modules():
+        names = BLOCKS.get(class_name(module))
+        if names is not None and all(type(module.get_submodule(name)) is nn.Linear for name in _matrices(names)):
+            yield path, names
+
+
+def _layer(model: nn.Module, path: str, names: BlockNames) -> Structures:
+    *inputs, output = (f"{path}.{name}" for name in _matrices(names))
+    return Structures("layers", path, tuple(inputs), output, _linear(model, output).in_features, "")
 
 
 def _matrices(names: BlockNames) -> tuple[str, ...]:

@@ -131,10 +131,10 @@ class Spec:
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'.
         exclude: do not prune modules whose name matches this pattern, even if they match include.
         pattern: of every M consecutive weights of a row, keep N: 2:4 keeps two of four; the density must be N/M.
-        structure: prune whole attention heads or feed-forward units, and remove them: a smaller dense model; or
-            blocks of the attention and units; the density counts only their weights.
-        structure_density: with structure: fraction of the weights whose heads and units stay; inside these, only
-            the most important weights are kept, until the density is reached.
+        structure: prune whole attention heads, feed-forward units or encoder layers, and remove them: a smaller
+            dense model; or blocks of the attention and units; the density counts only their weights.
+        structure_density: with structure: fraction of the weights whose structures stay; inside these, only the
+            most important weights are kept, until the density is reached.
         structure_block_size: with structure blocks_and_units: rows and columns of a block of the attention
             matrices.
         allow_density_miss: accept a result that misses its density by more than 10 %.

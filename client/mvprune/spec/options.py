@@ -101,11 +101,12 @@ class MethodOptions(TypedDict, total=False):
         exclude: do not prune modules whose name matches this pattern, even if they match include; default: none.
         pattern: of every M consecutive weights of a row, keep N: 2:4 keeps two of four; the density must be N/M;
             default: any weights.
-        structure: prune whole attention heads or feed-forward units, and remove them: a smaller dense model; or
-            blocks of the attention and units; the density counts only their weights; default: single weights.
-        structure_density: with structure: fraction of the weights whose heads and units stay; inside these, only
-            the most important weights are kept, until the density is reached; above 0, at most 1; default: the
-            density: all weights of what stays are kept.
+        structure: prune whole attention heads, feed-forward units or encoder layers, and remove them: a smaller
+            dense model; or blocks of the attention and units; the density counts only their weights; default:
+            single weights.
+        structure_density: with structure: fraction of the weights whose structures stay; inside these, only the
+            most important weights are kept, until the density is reached; above 0, at most 1; default: the density:
+            all weights of what stays are kept.
         structure_block_size: with structure blocks_and_units: rows and columns of a block of the attention
             matrices; from 1 to 1,024; default: 32.
         allow_density_miss: accept a result that misses its density by more than 10 %; default: no.
@@ -157,7 +158,7 @@ class MethodOptions(TypedDict, total=False):
     include: Sequence[str] | None
     exclude: Sequence[str] | None
     pattern: str | None
-    structure: Literal["heads", "units", "heads_and_units", "blocks_and_units"] | None
+    structure: Literal["heads", "units", "heads_and_units", "blocks_and_units", "layers"] | None
     structure_density: float | None
     structure_block_size: int | None
     allow_density_miss: bool | None

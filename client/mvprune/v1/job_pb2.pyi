@@ -126,11 +126,13 @@ class CompressionSpec(_message.Message):
         UNITS: _ClassVar[CompressionSpec.Structure]
         HEADS_AND_UNITS: _ClassVar[CompressionSpec.Structure]
         BLOCKS_AND_UNITS: _ClassVar[CompressionSpec.Structure]
+        LAYERS: _ClassVar[CompressionSpec.Structure]
     STRUCTURE_UNSPECIFIED: CompressionSpec.Structure
     HEADS: CompressionSpec.Structure
     UNITS: CompressionSpec.Structure
     HEADS_AND_UNITS: CompressionSpec.Structure
     BLOCKS_AND_UNITS: CompressionSpec.Structure
+    LAYERS: CompressionSpec.Structure
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_REVISION_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]

@@ -290,8 +290,8 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
     ("options", "text"),
     [
         (
-            {"structure": "layers"},
-            "structure must be one of heads, units, .*blocks_and_units, got 'layers'",
+            {"structure": "rows"},
+            "structure must be one of heads, units, .*blocks_and_units, layers, got 'rows'",
         ),
         ({"structure": "heads", "method": L0()}, "method must be one of movement, .*, got 'l0' with a structure"),
         ({"structure": "heads", "pattern": "2:4"}, "pattern must be None with a structure, got '2:4'"),
