@@ -93,6 +93,8 @@ class Images:
         self._cleanup.callback(subprocess.run, ["umount", "--lazy", root / "proc"], check=True)
         (root / "dev").mkdir(exist_ok=True)
         subprocess.run(["ln", "-sfn", "/proc/self/fd", root / "dev" / "fd"], check=True)
+        (root / "dev" / "shm").mkdir(exist_ok=True)
+        (root / "dev" / "shm").chmod(0o1777)
         return root
 
 
@@ -170,7 +172,7 @@ def test_a_ray_node_of_the_workers_image_passes_its_health_check(worker: Path) -
     )
     script = f"""
         ray start --head --num-cpus=1 --disable-usage-stats
-        for second in $(seq 300); do
+        for second in $(seq 120); do
           python -c "{check}" && echo healthy && exit 0
           sleep 1
         done
@@ -179,5 +181,5 @@ def test_a_ray_node_of_the_workers_image_passes_its_health_check(worker: Path) -
     node = shlex.join(_chrooted(worker, ("sh", "-c", script), {"HOME": "/var/lib/mvprune"}))
     # A network and processes of its own: Ray's ports may be taken here, and nothing of the node outlives the test.
     isolated = ["unshare", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", f"ip link set lo up && {node}"]
-    done = subprocess.run(isolated, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(isolated, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["healthy"]), done.stdout + done.stderr
