@@ -95,9 +95,9 @@ def compress(
         structure: "heads", "units", "heads_and_units", "blocks_and_units" or "layers": whole attention heads and
             feed-forward units are pruned, square blocks of the attention matrices and units, or layers of the encoder,
             by the mean importance of their weights in the whole model, and the result is a smaller model without them.
-            Every layer keeps at least one of each, or the encoder at least one layer. The density
-            counts only the weights of what may be removed. For the methods that `pattern` is for, and for the
-            architectures that docs/models.md lists.
+            Every layer keeps at least one of each, or the encoder at least one layer. The density counts only the
+            weights of what may be removed. For the methods that `pattern` is for, and for the architectures that
+            docs/models.md lists.
         structure_density: with `structure`: fraction of the weights whose structures stay, above `density`. Inside
             these, only the most important weights are kept, of all matrices together, so that the density is reached.
         structure_block_size: with `structure` "blocks_and_units": rows and columns of a block, by default 32. It must

@@ -37,6 +37,7 @@ class SparseProducts:
 
     def __init__(self, model: nn.Module, matrices: Sequence[Matrix], rows: float) -> None:
         self._model, self._matrices = model, matrices
+        self._large = [matrix for matrix in matrices if matrix.weight.numel() >= LEAST_WEIGHTS]
         self._rows = min(_MOST_ROWS, 1 << max(0, round(rows) - 1).bit_length())  # few sizes are measured
         self._replaced: list[Any] = []
         self.chosen: tuple[str, ...] | None = None
@@ -44,16 +45,21 @@ class SparseProducts:
     def choose(self) -> str:
         """Replaces the layers that are faster so on this machine; measures what has not been measured before.
 
-        To be called once the masks are final. Returns what was chosen, as a sentence; "" if no matrix is large enough.
+        To be called once the masks are final. Returns what was chosen, as `use` does.
         """
         choices = TrainingChoices(self._rows, torch.get_num_threads())
-        large = [matrix for matrix in self._matrices if matrix.weight.numel() >= LEAST_WEIGHTS]
-        faster = [matrix.name for matrix in large if choices.backend(*_shape_and_density(matrix)) == "kernel"]
-        return self.use(faster) if large else ""
+        return self.use(
+            [matrix.name for matrix in self._large if choices.backend(*_shape_and_density(matrix)) == "kernel"]
+        )
 
     def use(self, names: Sequence[str]) -> str:
-        """Replaces the layers with these weights, such as those of a checkpoint. Returns a sentence as `choose`."""
+        """Replaces the layers with these weights, such as those of a checkpoint.
+
+        Returns which products are sparse, as a sentence; "" if no matrix is large enough.
+        """
         self.chosen = tuple(names)
+        if not self._large:
+            return ""
         absent = kernel.load()
         if not absent:
             for matrix in self._matrices:

@@ -229,6 +229,24 @@ def test_small_matrices_bf16_and_deterministic_runs_have_dense_products(
 
 
 @needs_kernel
+def test_the_choice_is_made_once_in_a_run(
+    artifact: Path, model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where no matrix is large enough."""
+    made: list[float] = []
+
+    class Counted(TrainingChoices):
+        def __init__(self, rows: int, threads: int) -> None:
+            made.append(rows)
+            super().__init__(rows, threads)
+
+    monkeypatch.setattr(sparse_products, "TrainingChoices", Counted)
+    training = Training(max_steps=5, batch_size=32)
+    assert notes(compress(model_folder, data, mask_from=artifact, training=training, **EXACT)) == []
+    assert len(made) == 1
+
+
+@needs_kernel
 def test_conv1d_too(
     save: Callable[..., Path], data: ClassificationData, calls: list[int],
     dense: Callable[..., tuple[Result, list[float]]],
