@@ -121,6 +121,11 @@ class Masks:
 
         Afterwards the model's pruned parameters have no gradient, and hold no weights until `update`.
         """
+        penalty = self.method.penalty_on_scores(self.matrices, self._step, self._control)
+
+        def add_penalty(matrix: Matrix) -> None:
+            if penalty is not None and matrix.scores is not None:
+                penalty.add_to(matrix.masked.detach(), matrix.scores)
 
         def split_gradient(_: int, matrix: Matrix) -> None:
             grad = matrix.masked.grad
@@ -131,20 +136,21 @@ class Masks:
                 multiply(grad, matrix.weight, matrix.masked)
                 multiply(matrix.masked, self._gated.mask_grad(matrix.mask), matrix.masked)
                 multiply(grad, matrix.mask, grad)
+                add_penalty(matrix)
             elif matrix.scores is None:
                 if not self._dense:
                     multiply(grad, matrix.kept, grad)
             elif self._dense or self.method.freezes_weights:
                 multiply(grad, matrix.weight, matrix.masked)
+                add_penalty(matrix)
             else:
-                share_gradient(grad, matrix.weight, matrix.masked)
+                share_gradient(grad, matrix.weight, matrix.masked, matrix.scores, penalty)
             if matrix.scores is not None:
                 matrix.scores.grad = matrix.masked.detach()
             matrix.weight.grad = None if self.method.freezes_weights else grad
             matrix.masked.grad = None
 
         in_parallel(split_gradient, self.matrices)
-        self.method.add_penalty(self.matrices, self._step, self._control)
 
     def update(self, step: int) -> None:
         """Updates masks and W' after `step` optimizer updates. See `Method.update_masks` on synchronization."""

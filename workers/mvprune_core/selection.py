@@ -15,7 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mvprune_core.elementwise import PIECE
+from mvprune.runtime import kernel
+from mvprune.runtime.passes import Above, select_above
+from mvprune_core.elementwise import PIECE, in_parallel
 
 _CHUNK = 8  # values that a device reads at once
 _MANY = 1 << 16  # from this many values on, whole chunks are moved
@@ -25,6 +27,7 @@ _LINE = 16  # values of a cache line, which are read together; neighbours are sl
 _SIGMAS = 4.0  # half the width of the bracket, in standard errors of the sample's quantile: 1 in 16,000 misses
 
 Values = NDArray[np.float32]
+_NOTHING = Above(0, np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,27 @@ class _Scores:
     def __len__(self) -> int:
         return len(self._scores)
 
+    def above(self, low: np.float32, high: np.float32, kept: NDArray[np.bool_], expected: float) -> Above:
+        """Marks the values from `high` on, and gathers those in [low, high), about `expected` of all."""
+        if not kernel.load():
+            return select_above(*self._terms, float(low), float(high), kept, expected)
+        indices, candidates, above = [], [], 0
+        for start in range(0, len(self), PIECE):
+            piece, marked = self.piece(start), kept[start : start + PIECE]
+            between = piece >= low
+            np.greater_equal(piece, high, out=marked)
+            above += int(np.count_nonzero(marked))
+            between ^= marked
+            inside = np.flatnonzero(between)
+            candidates.append(piece[inside])
+            indices.append(inside + start)
+        return Above(above, np.concatenate(indices), np.concatenate(candidates))
+
+    @property
+    def _terms(self) -> tuple[Values, Values | None, float]:
+        """Scores, weights and the factor of |W|."""
+        return self._scores, None, 0.0
+
     def piece(self, start: int) -> Values:
         """`PIECE` values from `start` on; valid until the next call."""
         return self._scores[start : start + PIECE]
@@ -118,6 +142,10 @@ class _Sums(_Scores):
         super().__init__(terms.scores)
         self._weights, self._factor = _flat(terms.weight), terms.factor.numpy()
         self._buffer = np.empty(min(PIECE, len(self)), np.float32)
+
+    @property
+    def _terms(self) -> tuple[Values, Values | None, float]:
+        return self._scores, self._weights, float(self._factor)
 
     def piece(self, start: int) -> Values:
         part = slice(start, start + PIECE)
@@ -146,20 +174,15 @@ def _lines(values: Values, indices: NDArray[np.intp]) -> Values:
 
 def _select_on_cpu(values: Sequence[_Scores], count: int, masks: Sequence[NDArray[np.bool_]], seed: int) -> None:
     """Keeps all values above the bracket, and ranks only the values inside it."""
-    low, high = _bracket(values, count)
-    insides, candidates, above = [], [], 0
-    for value, mask in zip(values, masks, strict=True):
-        found = []
-        for start in range(0, len(value), PIECE):
-            piece, kept = value.piece(start), mask[start : start + PIECE]
-            between = piece >= low
-            np.greater_equal(piece, high, out=kept)
-            above += int(np.count_nonzero(kept))
-            between ^= kept
-            inside = np.flatnonzero(between)
-            candidates.append(piece[inside])
-            found.append(inside + start)
-        insides.append(np.concatenate(found))
+    low, high, expected = _bracket(values, count)
+    found: list[Above] = [_NOTHING] * len(values)
+
+    def mark(index: int, value: _Scores) -> None:
+        found[index] = value.above(low, high, masks[index], expected)
+
+    in_parallel(mark, values)
+    above = sum(each.count for each in found)
+    insides, candidates = [each.indices for each in found], [each.values for each in found]
     if not above < count <= above + sum(map(len, insides)):  # the bracket missed
         insides = [np.arange(len(value)) for value in values]
         candidates = [value.take(inside) for value, inside in zip(values, insides, strict=True)]
@@ -173,8 +196,10 @@ def _select_on_cpu(values: Sequence[_Scores], count: int, masks: Sequence[NDArra
         start += len(inside)
 
 
-def _bracket(values: Sequence[_Scores], count: int) -> tuple[np.float32, np.float32]:
-    """Bounds of the `count`-th largest value, from a sample; they may miss it, with a small probability.
+def _bracket(values: Sequence[_Scores], count: int) -> tuple[np.float32, np.float32, float]:
+    """Bounds of the `count`-th largest value, from a sample, and about which fraction of the values lies between them.
+
+    They may miss the value, with a small probability.
 
     Only speed depends on them: `_select_on_cpu` notices a miss, and then ranks all values.
     """
@@ -189,7 +214,7 @@ def _bracket(values: Sequence[_Scores], count: int) -> tuple[np.float32, np.floa
     infinity = np.float32(np.inf)
     low = sample[first] if first >= 0 else -infinity
     high = sample[last] if last < len(sample) else infinity
-    return low, high
+    return low, high, min(1.0, 2 * spread / len(sample))
 
 
 def _one_in(stride: int, value: _Scores, generator: np.random.Generator) -> Values:

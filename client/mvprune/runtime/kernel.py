@@ -163,6 +163,10 @@ def _library() -> tuple[ctypes.CDLL, str]:
     library.mvprune_sample.argtypes = (pointer, pointer, pointer, pointer, number, ctypes.c_int32)
     library.mvprune_feed_forward.argtypes = (pointer, pointer, pointer, number, ctypes.c_int32)
     library.mvprune_layer.argtypes = (pointer, pointer, pointer, pointer, number, number, ctypes.c_int32)
+    library.mvprune_share_gradient.argtypes = (pointer, pointer, pointer, pointer, number)
+    library.mvprune_share_gradient.restype = None
+    library.mvprune_select_above.argtypes = (pointer,)
+    library.mvprune_select_above.restype = None
     chosen = library.mvprune_choose(wanted.encode())
     if chosen is None:
         raise _UnavailableError(f"{_VARIABLE} must be an instruction set of this machine, got {wanted}; unset it")
@@ -176,6 +180,11 @@ def load() -> str:
     except _UnavailableError as reason:
         return f"no native kernel: {reason}"
     return ""
+
+
+def library() -> ctypes.CDLL:
+    """The library, once `load` said that it works."""
+    return _library()[0]
 
 
 def isa() -> str:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mvprune.runtime import kernel
 from mvprune_core import selection
 from mvprune_core.selection import WeightedScores, kept_count, materialize, select_top, select_top_on_device
 
@@ -25,7 +26,14 @@ def _on_device(importances: Sequence[Tensor], count: int, masks: Sequence[Tensor
         mask.copy_(part.view(mask.shape))
 
 
-WAYS = [select_top, _on_device]
+def _by_numpy(importances: Sequence[Tensor], count: int, masks: Sequence[Tensor], seed: int) -> None:
+    """The way of machines without the native kernel."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "load", lambda: "there is none")
+        select_top(importances, count, masks, seed)
+
+
+WAYS = [select_top, _by_numpy, _on_device]
 
 
 def _run(way: Way, importances: Sequence[Tensor], count: int, seed: int = 0) -> Tensor:

@@ -7,12 +7,10 @@ import itertools
 import math
 import os
 import pickle
-import platform
-import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.runtime import emulated
+from tests.unit.runtime.instruction_sets import ABSENT, isa, needs_kernel
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.values import Values, rounded
@@ -29,13 +27,7 @@ from mvprune.runtime import kernel
 
 Array = npt.NDArray[Any]
 
-if library := os.environ.get("MVPRUNE_TEST_LIBRARY"):  # test_kernel_build.py: the same tests under sanitizers
-    kernel._LIBRARY = Path(library)
-EMULATOR = shlex.split(os.environ.get("MVPRUNE_TEST_EMULATOR", ""))  # test_kernel_arm.py: the same tests, of NEON
-if EMULATOR:
-    kernel._library = emulated.library(EMULATOR)
-
-pytestmark = pytest.mark.skipif(bool(kernel.load()), reason=kernel.load())
+pytestmark = needs_kernel
 
 _erf = np.vectorize(math.erf, otypes=[float])
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -44,23 +36,9 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": lambda v: v * 0.5 * (1 + _erf(v / math.sqrt(2))),
     "gelu_tanh": lambda v: 0.5 * v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
 }
+__all__ = ["isa"]  # a fixture
+
 EDGES = [0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100]
-
-
-BASELINE, ABSENT = ("neon", "avx2") if EMULATOR or platform.machine() == "aarch64" else ("generic", "neon")
-
-
-@pytest.fixture(params=["avx512", "avx2", BASELINE])
-def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Each instruction set that this machine has, in use."""
-    monkeypatch.setenv("MVPRUNE_KERNEL", request.param)
-    kernel._library.cache_clear()
-    if reason := kernel.load():
-        pytest.skip(reason)
-    yield kernel.isa()
-    monkeypatch.undo()
-    kernel._library.cache_clear()
-    assert kernel.load() == ""  # chosen anew
 
 
 def sparse(rng: np.random.Generator, rows: int, columns: int, density: float) -> Array:

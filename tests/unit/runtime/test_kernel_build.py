@@ -34,9 +34,9 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_the_kernel_is_clean_under_sanitizers(sanitized: dict[str, str]) -> None:
-    tests = str(Path(__file__).with_name("test_kernel.py"))
+    tests = [str(Path(__file__).with_name(name)) for name in ("test_kernel.py", "test_passes.py")]
     options = ["-q", "--noconftest", "-p", "no:cacheprovider", "-k", "not environment"]
-    command = [sys.executable, "-m", "pytest", *options, tests]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=sanitized)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert " passed" in done.stdout

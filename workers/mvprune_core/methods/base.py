@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mvprune_core.elementwise import SigmoidPenalty
 from mvprune_core.matrices import Matrix
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import Importance, kept_count
@@ -126,8 +127,11 @@ class Method(ABC):
         """
         return ()
 
-    def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:  # noqa: B027
-        """Adds the gradient of the method's penalty, if it has one, to the gradient of the scores."""
+    def penalty_on_scores(
+        self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]
+    ) -> SigmoidPenalty | None:
+        """The penalty whose gradient is added to that of the scores after `step`; None: there is none."""
+        return None
 
 
 class Gated(Method):

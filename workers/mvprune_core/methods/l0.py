@@ -10,9 +10,9 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from mvprune_core.elementwise import in_parallel
+from mvprune_core.elementwise import SigmoidPenalty, in_parallel
 from mvprune_core.methods.base import Gated, Matrix, PruningStep, generator_of
-from mvprune_core.methods.penalty import add_sigmoid_gradient, mean_sigmoid, strength
+from mvprune_core.methods.penalty import mean_sigmoid, strength
 from mvprune_core.options import check_not_negative, check_positive
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import kept_count, select_top
@@ -105,10 +105,13 @@ class L0(Gated):
                 gates = torch.sigmoid(_scores(matrix) - control["shift"])
                 torch.clamp(gates.mul_(HIGH - LOW).add_(LOW), 0, 1, out=matrix.mask)
 
-    def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
-        if "strength" in control:
-            # A gate is open with probability σ(S − b · ln(−l / r)).
-            add_sigmoid_gradient(matrices, control["strength"], self._temperature * math.log(-LOW / HIGH))
+    def penalty_on_scores(
+        self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]
+    ) -> SigmoidPenalty | None:
+        if "strength" not in control:
+            return None
+        # A gate is open with probability σ(S − b · ln(−l / r)).
+        return SigmoidPenalty(control["strength"], self._temperature * math.log(-LOW / HIGH), len(matrices))
 
     def mask_grad(self, mask: Tensor) -> Tensor:
         inside = (mask > 0) & (mask < 1)

@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from mvprune_core.elementwise import SigmoidPenalty
 from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
-from mvprune_core.methods.penalty import add_scheduled_penalty
+from mvprune_core.methods.penalty import scheduled_penalty
 from mvprune_core.options import check_choice, check_not_negative, check_positive
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import Importance, WeightedScores
@@ -82,6 +83,7 @@ class Movement(MovementScores):
         check_choice("selection", self.selection, Selection)
         check_not_negative("penalty", self.penalty)
 
-    def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
-        if self.penalty:
-            add_scheduled_penalty(matrices, self.penalty, 0.0, self.schedule, step)
+    def penalty_on_scores(
+        self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]
+    ) -> SigmoidPenalty | None:
+        return scheduled_penalty(matrices, self.penalty, 0.0, self.schedule, step) if self.penalty else None

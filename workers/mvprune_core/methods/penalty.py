@@ -7,19 +7,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mvprune_core.elementwise import in_pieces
+from mvprune_core.elementwise import SigmoidPenalty
 from mvprune_core.methods.base import Matrix, PruningStep
 from mvprune_core.schedule import Schedule
 
 _BERT_BASE_WEIGHTS = 84_934_656
 
 
-def add_scheduled_penalty(
+def scheduled_penalty(
     matrices: Sequence[Matrix], given: float | None, of_bert_base: float, schedule: Schedule, step: PruningStep
-) -> None:
-    """Adds the gradient of λ · mean over matrices of mean σ(S), where λ grows to `strength` as the density falls."""
+) -> SigmoidPenalty | None:
+    """λ · mean over matrices of mean σ(S), where λ grows to `strength` as the density falls; None while it is 0."""
     factor = strength(given, of_bert_base, matrices) * ramp(schedule, step)
-    add_sigmoid_gradient(matrices, torch.tensor(factor), shift=0.0)
+    return SigmoidPenalty(torch.tensor(factor), 0.0, len(matrices)) if factor else None
 
 
 def strength(given: float | None, of_bert_base: float, matrices: Sequence[Matrix]) -> float:
@@ -34,17 +34,6 @@ def ramp(schedule: Schedule, step: PruningStep) -> float:
     if step.density == 1:
         return 0.0
     return (1 - step.scheduled_density(schedule)) / (1 - step.density)
-
-
-def add_sigmoid_gradient(matrices: Sequence[Matrix], factor: Tensor, shift: float) -> None:
-    """Adds factor · ∂/∂S of the mean over matrices of mean σ(S − shift) to the gradient of the scores."""
-    for matrix in matrices:
-        scores = matrix.scores
-        if scores is not None and scores.grad is not None:
-            each = factor / (len(matrices) * scores.numel())
-            for some, grad in in_pieces(scores.detach(), scores.grad):
-                opened = torch.sigmoid(some - shift if shift else some)
-                grad.add_(opened.mul_(1 - opened).mul_(each))
 
 
 def mean_sigmoid(matrices: Sequence[Matrix], shift: float, width: float) -> Tensor:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from mvprune.common.blocks import without_number
-from mvprune_core.elementwise import in_parallel
+from mvprune_core.elementwise import SigmoidPenalty, in_parallel
 from mvprune_core.methods.base import Matrix, PruningStep
 from mvprune_core.methods.movement import MovementScores
-from mvprune_core.methods.penalty import add_scheduled_penalty
+from mvprune_core.methods.penalty import scheduled_penalty
 from mvprune_core.options import check_choice, check_not_negative
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import kept_count, select_top
@@ -66,8 +66,10 @@ class SMP(MovementScores):
         check_not_negative("penalty", self.penalty)
         check_choice("allocation", self.allocation, Allocation)
 
-    def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
-        add_scheduled_penalty(matrices, self.penalty, _PENALTY, self.schedule, step)
+    def penalty_on_scores(
+        self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]
+    ) -> SigmoidPenalty | None:
+        return scheduled_penalty(matrices, self.penalty, _PENALTY, self.schedule, step)
 
     def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
         density = step.scheduled_density(self.schedule)

@@ -8,9 +8,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from mvprune_core.elementwise import SigmoidPenalty
 from mvprune_core.methods.base import Matrix, PruningStep, Selection
 from mvprune_core.methods.movement import MovementScores
-from mvprune_core.methods.penalty import add_scheduled_penalty
+from mvprune_core.methods.penalty import scheduled_penalty
 from mvprune_core.options import check_not_negative
 
 _PENALTY = 400.0
@@ -51,5 +52,7 @@ class SoftMovement(MovementScores):
         """One threshold for all matrices."""
         return "global"
 
-    def add_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
-        add_scheduled_penalty(matrices, self.penalty, _PENALTY, self.schedule, step)
+    def penalty_on_scores(
+        self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]
+    ) -> SigmoidPenalty | None:
+        return scheduled_penalty(matrices, self.penalty, _PENALTY, self.schedule, step)

@@ -280,3 +280,10 @@ MVPRUNE_EXPORT int mvprune_layer(const Layer* layer, const float* x, const uint8
   }
   return status;
 }
+
+// One thread: callers share out the matrices.
+MVPRUNE_EXPORT void mvprune_share_gradient(float* grad, const float* weight, float* masked, const Penalty* penalty, int64_t count) {
+  chosen.load()->share_gradient(grad, weight, masked, *penalty, count);
+}
+
+MVPRUNE_EXPORT void mvprune_select_above(Bracket* bracket) { chosen.load()->select_above(*bracket); }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "attention.h"
+#include "passes.h"
 #include "simd.h"
 
 namespace mvprune {
@@ -358,6 +359,6 @@ void finish(const Layer& layer, const Example& example, Tokens tokens, float* y,
 
 }  // namespace
 
-extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, sample, feed_forward, layer_scratch, project, finish};
+extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, sample, feed_forward, layer_scratch, project, finish, share_gradient, select_above};
 
 }  // namespace mvprune

@@ -73,6 +73,30 @@ struct Head {
   float scale;
 };
 
+// The gradient of a penalty on the scores S: factor times the slope of the logistic function at S - shift. Laid out as
+// passes.py's _Penalty.
+struct Penalty {
+  const float* scores;  // null: no penalty
+  float factor;
+  float shift;
+};
+
+// A selection of the largest importances: score + factor |weight|, or the score. Laid out as passes.py's _Bracket.
+struct Bracket {
+  const float* scores;
+  const float* weights;  // null: not weighted
+  float factor;
+  float low, high;
+  int64_t count;
+  uint8_t* kept;  // written: 1 from high on, else 0
+  // Those in [low, high), as many as `capacity`, in the order of the indices.
+  int64_t* indices;
+  float* candidates;
+  int64_t capacity;
+  int64_t found;  // written: how many are in [low, high)
+  int64_t above;  // written: how many are kept
+};
+
 // Rows [first, last) of a matrix.
 struct Rows {
   int64_t first;
@@ -105,6 +129,9 @@ struct Isa {
   void (*project)(const Layer& layer, const float* x, Tokens tokens, float* panels);
   // y from all panels of the example, for the tokens [first, last) of it that make one block; y is the example's.
   void (*finish)(const Layer& layer, const Example& example, Tokens tokens, float* y, float* scratch);
+  // With G in grad and W' in masked, of `count` weights: masked = G W plus the penalty's gradient, grad = G where W' is not 0.
+  void (*share_gradient)(float* grad, const float* weight, float* masked, const Penalty& penalty, int64_t count);
+  void (*select_above)(Bracket& bracket);
 };
 
 extern const Isa kBaseline;

@@ -26,9 +26,10 @@ from mvprune_core import (
     SoftMovement,
     TopV,
 )
+from mvprune_core.elementwise import SigmoidPenalty
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Gated, Matrix, PruningStep, l0
-from mvprune_core.methods.penalty import add_sigmoid_gradient, ramp, strength
+from mvprune_core.methods.penalty import ramp, strength
 from mvprune_core.methods.regrowth import Regrowth
 from mvprune_core.selection import materialize
 from mvprune_core.selectors import Ranking, _select_on_device
@@ -283,23 +284,18 @@ def test_random_scores_are_drawn_where_the_weight_is() -> None:
         assert Random().scores(torch.zeros(2, 3, device="meta"), torch.Generator()).is_meta
 
 
-def _matrix(scores: nn.Parameter) -> Matrix:
-    return Matrix("weight", scores, scores, scores, scores, scores.detach().mean())
-
-
 def test_a_penalty_known_to_the_cpu_waits_for_no_device() -> None:
     weight = nn.Parameter(torch.zeros(2, 3, device="meta"))
-    weight.grad = torch.zeros_like(weight)
     with NoCopies():
-        add_sigmoid_gradient([_matrix(weight)], torch.tensor(2.0), shift=0.0)
+        SigmoidPenalty(torch.tensor(2.0), 0.0, 1).add_to(torch.zeros_like(weight), weight)
 
 
 def test_the_penalty_of_a_large_matrix_is_that_of_autograd() -> None:
     scores = nn.Parameter(torch.randn(300, 701, generator=torch.Generator().manual_seed(0)))
     (expected,) = torch.autograd.grad(3.0 * torch.sigmoid(scores - 0.5).mean(), scores)
-    scores.grad = torch.zeros_like(scores)
-    add_sigmoid_gradient([_matrix(scores)], torch.tensor(3.0), shift=0.5)
-    torch.testing.assert_close(scores.grad, expected, atol=0, rtol=1e-4)
+    found = torch.zeros_like(scores)
+    SigmoidPenalty(torch.tensor(3.0), 0.5, 1).add_to(found, scores)
+    torch.testing.assert_close(found, expected, atol=0, rtol=1e-4)
 
 
 @pytest.mark.parametrize("method", [method for method in methods() if method.name != "obert"], ids=repr)

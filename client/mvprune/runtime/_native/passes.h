@@ -1,0 +1,146 @@
+// Passes over all weights of a training step: what numpy and torch do in several passes over memory, in one.
+#pragma once
+
+#include "simd.h"
+
+namespace mvprune {
+namespace {
+
+// The vector as memory would give it back: the compiler does not join the operations around it to one with less rounding.
+inline Vector rounded(Vector x) {
+#if defined(__x86_64__)
+  asm("" : "+v"(x));
+#elif defined(__aarch64__)
+  asm("" : "+w"(x));
+#else
+  asm("" : "+m"(x));
+#endif
+  return x;
+}
+
+inline Vector absolute(Vector x) { return (Vector)((Bits)x & (Bits{} + 0x7fffffffu)); }
+
+// Bit i is set where lane i of a comparison's result is true.
+inline uint32_t lanes_of(Integers mask) {
+#if defined(__AVX512F__)
+  return _mm512_movepi32_mask((__m512i)mask);
+#elif defined(__AVX2__)
+  return static_cast<uint32_t>(_mm256_movemask_ps((__m256)mask));
+#else
+  uint32_t bits = 0;
+  for (int lane = 0; lane < kLanes; ++lane) bits |= static_cast<uint32_t>(mask[lane] & 1) << lane;
+  return bits;
+#endif
+}
+
+inline Vector load_vector(const float* in) {
+  Vector value;
+  std::memcpy(&value, in, sizeof value);
+  return value;
+}
+
+inline void store_vector(float* out, Vector value) { std::memcpy(out, &value, sizeof value); }
+
+// The first `count` floats, then zeros.
+inline Vector load_some(const float* in, int64_t count) {
+  Vector value{};
+  std::memcpy(&value, in, static_cast<size_t>(count) * sizeof(float));
+  return value;
+}
+
+// The derivative of the logistic function.
+inline Vector sigmoid_slope(Vector x) {
+  const Vector falling = exp(-absolute(x)), sum = falling + 1.0f;
+  return falling / (sum * sum);
+}
+
+struct Shares {
+  Vector score, weight;
+};
+
+template <bool penalized>
+inline Shares share(Vector grad, Vector weight, Vector masked, Vector score, const Penalty& penalty) {
+  Vector of_score = grad * weight;
+  if (penalized) of_score += sigmoid_slope(score - penalty.shift) * penalty.factor;
+  return {of_score, select(masked != Vector{}, grad, Vector{})};
+}
+
+template <bool penalized>
+void share_all(float* grad, const float* weight, float* masked, const Penalty& penalty, int64_t count) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const Vector score = penalized ? load_vector(penalty.scores + i) : Vector{};
+    const Shares found = share<penalized>(load_vector(grad + i), load_vector(weight + i), load_vector(masked + i), score, penalty);
+    store_vector(masked + i, found.score);
+    store_vector(grad + i, found.weight);
+  }
+  if (const int64_t rest = count - i) {
+    const Vector score = penalized ? load_some(penalty.scores + i, rest) : Vector{};
+    const Shares found = share<penalized>(load_some(grad + i, rest), load_some(weight + i, rest), load_some(masked + i, rest), score, penalty);
+    std::memcpy(masked + i, &found.score, static_cast<size_t>(rest) * sizeof(float));
+    std::memcpy(grad + i, &found.weight, static_cast<size_t>(rest) * sizeof(float));
+  }
+}
+
+void share_gradient(float* grad, const float* weight, float* masked, const Penalty& penalty, int64_t count) {
+  (penalty.scores ? share_all<true> : share_all<false>)(grad, weight, masked, penalty, count);
+}
+
+// One vector of importances against the bracket. Returns how many candidates there are now.
+inline int64_t weigh(Vector value, Bracket& bracket, int64_t first, uint8_t (&kept)[kLanes], Integers& above, int64_t found) {
+  typedef int8_t Bytes __attribute__((vector_size(kLanes), may_alias));
+  const Integers over = value >= splat(bracket.high);
+  const Bytes bytes = __builtin_convertvector(over, Bytes) & 1;
+  std::memcpy(kept, &bytes, sizeof bytes);
+  above -= over;
+  for (uint32_t between = lanes_of((value >= splat(bracket.low)) & ~over); between; between &= between - 1) {
+    const int lane = __builtin_ctz(between);
+    if (first + lane >= bracket.count) break;  // behind the end
+    if (found < bracket.capacity) {
+      bracket.indices[found] = first + lane;
+      bracket.candidates[found] = value[lane];
+    }
+    ++found;
+  }
+  return found;
+}
+
+inline int64_t sum_of(Integers counts) {
+  int64_t sum = 0;
+  for (int lane = 0; lane < kLanes; ++lane) sum += counts[lane];
+  return sum;
+}
+
+template <bool weighted>
+void select_in(Bracket& bracket) {
+  const auto importance = [&](Vector score, Vector weight) {
+    return weighted ? rounded(absolute(weight) * bracket.factor) + score : score;
+  };
+  constexpr int64_t most = int64_t{1} << 30;  // vectors that a lane's counter counts
+  int64_t i = 0, found = 0;
+  bracket.above = 0;
+  while (i + kLanes <= bracket.count) {
+    Integers above{};
+    const int64_t vectors = (bracket.count - i) / kLanes, end = i + (vectors < most ? vectors : most) * kLanes;
+    for (; i < end; i += kLanes) {
+      const Vector weight = weighted ? load_vector(bracket.weights + i) : Vector{};
+      auto& kept = *reinterpret_cast<uint8_t(*)[kLanes]>(bracket.kept + i);
+      found = weigh(importance(load_vector(bracket.scores + i), weight), bracket, i, kept, above, found);
+    }
+    bracket.above += sum_of(above);
+  }
+  if (const int64_t rest = bracket.count - i) {
+    const Vector weight = weighted ? load_some(bracket.weights + i, rest) : Vector{};
+    uint8_t kept[kLanes];
+    Integers above{};
+    found = weigh(importance(load_some(bracket.scores + i, rest), weight), bracket, i, kept, above, found);
+    std::memcpy(bracket.kept + i, kept, static_cast<size_t>(rest));
+    for (int64_t lane = 0; lane < rest; ++lane) bracket.above += above[lane];
+  }
+  bracket.found = found;
+}
+
+void select_above(Bracket& bracket) { (bracket.weights ? select_in<true> : select_in<false>)(bracket); }
+
+}  // namespace
+}  // namespace mvprune
