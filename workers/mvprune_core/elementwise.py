@@ -64,7 +64,7 @@ def share_gradient(
     on_cpu = all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
     if on_cpu and not kernel.load():
         grads, weights, products, levels = (tensor.numpy().reshape(-1) for tensor in tensors)
-        slope = penalty and Slope(levels, float(penalty.of_each(scores)), penalty.shift)
+        slope = None if penalty is None else Slope(levels, float(penalty.of_each(scores)), penalty.shift)
         passes.share_gradient(grads, weights, products, slope)
         return
     if on_cpu:

@@ -181,7 +181,7 @@ def _select_on_cpu(values: Sequence[_Scores], count: int, masks: Sequence[NDArra
         found[index] = value.above(low, high, masks[index], expected)
 
     in_parallel(mark, values)
-    above = sum(each.count for each in found)
+    above = sum(each.above for each in found)
     insides, candidates = [each.indices for each in found], [each.values for each in found]
     if not above < count <= above + sum(map(len, insides)):  # the bracket missed
         insides = [np.arange(len(value)) for value in values]

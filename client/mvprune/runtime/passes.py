@@ -50,12 +50,12 @@ class Above(NamedTuple):
     """What `select_above` found.
 
     Attributes:
-        count: importances from `high` on.
+        above: how many importances are from `high` on.
         indices: of those in [low, high), rising.
         values: these importances.
     """
 
-    count: int
+    above: int
     indices: npt.NDArray[np.int64]
     values: Floats
 

@@ -75,7 +75,7 @@ def test_selection_is_numpys(isa: str, size: int, weighted: bool, expected: floa
     )
     inside = np.flatnonzero((importance >= low) & (importance < high))
     np.testing.assert_array_equal(kept, importance >= high)
-    assert found.count == np.count_nonzero(importance >= high)
+    assert found.above == np.count_nonzero(importance >= high)
     np.testing.assert_array_equal(found.indices, inside)
     np.testing.assert_array_equal(found.values, importance[inside])
 
@@ -83,7 +83,7 @@ def test_selection_is_numpys(isa: str, size: int, weighted: bool, expected: floa
 def test_zeros_behind_the_end_are_no_candidates(isa: str) -> None:
     scores, kept = np.full(5, -1, np.float32), np.ones(5, np.bool_)
     found = passes.select_above(scores, None, 0.0, -0.5, -0.25, kept, 1.0)
-    assert (found.count, found.indices.size, kept.any()) == (0, 0, False)
+    assert (found.above, found.indices.size, kept.any()) == (0, 0, False)
 
 
 @pytest.mark.parametrize(
