@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+OUTPUT_BYTES = 64 << 10  # of `Executor.output`
 _REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -133,6 +134,19 @@ class Observation:
     detail: str = ""  # for people
 
 
+@dataclass(frozen=True)
+class Refs:
+    """The refs that an executor knows.
+
+    Attributes:
+        live: those that are pending or running.
+        ended: those that it keeps until `forget`, and when their process ended, in microseconds since the epoch.
+    """
+
+    live: tuple[str, ...] = ()
+    ended: Mapping[str, int] = field(default_factory=dict)
+
+
 class Executor(Protocol):
     """Starts, observes and stops supervisors. Methods block: call them from a thread."""
 
@@ -162,8 +176,16 @@ class Executor(Protocol):
         """SIGTERM to the process (Ray: to its descendants too), and after the launch's grace SIGKILL to it and all
         its descendants. Returns at once; unknown refs are ignored. Raises ExecutorUnavailable."""
 
-    def list(self, prefix: str) -> list[str]:
-        """The refs that are pending or running and start with `prefix`. Raises ExecutorUnavailable."""
+    def list(self, prefix: str) -> Refs:
+        """The refs that start with `prefix`. Raises ExecutorUnavailable."""
+
+    def output(self, ref: str) -> bytes:
+        """The end of what a process wrote to stdout and stderr; b"" if the executor cannot read it any more. Raises
+        ExecutorUnavailable."""
+
+    def forget(self, ref: str) -> None:
+        """Deletes what the executor keeps of a process that has ended. One that is live is kept; unknown refs are
+        ignored. Raises ExecutorUnavailable."""
 
     def close(self) -> None:
         """Releases what the executor holds. Processes on a cluster continue."""

@@ -19,6 +19,7 @@ from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
 from mvprune_service.executors.base import (
+    OUTPUT_BYTES,
     Capacity,
     ExecutorUnavailable,
     Launch,
@@ -26,6 +27,7 @@ from mvprune_service.executors.base import (
     Node,
     Observation,
     Phase,
+    Refs,
     check_ref,
 )
 
@@ -147,14 +149,34 @@ class RayExecutor:
         if status != http.client.OK and not _has_no_job(status, body):
             raise ExecutorUnavailable(f"Ray cannot stop {ref}: {_last_line(body)}")
 
-    def list(self, prefix: str) -> list[str]:
-        """See Executor.list."""
+    def list(self, prefix: str) -> Refs:
+        """See Executor.list. Ray keeps each job until `forget`, and sends all of them with each list."""
         jobs = self._json("GET", "/api/jobs/")
-        refs = (job["submission_id"] for job in jobs if job["type"] == "SUBMISSION" and job["status"] in _LIVE)
-        return sorted(ref for ref in refs if ref.startswith(prefix))
+        ours = [job for job in jobs if job["type"] == "SUBMISSION" and job["submission_id"].startswith(prefix)]
+        return Refs(
+            tuple(sorted(job["submission_id"] for job in ours if job["status"] in _LIVE)),
+            {job["submission_id"]: 1000 * (job["end_time"] or 0) for job in ours if job["status"] not in _LIVE},
+        )
+
+    def output(self, ref: str) -> bytes:
+        """See Executor.output. Ray cannot read that of a node that is gone."""
+        status, body = self._call("GET", f"/api/jobs/{check_ref(ref)}/logs")
+        if status in (http.client.NOT_FOUND, http.client.INTERNAL_SERVER_ERROR):
+            return b""
+        return str(_parse(status, body)["logs"]).encode()[-OUTPUT_BYTES:]
+
+    def forget(self, ref: str) -> None:
+        """See Executor.forget. Ray keeps the file with the job's output on the node."""
+        status, body = self._call("DELETE", f"/api/jobs/{check_ref(ref)}")
+        if status != http.client.OK and not _has_no_job(status, body) and not self._is_live(ref):
+            raise ExecutorUnavailable(f"Ray cannot delete {ref}: {_last_line(body)}")
 
     def close(self) -> None:
         """Nothing to release: each call has its own connection."""
+
+    def _is_live(self, ref: str) -> bool:
+        job = self._job(ref)
+        return job is not None and job["status"] in _LIVE
 
     def _job(self, ref: str) -> Any:
         status, body = self._call("GET", f"/api/jobs/{ref}")

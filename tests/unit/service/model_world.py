@@ -130,7 +130,7 @@ class World:
         elif kind == "store":
             self.store.away = what == "away"
         elif what == "forgets":
-            self.cluster.forget()
+            self.cluster.restart_head()
         else:
             self.cluster.away, self.cluster.loses_answers = what == "away", what == "deaf"
 
@@ -142,7 +142,7 @@ class World:
 
     async def lose(self, plane: int) -> None:
         """The cluster forgets its processes, which go on, and their leases run out."""
-        self.cluster.forget()
+        self.cluster.restart_head()
         for seconds in (_LEASE, _LEASE):
             self.clock.pass_seconds(seconds + 1)
             await self.step(plane, "watchdog", ())
