@@ -116,6 +116,11 @@ class Settings(BaseSettings):
         description="nodes that the cluster's autoscaler may add: RESOURCE:NODES:CPUS:GPUS:MEMORY_BYTES, where "
         "RESOURCE is a custom resource that only nodes of this type have; default: none",
     )
+    ray_wheel: OptionalFile = Field(
+        None,
+        description="wheel of this version of mvprune, which the server sends to the cluster; its nodes then need "
+        "third-party packages only; default: nodes have mvprune",
+    )
     worker_python: OptionalFile = Field(
         None, description="Python interpreter of workers, at this path on their machines; default: the server's own"
     )
@@ -274,6 +279,7 @@ class Settings(BaseSettings):
         "worker_client_ca",
         "key_file",
         "operator_token_file",
+        "ray_wheel",
         mode="after",
     )
     @classmethod

@@ -11,10 +11,11 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 from sqlalchemy import Connection
 
+import mvprune
 from mvprune.common.metrics import LATENCY_RATIO
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api.errors import ApiError, Violation, bad, invalid
+from mvprune_service.api.errors import ApiError, Violation, bad, invalid, precondition
 from mvprune_service.api.inputs import clean
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.lost_chunks import LostChunks
@@ -26,6 +27,7 @@ from mvprune_service.db.leases import WORKER, Fence
 from mvprune_service.db.rows import JobRow
 from mvprune_service.db.upload_rows import ChunkRow
 from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.leases import version_problem
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.retries import Failure, Kill
 from mvprune_service.secret import attempt_secret
@@ -60,6 +62,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self._lease_us = int(lease_seconds * SECOND)
         self._lease = _duration(lease_seconds)
         self._interval = _duration(heartbeat_seconds)
+        self._version = mvprune.__version__
         self._log_rate = RateLimiter(_LOG_RATE, _LOG_BURST, clock, unit="bytes")
 
     async def ClaimAttempt(
@@ -68,6 +71,10 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         fence = self._fence(request.lease, context)
         _check_length("runner_id", request.runner_id, 1, 64)
         _check_length("node", request.node, 0, 255)
+        _check_length("version", request.version, 0, 64)
+        if problem := version_problem(request.version, self._version, request.node):
+            await self._db.write(leases.turn_away, fence, Failure(FailureReason.WRONG_VERSION, problem))
+            raise precondition("WRONG_VERSION", problem)
         job, attempt = await self._db.write(
             leases.claim, fence, runner_id=request.runner_id, node=request.node, lease_us=self._lease_us
         )

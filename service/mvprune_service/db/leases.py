@@ -129,6 +129,14 @@ def claim(tx: Tx, fence: Fence, *, runner_id: str, node: str, lease_us: int) -> 
     return lock_job(tx, job.uid) or job, attempt
 
 
+def turn_away(tx: Tx, fence: Fence, failure: Failure) -> None:
+    """Ends an attempt whose worker cannot do it, before the worker has the lease. Raises StaleLease."""
+    job, _ = fenced(tx, fence)
+    if job.state not in (JobState.STARTING, JobState.CANCELLING):
+        raise StaleLease("another worker holds the lease")
+    fail_attempt(tx, fence, failure, actor=WORKER)
+
+
 def heartbeat(tx: Tx, fence: Fence, *, progress: bytes | None, lease_us: int) -> JobRow:
     """Extends the lease; returns the job. Raises StaleLease."""
     job, attempt = fenced(tx, fence)

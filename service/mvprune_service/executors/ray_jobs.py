@@ -30,6 +30,7 @@ from mvprune_service.executors.base import (
     Refs,
     check_ref,
 )
+from mvprune_service.executors.ray_wheel import RayWheel
 
 _LIVE = {"PENDING": Phase.PENDING, "RUNNING": Phase.RUNNING}
 _ALIVE_NODES = "/api/v0/nodes?" + urlencode(
@@ -78,6 +79,7 @@ class RayExecutor:
     Args:
         token: the cluster's RAY_AUTH_TOKEN.
         node_types: nodes that the cluster's autoscaler may add.
+        wheel: sent to the cluster, for nodes that have third-party packages only.
         timeout: seconds after which a call without an answer fails (submit: 30).
 
     Raises:
@@ -88,7 +90,13 @@ class RayExecutor:
     private_folders: tuple[Path, ...] = ()
 
     def __init__(
-        self, address: str, *, token: str | None = None, timeout: float = 10.0, node_types: Sequence[NodeType] = ()
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        timeout: float = 10.0,
+        node_types: Sequence[NodeType] = (),
+        wheel: RayWheel | None = None,
     ) -> None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
@@ -99,6 +107,7 @@ class RayExecutor:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout = timeout
         self._node_types = tuple(node_types)
+        self._wheel = wheel
         self.description = f"Ray at {address}"
 
     def capacity(self) -> Capacity:
@@ -118,14 +127,20 @@ class RayExecutor:
 
     def submit(self, launch: Launch) -> None:
         """See Executor.submit."""
+        environment: dict[str, Any] = {
+            # The grace is read by Ray's process beside the worker, from this same environment.
+            "env_vars": {**launch.env, "RAY_JOB_STOP_WAIT_TIME_S": str(launch.grace_seconds)}
+        }
+        if self._wheel is not None:
+            self._send(self._wheel)
+            environment["py_modules"] = [self._wheel.uri]
         job = {
             "submission_id": launch.ref,
             "entrypoint": f"exec {shlex.join(launch.argv)}",  # Ray starts it in a shell
             "entrypoint_num_cpus": launch.cpus,
             "entrypoint_num_gpus": launch.gpus,
             "entrypoint_memory": launch.memory_bytes,
-            # The grace is read by Ray's process beside the worker, from this same environment.
-            "runtime_env": {"env_vars": {**launch.env, "RAY_JOB_STOP_WAIT_TIME_S": str(launch.grace_seconds)}},
+            "runtime_env": environment,
         }
         status, body = self._call("POST", "/api/jobs/", job, timeout=_SUBMIT_SECONDS)
         if status != http.client.OK and self._job(launch.ref) is None:
@@ -161,7 +176,7 @@ class RayExecutor:
     def output(self, ref: str) -> bytes:
         """See Executor.output. Ray cannot read that of a node that is gone."""
         status, body = self._call("GET", f"/api/jobs/{check_ref(ref)}/logs")
-        if status in (http.client.NOT_FOUND, http.client.INTERNAL_SERVER_ERROR):
+        if _has_no_job(status, body) or status == http.client.INTERNAL_SERVER_ERROR:
             return b""
         return str(_parse(status, body)["logs"]).encode()[-OUTPUT_BYTES:]
 
@@ -173,6 +188,14 @@ class RayExecutor:
 
     def close(self) -> None:
         """Nothing to release: each call has its own connection."""
+
+    def _send(self, wheel: RayWheel) -> None:
+        """Sends the wheel if the cluster does not have it. Asking keeps what it has for ten minutes more."""
+        status, body = self._call("GET", wheel.path)
+        if status == http.client.NOT_FOUND and wheel.name in body:
+            status, body = self._call("PUT", wheel.path, wheel.content, timeout=_SUBMIT_SECONDS)
+        if status != http.client.OK:
+            raise ExecutorUnavailable(f"Ray does not take the wheel ({status}): {_last_line(body)}")
 
     def _is_live(self, ref: str) -> bool:
         job = self._job(ref)
@@ -194,7 +217,7 @@ class RayExecutor:
             if self._parts.scheme == "https"
             else http.client.HTTPConnection(host, port, timeout=seconds)
         )
-        data = None if body is None else json.dumps(body)
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body)
         try:
             connection.request(method, self._parts.path.rstrip("/") + path, data, self._headers)
             response = connection.getresponse()

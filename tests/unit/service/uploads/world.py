@@ -10,6 +10,7 @@ from google.protobuf.json_format import ParseDict
 from sqlalchemy import select
 from tests.conftest import Tiny
 
+import mvprune
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, sweep_pb2, upload_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
@@ -141,7 +142,7 @@ class Attempt:
         return (("authorization", f"Bearer {self.secret}"),)
 
     async def claim(self) -> worker_pb2.ClaimAttemptResponse:
-        request = worker_pb2.ClaimAttemptRequest(lease=self.lease, runner_id="r", node="n")
+        request = worker_pb2.ClaimAttemptRequest(lease=self.lease, runner_id="r", version=mvprune.__version__)
         return await self.servicer.ClaimAttempt(request, self)  # type: ignore[arg-type]
 
     async def report_lost(self, *chunks: str) -> list[str]:
