@@ -28,9 +28,16 @@ _QUICK = {"initial_delay_ms": "500", "period_ms": "500", "timeout_ms": "1000", "
 
 
 class RayNodes:
-    """Use it in a `with`: the head runs then, the node does not yet."""
+    """Use it in a `with`: the head runs then, the node does not yet.
 
-    def __init__(self, log: Path) -> None:
+    Args:
+        python: interpreter of the node.
+        path: the first folder of PYTHONPATH.
+    """
+
+    def __init__(self, log: Path, *, python: str = sys.executable, path: str = str(STAND_IN)) -> None:
+        self._python = python
+        self._path = path
         self._log = log
         self._folder = tempfile.mkdtemp(prefix="mvp-", dir="/tmp")
         self._mark = secrets.token_hex(8)
@@ -65,9 +72,10 @@ class RayNodes:
             until=lambda: self.nodes() is not None,
         )
 
-    def start_node(self) -> None:
+    def start_node(self, *flags: str) -> None:
         """Returns when the cluster has it."""
-        self._start("node", f"--address=127.0.0.1:{self._port}", "--num-cpus=2", until=lambda: bool(self.nodes()))
+        address = f"--address=127.0.0.1:{self._port}"
+        self._start("node", address, "--num-cpus=2", *flags, until=lambda: bool(self.nodes()))
 
     def kill(self, what: str) -> None:
         """Kills the head, or the node with the workers on it."""
@@ -93,13 +101,14 @@ class RayNodes:
             **os.environ,
             **{f"RAY_health_check_{name}": value for name, value in _QUICK.items()},
             _MARK: f"{self._mark}-{what}",
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(STAND_IN), os.environ.get("PYTHONPATH")))),
+            "PYTHONPATH": os.pathsep.join(filter(None, (self._path, os.environ.get("PYTHONPATH")))),
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_prestart_worker_first_driver": "false",
         }
-        command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+        python = self._python if what == "node" else sys.executable
+        command = [python, "-P", "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
         common = ["--object-store-memory=100000000", "--dashboard-agent-listen-port=0"]
         with self._log.open("ab") as log:
             return subprocess.Popen(

@@ -22,6 +22,11 @@ def from_settings(settings: Settings, start_cancelled: Callable[[], bool]) -> Ex
         if settings.ray_wheel:
             raise ExecutorNotOpened("--ray-wheel needs --ray-address: a Ray that the server starts has its packages")
         return EmbeddedRayExecutor.start(settings.home, start_cancelled)
+    return cluster(settings)
+
+
+def cluster(settings: Settings) -> RayExecutor:
+    """The executor on the cluster that the settings name. Raises ExecutorNotOpened."""
     try:
         node_types = tuple(map(NodeType.parse, settings.ray_node_types))
         wheel = None if settings.ray_wheel is None else RayWheel.read(settings.ray_wheel)

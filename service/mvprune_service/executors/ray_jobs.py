@@ -67,6 +67,16 @@ class NodeType:
         return cls(resource, int(most), Node(float(cpus), float(gpus), int(memory)))
 
 
+@dataclass(frozen=True)
+class RayNode:
+    """A live node: its id in Ray, its IP address, what it has, and the names of its resources."""
+
+    uid: str
+    address: str
+    resources: Node
+    names: frozenset[str]
+
+
 class RayExecutor:
     """An Executor on a Ray cluster, by the address of its dashboard (http://host:8265).
 
@@ -114,19 +124,39 @@ class RayExecutor:
         """See Executor.capacity. Counts the nodes that are alive now, without a head that has no CPUs, and those that
         the autoscaler may add: a job that is submitted for one of them is PENDING, which makes the autoscaler add it.
         """
-        answer = self._json("GET", _ALIVE_NODES)
-        try:
-            totals = [node["resources_total"] for node in answer["data"]["result"]["result"]]
-        except (KeyError, TypeError):
-            raise ExecutorUnavailable(f"Ray does not list its nodes: {str(answer)[:300]}") from None
-        nodes = [Node(each.get("CPU", 0.0), each.get("GPU", 0.0), int(each.get("memory", 0))) for each in totals]
+        live_nodes = self.nodes()
+        nodes = [each.resources for each in live_nodes]
         for kind in self._node_types:
-            live = sum(kind.resource in each for each in totals)
+            live = sum(kind.resource in each.names for each in live_nodes)
             nodes += [kind.node] * (kind.most - live)
         return Capacity(tuple(node for node in nodes if node.cpus > 0))
 
+    def nodes(self) -> tuple[RayNode, ...]:
+        """The nodes that are alive now, the head included. Raises ExecutorUnavailable."""
+        answer = self._json("GET", _ALIVE_NODES)
+        try:
+            return tuple(
+                RayNode(
+                    each["node_id"],
+                    each["node_ip"],
+                    Node(total.get("CPU", 0.0), total.get("GPU", 0.0), int(total.get("memory", 0))),
+                    frozenset(total),
+                )
+                for each in answer["data"]["result"]["result"]
+                for total in [each["resources_total"]]
+            )
+        except (KeyError, TypeError):
+            raise ExecutorUnavailable(f"Ray does not list its nodes: {str(answer)[:300]}") from None
+
     def submit(self, launch: Launch) -> None:
         """See Executor.submit."""
+        self._submit(launch)
+
+    def submit_to(self, node: str, launch: Launch) -> None:
+        """As `submit`, on the node with this id."""
+        self._submit(launch, entrypoint_label_selector={"ray.io/node-id": node})
+
+    def _submit(self, launch: Launch, **more: Any) -> None:
         environment: dict[str, Any] = {
             # The grace is read by Ray's process beside the worker, from this same environment.
             "env_vars": {**launch.env, "RAY_JOB_STOP_WAIT_TIME_S": str(launch.grace_seconds)}
@@ -141,6 +171,7 @@ class RayExecutor:
             "entrypoint_num_gpus": launch.gpus,
             "entrypoint_memory": launch.memory_bytes,
             "runtime_env": environment,
+            **more,
         }
         status, body = self._call("POST", "/api/jobs/", job, timeout=_SUBMIT_SECONDS)
         if status != http.client.OK and self._job(launch.ref) is None:
