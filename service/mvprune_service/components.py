@@ -212,7 +212,9 @@ def _schedule(
     settings: Settings, resources: Resources, problems: Problems, streams: Streams, quota: QueueQuota
 ) -> tuple[Loop, ...]:
     db, store, executor = resources.db, resources.store, resources.executor
-    scheduler = Scheduler(db, executor, max_running_gpus=settings.max_running_gpus)
+    scheduler = Scheduler(
+        db, executor, max_running_gpus=settings.max_running_gpus, node_start_seconds=settings.node_start_seconds
+    )
     python = str(settings.worker_python or sys.executable)
     dispatcher = Dispatcher(db, executor, resources.key, _worker_environment(settings, resources), python=python)
     watchdog = Watchdog(db, executor, store, lease_seconds=settings.lease_seconds)

@@ -116,6 +116,12 @@ class Settings(BaseSettings):
         description="nodes that the cluster's autoscaler may add: RESOURCE:NODES:CPUS:GPUS:MEMORY_BYTES, where "
         "RESOURCE is a custom resource that only nodes of this type have; default: none",
     )
+    node_start_seconds: Seconds = Field(
+        600.0,
+        ge=0,
+        le=86_400,
+        description="time for a node of --ray-node-types to be added, beside the start timeout of the job that waits",
+    )
     ray_wheel: OptionalFile = Field(
         None,
         description="wheel of this version of mvprune, which the server sends to the cluster; its nodes then need "

@@ -75,7 +75,7 @@ class RayNodes:
     def start_node(self, *flags: str) -> None:
         """Returns when the cluster has it."""
         address = f"--address=127.0.0.1:{self._port}"
-        self._start("node", address, "--num-cpus=2", *flags, until=lambda: bool(self.nodes()))
+        self._start("node", address, *(flags or ("--num-cpus=2",)), until=lambda: bool(self.nodes()))
 
     def kill(self, what: str) -> None:
         """Kills the head, or the node with the workers on it."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import mvprune
+from mvprune_service.executors.base import Phase
 from mvprune_service.executors.ray_jobs import RayExecutor
 
 from ..chaos.harness import STAND_IN, TERMINAL, Client, Server, eventually
@@ -118,6 +119,29 @@ def test_check_cluster_says_what_a_node_lacks(bare: Bare, tmp_path: Path, closed
     assert nowhere.returncode == 1
     assert "there is no Python at /no/such/python; --worker-python names the one of the nodes" in nowhere.stdout
     assert "\n1 nodes, 1 problems\n" in nowhere.stdout
+
+
+@pytest.mark.timeout(600)
+def test_a_job_makes_the_cluster_grow(bare: Bare, tmp_path: Path) -> None:
+    """The job waits in Ray, as an autoscaler needs it, until its node is there."""
+    server = Server(tmp_path, executor="ray", ray_address=bare.ray.address, worker_python=str(bare.python))
+    server.set(ray_wheel=str(bare.wheel), ray_node_types="large:1:3:0:1000000")
+    server.start(environment={"RAY_AUTH_TOKEN": bare.ray.token})
+    client = Client(server)
+    try:
+        job = client.create("a", 300, resources={"cpus": 3.0})
+        eventually(lambda: client.get(job.name).state_reason == "WAITING_FOR_NODE", 60, server.tail)
+        ray = RayExecutor(bare.ray.address, token=bare.ray.token)
+        eventually(lambda: ray.list("mvprune-").live, 60, server.tail)
+        (ref,) = ray.list("mvprune-").live
+        assert ray.observe(ref).phase is Phase.PENDING
+        bare.ray.start_node('--resources={"large": 1}', "--num-cpus=3")
+        eventually(lambda: client.get(job.name).state in TERMINAL, 240, server.tail)
+        ended = client.get(job.name)
+        assert (ended.State.Name(ended.state), ended.state_reason) == ("SUCCEEDED", ""), server.tail()
+    finally:
+        client.close()
+        server.kill()
 
 
 def test_a_wheel_of_another_version_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ reports about a process is an observation, and an executor that cannot be reache
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -66,11 +66,16 @@ def check_ref(ref: str) -> str:
 
 @dataclass(frozen=True)
 class Node:
-    """Resources of one machine that runs workers. An attempt runs on one node; a share of a GPU is of one GPU."""
+    """Resources of one machine that runs workers. An attempt runs on one node; a share of a GPU is of one GPU.
+
+    Attributes:
+        absent: the type of a node that is added when a job waits for it; "" for one that is there.
+    """
 
     cpus: float
     gpus: float
     memory_bytes: int
+    absent: str = ""
 
     def has(self, cpus: float, gpus: float, memory_bytes: int) -> bool:
         """Whether these resources fit on the node while nothing else runs there."""
@@ -82,6 +87,15 @@ class Capacity:
     """All nodes that run workers: the live ones, and those that are added when jobs wait for them."""
 
     nodes: tuple[Node, ...]
+
+    @property
+    def absent(self) -> frozenset[str]:
+        """The types of the nodes that are not there."""
+        return frozenset(node.absent for node in self.nodes) - {""}
+
+    def without(self, types: Collection[str]) -> Capacity:
+        """The same without absent nodes of these types."""
+        return Capacity(tuple(node for node in self.nodes if node.absent not in types)) if types else self
 
     @property
     def cpus(self) -> float:
@@ -127,11 +141,13 @@ class Phase(Enum):
 @dataclass(frozen=True)
 class Observation:
     """What the executor reports about a process at one moment. `exit_code` comes only with EXITED: -N after signal N,
-    None if the executor does not know it, as after a `stop` or the loss of a node."""
+    None if the executor does not know it, as after a `stop` or the loss of a node. `started` is False, with EXITED, if
+    no node had room for the process and the executor gave it up."""
 
     phase: Phase
     exit_code: int | None = None
     detail: str = ""  # for people
+    started: bool = True
 
 
 @dataclass(frozen=True)

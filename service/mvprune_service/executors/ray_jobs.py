@@ -37,6 +37,8 @@ _ALIVE_NODES = "/api/v0/nodes?" + urlencode(
     {"limit": 10_000, "filter_keys": "state", "filter_predicates": "=", "filter_values": "ALIVE"}
 )
 _NODE_TYPE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):(\d{1,5}):(\d+(?:\.\d+)?):(\d+(?:\.\d+)?):(\d+)")
+# What Ray calls a job that it gave up while it was PENDING, after the RAY_JOB_START_TIMEOUT_SECONDS of its head (900).
+_NO_ROOM = "JOB_SUPERVISOR_ACTOR_START_TIMEOUT"
 _SUBMIT_SECONDS = 30.0  # the first job of a cluster starts what starts jobs
 
 
@@ -64,7 +66,7 @@ class NodeType:
                 f"got {text!r}"
             )
         resource, most, cpus, gpus, memory = match.groups()
-        return cls(resource, int(most), Node(float(cpus), float(gpus), int(memory)))
+        return cls(resource, int(most), Node(float(cpus), float(gpus), int(memory), absent=resource))
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,8 @@ class RayExecutor:
             return Observation(Phase.GONE, detail="Ray has no such job")
         code = job.get("driver_exit_code")
         detail = (job.get("message") or "").partition("\n")[0] if code is None else ""  # else it repeats the log
-        return Observation(_LIVE.get(job["status"], Phase.EXITED), code, detail)
+        started = job.get("error_type") != _NO_ROOM
+        return Observation(_LIVE.get(job["status"], Phase.EXITED), code, detail, started)
 
     def stop(self, ref: str) -> None:
         """See Executor.stop."""
