@@ -141,9 +141,14 @@ class Settings(BaseSettings):
         (), description="s3://bucket/path that models and data of clients may be below, separated by ','; default: none"
     )
     lease_seconds: Seconds = Field(
-        15.0, ge=1, le=3600, description="time without a heartbeat after which a worker loses its lease"
+        15.0,
+        ge=1,
+        le=3600,
+        description="time without a heartbeat after which a worker loses its lease; longer with more than 100 workers",
     )
-    heartbeat_seconds: Seconds = Field(1.0, gt=0, le=600, description="interval between heartbeats of a worker")
+    heartbeat_seconds: Seconds = Field(
+        1.0, gt=0, le=600, description="interval between heartbeats of a worker; longer with more than 100 workers"
+    )
     janitor_seconds: Seconds = Field(60.0, gt=0, le=86400, description="interval between garbage-collection passes")
     request_days: Days = Field(
         7.0, gt=0, le=3650, description="time for which a repeated request id returns the job of the first request"

@@ -32,12 +32,12 @@ class RayNodes:
 
     Args:
         python: interpreter of the node.
-        path: the first folder of PYTHONPATH.
+        quick: whether the loss of a node is noticed within seconds, as a busy machine may be too slow for.
     """
 
-    def __init__(self, log: Path, *, python: str = sys.executable, path: str = str(STAND_IN)) -> None:
+    def __init__(self, log: Path, *, python: str = sys.executable, quick: bool = True) -> None:
         self._python = python
-        self._path = path
+        self._quick = quick
         self._log = log
         self._folder = tempfile.mkdtemp(prefix="mvp-", dir="/tmp")
         self._mark = secrets.token_hex(8)
@@ -90,7 +90,7 @@ class RayNodes:
     def _start(self, what: str, *flags: str, until: Callable[[], bool]) -> None:
         for _ in range(_TRIES):
             started = self._launch(what, *flags)
-            eventually(lambda: started.poll() is not None or until(), 180, self._log.read_text)  # noqa: B023
+            eventually(lambda: started.poll() is not None or until(), 240, self._log.read_text)  # noqa: B023
             if started.poll() is None:
                 return
             self.kill(what)
@@ -99,9 +99,10 @@ class RayNodes:
     def _launch(self, what: str, *flags: str) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
-            **{f"RAY_health_check_{name}": value for name, value in _QUICK.items()},
+            **{f"RAY_health_check_{name}": value for name, value in _QUICK.items() if self._quick},
             _MARK: f"{self._mark}-{what}",
-            "PYTHONPATH": os.pathsep.join(filter(None, (self._path, os.environ.get("PYTHONPATH")))),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(STAND_IN), os.environ.get("PYTHONPATH")))),
+            "RAY_raylet_start_wait_time_s": "150",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
             "RAY_USAGE_STATS_ENABLED": "0",

@@ -17,7 +17,7 @@ import mvprune
 from mvprune_service.executors.base import Phase
 from mvprune_service.executors.ray_jobs import RayExecutor
 
-from ..chaos.harness import STAND_IN, TERMINAL, Client, Server, eventually
+from ..chaos.harness import TERMINAL, Client, Server, eventually
 from ..chaos.ray_nodes import RayNodes
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ class Bare:
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
     folder = tmp_path_factory.mktemp("bare")
     python, wheel = _interpreter(folder / "venv"), _wheel(folder / "wheels")
-    with RayNodes(folder / "ray.log", python=str(python), path=str(STAND_IN)) as ray:
+    with RayNodes(folder / "ray.log", python=str(python), quick=False) as ray:
         ray.start_node()
         yield Bare(ray, python, wheel)
 
@@ -79,7 +79,7 @@ def check(bare: Bare, home: Path, port: int, *options: str, **settings: str) -> 
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_wheel_is_sent_to_nodes_without_it(bare: Bare, tmp_path: Path) -> None:
     server = Server(tmp_path, executor="ray", ray_address=bare.ray.address, worker_python=str(bare.python))
     server.set(ray_wheel=str(bare.wheel))
@@ -103,7 +103,7 @@ def test_the_wheel_is_sent_to_nodes_without_it(bare: Bare, tmp_path: Path) -> No
         server.kill()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_check_cluster_says_what_a_node_lacks(bare: Bare, tmp_path: Path, closed_port: int) -> None:
     found = check(bare, tmp_path, closed_port, "-o", "json")
     assert found.returncode == 1, found.stderr
@@ -121,7 +121,7 @@ def test_check_cluster_says_what_a_node_lacks(bare: Bare, tmp_path: Path, closed
     assert "\n1 nodes, 1 problems\n" in nowhere.stdout
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_job_makes_the_cluster_grow(bare: Bare, tmp_path: Path) -> None:
     """The job waits in Ray, as an autoscaler needs it, until its node is there."""
     server = Server(tmp_path, executor="ray", ray_address=bare.ray.address, worker_python=str(bare.python))

@@ -30,7 +30,7 @@ from mvprune_service.db.statements import fetch_all
 from mvprune_service.db.sweep_results import take_in_late
 from mvprune_service.domain import gates, times
 from mvprune_service.domain.failures import FailureReason
-from mvprune_service.domain.leases import StaleLease, check_claimed, check_fence, is_claimed, is_renewed
+from mvprune_service.domain.leases import StaleLease, check_claimed, check_fence, is_claimed
 from mvprune_service.domain.machine import TERMINAL, AttemptState, Command, IllegalTransition, JobState, Wait
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.domain.retries import Failure, Kill, Tried, earlier_kills, ran_us, smaller_factor, verdict
@@ -141,18 +141,6 @@ def turn_away(tx: Tx, fence: Fence, failure: Failure) -> None:
     if job.state not in (JobState.STARTING, JobState.CANCELLING):
         raise StaleLease("another worker holds the lease")
     fail_attempt(tx, fence, failure, actor=WORKER)
-
-
-def heartbeat(tx: Tx, fence: Fence, *, progress: bytes | None, lease_us: int) -> JobRow:
-    """Extends the lease; returns the job. Raises StaleLease."""
-    job, attempt = fenced(tx, fence)
-    check_claimed(attempt.state)
-    if is_renewed(job.state):
-        extended = update(ATTEMPTS).where(ATTEMPTS.c.uid == attempt.uid)
-        tx.conn.execute(extended.values(heartbeat_us=tx.now, lease_expire_us=tx.now + lease_us))
-    if progress is not None and progress != job.progress:
-        touch(tx, job, progress=progress)
-    return job
 
 
 def offer(tx: Tx, fence: Fence, manifest_sha256: str, *, actor: str) -> None:

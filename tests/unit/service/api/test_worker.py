@@ -10,6 +10,7 @@ import pytest
 from google.rpc import error_details_pb2
 from sqlalchemy import update
 from tests.refusals import status_details
+from tests.unit.service.beating import steady
 from tests.unit.service.conftest import Jobs, TestClock
 from tests.unit.service.serving import serving
 from tests.waiting import PATIENCE
@@ -84,7 +85,7 @@ class Workers:
 @pytest.fixture
 async def workers(db: Database, store: BlobStore, jobs: Jobs, clock: TestClock) -> AsyncIterator[Workers]:
     handlers = Handlers()
-    servicer = WorkerServicer(db, KEY, LostChunks(db, store), lease_seconds=15, heartbeat_seconds=1, clock=clock)
+    servicer = WorkerServicer(db, KEY, LostChunks(db, store), pace=steady(db), clock=clock)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, handlers)
     async with serving(handlers) as channel:
         yield Workers(db, jobs, channel)

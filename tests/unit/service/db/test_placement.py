@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert
+from tests.unit.service.beating import beat, steady
 from tests.unit.service.conftest import Jobs, ScriptedExecutor, TestClock
 
 from mvprune.v1 import job_pb2
@@ -213,7 +214,7 @@ async def test_who_waited_while_no_server_was_up_gets_a_chance(
 async def test_who_runs_too_long_fails_all_attempts_counted(
     db: Database, jobs: Jobs, clock: TestClock, executor: ScriptedExecutor, tmp_path: Any
 ) -> None:
-    watchdog = Watchdog(db, executor, LocalStore(tmp_path), lease_seconds=15, clock=clock)
+    watchdog = Watchdog(db, executor, LocalStore(tmp_path), pace=steady(db), clock=clock)
     await jobs.create("a", max_attempts=3, policy=policy(max_runtime=100))
     first = await run(db, jobs)
     clock.pass_seconds(60)
@@ -223,7 +224,7 @@ async def test_who_runs_too_long_fails_all_attempts_counted(
     second = await run(db, jobs)
     running = (await jobs.live()).attempt.executor_ref
     clock.pass_seconds(30)
-    await db.write(leases.heartbeat, second, progress=None, lease_us=60 * SECOND)
+    await db.write(beat, second, progress=None, lease_us=60 * SECOND)
     await watchdog.step()
     assert (await jobs.get()).state == "RUNNING"
     clock.pass_seconds(11)
@@ -292,7 +293,7 @@ async def test_a_job_waits_for_a_node_that_is_added(
     await jobs.create("small", cpus=2.0)
     await jobs.create("large", cpus=8.0)
     scheduler = Scheduler(db, executor, node_start_seconds=600, clock=clock)
-    watchdog = Watchdog(db, executor, store, lease_seconds=15, clock=clock)
+    watchdog = Watchdog(db, executor, store, pace=steady(db), clock=clock)
     await scheduler.step()
     small, large = await jobs.live("small"), await jobs.live("large")
     assert (small.job.state_reason, small.attempt.node) == ("", "")

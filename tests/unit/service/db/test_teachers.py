@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 from tests.conftest import Tiny, server_path
+from tests.unit.service.beating import steady
 from tests.unit.service.conftest import Call, Jobs, ScriptedExecutor, TestClock
 
 import mvprune
@@ -53,7 +54,7 @@ class School:
         self.db, self.jobs, self.tiny = db, jobs, tiny
         self.executor = executor
         self.allow()
-        self.worker = WorkerServicer(db, KEY, LostChunks(db, store), lease_seconds=15, heartbeat_seconds=1)
+        self.worker = WorkerServicer(db, KEY, LostChunks(db, store), pace=steady(db))
         self.scheduler = Scheduler(db, executor, clock=clock)
 
     def allow(self, *buckets: str) -> None:

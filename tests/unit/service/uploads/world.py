@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf.json_format import ParseDict
 from sqlalchemy import select
 from tests.conftest import Tiny
+from tests.unit.service.beating import steady
 
 import mvprune
 from mvprune.sources.references import Roots
@@ -57,7 +58,7 @@ class World:
         self.db, self.store, self.clock, self.sender, self.folder = db, store, clock, sender, folder
         self.lost = LostChunks(db, store)
         changes, capacity, self.reader = Changes(), capacity_of(executor), UploadReader(db, store, self.lost, folder)
-        self.worker = WorkerServicer(db, KEY, self.lost, lease_seconds=15, heartbeat_seconds=1, clock=clock)
+        self.worker = WorkerServicer(db, KEY, self.lost, pace=steady(db), clock=clock)
         submissions = Submissions(db, Roots(), capacity, quota=QueueQuota(1000), uploads=self.reader)
         self.jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
         creation = SweepCreation(db, Roots(), capacity, max_points=100, uploads=self.reader, clock=clock)
