@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 import grpc
 from service_under_load import SPEC, Running, new_job
+from sqlalchemy import make_url
 from stand_in_ray import StandInRay
 from tests.neighbours import PostgresServer
 
@@ -209,7 +210,7 @@ async def run(
 
 def rows_written(postgres: PostgresServer, url: str) -> int:
     """Rows that were inserted, updated or deleted in a database so far."""
-    name = url.rpartition("/")[2].partition("?")[0]
+    name = make_url(url).database
     query = f"SELECT tup_inserted + tup_updated + tup_deleted FROM pg_stat_database WHERE datname = '{name}'"  # noqa: S608
     return int(postgres.execute(query)[0][0])
 
