@@ -69,7 +69,7 @@ class RayNodes:
             f"--temp-dir={self._folder}/r",
             "--no-monitor",
             "--num-cpus=0",
-            until=lambda: self.nodes() is not None,
+            until=self._has_head,
         )
 
     def start_node(self, *flags: str) -> None:
@@ -87,6 +87,12 @@ class RayNodes:
             return RayExecutor(self.address, token=self.token, timeout=5).capacity().nodes
         return None
 
+    def _has_head(self) -> bool:
+        """Whether the head has a node: its dashboard answers earlier."""
+        with contextlib.suppress(ExecutorUnavailable):
+            return bool(RayExecutor(self.address, token=self.token, timeout=5).nodes())
+        return False
+
     def _start(self, what: str, *flags: str, until: Callable[[], bool]) -> None:
         for _ in range(_TRIES):
             started = self._launch(what, *flags)
@@ -103,6 +109,7 @@ class RayNodes:
             _MARK: f"{self._mark}-{what}",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(STAND_IN), os.environ.get("PYTHONPATH")))),
             "RAY_raylet_start_wait_time_s": "150",
+            "RAY_agent_register_timeout_ms": "150000",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
             "RAY_USAGE_STATS_ENABLED": "0",

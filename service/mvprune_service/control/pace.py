@@ -6,6 +6,7 @@ from mvprune_service.clock import SECOND
 from mvprune_service.db import overview
 from mvprune_service.db.database import Database
 from mvprune_service.domain.pace import interval_seconds, lease_seconds
+from mvprune_service.observability import metrics
 
 
 class Pace:
@@ -24,6 +25,7 @@ class Pace:
     async def step(self) -> None:
         """Counts the workers."""
         self._workers = await self._db.read(overview.running_attempts)
+        metrics.lease_length.set(self.lease_seconds)
 
     @property
     def interval_seconds(self) -> float:
