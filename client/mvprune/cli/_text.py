@@ -76,7 +76,7 @@ def state(job: JobRecord) -> str:
     reason = job.state_reason
     if not reason or job.state.is_terminal:  # why it ended is its failure
         return job.state
-    if job.state == "QUEUED":
+    if job.state == "QUEUED" or reason in _WAITS:
         return f"{job.state}: {_WAITS.get(reason, 'tries again')} ({reason})"
     return f"{job.state} ({reason})"
 

@@ -204,7 +204,7 @@ class RayExecutor:
         ours = [job for job in jobs if job["type"] == "SUBMISSION" and job["submission_id"].startswith(prefix)]
         return Refs(
             tuple(sorted(job["submission_id"] for job in ours if job["status"] in _LIVE)),
-            {job["submission_id"]: 1000 * (job["end_time"] or 0) for job in ours if job["status"] not in _LIVE},
+            {job["submission_id"]: _end_us(job) for job in ours if job["status"] not in _LIVE},
         )
 
     def output(self, ref: str) -> bytes:
@@ -260,6 +260,11 @@ class RayExecutor:
             raise ExecutorUnavailable(f"Ray at {self._parts.netloc}: {error or type(error).__name__}") from error
         finally:
             connection.close()
+
+
+def _end_us(job: dict[str, Any]) -> int:
+    """When a job ended; of one that never ran, when it was submitted."""
+    return 1000 * int(job["end_time"] or job["start_time"] or 0)
 
 
 def _has_no_job(status: int, body: str) -> bool:
