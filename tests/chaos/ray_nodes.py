@@ -108,7 +108,6 @@ class RayNodes:
             **{f"RAY_health_check_{name}": value for name, value in _QUICK.items() if self._quick},
             _MARK: f"{self._mark}-{what}",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(STAND_IN), os.environ.get("PYTHONPATH")))),
-            "RAY_raylet_start_wait_time_s": "150",
             "RAY_agent_register_timeout_ms": "150000",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
