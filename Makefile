@@ -74,6 +74,10 @@ bench: setup ## step time and artifact size beside their rivals (minutes; nothin
 bench-service: setup ## the control plane beside bare gRPC and SQLite (MVPRUNE_SOAK_SECONDS=600: memory in earnest)
 	$(BIN)/python tests/perf/bench_control_plane.py $(ARGS)
 
+.PHONY: bench-heartbeats
+bench-heartbeats: setup ## 10,000 stand-in workers and 50 starts a second on PostgreSQL (ARGS='--seconds 30': a trial)
+	PYTHONPATH=. $(BIN)/python tests/perf/bench_heartbeats.py $(ARGS)
+
 .PHONY: bench-sweeps
 bench-sweeps: setup ## sweeps of 1,000 points on SQLite and PostgreSQL: create, list, get, a round of the expander
 	$(BIN)/python tests/perf/bench_sweeps.py $(ARGS)

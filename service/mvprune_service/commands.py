@@ -14,8 +14,8 @@ from typing import Any
 from mvprune.cli._commands import COMPLETING
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._options import Parser, plain_parser
-from mvprune.cli._output import answer
-from mvprune.cli._types import one_of, path
+from mvprune.cli._output import answer, print_table
+from mvprune.cli._types import one_of, path, seconds
 
 
 def start_command(argv: Sequence[str]) -> int:
@@ -116,6 +116,50 @@ def check_command(argv: Sequence[str]) -> int:
             f"{report.checkpoints:,} checkpoints, {report.chunks:,} chunks, "
             f"{len(report.problems):,} problems"
         )
+
+    answer(args.form, asdict(report), report.problems, text)
+    return ExitCode.ERROR if report.problems else ExitCode.OK
+
+
+def check_cluster_command(argv: Sequence[str]) -> int:
+    """Looks at the nodes of the Ray cluster."""
+    details = (
+        "Run a small job on each node of the Ray cluster: its versions of Python, torch, Ray and mvprune, its GPUs, "
+        "and whether it can read the store and reach the server.\n\n"
+        "The settings are those of the server: its home folder, variables and options. Jobs go on meanwhile. Exit "
+        "code 1: a job would fail on one of the nodes."
+    )
+    parser = plain_parser("server check-cluster", "mvpctl server check-cluster --ray-address http://head:8265", details)
+    parser.add_argument("--home", metavar="FOLDER", help="the server's; default: MVPRUNE_HOME, else ~/.mvprune")
+    parser.add_argument("--ray-address", metavar="URL", help="default: the server's; else a Ray that it has started")
+    add_store(parser)
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds, default=120.0, help="how long to wait for nodes; default: 120"
+    )
+    args = parser.parse_args(argv)
+
+    from mvprune_service.check_cluster import check_cluster
+
+    report = check_cluster(args.timeout, **given(args, "home", "ray_address", "store"))
+
+    def text() -> None:
+        columns = ("node", "python", "torch", "ray", "mvprune", "cpus", "gpus", "store", "server")
+        rows = [
+            [
+                one.address,
+                *(found or "none" for found in (one.python, one.torch, one.ray, one.mvprune)),
+                f"{one.cpus:g}",
+                ", ".join(one.gpu_names) or f"{one.gpus:g}",
+                *("problem" if why else "ok" for why in (one.store, one.server)),
+            ]
+            for one in report.nodes
+        ]
+        print(f"{report.cluster}, mvprune {report.version} of the server")
+        if rows:
+            print_table(columns, rows)
+        for problem in report.problems:
+            print(problem)
+        print(f"{len(report.nodes):,} nodes, {len(report.problems):,} problems")
 
     answer(args.form, asdict(report), report.problems, text)
     return ExitCode.ERROR if report.problems else ExitCode.OK

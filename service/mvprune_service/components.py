@@ -54,6 +54,7 @@ from mvprune_service.control.expander import Expander
 from mvprune_service.control.finalizer import Finalizer
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.loop import Loop, Loops
+from mvprune_service.control.pace import Pace
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import overview
@@ -78,6 +79,7 @@ _RATE, _BURST_SECONDS = 100.0, 2.0  # calls per second of a token
 _STREAMS_OF_TOKEN, _STREAMS_OF_ADDRESS = 200, 2_000  # open streams
 _LOOP_SECONDS = 1.0  # between steps that a change in the database starts earlier
 _DESCRIPTOR_SECONDS = 2.0
+_PACE_SECONDS = 5.0
 _STREAM_SECONDS = 2.0
 _CONNECTION_SECONDS = 1.0
 _WRITE_SECONDS = 10.0  # between checks whether the database accepts writes: each is a write to the disk
@@ -128,9 +130,8 @@ class Components:
         lost = LostChunks(db, resources.store)
         admin = AdminServicer(db, authenticator, status.status)
         closing = _add_client_services(clients, settings, resources, quota, admin, lost)
-        worker = WorkerServicer(
-            db, resources.key, lost, lease_seconds=settings.lease_seconds, heartbeat_seconds=settings.heartbeat_seconds
-        )
+        pace = Pace(db, heartbeat_seconds=settings.heartbeat_seconds, lease_seconds=settings.lease_seconds)
+        worker = WorkerServicer(db, resources.key, lost, pace=pace)
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, workers)
         for each in (clients, workers):
             health_pb2_grpc.add_HealthServicer_to_server(health.servicer, each)
@@ -142,7 +143,7 @@ class Components:
             workers,
             health,
             Loops(problems),
-            _schedule(settings, resources, problems, streams, quota),
+            _schedule(settings, resources, problems, streams, quota, pace),
             Gauges(
                 Probe("database", lambda: db.read(overview.overview, overview.LIVE_JOBS), problems),
                 status.capacity,
@@ -209,13 +210,15 @@ def _add_client_services(
 
 
 def _schedule(
-    settings: Settings, resources: Resources, problems: Problems, streams: Streams, quota: QueueQuota
+    settings: Settings, resources: Resources, problems: Problems, streams: Streams, quota: QueueQuota, pace: Pace
 ) -> tuple[Loop, ...]:
     db, store, executor = resources.db, resources.store, resources.executor
-    scheduler = Scheduler(db, executor, max_running_gpus=settings.max_running_gpus)
+    scheduler = Scheduler(
+        db, executor, max_running_gpus=settings.max_running_gpus, node_start_seconds=settings.node_start_seconds
+    )
     python = str(settings.worker_python or sys.executable)
     dispatcher = Dispatcher(db, executor, resources.key, _worker_environment(settings, resources), python=python)
-    watchdog = Watchdog(db, executor, store, lease_seconds=settings.lease_seconds)
+    watchdog = Watchdog(db, executor, store, pace=pace)
     finalizer = Finalizer(db, store)
     janitor = Janitor(
         db,
@@ -240,6 +243,7 @@ def _schedule(
         Loop("watchdog", watchdog.step, changes, _LOOP_SECONDS),
         Loop("finalizer", finalizer.step, changes, _LOOP_SECONDS),
         Loop("janitor", janitor.step, unchanging, settings.janitor_seconds),
+        Loop("pace", pace.step, unchanging, _PACE_SECONDS),
         Loop("streams", streams.step, unchanging, _STREAM_SECONDS),
         Loop("descriptors", DescriptorWatch(problems).step, unchanging, _DESCRIPTOR_SECONDS),
         Loop("connections", connections.step, unchanging, _CONNECTION_SECONDS),

@@ -116,6 +116,17 @@ class Settings(BaseSettings):
         description="nodes that the cluster's autoscaler may add: RESOURCE:NODES:CPUS:GPUS:MEMORY_BYTES, where "
         "RESOURCE is a custom resource that only nodes of this type have; default: none",
     )
+    node_start_seconds: Seconds = Field(
+        600.0,
+        ge=0,
+        le=86_400,
+        description="time for a node of --ray-node-types to be added, beside the start timeout of the job that waits",
+    )
+    ray_wheel: OptionalFile = Field(
+        None,
+        description="wheel of this version of mvprune, which the server sends to the cluster; its nodes then need "
+        "third-party packages only; default: nodes have mvprune",
+    )
     worker_python: OptionalFile = Field(
         None, description="Python interpreter of workers, at this path on their machines; default: the server's own"
     )
@@ -130,9 +141,14 @@ class Settings(BaseSettings):
         (), description="s3://bucket/path that models and data of clients may be below, separated by ','; default: none"
     )
     lease_seconds: Seconds = Field(
-        15.0, ge=1, le=3600, description="time without a heartbeat after which a worker loses its lease"
+        15.0,
+        ge=1,
+        le=3600,
+        description="time without a heartbeat after which a worker loses its lease; longer with more than 100 workers",
     )
-    heartbeat_seconds: Seconds = Field(1.0, gt=0, le=600, description="interval between heartbeats of a worker")
+    heartbeat_seconds: Seconds = Field(
+        1.0, gt=0, le=600, description="interval between heartbeats of a worker; longer with more than 100 workers"
+    )
     janitor_seconds: Seconds = Field(60.0, gt=0, le=86400, description="interval between garbage-collection passes")
     request_days: Days = Field(
         7.0, gt=0, le=3650, description="time for which a repeated request id returns the job of the first request"
@@ -274,6 +290,7 @@ class Settings(BaseSettings):
         "worker_client_ca",
         "key_file",
         "operator_token_file",
+        "ray_wheel",
         mode="after",
     )
     @classmethod

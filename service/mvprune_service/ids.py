@@ -132,6 +132,11 @@ def new_uid(now_us: int) -> str:
     return str(uuid.UUID(int=value))
 
 
+def first_uid(time_us: int) -> str:
+    """What no uid of that time or later sorts before."""
+    return str(uuid.UUID(int=(max(time_us, 0) // 1000 & (1 << 48) - 1) << 80))
+
+
 def new_job_id(task: str) -> str:
     """A short id that people can tell apart: sst2-k3h9x2."""
     return f"{_prefix(task)}-{_random(6)}"

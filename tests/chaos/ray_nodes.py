@@ -28,9 +28,16 @@ _QUICK = {"initial_delay_ms": "500", "period_ms": "500", "timeout_ms": "1000", "
 
 
 class RayNodes:
-    """Use it in a `with`: the head runs then, the node does not yet."""
+    """Use it in a `with`: the head runs then, the node does not yet.
 
-    def __init__(self, log: Path) -> None:
+    Args:
+        python: interpreter of the node.
+        quick: whether the loss of a node is noticed within seconds, as a busy machine may be too slow for.
+    """
+
+    def __init__(self, log: Path, *, python: str = sys.executable, quick: bool = True) -> None:
+        self._python = python
+        self._quick = quick
         self._log = log
         self._folder = tempfile.mkdtemp(prefix="mvp-", dir="/tmp")
         self._mark = secrets.token_hex(8)
@@ -62,12 +69,13 @@ class RayNodes:
             f"--temp-dir={self._folder}/r",
             "--no-monitor",
             "--num-cpus=0",
-            until=lambda: self.nodes() is not None,
+            until=self._has_head,
         )
 
-    def start_node(self) -> None:
+    def start_node(self, *flags: str) -> None:
         """Returns when the cluster has it."""
-        self._start("node", f"--address=127.0.0.1:{self._port}", "--num-cpus=2", until=lambda: bool(self.nodes()))
+        address = f"--address=127.0.0.1:{self._port}"
+        self._start("node", address, *(flags or ("--num-cpus=2",)), until=lambda: bool(self.nodes()))
 
     def kill(self, what: str) -> None:
         """Kills the head, or the node with the workers on it."""
@@ -79,10 +87,16 @@ class RayNodes:
             return RayExecutor(self.address, token=self.token, timeout=5).capacity().nodes
         return None
 
+    def _has_head(self) -> bool:
+        """Whether the head has a node: its dashboard answers earlier."""
+        with contextlib.suppress(ExecutorUnavailable):
+            return bool(RayExecutor(self.address, token=self.token, timeout=5).nodes())
+        return False
+
     def _start(self, what: str, *flags: str, until: Callable[[], bool]) -> None:
         for _ in range(_TRIES):
             started = self._launch(what, *flags)
-            eventually(lambda: started.poll() is not None or until(), 180, self._log.read_text)  # noqa: B023
+            eventually(lambda: started.poll() is not None or until(), 240, self._log.read_text)  # noqa: B023
             if started.poll() is None:
                 return
             self.kill(what)
@@ -91,15 +105,17 @@ class RayNodes:
     def _launch(self, what: str, *flags: str) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
-            **{f"RAY_health_check_{name}": value for name, value in _QUICK.items()},
+            **{f"RAY_health_check_{name}": value for name, value in _QUICK.items() if self._quick},
             _MARK: f"{self._mark}-{what}",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(STAND_IN), os.environ.get("PYTHONPATH")))),
+            "RAY_agent_register_timeout_ms": "150000",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_prestart_worker_first_driver": "false",
         }
-        command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+        python = self._python if what == "node" else sys.executable
+        command = [python, "-P", "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
         common = ["--object-store-memory=100000000", "--dashboard-agent-listen-port=0"]
         with self._log.open("ab") as log:
             return subprocess.Popen(

@@ -20,6 +20,7 @@ import pytest
 
 from mvprune_service.executors import processes
 from mvprune_service.executors.base import (
+    OUTPUT_BYTES,
     Executor,
     ExecutorNotOpened,
     ExecutorUnavailable,
@@ -27,6 +28,7 @@ from mvprune_service.executors.base import (
     LaunchRefused,
     Observation,
     Phase,
+    Refs,
 )
 from mvprune_service.executors.embedded_ray import MARK, EmbeddedRay
 from mvprune_service.executors.local import LocalExecutor
@@ -100,7 +102,7 @@ def test_a_ref_runs_once_and_gets_what_it_was_given(executor: Executor, prefix: 
     assert wait_for(executor, launch.ref, Phase.EXITED).exit_code == 7
     executor.submit(launch)
     assert executor.observe(launch.ref) == Observation(Phase.EXITED, 7)
-    assert executor.list(prefix) == []
+    assert executor.list(prefix).live == ()
     assert [json.loads(line) for line in record.read_text().splitlines()] == [[given, "good day; x"]]
 
 
@@ -155,7 +157,7 @@ def test_stop_gives_grace_then_kills_with_all_descendants(executor: Executor, pr
     wait_for_lines(tmp_path / "saved", 1)
     assert all(map(is_alive, pids))
     assert executor.observe(stubborn.ref).phase is Phase.RUNNING
-    assert executor.list(prefix) == [obedient.ref, stubborn.ref]
+    assert executor.list(prefix).live == (obedient.ref, stubborn.ref)
 
     started = time.monotonic()
     executor.stop(stubborn.ref)
@@ -165,14 +167,34 @@ def test_stop_gives_grace_then_kills_with_all_descendants(executor: Executor, pr
     wait_for_end(*pids)
     assert wait_for(executor, obedient.ref, Phase.EXITED).exit_code in (0, None)
     assert (tmp_path / "saved").read_text() == "ready\nsaved\n"
-    assert executor.list(prefix) == []
+    assert executor.list(prefix).live == ()
     executor.stop(stubborn.ref)
 
 
 def test_unknown_refs(executor: Executor, prefix: str) -> None:
     assert executor.observe(f"{prefix}never").phase is Phase.GONE
-    assert executor.list(prefix) == []
+    assert executor.list(prefix).live == ()
     executor.stop(f"{prefix}never")
+    executor.forget(f"{prefix}never")
+    assert executor.output(f"{prefix}never") == b""
+
+
+def test_the_output_of_a_process(executor: Executor, prefix: str) -> None:
+    executor.submit(python(f"{prefix}a", "import sys; print('x' * 100_000); print('the end', file=sys.stderr)"))
+    wait_for(executor, f"{prefix}a", Phase.EXITED)
+    until(lambda: executor.output(f"{prefix}a").endswith(b"x\nthe end\n"), lambda: executor.output(f"{prefix}a")[-99:])
+    assert len(executor.output(f"{prefix}a")) == OUTPUT_BYTES
+
+
+def test_a_live_process_is_not_forgotten(executor: Executor, prefix: str, tmp_path: Path) -> None:
+    obedient = python(f"{prefix}a", OBEDIENT, str(tmp_path / "saved"))
+    executor.submit(obedient)
+    wait_for_lines(tmp_path / "saved", 1)
+    executor.forget(obedient.ref)
+    assert executor.list(prefix).live == (obedient.ref,)
+    assert executor.observe(obedient.ref).phase is Phase.RUNNING
+    executor.stop(obedient.ref)
+    wait_for(executor, obedient.ref, Phase.EXITED)
 
 
 def test_capacity(executor: Executor) -> None:
@@ -213,7 +235,7 @@ def test_local_processes_outlive_the_server(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", SERVER, folder, sys.executable, "-c", OBEDIENT, saved])
     wait_for_lines(saved, 1)
     executor = LocalExecutor(folder)
-    assert executor.list("a") == ["a"]
+    assert executor.list("a").live == ("a",)
     executor.stop("a")
     assert wait_for(executor, "a", Phase.EXITED).exit_code == 0
     assert wait_for_lines(saved, 2) == ["ready", "saved"]
@@ -308,7 +330,19 @@ def test_a_ray_job_that_does_not_fit_is_pending(ray_cluster: EmbeddedRay, prefix
     executor = ray_cluster.executor()
     executor.submit(Launch(f"{prefix}big", ("true",), {}, cpus=3))
     assert executor.observe(f"{prefix}big").phase is Phase.PENDING
-    assert executor.list(prefix) == [f"{prefix}big"]
+    assert executor.list(prefix).live == (f"{prefix}big",)
+
+
+def test_ray_keeps_a_job_until_it_is_forgotten(ray_cluster: EmbeddedRay, prefix: str) -> None:
+    executor = ray_cluster.executor()
+    executor.submit(python(f"{prefix}a", "pass"))
+    wait_for(executor, f"{prefix}a", Phase.EXITED)
+    ended = executor.list(prefix).ended
+    assert ended.keys() == {f"{prefix}a"}
+    assert abs(ended[f"{prefix}a"] - time.time() * 1e6) < 60e6
+    executor.forget(f"{prefix}a")
+    assert executor.list(prefix) == Refs()
+    assert executor.observe(f"{prefix}a").phase is Phase.GONE
 
 
 def assert_away(executor: RayExecutor, reason: str) -> None:
@@ -321,6 +355,8 @@ def assert_away(executor: RayExecutor, reason: str) -> None:
         lambda: executor.submit(launch),
         lambda: executor.stop("a"),
         lambda: executor.list(""),
+        lambda: executor.output("a"),
+        lambda: executor.forget("a"),
     ):
         with pytest.raises(ExecutorUnavailable, match=reason) as caught:
             call()
@@ -345,7 +381,7 @@ class NoRoute(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_error(404)
 
-    do_POST = do_GET
+    do_POST = do_DELETE = do_GET
 
 
 def test_a_404_that_is_not_rays_says_nothing_about_a_job() -> None:

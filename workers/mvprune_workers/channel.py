@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+import mvprune
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune.v1.worker_pb2_grpc import WorkerServiceStub
 from mvprune_workers.settings import Tls
@@ -84,7 +85,9 @@ class WorkerClient:
 
     def claim(self, runner_id: str, node: str) -> worker_pb2.ClaimAttemptResponse:
         """Takes the lease."""
-        request = worker_pb2.ClaimAttemptRequest(lease=self._lease, runner_id=runner_id, node=node)
+        request = worker_pb2.ClaimAttemptRequest(
+            lease=self._lease, runner_id=runner_id, node=node, version=mvprune.__version__
+        )
         response: worker_pb2.ClaimAttemptResponse = self._call("ClaimAttempt", request)
         return response
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 
@@ -10,11 +11,13 @@ from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClie
 from mvprune_workers.event_queue import Event, EventQueue
 
 _RETRY_SECONDS = 2.0
+_SPREAD = (0.8, 1.2)  # so that workers which were started together do not report together
 _DEFAULT_GRACE = 10.0
 
 
 class Heartbeat:
-    """`with Heartbeat(…):` sends a heartbeat every `interval` seconds; posts LEASE_LOST and CANCELLED.
+    """`with Heartbeat(…):` sends a heartbeat every `interval` seconds, or as the server asks for; posts LEASE_LOST and
+    CANCELLED.
 
     If the control plane cannot be reached, the heartbeat is repeated and the work continues.
     """
@@ -40,6 +43,8 @@ class Heartbeat:
     def beat(self, timeout: float | None = None) -> bool:
         """One heartbeat; True if the attempt is to be cancelled. Raises LeaseLost, Unreachable, Rejected."""
         response = self._client.heartbeat(self._progress(), timeout)
+        if response.HasField("interval"):
+            self._interval = response.interval.ToTimedelta().total_seconds()
         if response.directive != worker_pb2.HeartbeatResponse.CANCEL:
             return False
         if response.HasField("grace"):
@@ -49,10 +54,10 @@ class Heartbeat:
     def _run(self) -> None:
         delay = self._interval
         while not self._end.wait(delay):
-            delay = self._interval
             try:
                 if self.beat():
                     self._events.post(Event.CANCELLED)
+                delay = self._interval * random.uniform(*_SPREAD)  # noqa: S311
             except LeaseLost:
                 self._events.post(Event.LEASE_LOST)
                 return

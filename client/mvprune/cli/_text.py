@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # and what no encoding has
 _WAITS = {
     "WAITING_FOR_CAPACITY": "waits until the cluster has room for it",
+    "WAITING_FOR_NODE": "waits until the cluster has added a node for it",
     "WAITING_FOR_QUOTA": "waits until the project's quota leaves it GPUs",
     "WAITING_FOR_TEACHER": "waits for the job of its teacher or baseline",
     "EXECUTOR_UNREACHABLE": "waits until the cluster can be reached",
@@ -75,7 +76,7 @@ def state(job: JobRecord) -> str:
     reason = job.state_reason
     if not reason or job.state.is_terminal:  # why it ended is its failure
         return job.state
-    if job.state == "QUEUED":
+    if job.state == "QUEUED" or reason in _WAITS:
         return f"{job.state}: {_WAITS.get(reason, 'tries again')} ({reason})"
     return f"{job.state} ({reason})"
 

@@ -20,6 +20,8 @@ commands:
   status    Show how a running one is doing.
   migrate   Bring the database of an older version to this version's schema.
   check     Look for damage in the database and the store.
+  check-cluster
+            Show what each node of the Ray cluster has, and whether jobs can run there.
   adopt-store
             Give the store to this database, after a restore or a change of database.
   backup    Back up the database, the store and the key, also while the server runs.
@@ -54,6 +56,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int | None]] = {
     "status": _status,
     "migrate": partial(_provided, "migrate"),
     "check": partial(_provided, "check"),
+    "check-cluster": partial(_provided, "check-cluster"),
     "adopt-store": partial(_provided, "adopt-store"),
     "backup": partial(_provided, "backup"),
     "restore": partial(_provided, "restore"),

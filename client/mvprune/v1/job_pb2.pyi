@@ -629,6 +629,7 @@ class Failure(_message.Message):
         GATE_FAILED: _ClassVar[Failure.Reason]
         DISK_FULL: _ClassVar[Failure.Reason]
         TRAINER_KILLED: _ClassVar[Failure.Reason]
+        WRONG_VERSION: _ClassVar[Failure.Reason]
     REASON_UNSPECIFIED: Failure.Reason
     INVALID_MODEL: Failure.Reason
     INVALID_DATASET: Failure.Reason
@@ -651,6 +652,7 @@ class Failure(_message.Message):
     GATE_FAILED: Failure.Reason
     DISK_FULL: Failure.Reason
     TRAINER_KILLED: Failure.Reason
+    WRONG_VERSION: Failure.Reason
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     reason: Failure.Reason

@@ -28,14 +28,16 @@ class Checkpoint(_message.Message):
     def __init__(self, attempt_uid: _Optional[str] = ..., step: _Optional[int] = ..., manifest_sha256: _Optional[str] = ...) -> None: ...
 
 class ClaimAttemptRequest(_message.Message):
-    __slots__ = ("lease", "runner_id", "node")
+    __slots__ = ("lease", "runner_id", "node", "version")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     RUNNER_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     runner_id: str
     node: str
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., runner_id: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
+    version: str
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., runner_id: _Optional[str] = ..., node: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class ClaimAttemptResponse(_message.Message):
     __slots__ = ("spec", "lease_ttl", "heartbeat_interval", "log_offset", "teacher_manifest_sha256", "checkpoints", "checkpoint_interval", "accumulation_factor", "measure_latency", "uploads")
@@ -87,7 +89,7 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., progress: _Optional[_Union[_job_pb2.Progress, _Mapping]] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
-    __slots__ = ("directive", "grace")
+    __slots__ = ("directive", "grace", "interval")
     class Directive(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         DIRECTIVE_UNSPECIFIED: _ClassVar[HeartbeatResponse.Directive]
@@ -98,9 +100,11 @@ class HeartbeatResponse(_message.Message):
     CANCEL: HeartbeatResponse.Directive
     DIRECTIVE_FIELD_NUMBER: _ClassVar[int]
     GRACE_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_FIELD_NUMBER: _ClassVar[int]
     directive: HeartbeatResponse.Directive
     grace: _duration_pb2.Duration
-    def __init__(self, directive: _Optional[_Union[HeartbeatResponse.Directive, str]] = ..., grace: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    interval: _duration_pb2.Duration
+    def __init__(self, directive: _Optional[_Union[HeartbeatResponse.Directive, str]] = ..., grace: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class AppendLogsRequest(_message.Message):
     __slots__ = ("lease", "offset", "data")

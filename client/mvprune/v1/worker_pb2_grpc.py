@@ -59,7 +59,8 @@ class WorkerServiceServicer(object):
     """
 
     def ClaimAttempt(self, request, context):
-        """Acquires the lease of one attempt. The same runner may acquire it again.
+        """Acquires the lease of one attempt. The same runner may acquire it again. FAILED_PRECONDITION / WRONG_VERSION ends
+        the attempt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -11,21 +11,26 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 from sqlalchemy import Connection
 
+import mvprune
 from mvprune.common.metrics import LATENCY_RATIO
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api.errors import ApiError, Violation, bad, invalid
+from mvprune_service.api.beats import Beats
+from mvprune_service.api.errors import ApiError, Violation, bad, invalid, precondition
 from mvprune_service.api.inputs import clean
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.policies import with_defaults
 from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.control.pace import Pace
 from mvprune_service.db import leases, records, upload_uses, uploads
 from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.heartbeats import Beat
 from mvprune_service.db.leases import WORKER, Fence
 from mvprune_service.db.rows import JobRow
 from mvprune_service.db.upload_rows import ChunkRow
 from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.leases import version_problem
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.retries import Failure, Kill
 from mvprune_service.secret import attempt_secret
@@ -50,16 +55,15 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         key: bytes,
         lost_chunks: LostChunks,
         *,
-        lease_seconds: float,
-        heartbeat_seconds: float,
+        pace: Pace,
         clock: Clock = system_clock,
     ) -> None:
         self._db = db
         self._key = key
         self._lost_chunks = lost_chunks
-        self._lease_us = int(lease_seconds * SECOND)
-        self._lease = _duration(lease_seconds)
-        self._interval = _duration(heartbeat_seconds)
+        self._pace = pace
+        self._beats = Beats(db, pace)
+        self._version = mvprune.__version__
         self._log_rate = RateLimiter(_LOG_RATE, _LOG_BURST, clock, unit="bytes")
 
     async def ClaimAttempt(
@@ -68,16 +72,20 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         fence = self._fence(request.lease, context)
         _check_length("runner_id", request.runner_id, 1, 64)
         _check_length("node", request.node, 0, 255)
+        _check_length("version", request.version, 0, 64)
+        if problem := version_problem(request.version, self._version, request.node):
+            await self._db.write(leases.turn_away, fence, Failure(FailureReason.WRONG_VERSION, problem))
+            raise precondition("WRONG_VERSION", problem)
         job, attempt = await self._db.write(
-            leases.claim, fence, runner_id=request.runner_id, node=request.node, lease_us=self._lease_us
+            leases.claim, fence, runner_id=request.runner_id, node=request.node, lease_us=self._pace.lease_us
         )
         checkpoints = await self._db.read(leases.checkpoints_of, job.uid)
         inputs = await self._db.read(_inputs, job)
         policy = with_defaults(job_pb2.ExecutionPolicy.FromString(job.policy), None)
         return worker_pb2.ClaimAttemptResponse(
             spec=job_pb2.CompressionSpec.FromString(job.spec),
-            lease_ttl=self._lease,
-            heartbeat_interval=self._interval,
+            lease_ttl=_duration(self._pace.lease_seconds),
+            heartbeat_interval=_duration(self._pace.interval_seconds),
             log_offset=attempt.log_bytes,
             teacher_manifest_sha256=job.teacher_sha256 or "",
             checkpoints=[
@@ -98,12 +106,14 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         _check_count("progress.step", request.progress.step)
         _check_count("progress.total_steps", request.progress.total_steps)
         progress = request.progress.SerializeToString(deterministic=True) if request.HasField("progress") else None
-        job = await self._db.write(leases.heartbeat, fence, progress=progress, lease_us=self._lease_us)
+        job = await self._beats.write(Beat(fence, progress))
+        interval = _duration(self._pace.interval_seconds)
         if job.state == JobState.CANCELLING:
+            grace = _duration((job.cancel_grace_us or 0) / SECOND)
             return worker_pb2.HeartbeatResponse(
-                directive=worker_pb2.HeartbeatResponse.CANCEL, grace=_duration((job.cancel_grace_us or 0) / SECOND)
+                directive=worker_pb2.HeartbeatResponse.CANCEL, grace=grace, interval=interval
             )
-        return worker_pb2.HeartbeatResponse(directive=worker_pb2.HeartbeatResponse.CONTINUE)
+        return worker_pb2.HeartbeatResponse(directive=worker_pb2.HeartbeatResponse.CONTINUE, interval=interval)
 
     async def AppendLogs(
         self, request: worker_pb2.AppendLogsRequest, context: grpc.aio.ServicerContext

@@ -1,5 +1,5 @@
 """Deletes what is no longer needed: expired jobs and artifacts, uploads without jobs, old idempotency keys,
-checkpoints, orphaned processes.
+checkpoints, orphaned processes, and what the executor keeps of processes that have ended.
 
 Each step does a bounded part and can be repeated, by several servers at once. If the store or the executor does not
 answer, its part waits.
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.collector import Collector
 from mvprune_service.control.ownership import Ownership, StoreNotOwned
+from mvprune_service.control.processes import Processes
 from mvprune_service.db import janitor, uploads
 from mvprune_service.db.database import Database
 from mvprune_service.executors.base import Executor, ExecutorUnavailable
@@ -30,7 +31,6 @@ _JOBS = 20  # the same of jobs, each of which may have megabytes of logs
 _UPLOADS = 20  # the same of uploads, each of which may have thousands of chunks
 _CHECKPOINTS = 100  # a step
 _PROBLEM = "garbage collection"
-_REF = "mvprune-"  # executor_ref = mvprune-{attempt uid}
 
 
 class Janitor:
@@ -51,7 +51,7 @@ class Janitor:
         clock: Clock = system_clock,
     ) -> None:
         self._db = db
-        self._executor = executor
+        self._processes = Processes(db, executor, clock)
         self._store = store
         self._clock = clock
         self._problems = problems
@@ -61,7 +61,6 @@ class Janitor:
         self._request_us = int(request_days * _DAY_US)
         self._checkpoint_us = int(checkpoint_days * _DAY_US)
         self._upload_us = int(upload_days * _DAY_US)
-        self._orphans: set[str] = set()  # refs seen with the last step
         self._refusal = ""  # why nothing was deleted from the store with the last step
 
     async def step(self) -> None:
@@ -71,9 +70,9 @@ class Janitor:
         await self._in_batches(janitor.delete_expired_artifacts, _BATCH)
         await self._in_batches(uploads.delete_unused, self._clock() - self._upload_us, _UPLOADS)
         try:
-            await self._stop_orphans()
+            await self._processes.clean()
         except ExecutorUnavailable as error:
-            log.warning("orphans wait for the executor: %s", error)
+            log.warning("cleaning waits for the executor: %s", error)
         try:
             await self._clean_store()
         except StoreUnavailable as error:
@@ -83,17 +82,6 @@ class Janitor:
         for _ in range(_BATCHES):
             if await self._db.write(work, *args) < args[-1]:
                 return
-
-    async def _stop_orphans(self) -> None:
-        """Stops processes whose attempt has ended, when they are seen for the second time: a process that has just
-        reported is about to end. Processes of attempts that are not in this database are another server's."""
-        refs = await asyncio.to_thread(self._executor.list, _REF)
-        ended = await self._db.read(janitor.ended_attempts, [ref.removeprefix(_REF) for ref in refs])
-        orphans = {_REF + uid for uid in ended}
-        for ref in orphans & self._orphans:
-            log.warning("stopping %s: its attempt has ended", ref)
-            await asyncio.to_thread(self._executor.stop, ref)
-        self._orphans = orphans
 
     async def _clean_store(self) -> None:
         """Makes all deletions from the store, and only if the store belongs to this database."""

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
 from mvprune.v1 import job_pb2
-from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.clock import Clock, system_clock
 from mvprune_service.control.loop import for_each
+from mvprune_service.control.pace import Pace
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.leases import Fence
@@ -35,14 +36,14 @@ class Watchdog:
     """Ends attempts that are over and were not reported."""
 
     def __init__(
-        self, db: Database, executor: Executor, store: BlobStore, *, lease_seconds: float, clock: Clock = system_clock
+        self, db: Database, executor: Executor, store: BlobStore, *, pace: Pace, clock: Clock = system_clock
     ) -> None:
         self._db = db
         self._executor = executor
         self._store = store
         self._clock = clock
-        self._lease_us = int(lease_seconds * SECOND)
-        self._amnesty_until = clock() + self._lease_us
+        self._pace = pace
+        self._started = clock()
         self._ended: dict[str, int] = {}  # attempt uid → when it was first seen to be over
         self._away: set[type[Exception]] = set()  # what did not answer in this round
 
@@ -91,8 +92,8 @@ class Watchdog:
             job=job.state,
             attempt=attempt.state,
             now=self._clock(),
-            lease_us=self._lease_us,
-            amnesty_until=self._amnesty_until,
+            lease_us=self._pace.lease_us,
+            amnesty_until=self._started + self._pace.lease_us,
             start_deadline_us=attempt.start_deadline_us,
             refusal=attempt.failure_message or "",
             start_us=attempt.start_us,

@@ -15,7 +15,7 @@ from mvprune_service.db.database import Tx
 from mvprune_service.db.leases import KEPT_CHECKPOINTS
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS, JobColumns
 from mvprune_service.db.sweep_models import SWEEP_REQUESTS
-from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
+from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
 
 
 class CheckpointKey(NamedTuple):
@@ -92,6 +92,11 @@ def drop_checkpoints(tx: Tx, ended_before_us: int, limit: int) -> list[Checkpoin
 def ended_attempts(conn: Connection, uids: Collection[str]) -> set[str]:
     """Those of these attempts that are in this database and have ended."""
     return _attempts(conn, ATTEMPTS.c.uid.in_(uids), ATTEMPTS.c.state.not_in(LIVE_ATTEMPTS))
+
+
+def lost_attempts(conn: Connection, uids: Collection[str]) -> set[str]:
+    """Those of these attempts whose process ended and did not report it."""
+    return _attempts(conn, ATTEMPTS.c.uid.in_(uids), ATTEMPTS.c.state == AttemptState.LOST)
 
 
 def live_attempts(conn: Connection, uids: Collection[str]) -> set[str]:

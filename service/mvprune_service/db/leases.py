@@ -30,8 +30,8 @@ from mvprune_service.db.statements import fetch_all
 from mvprune_service.db.sweep_results import take_in_late
 from mvprune_service.domain import gates, times
 from mvprune_service.domain.failures import FailureReason
-from mvprune_service.domain.leases import StaleLease, check_claimed, check_fence, is_claimed, is_renewed
-from mvprune_service.domain.machine import TERMINAL, AttemptState, Command, IllegalTransition, JobState
+from mvprune_service.domain.leases import StaleLease, check_claimed, check_fence, is_claimed
+from mvprune_service.domain.machine import TERMINAL, AttemptState, Command, IllegalTransition, JobState, Wait
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.domain.retries import Failure, Kill, Tried, earlier_kills, ran_us, smaller_factor, verdict
 from mvprune_service.ids import AttemptName, JobName, new_uid
@@ -50,8 +50,14 @@ class Fence:
     token: int
 
 
-def schedule(tx: Tx, uid: str, reserved: Reserved, *, executor: str, start_timeout_us: int) -> bool:
-    """QUEUED → STARTING with a new attempt. False if the job is no longer queued."""
+def schedule(
+    tx: Tx, uid: str, reserved: Reserved, *, executor: str, start_timeout_us: int, waits_for: str = ""
+) -> bool:
+    """QUEUED → STARTING with a new attempt. False if the job is no longer queued.
+
+    Args:
+        waits_for: the type of the node that has to be added for it, "" if there is one.
+    """
     job = lock_job(tx, uid)
     if job is None or job.state != JobState.QUEUED:
         return False
@@ -68,7 +74,7 @@ def schedule(tx: Tx, uid: str, reserved: Reserved, *, executor: str, start_timeo
             cpus=reserved.cpus,
             gpus=reserved.gpus,
             memory_bytes=reserved.memory_bytes,
-            node="",
+            node=waits_for,  # until a worker says where it runs
             log_bytes=0,
             create_us=tx.now,
             start_deadline_us=tx.now + start_timeout_us,
@@ -79,11 +85,11 @@ def schedule(tx: Tx, uid: str, reserved: Reserved, *, executor: str, start_timeo
         job,
         Command.SCHEDULE,
         "scheduler",
-        {"attempt": str(number)},
+        {"attempt": str(number), **({"waits_for": waits_for} if waits_for else {})},
         attempt=number,
         attempts_left=job.attempts_left - 1,
         fencing_token=token,
-        state_reason="",
+        state_reason=Wait.NODE if waits_for else "",
     )
     if job.sweep_id is not None:
         go_behind(tx, job)
@@ -113,7 +119,7 @@ def claim(tx: Tx, fence: Fence, *, runner_id: str, node: str, lease_us: int) -> 
     job, attempt = fenced(tx, fence)
     if is_claimed(attempt.state, attempt.runner_id, runner_id):
         return job, attempt
-    _report(tx, job, Command.CLAIM, WORKER, {"node": node}, start_us=job.start_us or tx.now)
+    _report(tx, job, Command.CLAIM, WORKER, {"node": node}, start_us=job.start_us or tx.now, state_reason="")
     tx.conn.execute(
         update(ATTEMPTS)
         .where(ATTEMPTS.c.uid == attempt.uid)
@@ -129,16 +135,12 @@ def claim(tx: Tx, fence: Fence, *, runner_id: str, node: str, lease_us: int) -> 
     return lock_job(tx, job.uid) or job, attempt
 
 
-def heartbeat(tx: Tx, fence: Fence, *, progress: bytes | None, lease_us: int) -> JobRow:
-    """Extends the lease; returns the job. Raises StaleLease."""
-    job, attempt = fenced(tx, fence)
-    check_claimed(attempt.state)
-    if is_renewed(job.state):
-        extended = update(ATTEMPTS).where(ATTEMPTS.c.uid == attempt.uid)
-        tx.conn.execute(extended.values(heartbeat_us=tx.now, lease_expire_us=tx.now + lease_us))
-    if progress is not None and progress != job.progress:
-        touch(tx, job, progress=progress)
-    return job
+def turn_away(tx: Tx, fence: Fence, failure: Failure) -> None:
+    """Ends an attempt whose worker cannot do it, before the worker has the lease. Raises StaleLease."""
+    job, _ = fenced(tx, fence)
+    if job.state not in (JobState.STARTING, JobState.CANCELLING):
+        raise StaleLease("another worker holds the lease")
+    fail_attempt(tx, fence, failure, actor=WORKER)
 
 
 def offer(tx: Tx, fence: Fence, manifest_sha256: str, *, actor: str) -> None:

@@ -30,6 +30,11 @@ class Overview:
     memory_bytes: int
 
 
+def running_attempts(conn: Connection) -> int:
+    """How many attempts have a worker."""
+    return conn.execute(select(func.count()).where(ATTEMPTS.c.state == AttemptState.RUNNING)).scalar_one()
+
+
 def overview(conn: Connection, states: Iterable[JobState]) -> Overview:
     """Counts jobs in `states`, zeros included. Terminal states take time: there may be many such jobs."""
     states = list(states)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, bindparam, func, or_, select, text, tuple_
 
 from mvprune.v1 import job_pb2
+from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, lifecycle
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import ATTEMPTS, JOBS
@@ -17,11 +18,13 @@ from mvprune_service.db.records import IS_LIVE
 from mvprune_service.db.rows import QueuedRow, ReservedRow, UidRow
 from mvprune_service.db.statements import Query, fetch_all
 from mvprune_service.domain.failures import FailureReason
-from mvprune_service.domain.machine import JobState, Wait
+from mvprune_service.domain.machine import AttemptState, JobState, Wait
 from mvprune_service.domain.placement import GpuLimits, Placement, Reserved, Room, resolve
 from mvprune_service.executors.base import Capacity
+from mvprune_service.ids import first_uid
 
 ACTOR = "scheduler"
+_LONGEST_START_US = 24 * 3600 * SECOND  # of an attempt that is looked at
 _PAGE = 100
 _FIRST_PAGE = 8  # in most rounds there is no room for the first job
 _LOCK = 0x6D767071  # of the whole queue, in PostgreSQL: a number that nothing else uses
@@ -58,8 +61,25 @@ def has_expired(conn: Connection, now: int) -> bool:
     return _LATE.first(conn, {"now_us": now}) is not None
 
 
-def place(tx: Tx, capacity: Capacity, gpu_limits: GpuLimits, *, executor: str) -> int:
-    """Starts the jobs that there is room for, in the order of the queue; returns how many."""
+def failed_types(conn: Connection, since_us: int) -> set[str]:
+    """The types of nodes of which none was added for an attempt that ended since then, until its start timeout."""
+    recent = ATTEMPTS.c.uid >= first_uid(since_us - _LONGEST_START_US)
+    failed = (
+        ATTEMPTS.c.state == AttemptState.FAILED,
+        ATTEMPTS.c.failure_reason == FailureReason.START_TIMEOUT,
+        ATTEMPTS.c.start_us.is_(None),
+        ATTEMPTS.c.node != "",
+        ATTEMPTS.c.end_us >= since_us,
+    )
+    return set(conn.execute(select(ATTEMPTS.c.node).where(recent, *failed).distinct()).scalars())
+
+
+def place(tx: Tx, capacity: Capacity, gpu_limits: GpuLimits, *, executor: str, node_start_us: int = 0) -> int:
+    """Starts the jobs that there is room for, in the order of the queue; returns how many.
+
+    Args:
+        node_start_us: what an attempt that waits for a new node gets beside its job's start timeout.
+    """
     if tx.conn.dialect.name == "postgresql":
         tx.conn.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
     running = [
@@ -72,8 +92,8 @@ def place(tx: Tx, capacity: Capacity, gpu_limits: GpuLimits, *, executor: str) -
         wanted = resolve(policy.resources, capacity)
         placement = room.place(job.project, wanted)
         if placement is Placement.START:
-            timeout = policy.start_timeout.ToMicroseconds()
-            leases.schedule(tx, job.uid, wanted, executor=executor, start_timeout_us=timeout)
+            timeout = policy.start_timeout.ToMicroseconds() + (node_start_us if room.waits_for else 0)
+            leases.schedule(tx, job.uid, wanted, executor=executor, start_timeout_us=timeout, waits_for=room.waits_for)
             started += 1
             continue
         reason = Wait.QUOTA if placement is Placement.OVER_QUOTA else Wait.CAPACITY

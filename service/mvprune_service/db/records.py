@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, literal, select, tuple_, update
@@ -103,6 +103,14 @@ def append_log(tx: Tx, attempt: AttemptRow, offset: int, data: bytes) -> int:
         tx.changed.add(attempt.job_uid)
     tx.conn.execute(update(ATTEMPTS).where(ATTEMPTS.c.uid == attempt.uid).values(log_bytes=stored + len(fresh)))
     return stored + len(fresh)
+
+
+def append_output(tx: Tx, attempt_uid: str, tail_bytes: int, rest: Callable[[bytes], bytes]) -> None:
+    """Appends to the log of an attempt that has ended what `rest` makes of its last `tail_bytes`."""
+    attempt = fetch_one(tx.conn, AttemptRow, select(ATTEMPTS).where(ATTEMPTS.c.uid == attempt_uid).with_for_update())
+    if attempt is not None:
+        tail = read_log(tx.conn, attempt_uid, max(0, attempt.log_bytes - tail_bytes), tail_bytes)
+        append_log(tx, attempt, attempt.log_bytes, rest(tail))
 
 
 def read_log(conn: Connection, attempt_uid: str, offset: int, limit: int) -> bytes:

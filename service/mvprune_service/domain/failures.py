@@ -32,6 +32,7 @@ class FailureReason(StrEnum):
     GATE_FAILED = "GATE_FAILED"
     DISK_FULL = "DISK_FULL"
     TRAINER_KILLED = "TRAINER_KILLED"
+    WRONG_VERSION = "WRONG_VERSION"
 
 
 class Retry(Enum):
@@ -77,6 +78,10 @@ RULES: Mapping[FailureReason, Rule] = MappingProxyType(
         FailureReason.DISK_FULL: Rule(Retry.ALWAYS, "the worker's disk is full"),
         FailureReason.TRAINER_KILLED: Rule(
             Retry.UNLESS_REPEATED, "a signal that the service did not send killed the training process"
+        ),
+        FailureReason.WRONG_VERSION: Rule(
+            Retry.ALWAYS,
+            "the worker has another version of mvprune than the server",  # another node may have the right one
         ),
     }
 )

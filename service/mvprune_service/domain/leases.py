@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import re
+
 from mvprune_service.domain.machine import AttemptState, JobState
+
+_MINOR = re.compile(r"\d+\.\d+(?!\d)")
 
 
 class StaleLease(Exception):
     """The lease of the caller is over: another attempt or another worker has it. What the caller reports is dropped."""
+
+
+def version_problem(worker: str, server: str, node: str) -> str:
+    """Why a worker of this version cannot do an attempt of this server, with the remedy; "" if it can. Versions that
+    differ only in their last number can work together.
+
+    Args:
+        node: where the worker runs.
+    """
+    if _minor(worker) == _minor(server):
+        return ""
+    where = f" on {node}" if node else ""
+    return (
+        f"mvprune of the worker{where} must have version {_minor(server)}, as the server ({server}), got "
+        f"{worker or 'none'}; install mvprune=={server} there, or let the server send it (--ray-wheel)"
+    )
 
 
 def check_fence(number: int | None, token: int, *, newest: int, current: int) -> None:
@@ -40,3 +60,9 @@ def check_claimed(state: AttemptState) -> None:
 def is_renewed(state: JobState) -> bool:
     """Whether a heartbeat extends the lease. It does not after the worker has offered a result."""
     return state in (JobState.RUNNING, JobState.CANCELLING)
+
+
+def _minor(version: str) -> str:
+    """MAJOR.MINOR; "" if it is no version."""
+    found = _MINOR.match(version)
+    return found.group() if found else ""

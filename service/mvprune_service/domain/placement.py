@@ -54,6 +54,7 @@ class _Free:
     """The resources of a node that are not reserved."""
 
     def __init__(self, node: Node) -> None:
+        self.absent = node.absent
         self._cpus = node.cpus
         self._memory_bytes = node.memory_bytes
         self._gpus = [1.0] * int(node.gpus)  # free share of each, in ascending order
@@ -82,7 +83,7 @@ class Room:
     The database does not say on which node the executor put a running attempt. So running attempts are packed here, the
     largest first, each on the first node that has room, nodes with the fewest GPUs first. If the executor packed them
     differently, an attempt may be started too late, after another has ended, or too early: then it waits in the
-    executor, which uses up none of its job's attempts.
+    executor, which uses up none of its job's attempts. Nodes that are not there come last.
 
     Args:
         running: the project of live attempts, what each of them has reserved, and their number; the largest first.
@@ -91,7 +92,9 @@ class Room:
     def __init__(self, capacity: Capacity, running: Iterable[tuple[str, Reserved, int]], gpu_limits: GpuLimits) -> None:
         self._capacity = capacity
         self._limits = gpu_limits
-        self._nodes = [_Free(node) for node in sorted(capacity.nodes, key=attrgetter("gpus", "cpus", "memory_bytes"))]
+        by_size = sorted(capacity.nodes, key=attrgetter("gpus", "cpus", "memory_bytes"))
+        self._nodes = [_Free(node) for node in sorted(by_size, key=lambda node: bool(node.absent))]
+        self.waits_for = ""
         self._used = Reserved(0.0, 0.0, 0)
         self._gpus: dict[str, float] = {}
         for project, reserved, number in running:
@@ -99,7 +102,8 @@ class Room:
             self._count(project, reserved, number)
 
     def place(self, project: str, wanted: Reserved) -> Placement:
-        """Decides about the first job of the queue. START reserves what it wants."""
+        """Decides about the first job of the queue. START reserves what it wants; `waits_for` is then the type of the
+        node that has to be added for it, or ""."""
         limit = self._limits.of(project)
         if limit is not None and wanted.gpus and self._gpus.get(project, 0.0) + wanted.gpus > limit + _ROUNDING:
             return Placement.OVER_QUOTA
@@ -124,6 +128,7 @@ class Room:
         for node in self._nodes:
             while number and node.take(given):
                 number -= 1
+                self.waits_for = node.absent
         return not number
 
     def _count(self, project: str, given: Reserved, number: int) -> None:

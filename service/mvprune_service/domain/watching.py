@@ -115,6 +115,8 @@ def _starting(facts: Facts) -> Step | Offer | Fail:
         if facts.attempt is AttemptState.SUBMITTED:
             return Step.OBSERVE
         process = Process(Observation(Phase.UNKNOWN))
+    if not process.seen.started:
+        return Fail(Failure(FailureReason.START_TIMEOUT, counts=False))
     if process.is_over:
         return _lost(process)
     if facts.now <= max(facts.start_deadline_us, facts.amnesty_until):

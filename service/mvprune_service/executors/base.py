@@ -7,12 +7,13 @@ reports about a process is an observation, and an executor that cannot be reache
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+OUTPUT_BYTES = 64 << 10  # of `Executor.output`
 _REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -65,11 +66,16 @@ def check_ref(ref: str) -> str:
 
 @dataclass(frozen=True)
 class Node:
-    """Resources of one machine that runs workers. An attempt runs on one node; a share of a GPU is of one GPU."""
+    """Resources of one machine that runs workers. An attempt runs on one node; a share of a GPU is of one GPU.
+
+    Attributes:
+        absent: the type of a node that is added when a job waits for it; "" for one that is there.
+    """
 
     cpus: float
     gpus: float
     memory_bytes: int
+    absent: str = ""
 
     def has(self, cpus: float, gpus: float, memory_bytes: int) -> bool:
         """Whether these resources fit on the node while nothing else runs there."""
@@ -81,6 +87,15 @@ class Capacity:
     """All nodes that run workers: the live ones, and those that are added when jobs wait for them."""
 
     nodes: tuple[Node, ...]
+
+    @property
+    def absent(self) -> frozenset[str]:
+        """The types of the nodes that are not there."""
+        return frozenset(node.absent for node in self.nodes) - {""}
+
+    def without(self, types: Collection[str]) -> Capacity:
+        """The same without absent nodes of these types."""
+        return Capacity(tuple(node for node in self.nodes if node.absent not in types)) if types else self
 
     @property
     def cpus(self) -> float:
@@ -126,11 +141,26 @@ class Phase(Enum):
 @dataclass(frozen=True)
 class Observation:
     """What the executor reports about a process at one moment. `exit_code` comes only with EXITED: -N after signal N,
-    None if the executor does not know it, as after a `stop` or the loss of a node."""
+    None if the executor does not know it, as after a `stop` or the loss of a node. `started` is False, with EXITED, if
+    no node had room for the process and the executor gave it up."""
 
     phase: Phase
     exit_code: int | None = None
     detail: str = ""  # for people
+    started: bool = True
+
+
+@dataclass(frozen=True)
+class Refs:
+    """The refs that an executor knows.
+
+    Attributes:
+        live: those that are pending or running.
+        ended: those that it keeps until `forget`, and when their process ended, in microseconds since the epoch.
+    """
+
+    live: tuple[str, ...] = ()
+    ended: Mapping[str, int] = field(default_factory=dict)
 
 
 class Executor(Protocol):
@@ -162,8 +192,16 @@ class Executor(Protocol):
         """SIGTERM to the process (Ray: to its descendants too), and after the launch's grace SIGKILL to it and all
         its descendants. Returns at once; unknown refs are ignored. Raises ExecutorUnavailable."""
 
-    def list(self, prefix: str) -> list[str]:
-        """The refs that are pending or running and start with `prefix`. Raises ExecutorUnavailable."""
+    def list(self, prefix: str) -> Refs:
+        """The refs that start with `prefix`. Raises ExecutorUnavailable."""
+
+    def output(self, ref: str) -> bytes:
+        """The end of what a process wrote to stdout and stderr; b"" if the executor cannot read it any more. Raises
+        ExecutorUnavailable."""
+
+    def forget(self, ref: str) -> None:
+        """Deletes what the executor keeps of a process that has ended. One that is live is kept; unknown refs are
+        ignored. Raises ExecutorUnavailable."""
 
     def close(self) -> None:
         """Releases what the executor holds. Processes on a cluster continue."""

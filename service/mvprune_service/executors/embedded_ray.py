@@ -74,6 +74,11 @@ class EmbeddedRay:
         """Its temporary folder, which holds the jobs' credentials."""
         return Path(self._started.temporary)
 
+    def running(self) -> RayExecutor | None:
+        """An executor on the Ray that was started with this folder, by any process; None if there is none."""
+        left = self._read_state()
+        return None if left is None else RayExecutor(left.address, token=left.token)
+
     def executor(self) -> RayExecutor:
         """An executor on it."""
         return RayExecutor(self.address, token=self.token)

@@ -18,6 +18,7 @@ from pathlib import Path
 from mvprune_service.config import Settings
 from mvprune_service.executors import processes
 from mvprune_service.executors.base import (
+    OUTPUT_BYTES,
     Capacity,
     Executor,
     Launch,
@@ -25,6 +26,7 @@ from mvprune_service.executors.base import (
     Node,
     Observation,
     Phase,
+    Refs,
     check_ref,
 )
 from mvprune_service.executors.keeper import MARK
@@ -102,10 +104,20 @@ class LocalExecutor:
             for pid in alive:  # without its keeper nothing waits for the grace
                 processes.send(pid, signal.SIGKILL)
 
-    def list(self, prefix: str) -> list[str]:
-        """See Executor.list."""
+    def list(self, prefix: str) -> Refs:
+        """See Executor.list. What has ended is deleted here, after a week."""
         refs = sorted(path.name for path in self._refs.iterdir() if path.name.startswith(prefix))
-        return [ref for ref in refs if self.observe(ref).phase is Phase.RUNNING]
+        return Refs(tuple(ref for ref in refs if self.observe(ref).phase is Phase.RUNNING))
+
+    def output(self, ref: str) -> bytes:
+        """See Executor.output."""
+        with contextlib.suppress(FileNotFoundError), (self._logs / f"{check_ref(ref)}.log").open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - OUTPUT_BYTES))
+            return log.read()
+        return b""
+
+    def forget(self, ref: str) -> None:
+        """See Executor.forget: nothing, see `list`."""
 
     def close(self) -> None:
         """Nothing to release; the processes continue."""

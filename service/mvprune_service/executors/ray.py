@@ -11,6 +11,7 @@ from mvprune_service.config import Settings
 from mvprune_service.executors.base import Executor, ExecutorNotOpened
 from mvprune_service.executors.embedded_ray import EmbeddedRayExecutor
 from mvprune_service.executors.ray_jobs import NodeType, RayExecutor
+from mvprune_service.executors.ray_wheel import BadWheel, RayWheel
 
 
 def from_settings(settings: Settings, start_cancelled: Callable[[], bool]) -> Executor:
@@ -18,10 +19,20 @@ def from_settings(settings: Settings, start_cancelled: Callable[[], bool]) -> Ex
     if not settings.ray_address:
         if settings.ray_node_types:
             raise ExecutorNotOpened("--ray-node-types needs --ray-address: a Ray that the server starts has one node")
+        if settings.ray_wheel:
+            raise ExecutorNotOpened("--ray-wheel needs --ray-address: a Ray that the server starts has its packages")
         return EmbeddedRayExecutor.start(settings.home, start_cancelled)
+    return cluster(settings)
+
+
+def cluster(settings: Settings) -> RayExecutor:
+    """The executor on the cluster that the settings name. Raises ExecutorNotOpened."""
     try:
         node_types = tuple(map(NodeType.parse, settings.ray_node_types))
-        return RayExecutor(settings.ray_address, token=_token(), node_types=node_types)
+        wheel = None if settings.ray_wheel is None else RayWheel.read(settings.ray_wheel)
+        return RayExecutor(settings.ray_address, token=_token(), node_types=node_types, wheel=wheel)
+    except BadWheel as error:
+        raise ExecutorNotOpened(f"--ray-wheel {error}") from None
     except ValueError as error:
         raise ExecutorNotOpened(f"--ray-{error}") from None
 

@@ -28,7 +28,7 @@ _commit_writes = Histogram(
     "mvprune_database_commit_writes", "Writes that shared a commit", buckets=(1, 2, 4, 8, 16, 32, 64)
 )
 waiting_writes = Gauge("mvprune_database_waiting_writes", "Writes that wait for the writer thread (SQLite)")
-
+lease_length = Gauge("mvprune_lease_seconds", "Length of a lease; longer with many workers")
 descriptor_usage = Gauge("mvprune_descriptor_usage_ratio", "Open file descriptors, as a part of the limit")
 _build = Info("mvprune_build", "Versions of this server; the value is always 1")
 _build.info(

@@ -62,6 +62,7 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
         self.uploads: list[worker_pb2.UploadedInput] = []
         self.accumulation_factor = 1
         self.heartbeat_interval = 0.05
+        self.next_interval: float | None = None
         self.checkpoint_interval = 600.0
         self.directive = worker_pb2.HeartbeatResponse.CONTINUE
         self.grace = 0.3
@@ -143,7 +144,8 @@ class Service(worker_pb2_grpc.WorkerServiceServicer):
 
     def _heartbeat(self, request: worker_pb2.HeartbeatRequest) -> worker_pb2.HeartbeatResponse:
         self.heartbeats.append(request)
-        return worker_pb2.HeartbeatResponse(directive=self.directive, grace=duration(self.grace))
+        interval = None if self.next_interval is None else duration(self.next_interval)
+        return worker_pb2.HeartbeatResponse(directive=self.directive, grace=duration(self.grace), interval=interval)
 
     def _append(self, request: worker_pb2.AppendLogsRequest) -> worker_pb2.AppendLogsResponse:
         assert len(request.data) <= 256 << 10

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,17 @@ def test_cancelling_kills_a_trainer_that_ignores_sigterm_and_its_child(worker: A
     assert outcome.WhichOneof("outcome") == "cancelled"
     assert not any(worker.alive(pid) for pid in pids)
     worker.assert_clean()
+
+
+def test_the_server_sets_the_interval_of_heartbeats(worker: Any) -> None:
+    worker.service.next_interval = 3600.0
+    worker.start("stoppable")
+    worker.told("working")
+    worker.service.wait(lambda: worker.service.heartbeats)
+    time.sleep(1.0)  # twenty intervals of the claim
+    assert len(worker.service.heartbeats) == 1
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait() is ExitCode.PREEMPTED
 
 
 def test_a_lost_lease_ends_all_and_publishes_nothing(worker: Any) -> None:

@@ -191,6 +191,11 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
         ("QUEUED", "WAITING_FOR_CAPACITY", "QUEUED: waits until the cluster has room for it (WAITING_FOR_CAPACITY)"),
         ("QUEUED", "WAITING_FOR_QUOTA", "QUEUED: waits until the project's quota leaves it GPUs (WAITING_FOR_QUOTA)"),
         ("QUEUED", "EXECUTOR_UNREACHABLE", "QUEUED: waits until the cluster can be reached (EXECUTOR_UNREACHABLE)"),
+        (
+            "STARTING",
+            "WAITING_FOR_NODE",
+            "STARTING: waits until the cluster has added a node for it (WAITING_FOR_NODE)",
+        ),
         ("QUEUED", "WORKER_LOST", "QUEUED: tries again (WORKER_LOST)"),
         ("RUNNING", "ODD", "RUNNING (ODD)"),
         ("FAILED", "NAN_LOSS", "FAILED"),

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from alembic import command as alembic
 from tests.sparse_artifacts import make_artifact
+from tests.unit.cli import ray_dashboard
 from tests.unit.client.scripted_server import Mvpctl
 
 from mvprune.cli import _complete, main
@@ -35,7 +36,7 @@ TEXT = (ROOT / "docs" / "json-output.md").read_text()
 # Every command about the server whose answer is data, and the example that shows it; [x] is a list of such.
 # OUT is a new folder, OLD a server's home with a database of an older version, FOREIGN one whose store is another's,
 # SENT is a file, SERVED a home with a key, LOST one whose store has an artifact; MADE is a place with a backup and an
-# interrupted one.
+# interrupted one; CLUSTER is a Ray dashboard.
 COMMANDS_ANSWER = {
     "submit --model m --density 0.1": "Job",
     "get j1": "Job",
@@ -80,6 +81,7 @@ COMMANDS_ANSWER = {
     "server status": "Status",
     "server migrate --home OLD": "Migration",
     "server check --home FOREIGN": "Check",
+    "server check-cluster --ray-address CLUSTER --home OUT": "Cluster",
     "server adopt-store --home FOREIGN": "Adoption",
     "server backup PLACE --home SERVED": "Backup",
     "server backup MADE --check": "Checked backup",
@@ -170,7 +172,8 @@ def _arguments(command: str, folder: Path) -> list[str]:
         folders |= {word: folder / word for word in ("SERVED", "LOST", "PLACE", "MADE")}
         _make_backup(folders["SERVED"], folders["MADE"])
         open_store((folder / "LOST" / "store").as_uri()).put(manifest_key("ab" * 32), b"{}")
-    return [str(folders.get(word, word)) for word in command.split()]
+    words = folders | {"CLUSTER": ray_dashboard.address()} if "CLUSTER" in command else folders
+    return [str(words.get(word, word)) for word in command.split()]
 
 
 def _make_backup(home: Path, place: Path) -> None:

@@ -22,6 +22,7 @@ from mvprune_service.executors.base import (
     Node,
     Observation,
     Phase,
+    Refs,
 )
 from mvprune_service.ids import JobName
 from mvprune_service.stores import open_store
@@ -62,6 +63,8 @@ class ScriptedExecutor:
         self.launches: dict[str, Launch] = {}
         self.seen: dict[str, Observation] = {}
         self.stops: list[str] = []
+        self.outputs: dict[str, bytes] = {}
+        self.ended: dict[str, int] = {}
         self.away = False
         self.refuses: set[str] = set()
         self.room = Capacity((Node(4, 0, 8 << 30),))
@@ -90,8 +93,17 @@ class ScriptedExecutor:
         self.stops.append(ref)
         self.seen[ref] = Observation(Phase.EXITED, 143)
 
-    def list(self, prefix: str) -> list[str]:
-        return [ref for ref in self.launches if ref.startswith(prefix)]
+    def list(self, prefix: str) -> Refs:
+        live = tuple(ref for ref in self.launches if ref.startswith(prefix) and ref not in self.ended)
+        return Refs(live, {ref: end for ref, end in self.ended.items() if ref.startswith(prefix)})
+
+    def output(self, ref: str) -> bytes:
+        self._reach()
+        return self.outputs.get(ref, b"")
+
+    def forget(self, ref: str) -> None:
+        self._reach()
+        self.ended.pop(ref, None)
 
     def close(self) -> None:
         pass

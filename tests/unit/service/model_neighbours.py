@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mvprune_service.clock import SECOND
-from mvprune_service.executors.base import Capacity, ExecutorUnavailable, Launch, Node, Observation, Phase
+from mvprune_service.executors.base import Capacity, ExecutorUnavailable, Launch, Node, Observation, Phase, Refs
 from mvprune_service.stores.base import FRESH_US, Entry, ObjectNotFound, StoreUnavailable, check_key
 
 from .conftest import TestClock
@@ -124,7 +124,7 @@ class Cluster:
         self.away = False
         self.loses_answers = False
 
-    def forget(self) -> None:
+    def restart_head(self) -> None:
         """Its head restarts with an empty table."""
         self._known.clear()
 
@@ -153,9 +153,23 @@ class Cluster:
             self._known[ref].stop()
         self._answer()
 
-    def list(self, prefix: str) -> list[str]:
+    def list(self, prefix: str) -> Refs:
         self._reach()
-        return [ref for ref, process in self._known.items() if process.alive and ref.startswith(prefix)]
+        known = {ref: process for ref, process in self._known.items() if ref.startswith(prefix)}
+        return Refs(
+            tuple(ref for ref, process in known.items() if process.alive),
+            {ref: self._clock.now for ref, process in known.items() if not process.alive},
+        )
+
+    def output(self, ref: str) -> bytes:
+        self._reach()
+        return b""
+
+    def forget(self, ref: str) -> None:
+        self._reach()
+        process = self._known.get(ref)
+        if process is not None and not process.alive:
+            del self._known[ref]
 
     def close(self) -> None:
         pass

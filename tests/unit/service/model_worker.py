@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import mvprune
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.domain.leases import StaleLease
@@ -92,7 +93,9 @@ class Worker:
         return due
 
     async def _claim(self, choice: int, servicer: WorkerServicer) -> None:
-        request = worker_pb2.ClaimAttemptRequest(lease=self._lease, runner_id=f"runner-{self._number}")
+        request = worker_pb2.ClaimAttemptRequest(
+            lease=self._lease, runner_id=f"runner-{self._number}", version=mvprune.__version__
+        )
         answer = await servicer.ClaimAttempt(request, self._call)
         self._resumed(self, answer)
         self.claimed, self._logged = True, answer.log_offset

@@ -27,6 +27,7 @@ from mvprune_service.ids import JobName
 from mvprune_service.observability.probes import Problems
 
 from . import model_invariants
+from .beating import steady
 from .conftest import TestClock
 from .model_gate import Activity, Fault, GatedDatabase
 from .model_neighbours import Cluster, MemoryStore
@@ -62,7 +63,7 @@ class Plane:
         submissions = Submissions(db, Roots(), capacity_of(cluster), quota=QueueQuota(100))
         changes = Changes()
         self.jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
-        self.worker = WorkerServicer(db, _KEY, LostChunks(db, store), lease_seconds=_LEASE, heartbeat_seconds=1)
+        self.worker = WorkerServicer(db, _KEY, LostChunks(db, store), pace=steady(db, _LEASE))
         janitor = Janitor(
             db,
             cluster,
@@ -78,7 +79,7 @@ class Plane:
         self.steps: dict[str, Callable[[], _Work]] = {
             "scheduler": Scheduler(db, cluster, clock=clock).step,
             "dispatcher": Dispatcher(db, cluster, _KEY, {}, python="python").step,
-            "watchdog": Watchdog(db, cluster, store, lease_seconds=_LEASE, clock=clock).step,
+            "watchdog": Watchdog(db, cluster, store, pace=steady(db, _LEASE), clock=clock).step,
             "finalizer": Finalizer(db, store).step,
             "janitor": janitor.step,
         }
@@ -130,7 +131,7 @@ class World:
         elif kind == "store":
             self.store.away = what == "away"
         elif what == "forgets":
-            self.cluster.forget()
+            self.cluster.restart_head()
         else:
             self.cluster.away, self.cluster.loses_answers = what == "away", what == "deaf"
 
@@ -142,7 +143,7 @@ class World:
 
     async def lose(self, plane: int) -> None:
         """The cluster forgets its processes, which go on, and their leases run out."""
-        self.cluster.forget()
+        self.cluster.restart_head()
         for seconds in (_LEASE, _LEASE):
             self.clock.pass_seconds(seconds + 1)
             await self.step(plane, "watchdog", ())

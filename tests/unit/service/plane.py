@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.unit.service.beating import steady
+
 from mvprune_service.clock import SECOND
 from mvprune_service.control.dispatcher import Dispatcher
 from mvprune_service.control.finalizer import Finalizer
@@ -37,7 +39,13 @@ class Plane:
         clock.pass_seconds(LEASE + 1)  # amnesty is over
 
     def restart(self) -> None:
-        self.watchdog = Watchdog(self.db, self.executor, self.store, lease_seconds=LEASE, clock=self.clock)
+        self.watchdog = Watchdog(
+            self.db,
+            self.executor,
+            self.store,
+            pace=steady(self.db, LEASE),
+            clock=self.clock,
+        )
 
     async def dispatch(self) -> None:
         await self.scheduler.step()

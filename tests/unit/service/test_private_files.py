@@ -50,7 +50,7 @@ def test_a_log_of_a_local_process_that_is_a_link_is_refused(tmp_path: Path, thei
     with pytest.raises(LaunchRefused, match=rf"^cannot start a process: {tmp_path}/processes/logs/a\.log: {LINK}$"):
         executor.submit(Launch("a", ("true",), {}))
     assert theirs.read_text() == "theirs"
-    assert executor.list("a") == []
+    assert executor.list("a").live == ()
 
 
 def test_a_log_of_ray_that_is_a_link_is_refused(tmp_path: Path, theirs: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.service.beating import beat
 from tests.unit.service.conftest import Jobs
 from tests.waiting import PATIENCE, until_true
 
@@ -86,7 +87,7 @@ async def test_a_hundred_watchers_cost_no_more_reads_than_one(
     watched.reads.clear()
     fence = await attempt(db, jobs)
     for step in range(5):
-        await db.write(leases.heartbeat, fence, progress=b"\x10" + bytes([step]), lease_us=SECOND)
+        await db.write(beat, fence, progress=b"\x10" + bytes([step]), lease_us=SECOND)
     await db.write(leases.fail_attempt, fence, Failure(FailureReason.NAN_LOSS), actor="worker")
     told = await asyncio.gather(*watchers)
     assert told == [[1, 2, 3, 4]] * 100

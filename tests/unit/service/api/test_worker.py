@@ -10,10 +10,12 @@ import pytest
 from google.rpc import error_details_pb2
 from sqlalchemy import update
 from tests.refusals import status_details
+from tests.unit.service.beating import steady
 from tests.unit.service.conftest import Jobs, TestClock
 from tests.unit.service.serving import serving
 from tests.waiting import PATIENCE
 
+import mvprune
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
 from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.lost_chunks import LostChunks
@@ -54,7 +56,9 @@ class Workers:
         return await getattr(self._stub, method)(request, metadata=metadata, timeout=PATIENCE)
 
     async def claim(self, **fields: Any) -> worker_pb2.ClaimAttemptResponse:
-        request = worker_pb2.ClaimAttemptRequest(**{"runner_id": "r", "node": "n", **fields})
+        request = worker_pb2.ClaimAttemptRequest(
+            **{"runner_id": "r", "node": "n", "version": mvprune.__version__, **fields}
+        )
         claimed: worker_pb2.ClaimAttemptResponse = await self.call("ClaimAttempt", request)
         return claimed
 
@@ -81,7 +85,7 @@ class Workers:
 @pytest.fixture
 async def workers(db: Database, store: BlobStore, jobs: Jobs, clock: TestClock) -> AsyncIterator[Workers]:
     handlers = Handlers()
-    servicer = WorkerServicer(db, KEY, LostChunks(db, store), lease_seconds=15, heartbeat_seconds=1, clock=clock)
+    servicer = WorkerServicer(db, KEY, LostChunks(db, store), pace=steady(db), clock=clock)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, handlers)
     async with serving(handlers) as channel:
         yield Workers(db, jobs, channel)
@@ -307,3 +311,35 @@ async def test_how_a_trainer_was_killed_is_kept_for_the_next_attempts(workers: W
     job = await jobs.get()
     assert (job.state, job.failure_reason) == ("FAILED", "TRAINER_KILLED")
     assert job.failure_message.startswith("killed. 3 attempts ended so at this step")
+
+
+async def test_a_worker_of_another_minor_version_ends_its_attempt(
+    db: Database, jobs: Jobs, clock: TestClock, workers: Workers
+) -> None:
+    await jobs.create(max_attempts=3)
+    await workers.schedule()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await workers.claim(version="9.7.1")
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    text = str(caught.value.details())
+    assert text.startswith("mvprune of the worker on n must have version ")
+    assert f"as the server ({mvprune.__version__}), got 9.7.1; install mvprune=={mvprune.__version__} there" in text
+    job = await jobs.get()
+    assert (job.state, job.state_reason, job.attempts_left) == ("QUEUED", "WRONG_VERSION", 2)
+    for _ in range(2):
+        await requeued(db, jobs, clock, workers)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await workers.claim(version="")
+    job = await jobs.get()
+    assert (job.state, job.failure_reason) == ("FAILED", "WRONG_VERSION")
+    assert "got none" in job.failure_message
+
+
+async def test_a_wrong_version_takes_nothing_from_the_worker_that_has_the_lease(jobs: Jobs, workers: Workers) -> None:
+    await jobs.create()
+    await workers.schedule()
+    await workers.claim()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await workers.claim(runner_id="another", version="9.7.1")
+    assert caught.value.code() is grpc.StatusCode.ABORTED
+    assert (await jobs.get()).state == "RUNNING"

@@ -16,6 +16,7 @@ import pytest
 from alembic import command as alembic
 from sqlalchemy import select, text
 from tests.integration.load import Load
+from tests.unit.service.beating import steady
 from tests.unit.service.conftest import Jobs, ScriptedExecutor, TestClock
 
 from mvprune_migrations import config_for
@@ -87,7 +88,13 @@ def looking(load: Load, server: Installation) -> tuple[Watchdog, TestClock]:
     """The watchdog of a server that started some time after the restore; nothing runs on its executor."""
     clock = TestClock()
     clock.now = system_clock()
-    watchdog = Watchdog(load.db, ScriptedExecutor(), server.store, lease_seconds=15, clock=clock)
+    watchdog = Watchdog(
+        load.db,
+        ScriptedExecutor(),
+        server.store,
+        pace=steady(load.db),
+        clock=clock,
+    )
     clock.pass_seconds(60)
     return watchdog, clock
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select, text, update
 from sqlalchemy.exc import IntegrityError
+from tests.unit.service.beating import beat
 from tests.unit.service.conftest import Jobs, TestClock
 
 from mvprune_service.clock import SECOND
@@ -50,7 +51,7 @@ async def is_over(db: Database, fence: Fence) -> None:
 async def test_the_way_of_a_job_that_succeeds(db: Database, jobs: Jobs) -> None:
     uid = await jobs.create()
     fence = await run(db, jobs)
-    job = await db.write(leases.heartbeat, fence, progress=b"", lease_us=15 * SECOND)
+    job = await db.write(beat, fence, progress=b"", lease_us=15 * SECOND)
     assert job.state == "RUNNING"
     await db.write(leases.offer, fence, SHA, actor="worker")
     await db.write(leases.offer, fence, SHA, actor="worker")  # the answer was lost: said again
@@ -77,7 +78,7 @@ async def test_a_stale_worker_can_write_nothing(db: Database, jobs: Jobs) -> Non
     assert new.token > old.token
     before = await jobs.get()
     for late in (
-        db.write(leases.heartbeat, old, progress=b"x", lease_us=SECOND),
+        db.write(beat, old, progress=b"x", lease_us=SECOND),
         db.write(leases.offer, old, SHA, actor="worker"),
         db.write(leases.fail_attempt, old, Failure(FailureReason.NAN_LOSS), actor="worker"),
         db.write(leases.stopped, old, actor="worker"),
@@ -110,7 +111,7 @@ async def test_who_has_not_claimed_can_write_nothing(db: Database, jobs: Jobs) -
     await jobs.create()
     fence = await start(db, jobs)
     for early in (
-        db.write(leases.heartbeat, fence, progress=b"x", lease_us=SECOND),
+        db.write(beat, fence, progress=b"x", lease_us=SECOND),
         db.write(leases.commit_checkpoint, fence, step=1, manifest_sha256=SHA),
         db.write(leases.offer, fence, SHA, actor="worker"),
     ):
@@ -123,7 +124,7 @@ async def test_infrastructure_failures_are_retried_until_attempts_are_used_up(
 ) -> None:
     await jobs.create(max_attempts=2)
     fence = await run(db, jobs)
-    await db.write(leases.heartbeat, fence, progress=b"x", lease_us=SECOND)
+    await db.write(beat, fence, progress=b"x", lease_us=SECOND)
     await db.write(leases.fail_attempt, fence, Failure(FailureReason.WORKER_LOST, lost=True), actor="watchdog")
     job = await jobs.get()
     assert (job.state, job.state_reason, job.progress) == ("QUEUED", "WORKER_LOST", None)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert
+from tests.unit.service.beating import beat, steady
 from tests.unit.service.conftest import Jobs, ScriptedExecutor, TestClock
 
 from mvprune.v1 import job_pb2
@@ -20,8 +21,9 @@ from mvprune_service.db.server_models import PROJECTS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.domain.retries import Failure
-from mvprune_service.executors.base import Capacity, Node
+from mvprune_service.executors.base import Capacity, Node, Observation, Phase
 from mvprune_service.ids import JobName
+from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.local import LocalStore
 
 GPUS = Capacity((Node(16, 4, 1 << 40),))
@@ -212,7 +214,7 @@ async def test_who_waited_while_no_server_was_up_gets_a_chance(
 async def test_who_runs_too_long_fails_all_attempts_counted(
     db: Database, jobs: Jobs, clock: TestClock, executor: ScriptedExecutor, tmp_path: Any
 ) -> None:
-    watchdog = Watchdog(db, executor, LocalStore(tmp_path), lease_seconds=15, clock=clock)
+    watchdog = Watchdog(db, executor, LocalStore(tmp_path), pace=steady(db), clock=clock)
     await jobs.create("a", max_attempts=3, policy=policy(max_runtime=100))
     first = await run(db, jobs)
     clock.pass_seconds(60)
@@ -222,7 +224,7 @@ async def test_who_runs_too_long_fails_all_attempts_counted(
     second = await run(db, jobs)
     running = (await jobs.live()).attempt.executor_ref
     clock.pass_seconds(30)
-    await db.write(leases.heartbeat, second, progress=None, lease_us=60 * SECOND)
+    await db.write(beat, second, progress=None, lease_us=60 * SECOND)
     await watchdog.step()
     assert (await jobs.get()).state == "RUNNING"
     clock.pass_seconds(11)
@@ -279,3 +281,45 @@ async def test_checkpoints_are_those_of_the_live_attempt_and_outlive_it(db: Data
     await db.write(leases.fail_attempt, await run(db, jobs), Failure(FailureReason.NAN_LOSS), actor="worker")
     await db.write(retry, True)
     assert await db.read(leases.checkpoints_of, uid) == []
+
+
+AUTOSCALED = Capacity((Node(2, 0, 1 << 40), Node(8, 0, 1 << 40, absent="large")))
+
+
+async def test_a_job_waits_for_a_node_that_is_added(
+    db: Database, jobs: Jobs, clock: TestClock, executor: ScriptedExecutor, store: BlobStore
+) -> None:
+    executor.room = AUTOSCALED
+    await jobs.create("small", cpus=2.0)
+    await jobs.create("large", cpus=8.0)
+    scheduler = Scheduler(db, executor, node_start_seconds=600, clock=clock)
+    watchdog = Watchdog(db, executor, store, pace=steady(db), clock=clock)
+    await scheduler.step()
+    small, large = await jobs.live("small"), await jobs.live("large")
+    assert (small.job.state_reason, small.attempt.node) == ("", "")
+    assert (large.job.state, large.job.state_reason, large.attempt.node) == ("STARTING", "WAITING_FOR_NODE", "large")
+    assert large.attempt.start_deadline_us - small.attempt.start_deadline_us == 600 * SECOND
+
+    for live in (small, large):
+        await db.write(leases.submitted, live.attempt.uid)
+        executor.seen[live.attempt.executor_ref] = Observation(Phase.PENDING)
+    clock.pass_seconds(61)
+    await watchdog.step()
+    assert (await jobs.get("small")).state == "QUEUED"
+    assert (await jobs.get("large")).state == "STARTING"
+    clock.pass_seconds(600)
+    await watchdog.step()
+    waiting = await jobs.get("large")
+    assert (waiting.state, waiting.state_reason, waiting.attempts_left) == ("QUEUED", "START_TIMEOUT", 2)
+
+    clock.pass_seconds(30)
+    await scheduler.step()  # the type is left out
+    assert (await jobs.get("large")).state_reason == "WAITING_FOR_CAPACITY"
+    clock.pass_seconds(600)
+    await scheduler.step()
+    live = await jobs.live("large")
+    assert live.job.state_reason == "WAITING_FOR_NODE"
+    fence = Fence(live.name, live.attempt.fencing_token)
+    await db.write(leases.claim, fence, runner_id="r", node="10.0.0.9", lease_us=15 * SECOND)
+    live = await jobs.live("large")
+    assert (live.job.state, live.job.state_reason, live.attempt.node) == ("RUNNING", "", "10.0.0.9")

@@ -9,8 +9,10 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 from tests.conftest import Tiny, server_path
+from tests.unit.service.beating import steady
 from tests.unit.service.conftest import Call, Jobs, ScriptedExecutor, TestClock
 
+import mvprune
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
@@ -52,7 +54,7 @@ class School:
         self.db, self.jobs, self.tiny = db, jobs, tiny
         self.executor = executor
         self.allow()
-        self.worker = WorkerServicer(db, KEY, LostChunks(db, store), lease_seconds=15, heartbeat_seconds=1)
+        self.worker = WorkerServicer(db, KEY, LostChunks(db, store), pace=steady(db))
         self.scheduler = Scheduler(db, executor, clock=clock)
 
     def allow(self, *buckets: str) -> None:
@@ -91,7 +93,7 @@ class School:
         fence = Fence(live.name, live.attempt.fencing_token)
         lease = worker_pb2.Lease(attempt=str(live.name), fencing_token=fence.token)
         secret = attempt_secret(KEY, str(live.name), fence.token)
-        request = worker_pb2.ClaimAttemptRequest(lease=lease, runner_id="r")
+        request = worker_pb2.ClaimAttemptRequest(lease=lease, runner_id="r", version=mvprune.__version__)
         return fence, await self.worker.ClaimAttempt(request, _Caller(secret))
 
     async def succeed(self, name: str) -> None:

@@ -6,7 +6,14 @@ import itertools
 
 import pytest
 
-from mvprune_service.domain.leases import StaleLease, check_claimed, check_fence, is_claimed, is_renewed
+from mvprune_service.domain.leases import (
+    StaleLease,
+    check_claimed,
+    check_fence,
+    is_claimed,
+    is_renewed,
+    version_problem,
+)
 from mvprune_service.domain.machine import AttemptState, JobState
 
 
@@ -43,3 +50,22 @@ def test_heartbeats_and_checkpoints_are_of_claimed_attempts(state: AttemptState)
 @pytest.mark.parametrize("state", JobState)
 def test_heartbeats_extend_the_lease_until_there_is_a_result(state: JobState) -> None:
     assert is_renewed(state) is (state in ("RUNNING", "CANCELLING"))
+
+
+@pytest.mark.parametrize(
+    ("worker", "server", "works"),
+    [
+        ("1.4.2", "1.4.0", True),
+        ("1.4", "1.4.0.dev7+g1", True),
+        ("0.0.0.dev682", "0.0.0.dev1", True),
+        ("1.40.0", "1.4.0", False),
+        ("2.4.0", "1.4.0", False),
+        ("", "1.4.0", False),
+        ("unknown", "1.4.0", False),
+    ],
+)
+def test_versions(worker: str, server: str, works: bool) -> None:
+    problem = version_problem(worker, server, "node-3")
+    assert (problem == "") == works
+    if not works:
+        assert problem.startswith("mvprune of the worker on node-3 must have version 1.4, as the server (1.4.0), got ")

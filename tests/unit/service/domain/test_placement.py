@@ -43,3 +43,15 @@ def test_what_starts_is_reserved() -> None:
     assert [room.place("q", Reserved(3, 1, 0)) for _ in range(2)] == [START, OVER_QUOTA]
     assert [room.place("r", Reserved(3, 0, 0)) for _ in range(3)] == [START, START, NO_ROOM]
     assert room.place("r", Reserved(1, 0, 0)) is START
+
+
+def test_nodes_that_are_not_there_come_last() -> None:
+    nodes = Capacity((Node(2, 0, 8, absent="cpu"), Node(4, 0, 8), Node(8, 1, 8, absent="gpu"), Node(16, 1, 8)))
+    room = Room(nodes, (), GpuLimits({}, None))
+    waits = []
+    for cpus in (4, 16, 2, 8):
+        assert room.place("p", Reserved(cpus, 0, 0)) is START
+        waits.append(room.waits_for)
+    assert waits == ["", "", "cpu", "gpu"]
+    assert nodes.absent == {"cpu", "gpu"}
+    assert nodes.without({"gpu"}).nodes == (nodes.nodes[0], nodes.nodes[1], nodes.nodes[3])

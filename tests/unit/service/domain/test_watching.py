@@ -141,3 +141,9 @@ def test_a_lost_process_is_described() -> None:
     ):
         _, found = end(FACTS, Process(seen, REPORT_US), NOTHING)
         assert found == Fail(Failure(FailureReason.WORKER_LOST, f"the worker disappeared ({words})", lost=True))
+
+
+def test_a_process_that_no_node_had_room_for_uses_up_no_attempt() -> None:
+    waiting = replace(FACTS, job=JobState.STARTING, attempt=AttemptState.SUBMITTED, start_deadline_us=NOW + LEASE)
+    gave_up = Process(Observation(Phase.EXITED, detail="no room", started=False))
+    assert end(waiting, gave_up, NOTHING)[1] == Fail(Failure(FailureReason.START_TIMEOUT, counts=False))

@@ -26,7 +26,13 @@ class _Dashboard(BaseHTTPRequestHandler):
     nodes: ClassVar[list[dict[str, float]]] = []
 
     def do_GET(self) -> None:
-        answer = {"data": {"result": {"result": [{"resources_total": each} for each in self.nodes]}}}
+        answer = {
+            "data": {
+                "result": {
+                    "result": [{"node_id": "a", "node_ip": "10.0.0.1", "resources_total": each} for each in self.nodes]
+                }
+            }
+        }
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps(answer).encode())
@@ -52,10 +58,11 @@ def test_nodes_that_may_be_added_count_until_they_are_there(dashboard: Any) -> N
     types = tuple(map(NodeType.parse, TYPES.split(",")))
     executor = RayExecutor(dashboard.address, node_types=types)
     dashboard.nodes = [HEAD]
-    cpu, gpu = Node(8, 0, 15 * GIB), Node(16, 1, 63 * GIB)
+    cpu, gpu = Node(8, 0, 15 * GIB, absent="mvprune-cpu"), Node(16, 1, 63 * GIB, absent="mvprune-gpu")
     assert sorted(executor.capacity().nodes, key=str) == sorted([cpu, cpu, gpu, gpu, gpu], key=str)
     dashboard.nodes = [HEAD, GPU, GPU]
     assert executor.capacity().gpus == 3, "two are there, one may be added"
+    assert [node.absent for node in executor.capacity().nodes if node.gpus] == ["", "", "mvprune-gpu"]
     dashboard.nodes = [HEAD, GPU, GPU, GPU, GPU]
     assert executor.capacity().gpus == 4, "one more than was said is there"
     assert RayExecutor(dashboard.address).capacity().cpus == 64

@@ -9,7 +9,9 @@ from typing import Any
 from google.protobuf.json_format import ParseDict
 from sqlalchemy import select
 from tests.conftest import Tiny
+from tests.unit.service.beating import steady
 
+import mvprune
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, sweep_pb2, upload_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
@@ -56,7 +58,7 @@ class World:
         self.db, self.store, self.clock, self.sender, self.folder = db, store, clock, sender, folder
         self.lost = LostChunks(db, store)
         changes, capacity, self.reader = Changes(), capacity_of(executor), UploadReader(db, store, self.lost, folder)
-        self.worker = WorkerServicer(db, KEY, self.lost, lease_seconds=15, heartbeat_seconds=1, clock=clock)
+        self.worker = WorkerServicer(db, KEY, self.lost, pace=steady(db), clock=clock)
         submissions = Submissions(db, Roots(), capacity, quota=QueueQuota(1000), uploads=self.reader)
         self.jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
         creation = SweepCreation(db, Roots(), capacity, max_points=100, uploads=self.reader, clock=clock)
@@ -141,7 +143,7 @@ class Attempt:
         return (("authorization", f"Bearer {self.secret}"),)
 
     async def claim(self) -> worker_pb2.ClaimAttemptResponse:
-        request = worker_pb2.ClaimAttemptRequest(lease=self.lease, runner_id="r", node="n")
+        request = worker_pb2.ClaimAttemptRequest(lease=self.lease, runner_id="r", version=mvprune.__version__)
         return await self.servicer.ClaimAttempt(request, self)  # type: ignore[arg-type]
 
     async def report_lost(self, *chunks: str) -> list[str]:
