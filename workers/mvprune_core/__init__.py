@@ -18,7 +18,7 @@ with needs("mvprune_core", "worker"):
     from mvprune_core.compression import compress
     from mvprune_core.distillation import Teacher
     from mvprune_core.errors import CompressionError, Reason
-    from mvprune_core.group import Group, RanksDiverged, TorchGroup
+    from mvprune_core.group import Group, RankLost, RanksDiverged, TorchGroup
     from mvprune_core.interruption import Stopped, request_stop
     from mvprune_core.methods import (
         L0,
@@ -61,6 +61,7 @@ __all__ = [
     "Platon",
     "Progress",
     "Random",
+    "RankLost",
     "RanksDiverged",
     "Reason",
     "Result",

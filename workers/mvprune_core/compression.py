@@ -311,6 +311,8 @@ def _prepare(
     callback.on_phase("loading")
     notes = Notes(callback)
     notes.add(*plan.data.notes)
+    if group.size > 1:
+        notes.add(f"{group.size} ranks train together; another number of ranks gives the same result up to rounding")
     student = load_model(plan.source, plan.objective, plan.seed)
     notes.add(*student.notes)
     folder = None if checkpoint is None else Path(checkpoint)

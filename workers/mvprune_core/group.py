@@ -8,7 +8,10 @@ digests (`check_same_tensors`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -18,7 +21,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.settings import Settings
 
 _T = TypeVar("_T")
@@ -31,6 +34,10 @@ _TIMEOUT = timedelta(minutes=30)  # rank 0 may measure or write, and the others 
 
 class RanksDiverged(RuntimeError):
     """Ranks that must compute the same do not. Nothing that they computed since the last checkpoint is right."""
+
+
+class RankLost(RuntimeError):
+    """Another rank has ended, or cannot be reached."""
 
 
 class Group(Protocol):
@@ -99,6 +106,17 @@ class Alone:
 ALONE = Alone()
 
 
+@contextmanager
+def _connected() -> Iterator[None]:
+    """A context in which errors of torch.distributed become RankLost."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, RankLost) or is_out_of_memory(error):
+            raise
+        raise RankLost(f"another rank has ended or cannot be reached: {str(error).splitlines()[0]}") from error
+
+
 class TorchGroup:
     """Ranks that are connected by torch.distributed: gloo for tensors on the CPU, NCCL for those on GPUs.
 
@@ -125,7 +143,8 @@ class TorchGroup:
         backend = "gloo"
         if device != "cpu":
             backend = "cpu:gloo,cuda:nccl"
-        dist.init_process_group(backend, init_method=init_method, rank=rank, world_size=size, timeout=timeout)
+        with _connected():
+            dist.init_process_group(backend, init_method=init_method, rank=rank, world_size=size, timeout=timeout)
         group = cls()
         if device != "cpu":
             found, number = torch.cuda.device_count(), dist.get_node_local_rank(fallback_rank=group.rank)
@@ -137,6 +156,9 @@ class TorchGroup:
     @classmethod
     def meet(cls, device: str, file: Path, rank: int, size: int) -> TorchGroup:
         """Joins the `size` ranks of one machine that meet at `file`, see `join`."""
+        loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
+        for backend in ("GLOO", "NCCL") if loopback else ():  # no other machine needs to reach them
+            os.environ.setdefault(f"{backend}_SOCKET_IFNAME", str(loopback))
         return cls.join(device, init_method=f"file://{file}", rank=rank, size=size)
 
     @property
@@ -153,6 +175,7 @@ class TorchGroup:
         """Leaves the group."""
         dist.destroy_process_group()
 
+    @_connected()
     def sum_(self, tensors: Sequence[Tensor]) -> None:
         """See Group."""
         for bucket in _buckets(tensors):
@@ -165,18 +188,21 @@ class TorchGroup:
             for tensor, part in zip(bucket, parts, strict=True):
                 tensor.copy_(part.view(tensor.shape))
 
+    @_connected()
     def any_of(self, flags: Sequence[bool]) -> Sequence[bool]:
         """See Group."""
         found = torch.tensor(flags, dtype=torch.uint8)
         dist.all_reduce(found, dist.ReduceOp.MAX)
         return [bool(flag) for flag in found.tolist()]
 
+    @_connected()
     def of_first(self, *flags: bool) -> Sequence[bool]:
         """See Group."""
         found = torch.tensor(flags, dtype=torch.uint8)
         dist.broadcast(found, 0)
         return [bool(flag) for flag in found.tolist()]
 
+    @_connected()
     def broadcast(self, value: _T) -> _T:
         """See Group."""
         found: list[Any] = [value if self.rank == 0 else None]
@@ -184,6 +210,7 @@ class TorchGroup:
         first: _T = found[0]
         return first
 
+    @_connected()
     def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """See Group."""
         shapes = self.broadcast({name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()})
@@ -194,6 +221,7 @@ class TorchGroup:
                 dist.broadcast(found[name].view(-1).view(torch.uint8), 0)
         return found
 
+    @_connected()
     def gather(self, value: _T) -> Sequence[_T]:
         """See Group."""
         found: list[Any] = [None] * self.size
@@ -219,8 +247,8 @@ def check_group(group: Group, model: nn.Module, settings: Settings, run: object)
         return
     if settings.batch_size < group.size:
         raise ValueError(
-            f"training.batch_size must be at least the number of ranks, {group.size}, got {settings.batch_size}; take a "
-            "larger batch, fewer workers or fewer GPUs"
+            f"training.batch_size must be at least the number of ranks, {group.size}, got {settings.batch_size}; take "
+            "a larger batch, fewer workers or fewer GPUs"
         )
     kept = next((type(each).__name__ for each in model.modules() if isinstance(each, _BatchNorm)), None)
     if kept is not None:
