@@ -92,10 +92,10 @@ def measure(args: argparse.Namespace) -> None:
     memory = group.gather(peak())
     if group.rank == 0:
         table = Table(title=f"{args.shape}, {args.examples} × {args.tokens} tokens, minimum of {args.rounds}")
-        for column in ("", "step", "to one rank", "memory of a rank"):
+        for column in ("", "step", "speed", "memory of a rank"):
             table.add_column(column, justify="left" if not column else "right")
         table.add_row("1 rank, 1 core", f"{best['one']:.3f} s", "1.00x", f"{memory[0] / 1e9:.2f} GB")
-        ratio = f"{best['one'] / best['several']:.2f}x faster"
+        ratio = f"{best['one'] / best['several']:.2f}x"
         table.add_row(
             f"{args.ranks} ranks, 1 core each", f"{best['several']:.3f} s", ratio, f"{memory[1] / 1e9:.2f} GB"
         )
