@@ -64,6 +64,7 @@ bench: setup ## step time and artifact size beside their rivals (minutes; nothin
 	$(BIN)/python tests/perf/bench_step.py
 	$(BIN)/python tests/perf/bench_memory.py
 	$(BIN)/python tests/perf/bench_threads.py
+	$(BIN)/python tests/perf/bench_ranks.py
 	$(BIN)/python tests/perf/bench_artifact.py
 	$(BIN)/python tests/perf/bench_cli.py
 	$(BIN)/python tests/perf/bench_control_plane.py

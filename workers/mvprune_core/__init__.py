@@ -18,6 +18,7 @@ with needs("mvprune_core", "worker"):
     from mvprune_core.compression import compress
     from mvprune_core.distillation import Teacher
     from mvprune_core.errors import CompressionError, Reason
+    from mvprune_core.group import Group, RankLost, RanksDiverged, TorchGroup
     from mvprune_core.interruption import Stopped, request_stop
     from mvprune_core.methods import (
         L0,
@@ -51,6 +52,7 @@ __all__ = [
     "SMP",
     "Callback",
     "CompressionError",
+    "Group",
     "LockedMask",
     "Magnitude",
     "Method",
@@ -59,6 +61,8 @@ __all__ = [
     "Platon",
     "Progress",
     "Random",
+    "RankLost",
+    "RanksDiverged",
     "Reason",
     "Result",
     "RigL",
@@ -70,6 +74,7 @@ __all__ = [
     "Stopped",
     "Teacher",
     "TopV",
+    "TorchGroup",
     "Training",
     "compress",
     "find_model",

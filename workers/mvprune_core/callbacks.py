@@ -57,3 +57,10 @@ class Callback:
         By default it is logged as a warning. It is no Python warning, which asks for a change of the calling code.
         """
         log.warning("%s", text)
+
+
+class Silent(Callback):
+    """The callback of ranks other than 0."""
+
+    def on_note(self, text: str) -> None:
+        """See Callback."""

@@ -17,10 +17,11 @@ from mvprune.common.patterns import Pattern
 from mvprune.common.suggestions import must_be_one_of
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.blocks import BLOCK_SIZE
-from mvprune_core.callbacks import Callback
+from mvprune_core.callbacks import Callback, Silent
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.given_masks import find_mask
+from mvprune_core.group import ALONE, Group, check_group
 from mvprune_core.interruption import stop_scope
 from mvprune_core.keys import run_keys
 from mvprune_core.methods import LockedMask, Method, get_method
@@ -72,6 +73,7 @@ def compress(
     cache: str | Path | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = _CHECKPOINT_SECONDS,
+    group: Group = ALONE,
 ) -> Result:
     """Fine-tunes a Transformer on a task while pruning it.
 
@@ -126,11 +128,14 @@ def compress(
         checkpoint: folder to resume from and save to; the result is the same as without interruption. The checkpoint of
             a different run, such as one with other settings or another number of threads, is not used, with a warning.
         checkpoint_seconds: seconds between two checkpoints.
+        group: the processes that train together, such as `TorchGroup.join("cuda")` under torchrun. All of them call
+            `compress` with the same arguments and get the same result; rank 0 calls `callback` and writes checkpoints.
 
     Raises:
         ValueError: an argument out of range.
         RunTooShort: (a ValueError) the data and the settings give too few steps for the schedule.
         CompressionError: the model or the run cannot be used; `reason` says why.
+        RanksDiverged: the ranks of the group do not compute the same.
         Stopped: `request_stop` was called.
     """
     chosen = get_method(method or (DEFAULT_METHOD if mask_from is None else LockedMask.name))
@@ -197,7 +202,8 @@ def compress(
         keep_fine_tuned=keep_fine_tuned,
     )
     with _memory_errors(), stop_scope(), _flushed_denormals():
-        run = _prepare(plan, callback or Callback(), cache, checkpoint, checkpoint_seconds)
+        called = (callback or Callback()) if group.rank == 0 else Silent()
+        run = _prepare(plan, called, cache, checkpoint, checkpoint_seconds, group)
         # A named teacher comes first: one that does not fit is refused before anything is trained.
         distillation = run.distillation() if run.resolved.named_teacher else None
         baseline = run.baseline()
@@ -294,19 +300,28 @@ def _check_block_size(structure: Structure | None, block_size: int) -> None:
 
 
 def _prepare(
-    plan: Plan, callback: Callback, cache: str | Path | None, checkpoint: str | Path | None, checkpoint_seconds: float
+    plan: Plan,
+    callback: Callback,
+    cache: str | Path | None,
+    checkpoint: str | Path | None,
+    checkpoint_seconds: float,
+    group: Group,
 ) -> CompressionRun:
     """Loads the model and resolves the plan. Nothing is trained yet."""
     callback.on_phase("loading")
     notes = Notes(callback)
     notes.add(*plan.data.notes)
+    if group.size > 1:
+        notes.add(f"{group.size} ranks train together; another number of ranks gives the same result up to rounding")
     student = load_model(plan.source, plan.objective, plan.seed)
     notes.add(*student.notes)
     folder = None if checkpoint is None else Path(checkpoint)
-    results = Cache(Path(cache) if cache is not None else folder and folder / "cache")
+    results = Cache(Path(cache) if cache is not None else folder and folder / "cache", group)
     resolved = resolve(plan, student, results, notes)
     keys = run_keys(resolved)
-    checkpoints = None if folder is None else Checkpoints(folder, keys.checkpoints, checkpoint_seconds)
+    if not resolved.is_kept:
+        check_group(group, student.model, resolved.settings, keys)
+    checkpoints = None if folder is None else Checkpoints(folder, keys.checkpoints, checkpoint_seconds, group)
     return CompressionRun(
         resolved=resolved,
         keys=keys,
@@ -315,6 +330,7 @@ def _prepare(
         notes=notes,
         cache=results,
         checkpoints=checkpoints,
+        group=group,
     )
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mvprune_core.batching import Examples, Indices
+from mvprune_core.group import ALONE, Group
 from mvprune_core.models import Source
 from mvprune_core.options import check_fraction, check_not_negative, check_positive
 from mvprune_core.precision import autocast
@@ -191,21 +192,30 @@ def compute_teacher_logits(
     outputs: Sequence[DistilledOutput],
     device: torch.device,
     precision: Precision,
+    group: Group = ALONE,
 ) -> dict[str, Tensor]:
-    """A model's logits over the examples with the indices `which`.
+    """A model's logits over the examples with the indices `which`. The ranks of a group share the forward passes.
 
     Returns:
         `logits` and `starts` of `DistillationLoss` for every output: "NAME" and "NAME.starts".
     """
     rows: dict[str, list[Tensor]] = {each.name: [torch.empty(0)] * len(examples) for each in outputs}
     lengths = examples.lengths
+
+    def read(indices: Indices, output: Any) -> list[list[Tensor]]:
+        return [
+            [
+                # A copy, so that the rows do not keep the padded batch alive.
+                logits[row, : lengths[index]].clone() if each.per_token else logits[row : row + 1]
+                for row, index in enumerate(indices)
+            ]
+            for each, logits in ((each, output[each.name].to(each.dtype).cpu()) for each in outputs)
+        ]
+
     with autocast(device, precision):
-        for indices, output in forward_passes(model, examples, device, only=which):
-            for each in outputs:
-                logits = output[each.name].to(each.dtype).cpu()
-                for row, index in enumerate(indices):
-                    # A copy, so that the rows do not keep the padded batch alive.
-                    some = logits[row, : lengths[index]].clone() if each.per_token else logits[row : row + 1]
+        for indices, outputs_of in forward_passes(model, examples, device, read, only=which, group=group):
+            for each, logits in zip(outputs, outputs_of, strict=True):
+                for index, some in zip(indices, logits, strict=True):
                     rows[each.name][index] = some
     found = {}
     for name, parts in rows.items():

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from mvprune_core.group import ALONE, Group
+
 _requested = threading.Event()
 
 
@@ -32,7 +34,7 @@ def stop_scope() -> Iterator[None]:
         _requested.clear()
 
 
-def check_stop() -> None:
-    """Raises Stopped if `request_stop` was called."""
-    if stop_requested():
+def check_stop(group: Group = ALONE) -> None:
+    """Raises Stopped if `request_stop` was called; in a group, on all ranks if it was called on rank 0."""
+    if any(group.of_first(stop_requested())):
         raise Stopped

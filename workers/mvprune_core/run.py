@@ -29,6 +29,7 @@ from mvprune_core.distributions import Distributions
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.flops import count_flops, one_input
 from mvprune_core.forward import set_padding_side
+from mvprune_core.group import ALONE, Group
 from mvprune_core.hub import first_line
 from mvprune_core.interruption import check_stop
 from mvprune_core.keys import RunKeys
@@ -133,6 +134,7 @@ class CompressionRun:
         notes: receives notes for the result.
         cache: results that other runs share.
         checkpoints: where training resumes from and saves to; None: nowhere.
+        group: the ranks, all of which take the same steps.
     """
 
     resolved: ResolvedRun
@@ -142,6 +144,7 @@ class CompressionRun:
     notes: Notes
     cache: Cache
     checkpoints: Checkpoints | None
+    group: Group = ALONE
     _dense: Trained | None = None
 
     def baseline(self) -> Baseline | None:
@@ -280,7 +283,7 @@ class CompressionRun:
         before = round_matrices(model, folded.pruned, coding, run.base)
         if not before:
             return folded, metrics
-        check_stop()
+        check_stop(self.group)
         with self._examples_counted("evaluating", model, len(run.validation)):  # the phase goes on
             quantized, _ = self._measure(folded.loaded, folded.curve, folded.steps)
         if is_worth_it(run.data.task, metrics, quantized):
@@ -307,7 +310,7 @@ class CompressionRun:
 
     def _evaluate(self, trained: Trained) -> tuple[dict[str, float], list[str]]:
         """Metrics, and notes on them."""
-        check_stop()
+        check_stop(self.group)
         with self._counted("evaluating", trained.loaded.model, len(self.resolved.validation)):
             metrics, predictions = self._measure(trained.loaded, trained.curve, trained.steps)
         doubt = self.resolved.objective.doubt(predictions)
@@ -321,7 +324,7 @@ class CompressionRun:
     def _measure(self, loaded: Loaded, curve: Curve, step: int) -> tuple[dict[str, float], Any]:
         """Metrics, and the predictions that they are computed from."""
         run = self.resolved
-        predictions = run.objective.predict(loaded.model.to(run.device), self.resolved.validation, run.device)
+        predictions = run.objective.predict(loaded.model.to(run.device), run.validation, run.device, self.group)
         metrics = run.objective.measure(predictions)
         curve.add_evaluation(step, metrics)
         return metrics, predictions
@@ -334,7 +337,8 @@ class CompressionRun:
             yield
 
     def _examples_counted(self, phase: str, model: nn.Module, total: int) -> AbstractContextManager[None]:
-        return counted(model, lambda done: self.callback.on_examples(phase, done, total))
+        size = self.group.size  # the other ranks read as many meanwhile
+        return counted(model, lambda done: self.callback.on_examples(phase, min(done * size, total), total))
 
     def _train(
         self,
@@ -375,6 +379,7 @@ class CompressionRun:
             checkpoints=self.checkpoints,
             steps_before=steps_before,
             notes=self.notes,
+            group=self.group,
         ).run()
 
     def _train_dense(self) -> Trained:
@@ -405,7 +410,9 @@ class CompressionRun:
         which = trained_on(run.train.lengths, run.settings.batch_size, run.seed, run.total_steps)
         model, outputs = teacher.model.to(run.device), run.objective.outputs
         with self._counted("teaching", model, len(which)):
-            found = compute_teacher_logits(model, examples, which, outputs, run.device, run.settings.precision)
+            found = compute_teacher_logits(
+                model, examples, which, outputs, run.device, run.settings.precision, self.group
+            )
         return reorder_classes(found, outputs, run.class_order(teacher.config), run.class_order(run.config))
 
     def _load_student(self) -> Loaded:

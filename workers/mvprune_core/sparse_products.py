@@ -27,7 +27,7 @@ class SparseProducts:
     W' and its gradient stay dense tensors, so that masks, optimizer and checkpoints know nothing of it.
 
     Attributes:
-        chosen: names of the weights that it computes; None before `choose` or `use`.
+        chosen: names of the weights that it computes; None before `use`.
 
     Args:
         model: the masked model, in fp32 on the CPU.
@@ -42,18 +42,16 @@ class SparseProducts:
         self._replaced: list[Any] = []
         self.chosen: tuple[str, ...] | None = None
 
-    def choose(self) -> str:
-        """Replaces the layers that are faster so on this machine; measures what has not been measured before.
+    def faster(self) -> list[str]:
+        """Names of the weights that are faster so on this machine; measures what has not been measured before.
 
-        To be called once the masks are final. Returns what was chosen, as `use` does.
+        To be called once the masks are final.
         """
         choices = TrainingChoices(self._rows, torch.get_num_threads())
-        return self.use(
-            [matrix.name for matrix in self._large if choices.backend(*_shape_and_density(matrix)) == "kernel"]
-        )
+        return [matrix.name for matrix in self._large if choices.backend(*_shape_and_density(matrix)) == "kernel"]
 
     def use(self, names: Sequence[str]) -> str:
-        """Replaces the layers with these weights, such as those of a checkpoint.
+        """Replaces the layers with these weights: those that are `faster`, or those of a checkpoint.
 
         Returns which products are sparse, as a sentence; "" if no matrix is large enough.
         """

@@ -23,6 +23,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mvprune_core.group import ALONE, Group
+
 _FACTS, _CHECKSUM = "mvprune", "crc32"
 _FORMAT = 4  # of checkpoints; those of another format are not used
 _ABANDONED_SECONDS = 24 * 3600.0  # machines may share the folder, so only the age of a file shows that it is abandoned
@@ -38,12 +40,16 @@ def identity(*parts: Any) -> str:
 class Cache:
     """Results by the identity of their inputs. Processes may share it, and its files may be deleted at any time.
 
+    In a group, rank 0 reads and writes, and all ranks compute what is not there.
+
     Args:
         folder: where the files are; None: nothing is cached.
+        group: the ranks, all of which ask for the same.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, group: Group = ALONE) -> None:
         self._folder = folder
+        self._group = group
 
     def tensors(self, kind: str, key: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         """What `compute` returns, or returned before for the same `kind` and `key`.
@@ -60,14 +66,16 @@ class Cache:
         if self._folder is None:
             return compute()
         path = self._folder / kind / f"{key}.safetensors"
-        found = _read(path)
+        found = _shared(self._group, lambda: _read(path))
         if found is not None:
-            with suppress(OSError):  # another user's file
-                os.utime(path)  # the least recently used files are deleted first
+            if self._group.rank == 0:
+                with suppress(OSError):  # another user's file
+                    os.utime(path)  # the least recently used files are deleted first
             return found
         tensors, facts = compute()
-        with suppress(OSError):
-            _write(path, tensors, facts)
+        if self._group.rank == 0:
+            with suppress(OSError):
+                _write(path, tensors, facts)
         return tensors, facts
 
 
@@ -78,10 +86,12 @@ class Checkpoints:
         folder: where they are; created if missing.
         run: identity of the run; checkpoints of another run are not used.
         seconds: seconds between two checkpoints of a phase.
+        group: the ranks; rank 0 reads and writes for all of them.
     """
 
-    def __init__(self, folder: Path, run: str, seconds: float) -> None:
+    def __init__(self, folder: Path, run: str, seconds: float, group: Group = ALONE) -> None:
         self._folder = folder
+        self._group = group
         self._run = identity(run, _FORMAT)
         self._seconds = seconds
         self._next = time.monotonic() + seconds
@@ -94,7 +104,8 @@ class Checkpoints:
     def save(self, phase: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Replaces the checkpoint of `phase`. Raises OSError if it cannot be written; the last one stays."""
         try:
-            _write(self._path(phase), tensors, {"run": self._run, **facts})
+            if self._group.rank == 0:
+                _write(self._path(phase), tensors, {"run": self._run, **facts})
         finally:
             self._next = time.monotonic() + self._seconds
 
@@ -103,6 +114,9 @@ class Checkpoints:
 
         Warns if the checkpoint is damaged or of another run. The next `save` replaces it.
         """
+        return _shared(self._group, lambda: self._load(phase))
+
+    def _load(self, phase: str) -> _Content | None:
         path = self._path(phase)
         found = _read(path)
         if found is not None and found[1].get("run") == self._run:
@@ -118,6 +132,15 @@ class Checkpoints:
 
     def _path(self, phase: str) -> Path:
         return self._folder / f"{phase}.safetensors"
+
+
+def _shared(group: Group, read: Callable[[], _Content | None]) -> _Content | None:
+    """What rank 0 reads."""
+    found = read() if group.rank == 0 else None
+    facts = group.broadcast(None if found is None else found[1])
+    if facts is None:
+        return None
+    return dict(group.broadcast_tensors({} if found is None else found[0])), facts
 
 
 def _write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:

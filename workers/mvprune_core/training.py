@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +21,7 @@ from mvprune_core.callbacks import Callback, Progress
 from mvprune_core.curves import Curve
 from mvprune_core.distillation import DistillationLoss
 from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.group import ALONE, STEPS_BETWEEN_CHECKS, Group, check_same_tensors, sum_gradients
 from mvprune_core.interruption import Stopped, stop_requested
 from mvprune_core.masking import Masks
 from mvprune_core.notes import Notes
@@ -83,6 +84,9 @@ class Trainer:
     and choice of sparse products, which checkpoints hold, give the same model, bit for bit, however often the run is
     stopped and resumed.
 
+    The ranks of a group each compute the gradients of some parts of a batch, and share the sum. All else they compute
+    alike, from the same state. So another number of ranks gives the same model up to rounding.
+
     Attributes:
         model: trained in place, on its device.
         optimizer: of the model and the masks, see `build_optimizer`.
@@ -97,6 +101,7 @@ class Trainer:
         checkpoints: where to resume from and save to.
         steps_before: steps of the phases before this one.
         notes: receives which products are sparse.
+        group: the ranks; rank 0 decides when to stop and to save, and saves.
         step: steps done.
     """
 
@@ -113,6 +118,7 @@ class Trainer:
     checkpoints: Checkpoints | None = None
     steps_before: int = 0
     notes: Notes | None = None
+    group: Group = ALONE
     step: int = field(default=0, init=False)
     _best: BestModel = field(default_factory=BestModel, init=False)
     _loss: float = field(default=math.nan, init=False)
@@ -123,13 +129,16 @@ class Trainer:
 
         Raises:
             CompressionError: NAN_LOSS.
+            RanksDiverged: the ranks no longer have the same weights, scores or masks.
             Stopped: `request_stop` was called; a checkpoint was written before.
         """
         with seeded(self.seed, self.device), training_mode(self.model, self.settings):
             try:
                 self._resume()
                 first = self.step
+                self._check_same()
                 self._train()
+                self._check_same()
                 if self.checkpoints is not None and self.step > first:
                     self._save(self.checkpoints)
             finally:
@@ -166,15 +175,24 @@ class Trainer:
             self.callback.on_step(Progress(self.curve.phase, self.step, self.total_steps, density, self._loss, eta))
             with suppress(Stopped):  # a checkpoint is written first
                 self._evaluate_if_due()
-            if self.checkpoints is not None and (stop_requested() or self.checkpoints.due):
+            due = self.checkpoints is not None and self.checkpoints.due
+            stop, due = self.group.of_first(stop_requested(), due)
+            if self.checkpoints is not None and (stop or due):
+                self._check_same()
                 self._save(self.checkpoints)
-            if stop_requested():
+            elif self.step % STEPS_BETWEEN_CHECKS == 0:
+                self._check_same()
+            if stop:
                 raise Stopped
 
     def train_step(self, indices: Indices) -> Tensor:
         """One step on the examples with these indices: gradients, update, new masks. Returns the loss."""
         if self._products is not None and self._products.chosen is None and self.masks is not None and self.masks.final:
-            self._note(self._products.choose())
+            # Measured on one rank: others may measure differently.
+            faster = self._products.faster() if self.group.rank == 0 else []
+            self._note(self._products.use(self.group.broadcast(faster)))
+        if self.settings.dropout and self.group.rank:
+            torch.manual_seed(int(np.random.SeedSequence((self.seed, self.step, self.group.rank)).generate_state(1)[0]))
         loss = self._backward(indices)
         if self.masks is not None:
             self.masks.backward()
@@ -210,7 +228,7 @@ class Trainer:
         self.model.train()
 
     def _backward(self, indices: Indices, *sample: int) -> Tensor:
-        """Computes the gradients of one batch. Returns its loss.
+        """Computes the gradients of one batch, of which each rank reads every n-th part. Returns its loss.
 
         Args:
             indices: the batch.
@@ -218,14 +236,16 @@ class Trainer:
         """
         total = torch.zeros((), device=self.device)
         whole = self.examples.batch(indices, self.device, np.random.default_rng((self.seed, self.step, *sample)))
-        count = min(self.settings.accumulation_steps, len(indices))
+        group = self.group
+        count = min(self.settings.accumulation_steps * group.size, len(indices))
         # Split after padding and masking, so that the parts have the gradients of the whole.
         columns = (column.tensor_split(count) for column in whole.values())
         batches = [dict(zip(whole, values, strict=True)) for values in zip(*columns, strict=True)]
         parts = np.array_split(indices, count)
         outputs = {"output_hidden_states": True} if self.distillation and self.distillation.hidden else {}
         shares = _shares(batches, per_token=self.examples.per_token)
-        for part, batch, label_share, logits_share in zip(parts, batches, *shares, strict=True):
+        every = [*zip(parts, batches, *shares, strict=True)]
+        for part, batch, label_share, logits_share in every[group.rank :: group.size]:
             with autocast(self.device, self.settings.precision):
                 output = self._forward(**batch, **outputs)
             output.loss = output.loss * label_share
@@ -234,6 +254,8 @@ class Trainer:
                 loss = self.distillation.loss(output, batch, part, logits_share)
             loss.backward()
             total += loss.detach()
+        if group.size > 1:
+            sum_gradients(group, self.model, total)
         return total
 
     @cached_property
@@ -248,7 +270,7 @@ class Trainer:
             return None
         if settings.deterministic:  # times decide, and another run may measure others
             return None
-        size = settings.batch_size / settings.accumulation_steps
+        size = settings.batch_size / (settings.accumulation_steps * self.group.size)
         return SparseProducts(self.model, self.masks.matrices, size * float(self.examples.lengths.mean()))
 
     def _note(self, text: str) -> None:
@@ -273,7 +295,7 @@ class Trainer:
         if self.evaluation is None:
             raise ValueError("evaluation must be given with evaluate_every, got None")
         with nullcontext() if self.masks is None else self.masks.finalized():
-            value = self.evaluation.measure(self.step)[self.evaluation.metric]
+            value = self.group.broadcast(self.evaluation.measure(self.step)[self.evaluation.metric])
             self.model.train()
             if self.masks is not None and self.step < self.masks.method.schedule.pruning_end(self.total_steps):
                 return
@@ -286,18 +308,26 @@ class Trainer:
         patience = self.settings.patience
         return patience is not None and self._best.evaluations_since >= patience
 
+    def _check_same(self) -> None:
+        if self.group.size > 1:
+            check_same_tensors(self.group, dict(_named(self._tensors())), self.step)
+
+    def _tensors(self) -> dict[str, dict[str, Tensor]]:
+        """The model with its masks."""
+        model = tensors_of(self.model)
+        if self.masks is None:
+            return {"model": model}
+        # W' is W ⊙ M, so the model's copy is left out.
+        model = {name: x for name, x in model.items() if name not in self.masks.weight_names}
+        return {"model": model, "masks": self.masks.state()}
+
     def _save(self, checkpoints: Checkpoints) -> None:
         self._check_finite()  # on a GPU not every step is checked, and a good checkpoint must not be overwritten
-        parts = {
-            "model": tensors_of(self.model),
+        parts = self._tensors() | {
             "best": self._best.tensors,
             "optimizer": self.optimizer.state(),
             "random": random_states(self.device),
         }
-        if self.masks is not None:
-            # W' is W ⊙ M, so the model's copy is not saved.
-            parts["model"] = {name: x for name, x in parts["model"].items() if name not in self.masks.weight_names}
-            parts["masks"] = self.masks.state()
         facts = {
             "step": self.step,
             "density": self._current_density,
@@ -308,9 +338,8 @@ class Trainer:
             "curve": self.curve.state(),
             "sparse": None if self._products is None else self._products.chosen,
         }
-        tensors = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
         try:
-            checkpoints.save(self.curve.phase, tensors, facts)
+            checkpoints.save(self.curve.phase, dict(_named(parts)), facts)
         except OSError as error:  # a full disk must not end the run
             warnings.warn(f"step {self.step}: the checkpoint cannot be written ({error})", RuntimeWarning, stacklevel=2)
         else:
@@ -345,6 +374,12 @@ class Trainer:
                 f"({self.curve.phase}); lower the learning rate (now {self.settings.learning_rate:g}), its growth "
                 f"({self.settings.lr_density_exponent:g}) or that of the scores",
             )
+
+
+def _named(parts: Mapping[str, Mapping[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    for part, values in parts.items():
+        for name, value in values.items():
+            yield f"{part}.{name}", value
 
 
 def _shares(

@@ -30,3 +30,8 @@ class Folders:
     def position(self) -> Path:
         """The file with the attempt's position, see position.py."""
         return self.output.with_name("position")
+
+    @property
+    def meeting(self) -> Path:
+        """The file through which the ranks of the attempt connect."""
+        return self.output.with_name("meeting")

@@ -50,6 +50,7 @@ from mvprune_core import (
     load_task,
 )
 from mvprune_core import compress as compress_model
+from mvprune_core.group import ALONE, Group
 from mvprune_core.models import Source
 from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
 from mvprune_workers.folders import Folders
@@ -77,8 +78,11 @@ def run_job(
     accumulation_factor: int,
     checkpoint_seconds: float,
     measure_latency: bool = False,
+    group: Group = ALONE,
 ) -> None:
     """Compresses what `spec` says and writes the artifact, resuming from what lies in the checkpoint folder.
+
+    The ranks of a group do the work together; rank 0 emits and writes.
 
     Every batch is cut into `accumulation_factor` times as many passes as the spec says, up to one an example. With
     `measure_latency` the metrics have latency_ratio and latency_ms.
@@ -96,7 +100,7 @@ def run_job(
             "install a build of torch with CUDA, or submit with --gpus 0",
         )
     source = _find_model(spec.model, spec.model_revision, roots, folders)
-    teacher, baseline = _teacher(spec, folders, roots), _baseline(spec, folders)
+    teacher, baseline = _teacher(spec, folders, roots, group), _baseline(spec, folders)
     mask = _mask(spec.locked_mask.mask_from, folders, roots)
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
         load = partial(_load_data, spec, roots, folders)
@@ -128,12 +132,15 @@ def run_job(
             delta=spec.delta,
             seed=spec.seed,
             device=device,
-            callback=Reports(emit, Position(folders.position)),
+            callback=None if group.rank else Reports(emit, Position(folders.position)),
             dense_baseline=baseline,
             cache=folders.cache,
             checkpoint=folders.checkpoint,
             checkpoint_seconds=checkpoint_seconds,
+            group=group,
         )
+    if group.rank:
+        return
     result.info = replace(result.info, model=replace(result.info.model, name=spec.model))
     if measure_latency:
         add_latency(result, source.folder)
@@ -280,7 +287,9 @@ def _find_model(reference: str, revision: str, roots: Roots, folders: Folders) -
         return find_model(found.id if isinstance(found, HubModel) else found, revision or None)
 
 
-def _teacher(spec: job_pb2.CompressionSpec, folders: Folders, roots: Roots) -> Teacher | Literal["baseline"] | None:
+def _teacher(
+    spec: job_pb2.CompressionSpec, folders: Folders, roots: Roots, group: Group
+) -> Teacher | Literal["baseline"] | None:
     if not spec.HasField("teacher"):
         return "baseline"
     teacher = spec.teacher
@@ -289,7 +298,7 @@ def _teacher(spec: job_pb2.CompressionSpec, folders: Folders, roots: Roots) -> T
     source = None  # the dense baseline
     if teacher.job:
         with _invalid(Reason.INVALID_MODEL, ArtifactError):
-            folder = _unpack(folders, roots)
+            folder = group.broadcast(folders.output if group.rank else _unpack(folders, roots))
         source = replace(find_model(folder, None), name=teacher.job)
     elif teacher.model:
         source = _find_model(teacher.model, teacher.revision, roots, folders)

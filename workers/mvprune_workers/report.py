@@ -38,7 +38,7 @@ class TrainerReport:
                 self.checkpoints.put(event.step)
             case ResultEvent():
                 self.result = Path(event.directory)
-            case FailureEvent():
+            case FailureEvent() if self.failure is None:  # others of several ranks follow from the first
                 self.failure = _failure(event)
 
     def points(self, limit: int) -> list[job_pb2.MetricPoint]:

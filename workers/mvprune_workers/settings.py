@@ -52,14 +52,20 @@ class Settings:
     cache_bytes: float  # limit of the cache's size; 0: a fifth of its disk
     cpus: float
     gpus: float
+    workers: int = 1  # processes that train together, where they have no GPU of their own
     tls: Tls | None = None  # None: calls without TLS
     traceparent: str = ""  # of the span that started the attempt
 
     @property
+    def ranks(self) -> int:
+        """Processes that train together: one for each GPU, or the workers."""
+        return max(self.workers, math.floor(self.gpus))
+
+    @property
     def threads(self) -> int:
-        """Compute threads of the trainer: the whole number of CPUs that covers the reserved share, at least 1, and at
-        most as many as the machine has: a cluster may count more for a node."""
-        return max(1, min(math.ceil(self.cpus), os.cpu_count() or 1))
+        """Compute threads of each rank: the whole number of CPUs that covers its part of the reserved share, at least
+        1, and at most as many as the machine has: a cluster may count more for a node."""
+        return max(1, min(math.ceil(self.cpus / self.ranks), os.cpu_count() or 1))
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
@@ -80,6 +86,7 @@ class Settings:
             cache_bytes=1e9 * _number(environ, "MVPRUNE_CACHE_GB", "0"),
             cpus=_number(environ, "MVPRUNE_CPUS", "1"),
             gpus=_number(environ, "MVPRUNE_GPUS", "0"),
+            workers=max(1, int(_number(environ, "MVPRUNE_WORKERS", "1"))),
             tls=_tls(environ),
             traceparent=environ.get("TRACEPARENT", ""),
         )

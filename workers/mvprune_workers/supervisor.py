@@ -96,6 +96,7 @@ class Supervisor:
         options = {
             **{f"--{name}": folder for name, folder in asdict(folders).items()},
             "--threads": threads,
+            "--ranks": self._settings.ranks,
             "--device": "cuda" if self._settings.gpus else "cpu",
         }
         return TrainerProcess(

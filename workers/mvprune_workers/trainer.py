@@ -1,7 +1,7 @@
 """`python -m mvprune_workers.trainer`: the process that does the work. Started by the supervisor, see process.py.
 
 Standard input receives the job, a ClaimAttemptResponse as one line of JSON, and closes when the supervisor dies. Events
-go to the pipe --events-fd. The output is the attempt's log.
+go to the pipe --events-fd. The output is the attempt's log. With --ranks above 1 it starts the others, see siblings.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import time
 import traceback
 from dataclasses import fields
 from pathlib import Path
@@ -24,6 +25,7 @@ from mvprune_workers.events import EventWriter, FailureEvent, ResultEvent
 from mvprune_workers.exits import TRAINER_STOPPED
 from mvprune_workers.folders import Folders
 from mvprune_workers.lifeline import Lifeline
+from mvprune_workers.siblings import GRACE, Siblings
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,7 @@ _QUOTING = (ValueError, TypeError, LookupError)  # errors of a wrong value, whic
 
 
 def main() -> int:
-    """Runs the job on standard input.
+    """Runs the job on standard input, as one of the ranks of an attempt.
 
     Returns 0 when its artifact is in --output, 75 if SIGTERM came first, and 1 after a failure event.
     """
@@ -43,11 +45,17 @@ def main() -> int:
         parser.add_argument(f"--{folder.name}", type=Path, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--rank", type=int, default=0)
     args = parser.parse_args()
-    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%F %T")
+    level, name = (logging.WARNING, f"rank {args.rank}: ") if args.rank else (logging.INFO, "")
+    logging.basicConfig(stream=sys.stdout, level=level, format=f"%(asctime)s {name}%(message)s", datefmt="%F %T")
     lifeline, events, roots = Lifeline(), EventWriter(args.events_fd), Roots.from_environment()
+    siblings = None
+    if args.ranks > 1 and not args.rank:
+        siblings = Siblings(args.ranks, args.events_fd, lambda how: _end_with(events, how))
     try:
-        return _run(lifeline, events, args, roots)
+        return _run(lifeline, siblings, events, args, roots)
     except Exception as error:
         if roots.discreet:  # the texts of chained errors may quote files
             traceback.print_tb(error.__traceback__, file=sys.stdout)
@@ -57,11 +65,14 @@ def main() -> int:
         return _FAILED
 
 
-def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace, roots: Roots) -> int:
+def _run(
+    lifeline: Lifeline, siblings: Siblings | None, events: EventWriter, args: argparse.Namespace, roots: Roots
+) -> int:
     try:
         import torch  # slow: done while the supervisor claims the attempt
 
-        from mvprune_core import CompressionError, Stopped, request_stop
+        from mvprune_core import CompressionError, RankLost, Stopped, TorchGroup, request_stop
+        from mvprune_core.group import ALONE
         from mvprune_workers.job import run_job
     except ModuleNotFoundError as error:
         message = f"The worker lacks the package {error.name}: pip install 'mvprune[worker]'"
@@ -69,9 +80,13 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace, root
         return _FAILED
     torch.set_num_threads(args.threads)
     folders = Folders(*(getattr(args, folder.name) for folder in fields(Folders)))
-    claim = Parse(lifeline.job(), worker_pb2.ClaimAttemptResponse())
+    job = lifeline.job()
+    if siblings is not None:
+        siblings.send_job(job)
+    claim = Parse(job, worker_pb2.ClaimAttemptResponse())
     signal.signal(signal.SIGTERM, lambda *_: request_stop())
     try:
+        group = TorchGroup.meet(args.device, folders.meeting, args.rank, args.ranks) if args.ranks > 1 else ALONE
         run_job(
             claim.spec,
             folders,
@@ -80,6 +95,7 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace, root
             accumulation_factor=claim.accumulation_factor,
             checkpoint_seconds=claim.checkpoint_interval.ToTimedelta().total_seconds(),
             measure_latency=claim.measure_latency,
+            group=group,
         )
     except CompressionError as error:
         if disk_full(error):  # which looked like bad data, say
@@ -89,8 +105,20 @@ def _run(lifeline: Lifeline, events: EventWriter, args: argparse.Namespace, root
     except Stopped:
         log.info("stopped as asked")
         return TRAINER_STOPPED
-    events.emit(ResultEvent(str(args.output)))
+    except RankLost:
+        if args.rank:  # so is this one in a moment, and rank 0 knows more about it
+            return _FAILED
+        time.sleep(GRACE)  # for what ended the other rank to end this one too
+        raise
+    if not args.rank:
+        events.emit(ResultEvent(str(args.output)))
     return 0
+
+
+def _end_with(events: EventWriter, how: str) -> None:
+    """Ends this process because another rank has ended."""
+    events.emit(FailureEvent("TRAINER_CRASHED", f"The trainer crashed: {how}; the log has the details."))
+    os._exit(_FAILED)
 
 
 def _failure(error: Exception, roots: Roots) -> FailureEvent:

@@ -181,9 +181,10 @@ class Policy:
     """How to run a job; durations are seconds.
 
     Attributes:
-        gpus: GPUs: 0, a share of one, or a whole number.
+        gpus: GPUs: 0, a share of one, or a whole number; several train together.
         cpus: CPUs.
         memory_bytes: memory.
+        workers: workers that train together on one node, each with these resources.
         priority: jobs start in the order of their waiting time; each point counts as ten minutes of it.
         max_attempts: attempts if machines fail; errors of the user are never retried.
         max_runtime: the job FAILS after running this long, all attempts together; a retry resumes from its
@@ -203,6 +204,7 @@ class Policy:
     gpus: float | None
     cpus: float | None
     memory_bytes: int | None
+    workers: int | None
     priority: int
     max_attempts: int
     max_runtime: float | None

@@ -276,14 +276,17 @@ class ResourcesOptions(TypedDict, total=False):
     """Options for the resources.
 
     Attributes:
-        gpus: GPUs: 0, a share of one, or a whole number; from 0 to 1,024; default: 1 where the cluster has GPUs.
+        gpus: GPUs: 0, a share of one, or a whole number; several train together; from 0 to 1,024; default: 1 where
+            the cluster has GPUs.
         cpus: CPUs; from 0.0001 to 4,096; default: 1.
         memory_bytes: memory; from 64 MiB to 1 PiB; default: nothing is reserved.
+        workers: workers that train together on one node, each with these resources; from 1 to 64; default: 1.
     """
 
     gpus: float | None
     cpus: float | None
     memory_bytes: int | None
+    workers: int | None
 
 
 class LimitsOptions(TypedDict, total=False):

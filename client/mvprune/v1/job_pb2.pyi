@@ -584,14 +584,16 @@ class GateResult(_message.Message):
     def __init__(self, gate: _Optional[_Union[Gate, _Mapping]] = ..., observed: _Optional[float] = ..., passed: bool = ...) -> None: ...
 
 class Resources(_message.Message):
-    __slots__ = ("gpus", "cpus", "memory_bytes")
+    __slots__ = ("gpus", "cpus", "memory_bytes", "workers")
     GPUS_FIELD_NUMBER: _ClassVar[int]
     CPUS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
     gpus: float
     cpus: float
     memory_bytes: int
-    def __init__(self, gpus: _Optional[float] = ..., cpus: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    workers: int
+    def __init__(self, gpus: _Optional[float] = ..., cpus: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., workers: _Optional[int] = ...) -> None: ...
 
 class ModelSize(_message.Message):
     __slots__ = ("base_parameters", "encoder_parameters", "prunable_weights")

@@ -13,6 +13,7 @@ from mvprune.spec.gate import OF_THE_ARTIFACT
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation, bad
 from mvprune_service.api.options import check_numbers
+from mvprune_service.domain.placement import ranks_of
 
 _FIELDS = job_pb2.ExecutionPolicy.DESCRIPTOR.fields_by_name
 _MAX_ATTEMPTS = int(default_of(_FIELDS["max_attempts"]))
@@ -26,13 +27,32 @@ def check_policy(policy: job_pb2.ExecutionPolicy) -> Iterator[Violation]:
     """What is wrong with a job's policy."""
     if policy.HasField("resources"):
         yield from check_numbers("job.policy.resources", policy.resources)
-        yield from _check_gpus("job.policy.resources.gpus", policy.resources.gpus)
+        yield from _check_gpus("job.policy.resources.gpus", policy.resources)
     yield from check_numbers("job.policy", policy)
 
 
-def _check_gpus(field: str, gpus: float) -> Iterator[Violation]:
-    if 0 < gpus < _LEAST_SHARE or (gpus > 1 and not gpus.is_integer()):
+def _check_gpus(field: str, resources: job_pb2.Resources) -> Iterator[Violation]:
+    gpus, workers = resources.gpus, resources.workers
+    if 0 < gpus < 1 and workers > 1:
+        yield bad(field, gpus, f"0 or a whole number with {workers} workers; each of them needs GPUs of its own")
+    elif 0 < gpus < _LEAST_SHARE or (gpus > 1 and not gpus.is_integer()):
         yield bad(field, gpus, f"0, a share of one from {_LEAST_SHARE}, or a whole number")
+
+
+def check_ranks(resources: job_pb2.Resources, batch_size: int) -> Iterator[Violation]:
+    """Refuses more processes than a batch has examples."""
+    ranks = ranks_of(resources)
+    if ranks > batch_size > 0:
+        name = "workers" if resources.workers > 1 else "gpus"
+        rule = f"so many that each process gets an example of a batch, {batch_size} at most; take a larger batch_size"
+        yield bad(f"job.policy.resources.{name}", f"{ranks} processes", rule)
+
+
+def notes_on_ranks(resources: job_pb2.Resources) -> Iterator[str]:
+    """How many processes train together, where there are several."""
+    ranks = ranks_of(resources)
+    if ranks > 1:
+        yield f"{ranks} processes train together on one node, {'one on each GPU' if resources.gpus else 'on CPUs'}"
 
 
 def check_gates(job: job_pb2.Job, task: Task | None) -> Iterator[Violation]:

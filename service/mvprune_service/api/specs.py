@@ -39,9 +39,10 @@ from mvprune_service.api.options import (
     check_teacher,
     check_training,
 )
-from mvprune_service.api.policies import check_gates, check_policy
+from mvprune_service.api.policies import check_gates, check_policy, check_ranks, notes_on_ranks
 from mvprune_service.api.uploaded import Uploaded
 from mvprune_service.db.upload_uses import NoUpload
+from mvprune_service.domain.placement import together
 from mvprune_service.domain.run_length import Rows, notes_on_length
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
@@ -125,6 +126,8 @@ class Checker:
         self.violations += check_keep_fine_tuned(spec)
         self.violations += check_baseline(spec, task)
         self.violations += check_policy(policy)
+        if task is not None:
+            self.violations += check_ranks(policy.resources, spec.training.batch_size or task.batch_size)
         self.size = self._check_model("job.spec.model", spec.model)
         self._check_revision("job.spec.model_revision", spec.model_revision)
         self._check_mask(spec.locked_mask.mask_from)
@@ -135,12 +138,14 @@ class Checker:
         self._check_data(task, spec)
         if task is not None and not self.violations:
             self.notes += tuple(notes_on_length(spec, task, self._rows))
+        self.notes += tuple(notes_on_ranks(policy.resources))
         if self._uploaded is not None:
             self.notes += tuple(self._uploaded.notes)
 
     def check_feasible(self, capacity: Capacity) -> None:
         """Refuses resources that no node has. While there are no nodes, nobody knows."""
-        asked, field = self._job.policy.resources, "job.policy.resources"
+        resources, field = self._job.policy.resources, "job.policy.resources"
+        asked = together(resources)
         if not capacity.nodes or any(node.has(asked.cpus, asked.gpus, asked.memory_bytes) for node in capacity.nodes):
             return
         most = {
@@ -149,8 +154,9 @@ class Checker:
             "memory_bytes": capacity.largest_memory_bytes,
         }
         too_large = [name for name, largest in most.items() if getattr(asked, name) > largest]
+        of = f", for {resources.workers} workers together" if resources.workers > 1 else ""
         for name in too_large:
-            self._bad(f"{field}.{name}", getattr(asked, name), f"at most {most[name]:,.15g}, the largest node's")
+            self._bad(f"{field}.{name}", getattr(asked, name), f"at most {most[name]:,.15g}, the largest node's{of}")
         if not too_large:
             self._add(field, "must be what one node has, got more; a job runs on one node")
 

@@ -28,6 +28,7 @@ from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.rows import JobRow
 from mvprune_service.db.upload_uses import NoUpload
+from mvprune_service.domain.placement import together
 from mvprune_service.executors.base import Capacity, Executor
 from mvprune_service.observability.probes import Probe, Problems
 
@@ -131,7 +132,7 @@ class Submissions:
         """What a job with a preset will take, where jobs like it have finished."""
         if not job.spec.training.preset:
             return ()
-        found = await self._db.read(estimates.estimate, project, [job.spec], 1, job.policy.resources.gpus)
+        found = await self._db.read(estimates.estimate, project, [job.spec], 1, together(job.policy.resources).gpus)
         return (f"{found.text}; those may have had other presets",) if found.measured_jobs else (found.text,)
 
     def check_room(self, tx: Tx, project: str) -> None:

@@ -28,6 +28,7 @@ from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.sweep_rows import SweepRow
 from mvprune_service.db.sweeps import NewSweep
 from mvprune_service.db.upload_uses import NoUpload
+from mvprune_service.domain.placement import together
 from mvprune_service.executors.base import Capacity
 from mvprune_service.points import NewPoint
 
@@ -231,7 +232,7 @@ class SweepCreation:
         answer.counts.total += len(added)
         answer.counts.pending += len(added)
         specs = [point.spec for point in added]
-        gpus = sweep.spec.job_policy.resources.gpus
+        gpus = together(sweep.spec.job_policy.resources).gpus
         project = parse_sweep(sweep.name).project
         answer.estimate.CopyFrom(await self._db.read(estimates.estimate, project, specs, len(added), gpus))
         return answer
@@ -244,7 +245,7 @@ class SweepCreation:
         answer.labels.update(sweep.labels)
         answer.display_name = sweep.display_name
         specs = [point.spec for point in plan.checked]
-        gpus = sweep.spec.job_policy.resources.gpus
+        gpus = together(sweep.spec.job_policy.resources).gpus
         found = await self._db.read(estimates.estimate, name.project, specs, plan.most_jobs, gpus)
         answer.estimate.CopyFrom(found)
         answer.counts.total = answer.counts.pending = len(plan.points)

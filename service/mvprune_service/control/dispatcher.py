@@ -7,12 +7,14 @@ import logging
 from collections.abc import Mapping
 
 from mvprune.common import tracing
+from mvprune.v1 import job_pb2
 from mvprune_service.control.loop import for_each
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.db.rows import Live
 from mvprune_service.domain.dispatch import Problem, is_due, react
+from mvprune_service.domain.placement import workers_of
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch, LaunchRefused
 from mvprune_service.observability import logs, traces
 from mvprune_service.secret import attempt_secret
@@ -64,6 +66,7 @@ class Dispatcher:
     def launch(self, live: Live, traceparent: str = "") -> Launch:
         """The launch of an attempt."""
         name, token = str(live.name), live.attempt.fencing_token
+        policy = job_pb2.ExecutionPolicy.FromString(live.job.policy)
         return Launch(
             ref=live.attempt.executor_ref,
             argv=(self._python, "-m", "mvprune_workers"),
@@ -75,6 +78,7 @@ class Dispatcher:
                 "MVPRUNE_ATTEMPT_SECRET": attempt_secret(self._key, name, token),
                 "MVPRUNE_CPUS": str(live.attempt.cpus),
                 "MVPRUNE_GPUS": str(live.attempt.gpus),
+                "MVPRUNE_WORKERS": str(workers_of(policy.resources)),
                 "TRACEPARENT": traceparent,
             },
             cpus=live.attempt.cpus,

@@ -139,11 +139,28 @@ class Room:
 
 
 def resolve(asked: job_pb2.Resources, capacity: Capacity) -> Reserved:
-    """The resources for a job. What it leaves open is taken from the nodes that have the rest: one GPU if any of these
-    nodes has one, only CPUs otherwise."""
-    nodes = [node for node in capacity.nodes if node.has(asked.cpus, asked.gpus, asked.memory_bytes)]
-    gpus = asked.gpus if asked.HasField("gpus") else float(any(node.gpus >= 1 for node in nodes))
-    usual = _CPUS_BESIDE_A_GPU if gpus else _CPUS_WITHOUT_GPU
+    """The resources for a job, of all its workers, which run on one node. What it leaves open is taken from the nodes
+    that have the rest: a GPU for each worker if any of these nodes has so many, only CPUs otherwise."""
+    workers, least = workers_of(asked), together(asked)
+    nodes = [node for node in capacity.nodes if node.has(least.cpus, least.gpus, least.memory_bytes)]
+    gpus = least.gpus if asked.HasField("gpus") else workers * float(any(node.gpus >= workers for node in nodes))
+    usual = _CPUS_BESIDE_A_GPU * max(workers, gpus) if gpus else _CPUS_WITHOUT_GPU * workers
     most = max((node.cpus for node in nodes if node.gpus >= gpus), default=0.0)
-    cpus = asked.cpus if asked.HasField("cpus") else min(usual, most)
-    return Reserved(cpus=cpus, gpus=gpus, memory_bytes=asked.memory_bytes)
+    cpus = least.cpus if asked.HasField("cpus") else min(usual, most)
+    return Reserved(cpus=cpus, gpus=gpus, memory_bytes=least.memory_bytes)
+
+
+def workers_of(asked: job_pb2.Resources) -> int:
+    """How many workers a job has."""
+    return max(1, asked.workers)
+
+
+def ranks_of(asked: job_pb2.Resources) -> int:
+    """How many processes train together: one for each whole GPU, or for each worker without one."""
+    return workers_of(asked) * max(1, math.floor(asked.gpus))
+
+
+def together(asked: job_pb2.Resources) -> Reserved:
+    """What all workers of a job ask for; 0 where it is left open."""
+    workers = workers_of(asked)
+    return Reserved(workers * asked.cpus, workers * asked.gpus, workers * asked.memory_bytes)

@@ -31,6 +31,7 @@ parser.add_argument("--checkpoint", type=pathlib.Path)
 parser.add_argument("--cache", type=pathlib.Path)
 parser.add_argument("--threads", type=int)
 parser.add_argument("--device")
+parser.add_argument("--ranks", type=int)
 args = parser.parse_args()
 stage = pathlib.Path(os.environ["STAGE"])
 

@@ -48,7 +48,7 @@ JOB = {
         "embeddingDtype": "INT8",
     },
     "policy": {
-        "resources": {"gpus": 1, "cpus": 4, "memoryBytes": 8589934592},
+        "resources": {"gpus": 1, "cpus": 4, "memoryBytes": 8589934592, "workers": 1},
         **{"startTimeout": "900s", "maxRuntime": "7200s", "maxQueueTime": "7200s", "retention": "86400s"},
         **{"checkpointInterval": "600s", "maxAttempts": 3, "gates": [GATE]},
     },

@@ -61,6 +61,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         keep_best=True,
         lr_density_exponent=0.5,
         gpus=0.0,
+        workers=2,
         cpus=1.5,
         memory_bytes=8 << 30,
         max_attempts=2,
@@ -128,7 +129,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert spec.structure == job_pb2.CompressionSpec.HEADS
     assert (spec.structure_density, spec.structure_block_size) == (0.5, 16)
     assert spec.allow_density_miss
-    assert policy.resources == job_pb2.Resources(gpus=0.0, cpus=1.5, memory_bytes=8 << 30)
+    assert policy.resources == job_pb2.Resources(gpus=0.0, cpus=1.5, memory_bytes=8 << 30, workers=2)
     assert policy.resources.HasField("gpus")
     assert policy == job_pb2.ExecutionPolicy(
         resources=policy.resources,

@@ -54,11 +54,24 @@ class TestSettings:
         assert settings.threads == 3
         assert Settings.from_environment(ENVIRONMENT | {"MVPRUNE_CPUS": "100000"}).threads == 4
         assert settings.gpus == 0
+        assert settings.ranks == 1
         assert settings.cache == Path("/scratch/cache")
         assert "s3cret" not in repr(settings)
         assert settings.cache_bytes == 0
         given = Settings.from_environment(ENVIRONMENT | {"MVPRUNE_CACHE": "/big", "MVPRUNE_CACHE_GB": "1.5"})
         assert (given.cache, given.cache_bytes) == (Path("/big"), 1.5e9)
+
+    @pytest.mark.parametrize(
+        ("workers", "cpus", "gpus", "ranks", "threads"),
+        [(2, 2, 0, 2, 1), (2, 5, 0, 2, 3), (1, 16, 4, 4, 4), (1, 1, 4, 4, 1), (2, 8, 4, 4, 2), (1, 4, 0.5, 1, 4)],
+    )
+    def test_a_rank_for_each_gpu_or_worker(
+        self, monkeypatch: pytest.MonkeyPatch, workers: int, cpus: int, gpus: float, ranks: int, threads: int
+    ) -> None:
+        monkeypatch.setattr(os, "cpu_count", lambda: 32)
+        given = {"MVPRUNE_WORKERS": str(workers), "MVPRUNE_CPUS": str(cpus), "MVPRUNE_GPUS": str(gpus)}
+        settings = Settings.from_environment(ENVIRONMENT | given)
+        assert (settings.ranks, settings.threads) == (ranks, threads)
 
     @pytest.mark.parametrize("name", sorted(ENVIRONMENT))
     def test_each_is_needed(self, name: str) -> None:
@@ -281,3 +294,11 @@ def test_delays_grow_to_the_cap() -> None:
     for step, delay in enumerate(islice(backoff.delays(first=1.0, cap=8.0), 10)):
         ceiling = min(8.0, 2.0**step)
         assert ceiling / 2 <= delay <= ceiling
+
+
+def test_the_first_failure_of_several_ranks_counts() -> None:
+    report = TrainerReport()
+    for reason in ("OUT_OF_MEMORY", "TRAINER_CRASHED"):
+        report.take(FailureEvent(reason, "why"))
+    assert report.failure is not None
+    assert report.failure.reason == job_pb2.Failure.OUT_OF_MEMORY

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -15,10 +15,13 @@ from torch import Tensor, nn
 
 from mvprune.data.kinds.base import Task, TaskData
 from mvprune_core.batching import Examples, Indices, evaluation_batches
+from mvprune_core.group import ALONE, Group
 from mvprune_core.interruption import check_stop
 from mvprune_core.tasks.chance import Doubt
 from mvprune_core.tasks.classes import model_classes
 from mvprune_core.tasks.outputs import DistilledOutput
+
+_T = TypeVar("_T")
 
 EVALUATION_BATCH = 64
 
@@ -83,8 +86,11 @@ class Objective(ABC):
         """The validation split, tokenised."""
 
     @abstractmethod
-    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> Any:
-        """The model's predictions for `validation_examples`. Leaves the model in evaluation mode."""
+    def predict(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> Any:
+        """The model's predictions for `validation_examples`. Leaves the model in evaluation mode.
+
+        The ranks of a group share the forward passes, and all of them return all predictions.
+        """
 
     @abstractmethod
     def measure(self, predictions: Any) -> dict[str, float]:
@@ -172,19 +178,44 @@ def forward_passes(
     model: nn.Module,
     examples: Examples,
     device: torch.device,
+    read: Callable[[Indices, Any], _T],
+    *,
     batch_size: int = EVALUATION_BATCH,
     only: Indices | None = None,
-) -> Iterator[tuple[Indices, Any]]:
-    """Forward passes over all examples, or `only` these, without gradients.
+    group: Group = ALONE,
+) -> Iterator[tuple[Indices, _T]]:
+    """Forward passes over all examples, or `only` these, without gradients. The ranks of a group share the batches.
+
+    Args:
+        model: the model, left in evaluation mode.
+        examples: the examples.
+        device: where the model is.
+        read: takes from the model's output for the examples with some indices what is needed, on the CPU.
+        batch_size: examples that the model reads at a time.
+        only: indices of examples.
+        group: the ranks; each receives what all of them read, in the order that one process would have.
 
     Yields:
-        Indices of a batch, shape (batch,), and the model's output for it.
+        Indices of a batch, shape (batch,), and what `read` returned for it.
     """
     model.eval()
     some = np.arange(len(examples)) if only is None else only
-    for batch in evaluation_batches(examples.lengths[some], batch_size):
-        indices = some[batch]
-        check_stop()
+    batches = [some[batch] for batch in evaluation_batches(examples.lengths[some], batch_size)]
+
+    def passed(indices: Indices) -> _T:
         with torch.inference_mode():
             output = model(**examples.batch(indices, device))
-        yield indices, output
+        return read(indices, output)
+
+    if group.size == 1:
+        for indices in batches:
+            check_stop()
+            yield indices, passed(indices)
+        return
+    ours: list[_T] = []
+    for number in range(0, len(batches), group.size):
+        check_stop(group)
+        ours += [passed(indices) for indices in batches[number : number + group.size][group.rank : group.rank + 1]]
+    found = group.gather(ours)
+    for number, indices in enumerate(batches):
+        yield indices, found[number % group.size][number // group.size]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from mvprune.data.kinds.base import Task
 from mvprune.data.loading import ClassificationData, Split
 from mvprune_core.batching import Examples, Indices, add_inputs, pad_token, tokenize
+from mvprune_core.group import ALONE, Group
 from mvprune_core.metrics import compute_metrics
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt, class_doubt, value_doubt
@@ -52,18 +53,24 @@ class _Texts(Objective):
         split = Split([given["text"] for given in inputs], pairs, [0] * len(inputs))
         return cls(ClassificationData(task, labels, Split([], None, []), split))
 
-    def logits(self, model: nn.Module, examples: Examples, device: torch.device) -> Tensor:
+    def logits(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> Tensor:
         """The model's logits for the texts of the validation split, shape (texts, classes), in the model's order.
 
         Args:
             model: the model, left in evaluation mode.
             examples: of `validation_examples`.
             device: where the model is.
+            group: the ranks, which share the forward passes.
         """
         config: Any = model.config
         logits = torch.empty(len(examples), config.num_labels)
-        for indices, output in forward_passes(model, examples, device):
-            logits[torch.from_numpy(indices)] = output.logits.float().cpu()
+
+        def read(_: Indices, output: Any) -> Tensor:
+            found: Tensor = output.logits.float().cpu()
+            return found
+
+        for indices, some in forward_passes(model, examples, device, read, group=group):
+            logits[torch.from_numpy(indices)] = some
         return logits
 
     def _training_examples(self, targets: NDArray[Any], tokenizer: Any, config: Any, max_length: int) -> Examples:
@@ -95,13 +102,13 @@ class Classification(_Texts):
         numbers = model_classes(config, self.classes)[np.array(self.data.train.labels)]
         return self._training_examples(numbers, tokenizer, config, max_length)
 
-    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> NDArray[Any]:
-        return self.logits(model, examples, device).argmax(dim=1).numpy()
+    def predict(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> NDArray[Any]:
+        return self.logits(model, examples, device, group).argmax(dim=1).numpy()
 
-    def logits(self, model: nn.Module, examples: Examples, device: torch.device) -> Tensor:
+    def logits(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> Tensor:
         """The logits in the data's order of classes; see `_Texts`."""
         order = torch.from_numpy(model_classes(model.config, self.classes))
-        return super().logits(model, examples, device)[:, order]
+        return super().logits(model, examples, device, group)[:, order]
 
     def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
         """Those of the usual class, and of class 1, which F1 is about."""
@@ -145,8 +152,8 @@ class Regression(_Texts):
         values = np.array(self.data.train.labels).astype(np.float32)
         return self._training_examples(values, tokenizer, config, max_length)
 
-    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> NDArray[Any]:
-        return self.logits(model, examples, device)[:, 0].numpy()
+    def predict(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> NDArray[Any]:
+        return self.logits(model, examples, device, group)[:, 0].numpy()
 
     def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
         """Those of the mean value, with which nothing correlates."""

@@ -19,8 +19,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from mvprune.data.loading import PassageData
-from mvprune_core.batching import IGNORED, Examples, TokenMasking, pad_token, tokenize
+from mvprune_core.batching import IGNORED, Examples, Indices, TokenMasking, pad_token, tokenize
 from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.group import ALONE, Group
 from mvprune_core.tasks.base import Objective, forward_passes
 
 HIDDEN = 0.15  # of the tokens
@@ -58,20 +59,24 @@ class MaskedLanguageModelling(Objective):
         inputs = {"input_ids": [ids for ids, _ in hidden]}
         return replace(blocks, inputs=inputs, notes={"label": [labels for _, labels in hidden]}, masking=None)
 
-    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> tuple[float, int, int]:
+    def predict(
+        self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE
+    ) -> tuple[float, int, int]:
         """The sum of the losses, how many tokens are right, and of how many."""
-        loss, right, tokens = 0.0, 0, 0
-        for indices, output in forward_passes(model, examples, device, EVALUATION_BATCH):
+
+        def read(indices: Indices, output: Any) -> tuple[float, int, int]:
             labels = [examples.notes["label"][index] for index in indices]
             places = [np.flatnonzero(row != IGNORED) for row in labels]
             rows = np.repeat(np.arange(len(labels)), [len(row) for row in places])
             logits = output.logits[torch.from_numpy(rows), torch.from_numpy(np.concatenate(places))].float()
             expected = np.concatenate([row[place] for row, place in zip(labels, places, strict=True)])
             target = torch.from_numpy(expected).long().to(logits.device)
-            loss += cross_entropy(logits, target, reduction="sum").item()
-            right += int((logits.argmax(dim=-1) == target).sum())
-            tokens += len(expected)
-        return loss, right, tokens
+            loss = cross_entropy(logits, target, reduction="sum").item()
+            return loss, int((logits.argmax(dim=-1) == target).sum()), len(expected)
+
+        passes = forward_passes(model, examples, device, read, batch_size=EVALUATION_BATCH, group=group)
+        losses, right, tokens = zip(*(found for _, found in passes), strict=True)
+        return sum(losses), sum(right), sum(tokens)
 
     def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
         """Those of the hidden tokens' frequencies, whatever the text."""

@@ -18,7 +18,8 @@ from torch import nn
 
 from mvprune.data.kinds.base import Task
 from mvprune.data.loading import Question, QuestionAnsweringData
-from mvprune_core.batching import Examples, add_inputs, check_offsets, pad_token, tokenize
+from mvprune_core.batching import Examples, Indices, add_inputs, check_offsets, pad_token, tokenize
+from mvprune_core.group import ALONE, Group
 from mvprune_core.metrics import answer_metrics
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt
@@ -55,10 +56,11 @@ class QuestionAnswering(Objective):
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         return self._windows(self.data.validation, tokenizer, max_length)
 
-    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> list[str]:
+    def predict(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> list[str]:
+        found = self.spans(model, examples, device, count=1, group=group)
         return [
             question.context[spans[0].begin : spans[0].end] if spans else ""
-            for question, spans in zip(self.data.validation, self.spans(model, examples, device, count=1), strict=True)
+            for question, spans in zip(self.data.validation, found, strict=True)
         ]
 
     def measure(self, predictions: list[str]) -> dict[str, float]:
@@ -93,7 +95,9 @@ class QuestionAnswering(Objective):
             answers.append({"answer": given["context"][begin:end], "score": score, "start": begin, "end": end})
         return answers
 
-    def spans(self, model: nn.Module, examples: Examples, device: torch.device, count: int) -> list[list[Span]]:
+    def spans(
+        self, model: nn.Module, examples: Examples, device: torch.device, count: int, group: Group = ALONE
+    ) -> list[list[Span]]:
         """The `count` best answers to each question of the validation split, best first.
 
         Args:
@@ -101,16 +105,25 @@ class QuestionAnswering(Objective):
             examples: of `validation_examples`.
             device: where the model is.
             count: of answers at most. There is none where no window holds a span.
+            group: the ranks, which share the forward passes.
         """
         windows: list[list[tuple[float, list[Span]]]] = [[] for _ in self.data.validation]
         numbers, begins, ends = (examples.notes[name] for name in _NOTES)
-        for indices, output in forward_passes(model, examples, device):
+
+        def read(indices: Indices, output: Any) -> list[tuple[float, list[Span]]]:
             starts, stops = (part.float().cpu().numpy() for part in (output.start_logits, output.end_logits))
-            for row, index in enumerate(indices):
-                spans = best_spans(starts[row], stops[row], begins[index], ends[index], count)
-                windows[numbers[index][0]].append((float(starts[row, 0] + stops[row, 0]), spans))
+            return [
+                (float(first + last), best_spans(begin, end, begins[index], ends[index], count))
+                for index, begin, end, first, last in zip(
+                    indices, starts, stops, starts[:, 0], stops[:, 0], strict=True
+                )
+            ]
+
+        for indices, found in forward_passes(model, examples, device, read, group=group):
+            for index, window in zip(indices, found, strict=True):
+                windows[numbers[index][0]].append(window)
         allowed = self.data.task.allows_no_answer
-        return [best_of_windows(found, count, allows_no_answer=allowed) for found in windows]
+        return [best_of_windows(each, count, allows_no_answer=allowed) for each in windows]
 
     def _windows(self, questions: Sequence[Question], tokenizer: Any, max_length: int) -> Examples:
         check_offsets(tokenizer)

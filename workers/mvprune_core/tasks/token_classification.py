@@ -21,6 +21,7 @@ from mvprune.data.kinds.token_classification.tagschemes import OUTSIDE
 from mvprune.data.loading import TaggedSplit, TokenClassificationData
 from mvprune_core.batching import IGNORED, Examples, Indices, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.group import ALONE, Group
 from mvprune_core.metrics import entity_metrics
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt, class_doubt
@@ -58,16 +59,22 @@ class TokenClassification(Objective):
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         return _pieces(self.data.validation.words, tokenizer, max_length)
 
-    def predict(self, model: nn.Module, examples: Examples, device: torch.device) -> list[list[str]]:
+    def predict(
+        self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE
+    ) -> list[list[str]]:
         """The most likely tag of each word of the validation sentences."""
         names = self.data.labels
         classes = torch.from_numpy(model_classes(model.config, names))
         # A word that the tokenizer drops is outside of all entities.
         nothing = next((number for number, name in enumerate(names) if name.upper() == OUTSIDE), 0)
         predictions = [np.full(len(words), nothing) for words in self.data.validation.words]
-        for indices, output in forward_passes(model, examples, device):
+
+        def read(_: Indices, output: Any) -> NDArray[np.int64]:
             # Column i of these logits is the tag that the data numbers i.
-            best = output.logits.float().cpu()[..., classes].argmax(dim=-1).numpy()
+            best: NDArray[np.int64] = output.logits.float().cpu()[..., classes].argmax(dim=-1).numpy()
+            return best
+
+        for indices, best in forward_passes(model, examples, device, read, group=group):
             for row, index in enumerate(indices):
                 words = examples.notes["word"][index]
                 first = np.flatnonzero(words >= 0)

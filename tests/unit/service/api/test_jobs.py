@@ -127,6 +127,13 @@ async def test_a_policy_is_stored_with_its_defaults(api: Api) -> None:
         ({"resources": {"cpus": 0.00001}}, "resources.cpus", "from 0.0001 to 4,096"),
         ({"resources": {"memoryBytes": 8}}, "resources.memory_bytes", "from 64 MiB to 1 PiB, got 8"),
         ({"resources": {"memoryBytes": (64 << 20) - 1}}, "resources.memory_bytes", "got 67108863"),
+        ({"resources": {"workers": 0}}, "resources.workers", "from 1 to 64, got 0"),
+        ({"resources": {"workers": 2, "gpus": 0.5}}, "resources.gpus", "0 or a whole number with 2 workers, got 0.5; "),
+        (
+            {"resources": {"workers": 64}},
+            "resources.workers",
+            "an example of a batch, 32 at most, got '64 processes'; ",
+        ),
     ],
 )
 async def test_bad_policies(api: Api, policy: Any, field: str, allowed: str) -> None:
@@ -203,6 +210,18 @@ async def test_what_no_one_node_has_is_refused(api: Api, executor: ScriptedExecu
         await api.create(policy=policy)
     executor.room = Capacity(())  # not known yet
     assert (await api.create(policy=policy)).state_reason == ""
+
+
+async def test_the_workers_of_a_job_are_on_one_node(api: Api, executor: ScriptedExecutor) -> None:
+    executor.room = Capacity((Node(4, 2, 8 << 30), Node(4, 2, 8 << 30)))
+    answer = await api.create(policy={"resources": {"gpus": 0, "cpus": 2, "workers": 2}}, validate_only=True)
+    assert "2 processes train together on one node, on CPUs" in answer.notes
+    answer = await api.create(policy={"resources": {"gpus": 2}}, validate_only=True)
+    assert "2 processes train together on one node, one on each GPU" in answer.notes
+    with pytest.raises(
+        ApiError, match=r"cpus: must be at most 4, the largest node's, for 3 workers together, got 6\.0"
+    ):
+        await api.create(policy={"resources": {"gpus": 0, "cpus": 2, "workers": 3}})
 
 
 async def test_what_no_node_has_is_refused_in_full_numbers(api: Api) -> None:

@@ -55,6 +55,16 @@ def test_defaults_follow_the_cluster() -> None:
     assert resolve(job_pb2.Resources(), cpus).cpus == 8
     assert resolve(job_pb2.Resources(), gpus).gpus == 1
     assert resolve(job_pb2.Resources(gpus=0, cpus=0.5), gpus) == Reserved(0.5, 0, 0)
+    assert resolve(job_pb2.Resources(gpus=4), gpus) == Reserved(16, 4, 0), "four CPUs beside each GPU"
+
+
+def test_resources_are_those_of_each_worker() -> None:
+    cpus, gpus = Capacity((Node(16, 0, 8),)), Capacity((Node(32, 4, 8), Node(32, 4, 8)))
+    assert resolve(job_pb2.Resources(workers=2, cpus=1, gpus=0, memory_bytes=3), gpus) == Reserved(2, 0, 6)
+    assert resolve(job_pb2.Resources(workers=2, gpus=2), gpus) == Reserved(16, 4, 0)
+    assert resolve(job_pb2.Resources(workers=4), gpus) == Reserved(16, 4, 0), "a GPU each"
+    assert resolve(job_pb2.Resources(workers=8), gpus).gpus == 0, "no node has a GPU for each"
+    assert resolve(job_pb2.Resources(workers=2), cpus) == Reserved(16, 0, 0)
 
 
 async def test_an_executor_that_is_away_delays_and_decides_nothing(plane: Plane, jobs: Jobs) -> None:

@@ -1,0 +1,74 @@
+"""An attempt whose trainer starts other ranks: they work, stop and die together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mvprune.v1 import job_pb2
+from mvprune_service.stores.layout import verify
+from mvprune_workers.exits import ExitCode
+
+from ...waiting import until
+from .test_real_trainer import real_job, trainer_of
+
+_QUICKLY = 30.0  # seconds on a busy machine; torch itself would wait for 30 minutes
+
+
+def start(worker: Any, tiny: Any) -> None:
+    """Starts an attempt of two ranks."""
+    roots = {"MVPRUNE_MODELS": str(tiny.models), "MVPRUNE_DATA": str(tiny.train.parent)}
+    worker.cpus = "2"
+    worker.start_real_with({**roots, "MVPRUNE_WORKERS": "2"})
+
+
+def sibling_of(worker: Any) -> int:
+    """The process of rank 1."""
+    trainer = trainer_of(worker)
+    children = Path(f"/proc/{trainer}/task/{trainer}/children").read_text().split()
+    [sibling] = [int(pid) for pid in children if b"--rank" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+    return sibling
+
+
+def test_two_ranks_make_an_artifact(worker: Any, tiny: Any) -> None:
+    worker.service.spec = real_job(tiny)
+    start(worker, tiny)
+    assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
+    [outcome] = worker.service.outcomes
+    manifest = verify(worker.store, outcome.manifest_sha256)
+    note = "2 ranks train together; another number of ranks gives the same result up to rounding"
+    assert note in manifest["notes"]
+    log = worker.service.log.decode()
+    assert log.count("pruning: step 12 of 12, loss") == 1, "rank 0 says it"
+    assert log.count(note) == 1
+    assert "Traceback" not in log
+    worker.assert_clean()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_ranks_end_together(worker: Any, tiny: Any, number: signal.Signals) -> None:
+    worker.service.spec = real_job(tiny)
+    worker.service.spec.training.max_steps = 100_000
+    start(worker, tiny)
+    worker.service.wait(lambda: any(beat.progress.step > 1 for beat in worker.service.heartbeats))
+    trainer, sibling = trainer_of(worker), sibling_of(worker)
+    began = time.monotonic()
+    if number == signal.SIGKILL:
+        os.kill(sibling, signal.SIGKILL)
+        assert worker.wait() is ExitCode.FAILED
+        [outcome] = worker.service.outcomes
+        assert outcome.failure.reason in (job_pb2.Failure.TRAINER_KILLED, job_pb2.Failure.OUT_OF_MEMORY)
+        assert worker.log_has("rank 1 was killed by signal 9")
+    else:
+        os.killpg(trainer, signal.SIGTERM)
+        assert worker.wait() is ExitCode.PREEMPTED
+        assert b"stopped as asked\n" in worker.service.log
+        assert b"Traceback" not in worker.service.log
+    assert time.monotonic() - began < _QUICKLY
+    until(lambda: not worker.alive(sibling), "rank 1 is dead")
+    worker.assert_clean()

@@ -1,0 +1,258 @@
+"""Short runs that several processes compute together. `python -m tests.unit.core.ranks FOLDER RANK SIZE NAME…` is one
+rank: it runs the functions of this module with these names, and saves what each returns."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.core.conftest import sentences
+from tests.unit.core.tasks.test_masked_lm import passages
+from tests.unit.core.tasks.test_question_answering import questions
+from tests.unit.core.tasks.test_token_classification import LABELS
+from tests.unit.core.tasks.test_token_classification import sentences as tagged
+from tests.unit.core.training_runs import run, settings, with_dropout
+
+from mvprune.data.loading import (
+    ClassificationData,
+    PassageData,
+    QuestionAnsweringData,
+    TokenClassificationData,
+)
+from mvprune.data.tasks import get_task
+from mvprune_core import (
+    METHODS,
+    Callback,
+    Group,
+    Progress,
+    RanksDiverged,
+    Result,
+    SoftMovement,
+    Stopped,
+    Teacher,
+    TorchGroup,
+    Training,
+    compress,
+    interruption,
+    request_stop,
+    training,
+)
+from mvprune_core import sparse_products as products
+from mvprune_core.curves import Curve
+from mvprune_core.models import find_model, load_model
+from mvprune_core.storage import Checkpoints
+from mvprune_core.tasks import Objective, objective_for
+
+_SECONDS = 800  # on a busy machine
+STEPS = 12
+DATA = ClassificationData(get_task("sst2"), ("negative", "positive"), sentences(160, 1), sentences(90, 2))
+# The last batch of an epoch is one example: some rank has no part of it.
+FEW = objective_for(replace(DATA, train=sentences(33, 1)))
+TASKS: dict[str, Any] = {
+    "masked-lm": PassageData(get_task("masked-lm"), passages(70, 1), passages(40, 2)),
+    "squad": QuestionAnsweringData(get_task("squad"), questions(60, 1), questions(150, 2)),
+    "ner": TokenClassificationData(get_task("ner"), LABELS, tagged(60, 1), tagged(150, 2)),
+}
+
+
+def start(folder: Path, size: int, *names: str) -> dict[str, list[Any]]:
+    """What each rank's function returned, by its name. Raises AssertionError with the output of ranks that fail."""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.unit.core.ranks", str(folder), str(rank), str(size), *names],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    try:
+        output = [rank.communicate(timeout=_SECONDS)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0] * size, "\n".join(output)
+    files = {name: [folder / f"{name}.{rank}of{size}" for rank in range(size)] for name in names}
+    return {name: [torch.load(file, weights_only=False) for file in each] for name, each in files.items()}
+
+
+def methods(group: Group, folder: Path) -> dict[str, Any]:
+    """Every method's masks and losses."""
+    found = {}
+    for name in (None, *METHODS):
+        curve = Curve("pruning", STEPS)
+        loaded = load_model(find_model(folder / "model", None), FEW, seed=0)
+        method = METHODS[name]() if name else None
+        masks, _ = run(loaded, FEW, _settings(), method, group=group, curve=curve)
+        found[name or "dense"] = {
+            "loss": curve.history().loss,
+            "model": _state(loaded.model),
+            "masks": [] if masks is None else [matrix.masked.detach() != 0 for matrix in masks.matrices],
+        }
+    return found
+
+
+def whole(group: Group, folder: Path) -> dict[str, Any]:
+    """A compression with all phases."""
+    return described(compressed(group, folder))
+
+
+def resumed(group: Group, folder: Path) -> dict[str, Any]:
+    """The same, stopped in each of its phases."""
+    for phase, step in (("dense", 3), ("teaching", 0), ("pruning", 5)):
+        stopped(group, folder, folder / f"resumed-{group.size}", phase, step)
+    return described(compressed(group, folder, checkpoint=folder / f"resumed-{group.size}"))
+
+
+def handed_over(group: Group, folder: Path) -> dict[str, Any]:
+    """The same, stopped before in one process."""
+    return described(compressed(group, folder, checkpoint=folder / "of-1"))
+
+
+def hand_over(group: Group, folder: Path) -> None:
+    """Leaves a checkpoint for another number of ranks."""
+    stopped(group, folder, folder / f"of-{group.size}", "pruning", 6)
+
+
+def dropout(group: Group, folder: Path) -> dict[str, Any]:
+    """A run with dropout, as a whole and resumed."""
+    found = {}
+    for name, stop in (("whole", None), ("resumed", 5)):
+        checkpoints = Checkpoints(folder / f"dropout-{name}-{group.size}", "run", 1e9, group)
+        options: dict[str, Any] = {"group": group, "checkpoints": checkpoints}
+        if stop is not None:
+            first = with_dropout(folder / "model", FEW)
+            with pytest.raises(Stopped):
+                run(first, FEW, settings(), SoftMovement(), callback=StopIn(group, "pruning", stop), **options)
+            interruption._requested.clear()
+        curve = Curve("pruning", STEPS)
+        loaded = with_dropout(folder / "model", FEW)
+        run(loaded, FEW, settings(), SoftMovement(), curve=curve, **options)
+        found[name] = {"model": _state(loaded.model), "loss": curve.history().loss}
+    return found
+
+
+def tasks(group: Group, folder: Path) -> dict[str, Any]:
+    """Training and predictions of the other kinds of tasks."""
+    found = {}
+    for name, data in TASKS.items():
+        objective: Objective = objective_for(data)
+        loaded = load_model(find_model(folder / "masked", None), objective, seed=0)
+        validation = objective.validation_examples(loaded.tokenizer, loaded.config, 32)
+        before = objective.predict(loaded.model, validation, torch.device("cpu"), group)
+        curve = Curve("pruning", STEPS)
+        run(loaded, objective, _settings(), SoftMovement(), group=group, curve=curve)
+        found[name] = {"predictions": before, "loss": curve.history().loss, "model": _state(loaded.model)}
+    return found
+
+
+def sparse(group: Group, folder: Path) -> dict[str, Any]:
+    """A run whose products become sparse, which only rank 0 decides."""
+    asked = []
+
+    def faster(self: products.SparseProducts) -> list[str]:
+        asked.append(group.rank)
+        return [matrix.name for matrix in self._matrices]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "LEAST_WEIGHTS", 1)
+        patch.setattr(products.SparseProducts, "faster", faster)
+        loaded = load_model(find_model(folder / "model", None), FEW, seed=0)
+        run(loaded, FEW, _settings(), METHODS["one_shot_magnitude"](), group=group)
+    return {"asked": asked, "model": _state(loaded.model)}
+
+
+def poisoned(group: Group, folder: Path) -> str:
+    """The error of a run in which one score of the last rank changes by one bit."""
+
+    update = training.Masks.update
+
+    def change(masks: Any, step: int) -> None:
+        update(masks, step)
+        if step == 5 and group.rank == group.size - 1:
+            scores = masks.scores[0].detach().view(-1)
+            scores[3] = torch.nextafter(scores[3], torch.tensor(9.0))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "STEPS_BETWEEN_CHECKS", 4)
+        patch.setattr(training.Masks, "update", change)
+        loaded = load_model(find_model(folder / "model", None), FEW, seed=0)
+        with pytest.raises(RanksDiverged) as raised:
+            run(loaded, FEW, _settings(), SoftMovement(), group=group)
+    return str(raised.value)
+
+
+def refused(group: Group, folder: Path) -> list[str]:
+    """The errors of runs that ranks cannot share."""
+    errors = []
+    for options in ({"training": Training(max_steps=4, batch_size=1)}, {"seed": group.rank}):
+        with pytest.raises((ValueError, RanksDiverged)) as raised:
+            compressed(group, folder, **options)
+        errors.append(str(raised.value))
+    return errors
+
+
+class StopIn(Callback):
+    """Asks rank 0 for a stop in some phase, after some step; and the other ranks before, which must not matter."""
+
+    def __init__(self, group: Group, phase: str, step: int = 0) -> None:
+        self.group, self.phase, self.step = group, phase, step
+
+    def on_phase(self, name: str) -> None:
+        if name == self.phase and self.step == 0:
+            request_stop()
+
+    def on_step(self, progress: Progress) -> None:
+        if (progress.phase, progress.step) == (self.phase, self.step - min(1, self.group.rank)):
+            request_stop()
+
+
+def compressed(group: Group, folder: Path, **options: Any) -> Result:
+    """The result of a compression with a dense baseline, which teaches."""
+    short = Training(max_steps=STEPS, batch_size=16, learning_rate=1e-3, evaluate_every=3, keep_best=True)
+    usual = {"density": 0.25, "training": short, "teacher": Teacher(hidden_states=1.0), "device": "cpu"}
+    return compress(folder / "model", DATA, **usual | options, group=group)
+
+
+def stopped(group: Group, folder: Path, checkpoint: Path, phase: str, step: int) -> None:
+    """The same up to a step of a phase."""
+    with pytest.raises(Stopped):
+        compressed(group, folder, checkpoint=checkpoint, callback=StopIn(group, phase, step))
+
+
+def described(result: Result) -> dict[str, Any]:
+    """What two results have in common if they are the same."""
+    return {
+        "metrics": dict(result.metrics),
+        "model": _state(result.model),
+        "loss": [phase.loss for phase in result.history.phases],
+        "notes": result.notes,
+    }
+
+
+def _settings() -> Any:
+    return settings(dropout=False, max_steps=STEPS)
+
+
+def _state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def main(folder: Path, rank: int, size: int, names: Sequence[str]) -> None:
+    """Runs functions of this module in a group."""
+    torch.set_num_threads(1)
+    group = TorchGroup.meet("cpu", folder / f"meeting-{size}", rank, size)
+    for name in names:
+        scenario: Callable[[Group, Path], Any] = globals()[name]
+        torch.save(scenario(group, folder), folder / f"{name}.{rank}of{size}")
+    group.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
