@@ -113,8 +113,7 @@ def trainer_of(worker: Any) -> int:
     return trainer
 
 
-@pytest.mark.parametrize("killed", ["supervisor", "trainer"])
-def test_an_attempt_after_a_kill_ends_with_the_same_weights(worker: Any, tiny: Any, killed: str) -> None:
+def test_an_attempt_after_a_kill_ends_with_the_same_weights(worker: Any, tiny: Any) -> None:
     service = worker.service
     service.spec = real_job(tiny)
     service.spec.training.max_steps = steps = 200
@@ -122,28 +121,30 @@ def test_an_attempt_after_a_kill_ends_with_the_same_weights(worker: Any, tiny: A
     worker.start_real(tiny.models, tiny.train.parent)
     assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
     assert service.committed == []
+    whole = verify(worker.store, service.outcomes[-1].manifest_sha256)
 
-    reached = kill_while_it_prunes(worker, tiny, steps, killed)
-    if killed == "trainer":
-        last = service.outcomes[-1]
-        assert last.failure.reason in (job_pb2.Failure.TRAINER_KILLED, job_pb2.Failure.OUT_OF_MEMORY)
-        assert (last.killed.signal, last.killed.phase) == (signal.SIGKILL, "pruning")
-        assert last.killed.step >= reached.step - steps, "exact, though few steps are reported"
-        assert f"after step {last.killed.step} of pruning" in last.failure.message
-    service.checkpoints = [
-        worker_pb2.Checkpoint(attempt_uid=worker.uid, step=reached.step, manifest_sha256=reached.manifest_sha256)
-    ]
-    service.log.clear()
-    worker.uid, worker.cache = "0190-resumed", worker.folder / "third-cache"
-    worker.start_real(tiny.models, tiny.train.parent)
-    assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
-    assert worker.log_has(f"fetched the checkpoint of step {reached.step}")
-    assert worker.log_has("pruning: resuming after step ")
-    assert not worker.log_has("dense: step "), "the dense baseline is not trained again"
-
-    whole, resumed = (verify(worker.store, service.outcomes[at].manifest_sha256) for at in (0, -1))
-    assert resumed["files"] == whole["files"], "bit for bit"
-    assert resumed["metrics"] == whole["metrics"]
+    for killed in ("supervisor", "trainer"):
+        service.checkpoints = []
+        reached = kill_while_it_prunes(worker, tiny, steps, killed)
+        if killed == "trainer":
+            last = service.outcomes[-1]
+            assert last.failure.reason in (job_pb2.Failure.TRAINER_KILLED, job_pb2.Failure.OUT_OF_MEMORY)
+            assert (last.killed.signal, last.killed.phase) == (signal.SIGKILL, "pruning")
+            assert last.killed.step >= reached.step - steps, "exact, though few steps are reported"
+            assert f"after step {last.killed.step} of pruning" in last.failure.message
+        service.checkpoints = [
+            worker_pb2.Checkpoint(attempt_uid=worker.uid, step=reached.step, manifest_sha256=reached.manifest_sha256)
+        ]
+        service.log.clear()
+        worker.uid, worker.cache = f"0190-resumed-{killed}", worker.folder / f"cache-resumed-{killed}"
+        worker.start_real(tiny.models, tiny.train.parent)
+        assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
+        assert worker.log_has(f"fetched the checkpoint of step {reached.step}")
+        assert worker.log_has("pruning: resuming after step ")
+        assert not worker.log_has("dense: step "), "the dense baseline is not trained again"
+        resumed = verify(worker.store, service.outcomes[-1].manifest_sha256)
+        assert resumed["files"] == whole["files"], "bit for bit"
+        assert resumed["metrics"] == whole["metrics"]
 
 
 def kill_while_it_prunes(worker: Any, tiny: Any, steps: int, killed: str) -> worker_pb2.CommitCheckpointRequest:
@@ -160,7 +161,7 @@ def kill_while_it_prunes(worker: Any, tiny: Any, steps: int, killed: str) -> wor
     service.after.append(kill)
     for number in itertools.count():
         service.committed.clear()
-        worker.uid, worker.cache = f"0190-killed-{number}", worker.folder / f"cache-{number}"
+        worker.uid, worker.cache = f"0190-{killed}-{number}", worker.folder / f"cache-{killed}-{number}"
         worker.start_real(tiny.models, tiny.train.parent)
         worker.process.wait(PATIENCE)
         if worker.marker() is None and steps < service.committed[-1].step < 2 * steps:

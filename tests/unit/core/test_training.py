@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.unit.core.training_runs import run, same, settings, trainer, with_dropout
 from torch import Tensor, nn
-from transformers import BertForMaskedLM, BertForQuestionAnswering
+from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, BertModel
 
 from mvprune.data.loading import ClassificationData
 from mvprune_core import (
@@ -115,7 +115,10 @@ def test_gradient_checkpointing_changes_nothing_but_memory(model_folder: Path, o
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method")
-def test_a_compiled_model_learns_the_same(model_folder: Path, objective: Objective) -> None:
+def test_a_compiled_model_learns_the_same(
+    save: Callable[..., Path], bert_config: Callable[..., BertConfig], objective: Objective
+) -> None:
+    model_folder = save(BertModel(bert_config(num_hidden_layers=1)))  # compiling takes a minute with two layers
     states = []
     for compiled in (False, True):
         loaded = load_model(find_model(model_folder, None), objective, seed=0)
