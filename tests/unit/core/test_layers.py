@@ -12,7 +12,7 @@ import torch
 import transformers
 from tests.unit.core.masks import NoCopies, new_masks, update
 from tests.unit.core.test_resume import StopIn, same
-from tests.unit.core.training_runs import Recorder
+from tests.unit.core.training_runs import Recorder, settings
 from torch import Tensor, nn
 from transformers import AlbertConfig, AlbertModel, BertModel, DistilBertConfig, GPT2Config, GPT2Model
 
@@ -28,6 +28,7 @@ from mvprune_core import CompressionError, Magnitude, Movement, Reason, Stopped,
 from mvprune_core.layers import WholeLayers, empty_bypassed, remove_structures
 from mvprune_core.masking import Masks
 from mvprune_core.structures import pruned_structures
+from mvprune_core.training_mode import training_mode
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
 OPTIONS: dict[str, Any] = {"structure": "layers", "training": QUICK, "dense_baseline": False}
@@ -178,13 +179,11 @@ def test_the_bypassed_model_is_the_smaller_one(
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_bypassed_layers_have_gradients_of_zero(bert_config: Callable[..., Any], checkpointing: bool) -> None:
     model = make("bert", bert_config).train()
-    if checkpointing:
-        model.activation_checkpointing_enable({"use_reentrant": False})
     layers = find_layers(model)
     for layer in layers[1].layers:
         model.get_parameter(f"{layer}.weight").data.zero_()
     ids = torch.randint(4, 40, (3, 11), generator=torch.Generator().manual_seed(0))
-    with empty_bypassed(model, layers):
+    with empty_bypassed(model, layers), training_mode(model, settings(gradient_checkpointing=checkpointing)):
         model(ids).logits.square().sum().backward()
     bypassed = {name: one.grad for name, one in model.named_parameters()}
     remove_empty_layers(model, layers)
