@@ -22,6 +22,7 @@ from mvprune_service.executors.ray_jobs import RayExecutor, RayNode
 from mvprune_service.service import STATUS_FILE
 
 _POLL_SECONDS = 0.5
+_FORGETS = 10
 _REFUSED_PYTHON = (126, 127)  # exit codes of a shell that cannot start a program
 
 
@@ -119,14 +120,27 @@ def _ask(
             for uid, ref in list(waiting.items()):
                 if (answer := _answer(executor, ref, argv[0])) is not None:
                     answers[uid] = answer
-                    executor.forget(waiting.pop(uid))
+                    del waiting[uid]
             time.sleep(_POLL_SECONDS if waiting else 0)
     finally:
-        for ref in waiting.values():  # the janitor of a server deletes what is left after a day
+        for ref in waiting.values():
             with contextlib.suppress(ExecutorUnavailable):
                 executor.stop(ref)
+        with contextlib.suppress(ExecutorUnavailable):  # a server deletes what is left, after a day
+            _forget(executor, f"mvprune-check-{run}-")
     late = f"the node did not run a job within {seconds:g} s; see whether it is healthy, or give it a longer --timeout"
     return {**dict.fromkeys(waiting, late), **answers}
+
+
+def _forget(executor: RayExecutor, prefix: str) -> None:
+    """Deletes jobs that have ended. Ray may write one again that was deleted while it ended."""
+    for _ in range(_FORGETS):
+        time.sleep(_POLL_SECONDS)
+        ended = executor.list(prefix).ended
+        if not ended:
+            return
+        for ref in ended:
+            executor.forget(ref)
 
 
 def _worker_address(settings: Settings) -> str:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
 from mvprune_service.domain.machine import AttemptState, JobState
-
-_MINOR = re.compile(r"\d+\.\d+(?!\d)")
 
 
 class StaleLease(Exception):
@@ -64,5 +60,5 @@ def is_renewed(state: JobState) -> bool:
 
 def _minor(version: str) -> str:
     """MAJOR.MINOR; "" if it is no version."""
-    found = _MINOR.match(version)
-    return found.group() if found else ""
+    numbers = version.split(".")[:2]
+    return ".".join(numbers) if len(numbers) == 2 and all(number.isdigit() for number in numbers) else ""

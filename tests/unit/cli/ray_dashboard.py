@@ -26,6 +26,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path.endswith("/logs"):
             self._answer({"logs": f"Ray says something\n{MARK}{json.dumps(_FOUND)}\n"})
+        elif self.path == "/api/jobs/":
+            self._answer([])
         elif self.path.startswith("/api/v0/nodes"):
             self._answer({"data": {"result": {"result": [_NODE]}}})
         else:

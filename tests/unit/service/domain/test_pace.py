@@ -34,4 +34,4 @@ def test_what_the_settings_ask_for_is_the_least() -> None:
 
 def test_a_server_answers_at_most_a_thousand_heartbeats_a_second_below_the_longest_interval() -> None:
     for workers in range(1, 60_000, 97):
-        assert workers / interval_seconds(workers, 1.0) <= 1000
+        assert workers / interval_seconds(workers, 1.0) <= 1000 * (1 + 1e-9)

@@ -26,7 +26,7 @@ from mvprune_service.domain.retries import (
 )
 
 # Written out by hand from the documents, not derived from the table under test.
-ALWAYS = {"STORE_UNAVAILABLE", "WORKER_LOST", "START_TIMEOUT", "PREEMPTED", "DISK_FULL"}
+ALWAYS = {"STORE_UNAVAILABLE", "WORKER_LOST", "START_TIMEOUT", "PREEMPTED", "DISK_FULL", "WRONG_VERSION"}
 SMALLER = {"OUT_OF_MEMORY"}
 KILL = Kill(signal.SIGKILL, "pruning", 120)
 ELSEWHERE = (Kill(signal.SIGKILL, "pruning", 121), Kill(signal.SIGKILL, "dense", 120), Kill(15, "pruning", 120))
