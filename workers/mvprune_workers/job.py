@@ -93,12 +93,6 @@ def run_job(
         Stopped: `request_stop` was called.
     """
     roots = Roots.from_environment()
-    if device == "cuda" and not torch.cuda.is_available():
-        raise CompressionError(
-            Reason.MISSING_DEPENDENCY,
-            f"the job was given a GPU, but torch {torch.__version__} of this worker cannot use it; "
-            "install a build of torch with CUDA, or submit with --gpus 0",
-        )
     source = _find_model(spec.model, spec.model_revision, roots, folders)
     teacher, baseline = _teacher(spec, folders, roots, group), _baseline(spec, folders)
     mask = _mask(spec.locked_mask.mask_from, folders, roots)
@@ -151,6 +145,26 @@ def run_job(
         *(f"{counts.kept_weights:,}", f"{counts.prunable_weights:,}", percent(counts.density)),
         *(f"{counts.sparse_bytes:,}", f"{counts.dense_bytes:,}"),
     )
+
+
+def check_device(device: str, ranks: int) -> None:
+    """Raises CompressionError MISSING_DEPENDENCY unless torch can use a GPU for each rank, where there should be some.
+
+    To be called before ranks connect.
+    """
+    if device != "cuda":
+        return
+    if not torch.cuda.is_available():
+        raise CompressionError(
+            Reason.MISSING_DEPENDENCY,
+            f"the job was given a GPU, but torch {torch.__version__} of this worker cannot use it; "
+            "install a build of torch with CUDA, or submit with --gpus 0",
+        )
+    if (found := torch.cuda.device_count()) < ranks:
+        raise CompressionError(
+            Reason.MISSING_DEPENDENCY,
+            f"the job was given {ranks} GPUs, but torch of this worker sees {found}; submit with --gpus {found}",
+        )
 
 
 def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dict[str, Any]:

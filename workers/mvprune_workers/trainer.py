@@ -73,7 +73,7 @@ def _run(
 
         from mvprune_core import CompressionError, RankLost, Stopped, TorchGroup, request_stop
         from mvprune_core.group import ALONE
-        from mvprune_workers.job import run_job
+        from mvprune_workers.job import check_device, run_job
     except ModuleNotFoundError as error:
         message = f"The worker lacks the package {error.name}: pip install 'mvprune[worker]'"
         events.emit(FailureEvent("MISSING_DEPENDENCY", message))
@@ -86,6 +86,7 @@ def _run(
     claim = Parse(job, worker_pb2.ClaimAttemptResponse())
     signal.signal(signal.SIGTERM, lambda *_: request_stop())
     try:
+        check_device(args.device, args.ranks)
         group = TorchGroup.meet(args.device, folders.meeting, args.rank, args.ranks) if args.ranks > 1 else ALONE
         run_job(
             claim.spec,

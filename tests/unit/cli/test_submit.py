@@ -128,7 +128,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         ),
     )
     assert request.job.policy == job_pb2.ExecutionPolicy(
-        resources=job_pb2.Resources(gpus=0, cpus=2, memory_bytes=8 << 30),
+        resources=job_pb2.Resources(gpus=0, cpus=2, memory_bytes=8 << 30, workers=3),
         max_attempts=1,
         start_timeout=Duration(seconds=90),
         priority=-5,

@@ -180,7 +180,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     )
     gates = (mvprune.Gate("eval/f1", min=0.8),)
     times = (7200.0, 90.5, 60.0, 30.0, 86_400.0)
-    assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, -5, 2, *times, True, True, gates)
+    assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, -5, 2, *times, True, True, gates)
     assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, False, "v1", 4.0, 0.0, 1.0)
     assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
     assert submitted.spec.pattern == "1:32"

@@ -83,18 +83,14 @@ def start(folder: Path, size: int, *names: str) -> dict[str, list[Any]]:
 
 
 def methods(group: Group, folder: Path) -> dict[str, Any]:
-    """Every method's masks and losses."""
-    found = {}
+    """Every method's model and losses. One process cuts its batches into as many parts as two ranks do."""
+    found, chosen = {}, replace(_settings(), accumulation_steps=1 if group.size > 1 else 2)
     for name in (None, *METHODS):
         curve = Curve("pruning", STEPS)
         loaded = load_model(find_model(folder / "model", None), FEW, seed=0)
         method = METHODS[name]() if name else None
-        masks, _ = run(loaded, FEW, _settings(), method, group=group, curve=curve)
-        found[name or "dense"] = {
-            "loss": curve.history().loss,
-            "model": _state(loaded.model),
-            "masks": [] if masks is None else [matrix.masked.detach() != 0 for matrix in masks.matrices],
-        }
+        run(loaded, FEW, chosen, method, group=group, curve=curve)
+        found[name or "dense"] = {"loss": curve.history().loss, "model": _state(loaded.model)}
     return found
 
 
@@ -164,7 +160,7 @@ def sparse(group: Group, folder: Path) -> dict[str, Any]:
         patch.setattr(products, "LEAST_WEIGHTS", 1)
         patch.setattr(products.SparseProducts, "faster", faster)
         loaded = load_model(find_model(folder / "model", None), FEW, seed=0)
-        run(loaded, FEW, _settings(), METHODS["one_shot_magnitude"](), group=group)
+        run(loaded, FEW, _settings(), METHODS["locked_mask"](), group=group)
     return {"asked": asked, "model": _state(loaded.model)}
 
 

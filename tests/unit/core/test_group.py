@@ -62,19 +62,14 @@ def same(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def equal_share(first: list[torch.Tensor], second: list[torch.Tensor]) -> float:
-    """The fraction of the entries of masks that are equal."""
-    alike = sum(int((one == other).sum()) for one, other in zip(first, second, strict=True))
-    return alike / sum(one.numel() for one in first)
-
-
 @pytest.mark.parametrize("name", ["dense", *METHODS])
-def test_two_ranks_train_as_one_process_does(two: dict[str, list[Any]], one: dict[str, Any], name: str) -> None:
+def test_two_ranks_train_as_one_process_that_cuts_its_batches_does(
+    two: dict[str, list[Any]], one: dict[str, Any], name: str
+) -> None:
+    """Bit for bit: the sum of two gradients has no order."""
     first, second = (found[name] for found in two["methods"])
     assert same(first, second)
-    assert first["loss"] == pytest.approx(one[name]["loss"], rel=2e-5)
-    if name != "dense":
-        assert equal_share(first["masks"], one[name]["masks"]) > 0.998
+    assert same(first, one[name])
 
 
 @pytest.fixture(scope="module")

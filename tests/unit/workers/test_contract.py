@@ -109,7 +109,7 @@ _NONE = ("pattern", "structure", "structure_density", "structure_block_size", "e
 
 def test_compress_takes_what_else_the_contract_has() -> None:
     elsewhere = {"model", "data", "method", "density", "training", "teacher", "revision"}
-    of_the_run = {"device", "callback", "dense_baseline", "cache", "checkpoint", "checkpoint_seconds"}
+    of_the_run = {"device", "callback", "dense_baseline", "cache", "checkpoint", "checkpoint_seconds", "group"}
     of_a_method = {"mask_from", "mask_revision"}
     assert of_a_method <= set(PARAMETERS)
     messages = {

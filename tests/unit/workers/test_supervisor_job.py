@@ -20,7 +20,7 @@ from mvprune.v1 import job_pb2
 from mvprune_core import METHODS, CompressionError, Movement, Progress, Reason, Schedule, Training
 from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
 from mvprune_workers.folders import Folders
-from mvprune_workers.job import Reports, complete_spec, run_job
+from mvprune_workers.job import Reports, check_device, complete_spec, run_job
 from mvprune_workers.position import Position, read_position
 
 from ...conftest import server_path
@@ -135,14 +135,19 @@ def test_the_length_of_a_run_is_that_of_the_examples_not_of_the_lines(
     assert caught.value.reason == Reason.DENSITY_NOT_REACHED
 
 
-def test_a_gpu_that_torch_cannot_use(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
+def test_a_gpu_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     if torch.cuda.is_available():
         pytest.skip("this torch can use a GPU")
     with pytest.raises(CompressionError, match="--gpus 0") as caught:
-        run_job(spec, folders(tmp_path), "cuda", lambda event: None, accumulation_factor=1, checkpoint_seconds=600.0)
+        check_device("cuda", 1)
     assert caught.value.reason == Reason.MISSING_DEPENDENCY
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    check_device("cuda", 2)
+    with pytest.raises(CompressionError, match="given 3 GPUs, but torch of this worker sees 2; submit with --gpus 2"):
+        check_device("cuda", 3)
 
 
 def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) -> None:

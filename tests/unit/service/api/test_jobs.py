@@ -128,7 +128,6 @@ async def test_a_policy_is_stored_with_its_defaults(api: Api) -> None:
         ({"resources": {"memoryBytes": 8}}, "resources.memory_bytes", "from 64 MiB to 1 PiB, got 8"),
         ({"resources": {"memoryBytes": (64 << 20) - 1}}, "resources.memory_bytes", "got 67108863"),
         ({"resources": {"workers": 0}}, "resources.workers", "from 1 to 64, got 0"),
-        ({"resources": {"workers": 2, "gpus": 0.5}}, "resources.gpus", "0 or a whole number with 2 workers, got 0.5; "),
         (
             {"resources": {"workers": 64}},
             "resources.workers",
@@ -154,6 +153,14 @@ async def test_gpus_are_whole_or_a_share_of_one(api: Api, executor: ScriptedExec
             await api.create(policy=policy)
     else:
         assert (await api.create(policy=policy)).policy.resources.gpus == gpus
+
+
+async def test_workers_do_not_share_a_gpu(api: Api, executor: ScriptedExecutor) -> None:
+    executor.room = Capacity((Node(4, 8, 8 << 30),))
+    with pytest.raises(
+        ApiError, match=r"gpus: must be 0 or a whole number with 2 workers, got 0\.5; each of them needs"
+    ):
+        await api.create(policy={"resources": {"gpus": 0.5, "workers": 2}})
 
 
 @pytest.mark.parametrize("method", ["CancelJob", "RetryJob", "DeleteJob"])

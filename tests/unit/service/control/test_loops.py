@@ -344,3 +344,11 @@ async def test_a_clock_that_is_set_back_hides_no_dead_worker(
     clock.pass_seconds(-3600)
     await plane.watch_until_reported()
     assert ((await jobs.get()).state, (await jobs.get()).state_reason) == ("QUEUED", "WORKER_LOST")
+
+
+async def test_a_launch_has_the_resources_of_all_workers(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create(workers=2, cpus=1.5, gpus=0.0, memory_bytes=64 << 20)
+    await plane.dispatch()
+    (launch,) = plane.executor.launches.values()
+    assert (launch.cpus, launch.gpus, launch.memory_bytes) == (3.0, 0.0, 128 << 20)
+    assert (launch.env["MVPRUNE_CPUS"], launch.env["MVPRUNE_WORKERS"]) == ("3.0", "2")
