@@ -140,9 +140,9 @@ def run_job(
     manifest = result.save(folders.output, spec=complete_spec(spec, result.info.spec))
     counts = manifest.accounting
     log.info(
-        "kept %s of %s weights (density %s), %s bytes sparse, %s dense",
+        "kept %s of %s weights (density %s), %s bytes in all files, %s dense",
         *(f"{counts.kept_weights:,}", f"{counts.prunable_weights:,}", percent(counts.density)),
-        *(f"{counts.sparse_bytes:,}", f"{counts.dense_bytes:,}"),
+        *(f"{manifest.total_bytes:,}", f"{counts.dense_bytes:,}"),
     )
 
 

@@ -31,8 +31,10 @@ def clean(text: str) -> str:
 
 
 def smaller(dense: int, sparse: int) -> str:
-    """How many times smaller, "" where that is not known."""
-    return f"{dense / sparse:.1f}x smaller" if dense and sparse else ""
+    """How many times smaller, or larger; "" where that is not known."""
+    if not (dense and sparse):
+        return ""
+    return f"{dense / sparse:.1f}x smaller" if sparse <= dense else f"{sparse / dense:.1f}x larger"
 
 
 def timestamp(time: datetime | None) -> str:

@@ -142,14 +142,14 @@ def save(tmp_path: Path, result: ResultInfo) -> Callable[..., Path]:
 
     from mvprune.artifact import save_model
 
-    def write(model: Any, names: list[str], folder: str = "out", **coding: Any) -> Path:
+    def write(model: Any, names: list[str], folder: str = "out", tokenizer: Any = None, **coding: Any) -> Path:
         accounting = dataclasses.replace(
             result.accounting,
             prunable_weights=sum(model.get_parameter(name).numel() for name in names),
             kept_weights=kept(model, names),
         )
         info = dataclasses.replace(result, accounting=accounting)
-        save_model(tmp_path / folder, model, Tokenizer(), pruned=names, result=info, **coding)
+        save_model(tmp_path / folder, model, tokenizer or Tokenizer(), pruned=names, result=info, **coding)
         return tmp_path / folder
 
     return write

@@ -347,7 +347,7 @@ def test_submit_wait_shows_progress_and_the_result(fake: Fake, mvpctl: Mvpctl, s
         "density asked                      3.0 %\n"
         "density reached                    3.0 %\n"
         "non-zero weights   84,934,656  2,556,533\n"
-        "bytes                438.0 MB    54.8 MB   8.0x smaller\n"
+        "bytes                438.0 MB    55.0 MB   8.0x smaller\n"
         "of the encoder       340.2 MB     7.0 MB  48.6x smaller\n"
         "of the embeddings                47.1 MB\n"
     )
