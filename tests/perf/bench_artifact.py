@@ -82,7 +82,7 @@ def stored(tensors: Tensors, pruned: Iterable[str], coding: Coding) -> Tensors:
     """The tensors, rounded to what the file holds."""
     names = set(pruned)
     kinds = {name: coding.of(pruned=name in names, dimensions=array.ndim) for name, array in tensors.items()}
-    return {name: rounded(array, kinds[name]) for name, array in tensors.items()}
+    return {name: rounded(array, kinds[name], sparse=name in names) for name, array in tensors.items()}
 
 
 def over_entropy(path: Path, density: float) -> float:

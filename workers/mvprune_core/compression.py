@@ -110,7 +110,8 @@ def compress(
         allow_density_miss: accept a result whose density is off by more than 10 % (relative).
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
             train it again. Another model is fine-tuned as usual. Only without a teacher.
-        weight_dtype: how the artifact stores the kept weights: fp32, fp16, bf16 or int8 (with per-row scales).
+        weight_dtype: how the artifact stores the kept weights: fp32, fp16, bf16, or int8 or int4 (with per-row
+            scales).
         embedding_dtype: how it stores all other matrices, mainly the embeddings; the same choices. None: int8 if the
             task's primary metric loses at most 0.1 points by it (a perplexity: 0.1 %), else fp16, with a note.
         trim_vocabulary: store only the embeddings of tokens that the data uses.

@@ -69,7 +69,7 @@ def round_values(
     """Rounds, in place, every float parameter and persistent buffer to what `save_model` stores, keeping its dtype.
 
     What is evaluated afterwards is what `load` gives back, bit for bit (-0 becomes 0). Small weights become zero (in
-    fp16 below 2^-25, in int8 below 1/254 of the largest of their row), so count non-zeros after this call, not before.
+    fp16 below 2^-25, in int8 and int4 below half their scale), so count non-zeros after this call, not before.
 
     Args:
         model: any.
@@ -90,7 +90,7 @@ def round_values(
             try:
                 values = _masked_base(names[0], array, base) if base and sparse else None
                 if values is None:
-                    values = rounded(array, coding.of(pruned=sparse, dimensions=array.ndim))
+                    values = rounded(array, coding.of(pruned=sparse, dimensions=array.ndim), sparse=sparse)
             except ArtifactError as error:
                 raise ArtifactError(f"tensor {names[0]!r}: {error}") from None
             for name in names:

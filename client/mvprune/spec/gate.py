@@ -23,8 +23,8 @@ class Gate:
 
     Attributes:
         metric: eval/NAME, delta/NAME or dense/NAME of a metric of the task, a fraction; bytes, of all files of the
-            artifact; size_ratio, of the dense model to them; density; latency_ratio, dense time to sparse time; or above_constant,
-            the primary metric minus that of the best constant answer.
+            artifact; size_ratio, of the dense model to them; density; latency_ratio, dense time to sparse time; or
+            above_constant, the primary metric minus that of the best constant answer.
         min, max: the bound; one of them.
         fail_job: a job that misses it FAILS and publishes nothing.
     """

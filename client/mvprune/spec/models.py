@@ -138,9 +138,10 @@ class Spec:
         structure_block_size: with structure blocks_and_units: rows and columns of a block of the attention
             matrices.
         allow_density_miss: accept a result that misses its density by more than 10 %.
-        weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 has
-            per-row scales.
-        embedding_dtype: how the artifact stores every other matrix, such as the embeddings.
+        weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 and
+            int4 have per-row scales.
+        embedding_dtype: how the artifact stores every other matrix, such as the embeddings; int4 has a scale for 64
+            weights.
         trim_vocabulary: keep only the embeddings of tokens that occur in the data.
         delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the
             pruned weights are a bit mask.

@@ -114,11 +114,13 @@ class CompressionSpec(_message.Message):
         FP16: _ClassVar[CompressionSpec.Values]
         BF16: _ClassVar[CompressionSpec.Values]
         INT8: _ClassVar[CompressionSpec.Values]
+        INT4: _ClassVar[CompressionSpec.Values]
     VALUES_UNSPECIFIED: CompressionSpec.Values
     FP32: CompressionSpec.Values
     FP16: CompressionSpec.Values
     BF16: CompressionSpec.Values
     INT8: CompressionSpec.Values
+    INT4: CompressionSpec.Values
     class Structure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STRUCTURE_UNSPECIFIED: _ClassVar[CompressionSpec.Structure]

@@ -74,7 +74,8 @@ def rounded_tensors(tensors: dict[str, np.ndarray]) -> Callable[[Values], dict[s
         coding, made = Coding(values, values), {}
         for name, array in tensors.items():
             kind = coding.of(pruned=name in SPARSE, dimensions=array.ndim)
-            made[name] = rounded(array.astype(np.float32), kind) if array.dtype.kind == "f" else array
+            floats = array.dtype.kind == "f"
+            made[name] = rounded(array.astype(np.float32), kind, sparse=name in SPARSE) if floats else array
         return made | {"decoder": made["embeddings"]}
 
     return make
