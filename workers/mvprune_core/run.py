@@ -43,6 +43,7 @@ from mvprune_core.plateau import above_constant, notes_on_loss, notes_on_result
 from mvprune_core.quantized import is_worth_it, round_matrices
 from mvprune_core.state import load_tensors, tensors_of
 from mvprune_core.storage import Cache, Checkpoints
+from mvprune_core.target_size import CANDIDATES, Candidate, choose, estimated_bytes, note_on_target
 from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.chance import note_on
 from mvprune_core.tasks.classes import class_names
@@ -265,9 +266,12 @@ class CompressionRun:
             return 0, 0
 
     def evaluate(self, folded: Folded) -> tuple[Folded, Mapping[str, float]]:
-        """The folded model, with int8 embeddings if these may be and cost nearly nothing; and the task's metrics."""
+        """The folded model, with the embeddings of the target size, or in int8 if these may be and cost nearly nothing;
+        and the task's metrics."""
         metrics, notes = self._evaluate(folded)
-        if self.resolved.may_quantize_embeddings:
+        if self.resolved.target_bytes is not None:
+            folded, metrics = self._fit(folded, metrics, self.resolved.target_bytes)
+        elif self.resolved.may_quantize_embeddings:
             folded, metrics = self._quantize_embeddings(folded, metrics)
         self.callback.on_evaluate("pruning", folded.steps, metrics)
         self.notes.add(*notes)
@@ -293,6 +297,29 @@ class CompressionRun:
             f"{metrics[name]:.4f}"
         )
         return folded, metrics
+
+    def _fit(self, folded: Folded, metrics: dict[str, float], target: int) -> tuple[Folded, dict[str, float]]:
+        """The model with the embeddings that fit into `target` bytes and lose least, and its metrics."""
+        run, loaded = self.resolved, folded.loaded
+        model, task = loaded.model, run.data.task
+        candidates = []
+        for embeddings in CANDIDATES:
+            check_stop()
+            coding = replace(folded.coding, embeddings=embeddings)
+            before = round_matrices(model, folded.pruned, coding, run.base)
+            found = metrics
+            if before:
+                with self._examples_counted("evaluating", model, len(run.validation)):
+                    found, _ = self._measure(loaded, folded.curve, folded.steps)
+            total = estimated_bytes(model, loaded.tokenizer, folded.pruned, coding)
+            candidates.append(Candidate(embeddings, total, found))
+            load_tensors(model, before)
+        chosen = choose(candidates, target, task)
+        coding = replace(folded.coding, embeddings=chosen.embeddings)
+        round_matrices(model, folded.pruned, coding, run.base)
+        folded.curve.add_evaluation(folded.steps, dict(chosen.metrics))
+        self.notes.add(note_on_target(candidates, chosen, target, task))
+        return replace(folded, coding=coding), dict(chosen.metrics)
 
     def above_constant(self, folded: Folded, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short."""

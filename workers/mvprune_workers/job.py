@@ -125,6 +125,7 @@ def run_job(
             keep_fine_tuned=spec.keep_fine_tuned,
             **{option: given for option, given in _given(spec).items() if option in _DTYPES},
             trim_vocabulary=spec.trim_vocabulary,
+            target_bytes=_given(spec).get("target_bytes"),
             delta=spec.delta,
             seed=spec.seed,
             device=device,

@@ -80,7 +80,7 @@ def round_values(
     Raises:
         ArtifactError: a value is not finite, or too large.
     """
-    state, arrays = model.state_dict(), _arrays(model)
+    state, arrays = model.state_dict(), state_arrays(model)
     with torch.no_grad():
         for names in tied_names(arrays):
             array = arrays[names[0]]
@@ -132,7 +132,7 @@ def save_model(
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise ArtifactError(f"{directory}: the folder of an artifact must be new or empty, got one with files")
-    arrays = _arrays(model)
+    arrays = state_arrays(model)
     _check_accounting(arrays, pruned, result.accounting)
     config: Any = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
@@ -143,7 +143,7 @@ def save_model(
         config.save_pretrained(staged)
         _check_tensors(_read_config(staged), {name: array.shape for name, array in arrays.items()})
         tokenizer.save_pretrained(staged)
-        _compact(staged / TOKENIZER_FILE)
+        compact_json(staged / TOKENIZER_FILE)
         write_weights(staged / WEIGHTS_FILE, arrays, pruned, coding, base)
         info = replace(result, accounting=_with_bytes(result.accounting, staged / WEIGHTS_FILE))
         (staged / HISTORY_FILE).write_bytes(history.to_json())
@@ -236,7 +236,7 @@ def _masked_base(name: str, array: npt.NDArray[Any], base: Base) -> npt.NDArray[
     return values if base.find(name, values, pruned=True) else None
 
 
-def _arrays(model: nn.Module) -> dict[str, npt.NDArray[Any]]:
+def state_arrays(model: nn.Module) -> dict[str, npt.NDArray[Any]]:
     """The state dict as numpy arrays; tied tensors are one array."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     seen: dict[tuple[object, ...], npt.NDArray[Any]] = {}
@@ -335,7 +335,7 @@ def _build(config: dict[str, Any]) -> transformers.PreTrainedModel:
         ) from error
 
 
-def _compact(path: Path) -> None:
+def compact_json(path: Path) -> None:
     """Writes a tokenizer's JSON again without the white space of its lines, a third of it. It stays what it is:
     transformers reads it from the folder, and people can."""
     if path.exists():

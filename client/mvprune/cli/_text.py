@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from mvprune.common.units import count, duration, percent
+from mvprune.common.units import count, duration, exact_size, percent
 
 if TYPE_CHECKING:
     from mvprune.client.models import JobEvent, JobRecord, Progress
@@ -66,9 +66,11 @@ def keeps(job: JobRecord) -> str:
 
 
 def stored(spec: Spec) -> str:
-    """int8 weights, int8 embeddings, trimmed vocabulary, delta; "" where all of it is the default."""
+    """int8 weights, int8 embeddings, at most 10MB, trimmed vocabulary, delta; "" where all of it is the default."""
     dtypes = (("weights", spec.weight_dtype), ("embeddings", spec.embedding_dtype))
     words = [f"{dtype} {what}" for what, dtype in dtypes if dtype]
+    if spec.target_bytes:
+        words.append(f"at most {exact_size(spec.target_bytes)}")
     return ", ".join([*words, *["trimmed vocabulary"] * spec.trim_vocabulary, *["delta"] * spec.delta])
 
 

@@ -143,6 +143,8 @@ class Spec:
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings; int4 has a scale for 64
             weights.
         trim_vocabulary: keep only the embeddings of tokens that occur in the data.
+        target_bytes: bytes of all files of the artifact, at most; chooses the embedding_dtype, fp16, int8 or int4,
+            with which the metric loses least.
         delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the
             pruned weights are a bit mask.
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
@@ -167,6 +169,7 @@ class Spec:
     weight_dtype: str | None
     embedding_dtype: str | None
     trim_vocabulary: bool
+    target_bytes: int | None
     delta: bool
     teacher: Teacher | None
     baseline: Baseline | None
