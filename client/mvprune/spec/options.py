@@ -172,7 +172,8 @@ class ArtifactOptions(TypedDict, total=False):
             int4 have per-row scales; default: fp16.
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings; int4 has a scale for 64
             weights; default: int8 where the metric loses at most 0.1 points by it, else fp16.
-        trim_vocabulary: keep only the embeddings of tokens that occur in the data; default: no.
+        trim_vocabulary: keep only the embeddings of tokens that occur in the data, and of word pieces that compose
+            all others; default: no.
         target_bytes: bytes of all files of the artifact, at most; chooses the embedding_dtype, fp16, int8 or int4,
             with which the metric loses least; from 1 MiB to 1 PiB; default: no limit.
         delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the

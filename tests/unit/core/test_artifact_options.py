@@ -62,6 +62,14 @@ def test_the_metric_is_of_what_is_stored(
     assert result.info.spec["embeddings"] == embeddings
 
 
+def test_small_weights_become_zero_in_int4(make: Callable[..., tuple[Any, Path]]) -> None:
+    """That is said, and does not fail the density."""
+    result, _ = make(method="random", weight_dtype="int4", embedding_dtype="fp16")
+    (note,) = [note for note in result.notes if "int4" in note]
+    assert re.fullmatch(r"int4 made [\d.]+ % of the kept weights zero: the density is 1[\d.]+ %, not 19.9 %", note)
+    assert 0.1 < result.accounting.density < 0.2
+
+
 def stored_embeddings(folder: Path) -> str:
     (dtype,) = {
         tensor.dtype
