@@ -74,7 +74,7 @@ def check_target(
     positions = 0.0 if whole or density == 1 else _entropy(density) / density
     kept = density * sum(pruned.values())
     encoder = math.ceil(kept * (positions + _LEAST_BITS[coding.values]) / 8)
-    words = model.get_input_embeddings().weight  # type: ignore[operator, union-attr]
+    words = model.get_input_embeddings().weight  # type: ignore[operator]
     names = {name for name, value in model.state_dict(keep_vars=True).items() if value is words} if trimmed else set()
     smallest = Coding(coding.values, CANDIDATES[-1])
     rest = unpruned_bytes(model, pruned, names, smallest) + tokenizer_bytes(tokenizer)
