@@ -28,7 +28,7 @@ T = TypeVar("T")
 LENGTHS = (0, 1, 2, 3, 7, 255, 256, 4096, 2**16, 2**20, 2**27, 2**28 - 1, 2**28, 2**28 + 1, 2**31, 2**40, 2**60)
 OTHERS = (None, True, -1, 0.5, "", "F16", [], {}, [2**28], "w", "a" * 300)
 DTYPES = ("F32", "F16", "BF16", "I8", "U8", "BOOL", "I64")
-ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I8": 1, "U8": 1, "BOOL": 1, "I64": 8}
+ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I8": 1, "I4": 1, "U8": 1, "BOOL": 1, "I64": 8}
 MEMORY = 3 << 30  # of the program, beyond what it starts with
 SECONDS_EACH = 5  # of a busy machine
 
@@ -57,7 +57,7 @@ def make(choices: Choices) -> bytes:
     parts: dict[str, tuple[str, bytes]] = {}
     for name in ("w", "v")[: choices.choose((1, 1, 2))]:
         packed[name] = _tensor(choices, name, parts)
-    metadata: Any = {"aliases": {}, "base": {}, "packed": packed, "version": 2}
+    metadata: Any = {"aliases": {}, "base": {}, "packed": packed, "version": 3}
     if choices.choose((False, False, True)):
         metadata["aliases"] = {f"alias{number}": "w" for number in range(choices.choose((1, 3, 500)))}
     if choices.choose((False, False, False, True)):
@@ -108,7 +108,7 @@ def check(content: bytes, folder: Path) -> bool:
 
 def _tensor(choices: Choices, name: str, parts: dict[str, tuple[str, bytes]]) -> dict[str, Any]:
     """The description of a packed tensor; its parts fit it, or one number of them does not."""
-    layout, dtype = choices.choose(("gap", "mask", "rows", "full")), choices.choose(("F32", "F16", "BF16", "I8"))
+    layout, dtype = choices.choose(("gap", "mask", "rows", "full")), choices.choose(("F32", "F16", "BF16", "I8", "I4"))
     lengths = choices.choose((LENGTHS[:6], LENGTHS, (1, 2**28)))
     shape = [choices.choose(lengths) for _ in range(choices.choose((0, 1, 2, 2, 2, 3)))]
     elements = math.prod(shape)
@@ -118,7 +118,7 @@ def _tensor(choices: Choices, name: str, parts: dict[str, tuple[str, bytes]]) ->
     stored = min(max(count, 0), 1 << 18)
     values = np.ones(stored, np.uint8).tobytes() * ITEM_BYTES[dtype]
     if choices.choose((False, True)):
-        parts[f"{name}::values"] = dtype, values
+        parts[f"{name}::values"] = "I8" if dtype == "I4" else dtype, values
     else:
         parts[f"{name}::values"] = "U8", _frame(choices, values)
     if layout != "full":
@@ -130,10 +130,13 @@ def _tensor(choices: Choices, name: str, parts: dict[str, tuple[str, bytes]]) ->
         fill = choices.choose((b"\0", b"\1", b"\xff"))
         content = choices.choose((fitting, fitting, fitting, fill * min(length, 1 << 20)))
         parts[f"{name}::positions"] = "U8", _frame(choices, content)
-    if dtype == "I8":
-        right_rows = count // max(row, 1) if layout == "rows" else (*shape, 1)[0]
-        rows = choices.choose((right_rows, right_rows, right_rows, 1, 0))
-        parts[f"{name}::scales"] = "BF16", b"\x80\x3f" * min(max(rows, 0), 1 << 16)
+    if dtype in ("I8", "I4"):
+        rows = count // max(row, 1) if layout == "rows" else (*shape, 1)[0]
+        right_scales = rows * (-(-row // 64) if dtype == "I4" and layout in ("rows", "full") else 1)
+        scales = choices.choose((right_scales, right_scales, right_scales, 1, 0))
+        content = b"\x80" * min(max(scales, 0), 1 << 16) + b"\x3f" * min(max(scales, 0), 1 << 16)
+        plain = "BF16", b"\x80\x3f" * min(max(scales, 0), 1 << 16)
+        parts[f"{name}::scales"] = choices.choose((plain, ("U8", _frame(choices, content))))
     return {"count": count, "layout": layout, "shape": shape, "values": dtype}
 
 

@@ -37,12 +37,16 @@ ROUNDS = 3
 # density, kept weights, embeddings (None: the encoder alone) and how many times smaller than fp32 the aim is.
 AIMS = (
     (0.03, Values.FP16, None, 45),
-    (0.03, Values.INT8, None, 70),
+    (0.03, Values.BF16, None, None),
+    (0.03, Values.INT8, None, 78),
+    (0.03, Values.INT4, None, 95),
     (0.1, Values.FP16, None, 15),
     (0.1, Values.INT8, None, 25),
     (0.03, Values.FP16, Values.FP16, None),
     (0.03, Values.FP16, Values.INT8, 15),
     (0.03, Values.INT8, Values.INT8, 15),
+    (0.03, Values.FP16, Values.INT4, 24),
+    (0.03, Values.INT8, Values.INT4, 25),
 )
 
 Tensors = dict[str, np.ndarray[Any, Any]]
@@ -82,7 +86,7 @@ def stored(tensors: Tensors, pruned: Iterable[str], coding: Coding) -> Tensors:
     """The tensors, rounded to what the file holds."""
     names = set(pruned)
     kinds = {name: coding.of(pruned=name in names, dimensions=array.ndim) for name, array in tensors.items()}
-    return {name: rounded(array, kinds[name]) for name, array in tensors.items()}
+    return {name: rounded(array, kinds[name], sparse=name in names) for name, array in tensors.items()}
 
 
 def over_entropy(path: Path, density: float) -> float:

@@ -40,6 +40,7 @@ from mvprune_core.tasks import TaskData, objective_for
 DEFAULT_METHOD = "soft_movement"
 _CHECKPOINT_SECONDS = 300.0
 _KEYS = {"lr_density_exponent": "learning_rate_growth"}  # of options whose key in manifests is another
+_LEAST_BYTES = 1 << 20  # of an artifact
 _MAX_SEED = 2**32 - 1
 
 
@@ -64,6 +65,7 @@ def compress(
     weight_dtype: str = "fp16",
     embedding_dtype: str | None = None,
     trim_vocabulary: bool = False,
+    target_bytes: int | None = None,
     delta: bool = False,
     seed: int = 0,
     device: str | None = None,
@@ -112,10 +114,15 @@ def compress(
         allow_density_miss: accept a result whose density is off by more than 10 % (relative).
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
             train it again. Another model is fine-tuned as usual. Only without a teacher.
-        weight_dtype: how the artifact stores the kept weights: fp32, fp16, bf16 or int8 (with per-row scales).
+        weight_dtype: how the artifact stores the kept weights: fp32, fp16, bf16, or int8 or int4 (with per-row
+            scales).
         embedding_dtype: how it stores all other matrices, mainly the embeddings; the same choices. None: int8 if the
             task's primary metric loses at most 0.1 points by it (a perplexity: 0.1 %), else fp16, with a note.
-        trim_vocabulary: store only the embeddings of tokens that the data uses.
+        trim_vocabulary: store only the embeddings of tokens that the data uses, and of those that a WordPiece tokenizer
+            composes all other words from.
+        target_bytes: bytes of all files of the artifact, at most. Embeddings in fp16, int8 and int4 are measured, and
+            those that fit and lose least are stored; a note names all. A target that none can reach is refused before
+            training. Without embedding_dtype and delta.
         delta: the artifact refers to the model for tensors that training did not change, and needs the model to load.
         seed: seed of new heads, batches, dropout, gates and ties. The same seed, number of threads and choice of sparse
             products (see docs/models.md) give the same model.
@@ -147,6 +154,8 @@ def compress(
         _check_structure_density(structure, structure_density, density)
     if structure_block_size is not None:
         _check_block_size(structure, structure_block_size)
+    if target_bytes is not None:
+        _check_target_bytes(target_bytes, embedding_dtype, delta=delta)
     if density is None and mask_from is None and parsed is None:
         raise ValueError("density must be given without mask_from or pattern, got None")
     if density is not None:
@@ -197,6 +206,7 @@ def compress(
         ),
         may_quantize_embeddings=embedding_dtype is None,
         trim_vocabulary=trim_vocabulary,
+        target_bytes=target_bytes,
         delta=delta,
         allow_density_miss=allow_density_miss,
         keep_fine_tuned=keep_fine_tuned,
@@ -299,6 +309,16 @@ def _check_block_size(structure: Structure | None, block_size: int) -> None:
         raise ValueError(f"structure_block_size must be a whole number of at least 1, got {block_size!r}")
 
 
+def _check_target_bytes(target_bytes: int, embedding_dtype: str | None, *, delta: bool) -> None:
+    """Raises ValueError unless there is something to choose."""
+    if not isinstance(target_bytes, int) or target_bytes < _LEAST_BYTES:
+        raise ValueError(f"target_bytes must be a whole number of at least {_LEAST_BYTES}, got {target_bytes!r}")
+    if embedding_dtype is not None:
+        raise ValueError(f"embedding_dtype must be None with target_bytes, which chooses it, got {embedding_dtype!r}")
+    if delta:
+        raise ValueError("delta must be False with target_bytes, got True")
+
+
 def _prepare(
     plan: Plan,
     callback: Callback,
@@ -369,6 +389,7 @@ def _spec(run: ResolvedRun, coding: Coding) -> Mapping[str, Any]:
         "allow_density_miss": run.allow_density_miss,
         "keep_fine_tuned": run.keep_fine_tuned,
         "trim_vocabulary": run.trim_vocabulary,
+        "target_bytes": run.target_bytes,
         "delta": run.delta,
     }
     return spec | {name: value for name, value in optional.items() if value}

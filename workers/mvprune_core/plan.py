@@ -35,6 +35,7 @@ from mvprune_core.settings import BASE_WIDTH, Settings, Training
 from mvprune_core.sparse_structures import SparseStructures
 from mvprune_core.storage import Cache
 from mvprune_core.structures import Structure, WholeStructures, least, pruned_structures
+from mvprune_core.target_size import check_target
 from mvprune_core.tasks import Objective, TaskData
 from mvprune_core.token_cache import cached_examples, tokenizer_digest
 
@@ -66,6 +67,7 @@ class Plan:
     coding: Coding
     may_quantize_embeddings: bool
     trim_vocabulary: bool
+    target_bytes: int | None
     delta: bool
     allow_density_miss: bool
     keep_fine_tuned: bool
@@ -176,6 +178,17 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
             Reason.UNSUPPORTED_ARCHITECTURE,
             "training.gradient_checkpointing must be false for a model that does not support it, got true for a "
             f"{type(student.model).__name__}; take more accumulation_steps to save memory",
+        )
+    if plan.target_bytes is not None:
+        check_target(
+            plan.target_bytes,
+            student.model,
+            student.tokenizer,
+            {f"{name}.weight": layer.weight.numel() for name, layer in layers.items()},
+            density,
+            plan.coding,
+            whole=plan.structure is not None or plan.pattern is not None,
+            trimmed=plan.trim_vocabulary,
         )
     max_length = input_length(plan, plan.source, student, training.max_length or data.task.max_length)
     train = cached_examples(cache, plan.objective, data, student, max_length, "train")

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Accounting, ArtifactError, Coding, LayerCount, Values, round_values
 from mvprune.artifact.history import Histogram, Phase, Plane
 from mvprune.common.metrics import ABOVE_CONSTANT
+from mvprune.common.units import percent
 from mvprune_core.accounting import account, check_density
 from mvprune_core.batching import trained_on
 from mvprune_core.callbacks import Callback
@@ -44,6 +46,7 @@ from mvprune_core.plateau import above_constant, notes_on_loss, notes_on_result
 from mvprune_core.quantized import is_worth_it, round_matrices
 from mvprune_core.state import load_tensors, tensors_of
 from mvprune_core.storage import Cache, Checkpoints
+from mvprune_core.target_size import CANDIDATES, Candidate, choose, estimated_bytes, note_on_target
 from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.chance import note_on
 from mvprune_core.tasks.classes import class_names
@@ -106,12 +109,14 @@ class Folded(Trained):
         distributions: histograms and planes of `History`.
         before: the sizes of the model before structures were removed.
         coding: how the values are stored.
+        kept: non-zeros of the pruned weights before they were rounded.
     """
 
     pruned: tuple[str, ...]
     distributions: tuple[Mapping[str, Histogram], Mapping[str, Plane]]
     before: SizesBefore
     coding: Coding
+    kept: int
 
 
 @dataclass(frozen=True)
@@ -231,7 +236,9 @@ class CompressionRun:
             names, note = remove_structures(loaded.model, run.structures, names)
             self.notes.add(note)
         if run.trim_vocabulary:
-            trim_vocabulary(loaded.model, loaded.tokenizer, (run.train, run.validation))
+            self.notes.add(trim_vocabulary(loaded.model, loaded.tokenizer, (run.train, run.validation)))
+        parameters = dict(loaded.model.named_parameters())
+        kept = sum(int(torch.count_nonzero(parameters[name])) for name in names)
         try:
             round_values(loaded.model, names, run.coding, run.base)
         except ArtifactError as error:
@@ -241,7 +248,7 @@ class CompressionRun:
             ) from error
         set_padding_side(loaded.tokenizer, run.train.padding_side)
         distributions = masked.original.after(masked.masks.matrices)
-        return Folded(loaded, masked.curve, masked.steps, names, distributions, before, run.coding)
+        return Folded(loaded, masked.curve, masked.steps, names, distributions, before, run.coding, kept)
 
     def account(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
         """Counts the weights that are left, and checks their density."""
@@ -250,9 +257,17 @@ class CompressionRun:
         accounting, layers = account(
             folded.loaded.model, folded.pruned, run.density, before.parameters, before.prunable
         )
+        # int4 has no place for the small weights of a row: that is what was asked for, and no failure of the training.
+        is_coarse = run.coding.values is Values.INT4
         if not (run.allow_density_miss or run.is_kept):
             remedy = "take more steps, store finer values"
-            check_density(run.density, accounting.kept_weights, accounting.prunable_weights, remedy)
+            kept = folded.kept if is_coarse else accounting.kept_weights
+            check_density(run.density, kept, accounting.prunable_weights, remedy)
+        if is_coarse and accounting.kept_weights < folded.kept:
+            self.notes.add(
+                f"int4 made {percent(1 - accounting.kept_weights / folded.kept)} of the kept weights zero: the density "
+                f"is {percent(accounting.density)}, not {percent(folded.kept / accounting.prunable_weights)}"
+            )
         dense, sparse = self._flops(folded.loaded.model, folded.pruned)
         dense = before.flops or dense if sparse else 0
         return replace(accounting, dense_flops=dense, sparse_flops=sparse), layers
@@ -268,9 +283,12 @@ class CompressionRun:
             return 0, 0
 
     def evaluate(self, folded: Folded) -> tuple[Folded, Mapping[str, float]]:
-        """The folded model, with int8 embeddings if these may be and cost nearly nothing; and the task's metrics."""
+        """The folded model, with the embeddings of the target size, or in int8 if these may be and cost nearly nothing;
+        and the task's metrics."""
         metrics, notes = self._evaluate(folded)
-        if self.resolved.may_quantize_embeddings:
+        if self.resolved.target_bytes is not None:
+            folded, metrics = self._fit(folded, metrics, self.resolved.target_bytes)
+        elif self.resolved.may_quantize_embeddings:
             folded, metrics = self._quantize_embeddings(folded, metrics)
         self.callback.on_evaluate("pruning", folded.steps, metrics)
         self.notes.add(*notes)
@@ -296,6 +314,29 @@ class CompressionRun:
             f"{metrics[name]:.4f}"
         )
         return folded, metrics
+
+    def _fit(self, folded: Folded, metrics: dict[str, float], target: int) -> tuple[Folded, dict[str, float]]:
+        """The model with the embeddings that fit into `target` bytes and lose least, and its metrics."""
+        run, loaded = self.resolved, folded.loaded
+        model, task = loaded.model, run.data.task
+        candidates = []
+        for embeddings in CANDIDATES:
+            check_stop()
+            coding = replace(folded.coding, embeddings=embeddings)
+            before = round_matrices(model, folded.pruned, coding, run.base)
+            found = metrics
+            if before:
+                with self._examples_counted("evaluating", model, len(run.validation)):
+                    found, _ = self._measure(loaded, folded.curve, folded.steps)
+            total = estimated_bytes(model, loaded.tokenizer, folded.pruned, coding)
+            candidates.append(Candidate(embeddings, total, found))
+            load_tensors(model, before)
+        chosen = choose(candidates, target, task)
+        coding = replace(folded.coding, embeddings=chosen.embeddings)
+        round_matrices(model, folded.pruned, coding, run.base)
+        folded.curve.add_evaluation(folded.steps, dict(chosen.metrics))
+        self.notes.add(note_on_target(candidates, chosen, target, task))
+        return replace(folded, coding=coding), dict(chosen.metrics)
 
     def above_constant(self, folded: Folded, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short."""

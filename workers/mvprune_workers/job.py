@@ -123,6 +123,7 @@ def run_job(
             keep_fine_tuned=spec.keep_fine_tuned,
             **{option: given for option, given in _given(spec).items() if option in _DTYPES},
             trim_vocabulary=spec.trim_vocabulary,
+            target_bytes=_given(spec).get("target_bytes"),
             delta=spec.delta,
             seed=spec.seed,
             device=device,
@@ -141,9 +142,9 @@ def run_job(
     manifest = result.save(folders.output, spec=complete_spec(spec, result.info.spec))
     counts = manifest.accounting
     log.info(
-        "kept %s of %s weights (density %s), %s bytes sparse, %s dense",
+        "kept %s of %s weights (density %s), %s bytes in all files, %s dense",
         *(f"{counts.kept_weights:,}", f"{counts.prunable_weights:,}", percent(counts.density)),
-        *(f"{counts.sparse_bytes:,}", f"{counts.dense_bytes:,}"),
+        *(f"{manifest.total_bytes:,}", f"{counts.dense_bytes:,}"),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from mvprune.artifact.manifest import Accounting, ResultInfo
-from mvprune.common.units import percent
+from mvprune.common.units import percent, size
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.sources.schemes import shown
 
@@ -19,13 +19,14 @@ Form = Literal["sparse", "delta", "dense"]
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
-def model_card(info: ResultInfo, architecture: str, form: Form = "sparse") -> str:
+def model_card(info: ResultInfo, architecture: str, form: Form = "sparse", *, total_bytes: int = 0) -> str:
     """The card of a model's folder, in Markdown.
 
     Args:
-        info: the content of its manifest, with the bytes of the weights file.
+        info: the content of its manifest.
         architecture: the model's class.
         form: how the weights are stored: in an artifact, in one that needs its base model, or in a plain folder.
+        total_bytes: of all files of the artifact; 0: not known.
     """
     counts = info.accounting
     front = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in _front_matter(info).items())
@@ -35,7 +36,7 @@ def model_card(info: ResultInfo, architecture: str, form: Form = "sparse") -> st
         f"{_code(architecture)}, pruned while it was fine-tuned: {counts.kept_weights:,} of "
         f"{counts.prunable_weights:,} prunable weights are left, and {counts.total_nonzero:,} of "
         f"{counts.total_parameters:,} parameters in all. report.html shows how the run went.",
-        _table(("", ""), _facts(info)),
+        _table(("", ""), _facts(info, total_bytes)),
         "## Metrics",
         _table(("metric", "this model", "dense model", "difference"), _metrics(info)),
         *_notes(info),
@@ -114,10 +115,15 @@ def _use(architecture: str, form: Form) -> list[str]:
 _REST = "manifest.json has the rest: digests of all files, layers, versions, the whole request."
 
 
-def _facts(info: ResultInfo) -> list[tuple[str, ...]]:
+def size_in_words(total_bytes: int, dense_bytes: int) -> str:
+    """The size of all files of an artifact, beside the dense model's; rounded, as it counts the text that says it."""
+    smaller = f"{dense_bytes / total_bytes:.1f} times smaller"
+    return f"{size(total_bytes)} in all files (dense in fp32: {size(dense_bytes)}, {smaller})"
+
+
+def _facts(info: ResultInfo, total_bytes: int) -> list[tuple[str, ...]]:
     counts, method = info.accounting, method_name(info)
     revision = f", revision {_code(info.model.revision)}" if info.model.revision else ""
-    smaller = f", {counts.dense_bytes / counts.sparse_bytes:.1f} times smaller" if counts.sparse_bytes else ""
     return [
         ("base model", f"{_code(shown(info.model.name))}{revision}"),
         (
@@ -129,7 +135,7 @@ def _facts(info: ResultInfo) -> list[tuple[str, ...]]:
         *([("pattern", _code(pattern))] if (pattern := pattern_of(info)) else []),
         *([("structures", _code(structures))] if (structures := structures_of(info)) else []),
         ("density", f"{percent(counts.density)} of the prunable weights (asked for: {percent(counts.target_density)})"),
-        ("bytes", f"{counts.sparse_bytes:,} as an artifact (dense in fp32: {counts.dense_bytes:,}{smaller})"),
+        *([("bytes", size_in_words(total_bytes, counts.dense_bytes))] if total_bytes else []),
         ("FLOPs", flops_in_words(counts)),
         ("seed", str(info.seed)),
     ]

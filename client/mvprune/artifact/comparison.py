@@ -20,7 +20,7 @@ class Compared:
         name: as it was given.
         method: name of the method, "" if the spec has none.
         metrics, differences: of the manifest; by how much each is above the first artifact's, where both have it.
-        bytes: of all files but the manifest.
+        bytes: of all files.
         dense_flops, sparse_flops: of the accounting; 0: not counted.
         densities: kind of matrix → fraction of its weights that is kept.
     """
@@ -97,7 +97,7 @@ def _compared(name: str, manifest: Manifest, first: Manifest) -> Compared:
         kept_weights=counts.kept_weights,
         metrics=manifest.metrics,
         differences=_above(manifest.metrics, first.metrics),
-        bytes=sum(file.size_bytes for file in manifest.files),
+        bytes=manifest.total_bytes,
         dense_bytes=counts.dense_bytes,
         sparse_bytes=counts.sparse_bytes,
         encoder_bytes=counts.encoder_bytes,

@@ -12,13 +12,14 @@ import re
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import open_file
 from mvprune.common.strictjson import InvalidJson, parse_json
 
-VERSION = 2
+VERSION = 3
 METADATA_KEY = "mvprune"
 DTYPES = {
     "F32": "<f4",
@@ -35,7 +36,14 @@ FULL = "full"
 ROWS = "rows"
 SPARSE_LAYOUTS = ("gap", "mask")
 LAYOUTS = (*SPARSE_LAYOUTS, ROWS, FULL)
-VALUE_DTYPES = ("F32", "F16", "BF16", "I8")
+GROUP = 64
+"""Numbers of a row of a full int4 tensor that a scale is for, at most."""
+MAX_RATIO = 255
+"""What a frame of values or scales unpacks to, over its own size, at most: it bounds the memory that a small file can
+take."""
+VALUE_DTYPES = ("F32", "F16", "BF16", "I8", "I4")
+SCALED_DTYPES = MappingProxyType({"I8": 0, "I4": GROUP})
+"""Dtypes of values with scales → numbers of a row of a full tensor that a scale is for; 0: the whole row."""
 OF_BASE = "BASE"  # in place of a dtype: the values are the base model's
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -62,7 +70,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class PackedTensor:
-    """A tensor in parts: which of its elements or rows are stored, their values, and the scales of int8 values.
+    """A tensor in parts: which of its elements or rows are stored, their values, and the scales of whole numbers.
 
     `values` is None if `dtype` is `OF_BASE`: the file has only the positions.
     """
@@ -82,11 +90,17 @@ class PackedTensor:
         return math.prod(self.shape[1:])
 
     @property
-    def scaled_rows(self) -> int:
-        """Rows that int8 values have scales for: those that are stored."""
+    def stored_rows(self) -> int:
+        """Rows of which values are stored, or may be."""
         if self.layout == ROWS:
             return self.count // self.row if self.row else 0
         return self.shape[0] if self.shape else 1
+
+    @property
+    def scale_count(self) -> int:
+        """Scales of values that have such."""
+        group = SCALED_DTYPES[self.dtype]
+        return self.stored_rows * (-(-self.row // group) if group and self.layout in (ROWS, FULL) else 1)
 
 
 @dataclass(frozen=True)
@@ -236,7 +250,7 @@ def _packed(name: str, value: object, entries: dict[str, Entry]) -> PackedTensor
             f"{where}: layout must be one of {', '.join(LAYOUTS)} and values one of "
             f"{', '.join((*VALUE_DTYPES, OF_BASE))}, got {_shown(layout)} and {_shown(dtype)}"
         )
-    if not shape and (layout == ROWS or dtype == "I8"):
+    if not shape and (layout == ROWS or dtype in SCALED_DTYPES):
         raise _Invalid(
             f"{where}: the shape must have an axis for {_shown(layout)} and {_shown(dtype)}, got {_shown(list(shape))}"
         )
@@ -245,27 +259,37 @@ def _packed(name: str, value: object, entries: dict[str, Entry]) -> PackedTensor
     scales = entries.pop(f"{name}::scales", None)
     if of_base and layout not in SPARSE_LAYOUTS:
         raise _Invalid(f"{where}: layout must be one of {', '.join(SPARSE_LAYOUTS)} for {OF_BASE}, got {layout}")
-    if (values is None) != of_base or (positions is None) != (layout == FULL) or (scales is None) != (dtype != "I8"):
+    if (
+        (values is None) != of_base
+        or (positions is None) != (layout == FULL)
+        or (scales is None) != (dtype not in SCALED_DTYPES)
+    ):
         raise _Invalid(
             f"{where}: a packed tensor must have ::values unless they are {OF_BASE}, ::positions unless full, and "
-            "::scales where they are I8"
+            f"::scales where they are {' or '.join(SCALED_DTYPES)}"
         )
     tensor = PackedTensor(layout, shape, dtype, count, positions, values, scales)
     elements = math.prod(shape)
     whole = tensor.row if layout == ROWS else 1
     if not 0 <= count <= elements or (layout == FULL and count != elements) or (whole and count % whole):
         raise _Invalid(f"{where}: count must fit the shape {_shown(list(shape))}, got {count}")
-    for part, allowed in ((positions, ("U8",)), (values, (dtype, "U8")), (scales, ("BF16",))):
+    plain = "I8" if dtype == "I4" else dtype  # a number of four bits is a byte before it is packed
+    for part, allowed in ((positions, ("U8",)), (values, (plain, "U8")), (scales, ("BF16", "U8"))):
         if part is not None and (part.dtype not in allowed or len(part.shape) != 1):
             raise _Invalid(
                 f"{where}: parts must be {' or '.join(allowed)} with one axis, got {part.dtype} {list(part.shape)}"
             )
-    if values is not None and values.dtype == dtype and values.shape != (count,):
+    if values is not None and values.dtype == plain and values.shape != (count,):
         raise _Invalid(f"{where}: ::values must have {count} values, got {values.shape[0]}")
     # Before anything is unpacked: work and memory are proportional to the rows, which cost a file nothing otherwise.
-    if scales is not None and scales.shape != (tensor.scaled_rows,):
+    if scales is not None and (
+        scales.shape != (tensor.scale_count,)
+        if scales.dtype == "BF16"
+        else _ITEM_BYTES["BF16"] * tensor.scale_count > MAX_RATIO * scales.shape[0]
+    ):
         raise _Invalid(
-            f"{where}: ::scales must have {tensor.scaled_rows} scales, one for each row, got {list(scales.shape)}"
+            f"{where}: ::scales must have {tensor.scale_count} scales, or a frame large enough for them, got "
+            f"{list(scales.shape)}"
         )
     return tensor
 

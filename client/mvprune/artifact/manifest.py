@@ -162,6 +162,11 @@ class Manifest(ResultInfo):
         """The artifact's identity: SHA-256, 64 lower-case hex digits."""
         return hashlib.sha256(self.to_json()).hexdigest()
 
+    @property
+    def total_bytes(self) -> int:
+        """Of all files of the artifact, the manifest among them."""
+        return len(self.to_json()) + sum(file.size_bytes for file in self.files)
+
     def to_json(self) -> bytes:
         """The one canonical form: ASCII JSON, sorted keys, indented by 2, a newline at the end.
 

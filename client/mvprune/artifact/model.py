@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterable
@@ -18,7 +19,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from mvprune.artifact.base import Base, open_base
-from mvprune.artifact.card import CARD_FILE, model_card
+from mvprune.artifact.card import CARD_FILE, Form, model_card
 from mvprune.artifact.config import build_config
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import give_usual_modes, read_limited
@@ -52,6 +53,8 @@ _MEDIA_TYPES = {
     ".txt": "text/plain",
     ".jinja": "text/plain",
 }
+TOKENIZER_FILE = "tokenizer.json"
+
 _MAX_CONFIG = 16 << 20
 _ALMOST_ZERO = 2**-25  # rounds to 0 in fp16
 _RANDOM = ("normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_")
@@ -66,7 +69,7 @@ def round_values(
     """Rounds, in place, every float parameter and persistent buffer to what `save_model` stores, keeping its dtype.
 
     What is evaluated afterwards is what `load` gives back, bit for bit (-0 becomes 0). Small weights become zero (in
-    fp16 below 2^-25, in int8 below 1/254 of the largest of their row), so count non-zeros after this call, not before.
+    fp16 below 2^-25, in int8 and int4 below half their scale), so count non-zeros after this call, not before.
 
     Args:
         model: any.
@@ -77,7 +80,7 @@ def round_values(
     Raises:
         ArtifactError: a value is not finite, or too large.
     """
-    state, arrays = model.state_dict(), _arrays(model)
+    state, arrays = model.state_dict(), state_arrays(model)
     with torch.no_grad():
         for names in tied_names(arrays):
             array = arrays[names[0]]
@@ -87,7 +90,7 @@ def round_values(
             try:
                 values = _masked_base(names[0], array, base) if base and sparse else None
                 if values is None:
-                    values = rounded(array, coding.of(pruned=sparse, dimensions=array.ndim))
+                    values = rounded(array, coding.of(pruned=sparse, dimensions=array.ndim), sparse=sparse)
             except ArtifactError as error:
                 raise ArtifactError(f"tensor {names[0]!r}: {error}") from None
             for name in names:
@@ -129,7 +132,7 @@ def save_model(
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise ArtifactError(f"{directory}: the folder of an artifact must be new or empty, got one with files")
-    arrays = _arrays(model)
+    arrays = state_arrays(model)
     _check_accounting(arrays, pruned, result.accounting)
     config: Any = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
@@ -140,17 +143,14 @@ def save_model(
         config.save_pretrained(staged)
         _check_tensors(_read_config(staged), {name: array.shape for name, array in arrays.items()})
         tokenizer.save_pretrained(staged)
+        compact_json(staged / TOKENIZER_FILE)
         write_weights(staged / WEIGHTS_FILE, arrays, pruned, coding, base)
         info = replace(result, accounting=_with_bytes(result.accounting, staged / WEIGHTS_FILE))
-        card = model_card(info, type(model).__name__, "sparse" if base is None else "delta")
-        (staged / CARD_FILE).write_text(card, encoding="utf-8")
         (staged / HISTORY_FILE).write_bytes(history.to_json())
-        (staged / REPORT_FILE).write_text(report_page(info, type(model).__name__, history), encoding="utf-8")
-        files = tuple(_describe(path, staged) for path in sorted(staged.rglob("*")) if path.is_file())
-        manifest = Manifest(**vars(info), files=files)
+        manifest = _write_texts(staged, info, type(model).__name__, history, "sparse" if base is None else "delta")
         (staged / MANIFEST_FILE).write_bytes(manifest.to_json())
         give_usual_modes(staged)
-        for path in [*(file.path for file in files), MANIFEST_FILE]:
+        for path in [*(file.path for file in manifest.files), MANIFEST_FILE]:
             _publish(staged / path, directory / path)
     return manifest
 
@@ -236,7 +236,7 @@ def _masked_base(name: str, array: npt.NDArray[Any], base: Base) -> npt.NDArray[
     return values if base.find(name, values, pruned=True) else None
 
 
-def _arrays(model: nn.Module) -> dict[str, npt.NDArray[Any]]:
+def state_arrays(model: nn.Module) -> dict[str, npt.NDArray[Any]]:
     """The state dict as numpy arrays; tied tensors are one array."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     seen: dict[tuple[object, ...], npt.NDArray[Any]] = {}
@@ -333,6 +333,33 @@ def _build(config: dict[str, Any]) -> transformers.PreTrainedModel:
         raise ArtifactError(
             f"{CONFIG_FILE}: must be a configuration of a {architectures[0]}, got {error!r:.500}"
         ) from error
+
+
+def compact_json(path: Path) -> None:
+    """Writes a tokenizer's JSON again without the white space of its lines, a third of it. It stays what it is:
+    transformers reads it from the folder, and people can."""
+    if path.exists():
+        content = json.loads(path.read_bytes())
+        path.write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+
+
+def _write_texts(staged: Path, info: ResultInfo, architecture: str, history: History, form: Form) -> Manifest:
+    """Writes the card and the report, and gives the manifest of all files.
+
+    Both say how large all files are, themselves included: the first time as if the weights were all, the second time
+    right, up to digits of the numbers that are rounded anyway.
+    """
+    others = [_describe(path, staged) for path in staged.rglob("*") if path.is_file()]
+    total = info.accounting.sparse_bytes
+    for _ in range(2):
+        card = model_card(info, architecture, form, total_bytes=total)
+        (staged / CARD_FILE).write_text(card, encoding="utf-8")
+        page = report_page(info, architecture, history, total_bytes=total)
+        (staged / REPORT_FILE).write_text(page, encoding="utf-8")
+        texts = [_describe(staged / name, staged) for name in (CARD_FILE, REPORT_FILE)]
+        manifest = Manifest(**vars(info), files=tuple(sorted([*others, *texts], key=lambda file: file.path)))
+        total = manifest.total_bytes
+    return manifest
 
 
 def _describe(path: Path, root: Path) -> ArtifactFile:

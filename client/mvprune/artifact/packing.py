@@ -1,4 +1,4 @@
-"""A tensor in parts: which of its elements or rows are stored, their values, and the scales of int8 values.
+"""A tensor in parts: which of its elements or rows are stored, their values, and the scales of whole numbers.
 
 layout  positions of            values
 gap     non-zero elements       those elements, in row-major order
@@ -30,6 +30,7 @@ from mvprune.artifact.values import (
     encode_values,
     pack,
     row_counts,
+    scaled_counts,
     unpack,
 )
 
@@ -60,7 +61,7 @@ def pack_tensor(array: Array, kind: Values, *, pruned: bool) -> Parts:
     if array.dtype.kind != "f":
         raise ArtifactError(f"a sparse tensor must be of floats, got {array.dtype}")
     flat = array.reshape(-1)
-    layout, values, counts = FULL, flat, row_counts(array.shape)
+    layout, values, counts = FULL, flat, scaled_counts(array.shape, kind)
     entries: dict[str, tuple[str, Array]] = {}
     if pruned:
         positions = np.flatnonzero(flat != 0)
@@ -68,15 +69,15 @@ def pack_tensor(array: Array, kind: Values, *, pruned: bool) -> Parts:
         layout, frame = encode_positions(positions, array.size)
         entries["positions"] = "U8", frame
     elif (filled := np.flatnonzero(array.any(axis=tuple(range(1, array.ndim))))).size <= len(array) * (1 - _ZERO_ROWS):
-        layout, values, counts = ROWS, array[filled].reshape(-1), counts[filled]
+        layout, values = ROWS, array[filled].reshape(-1)
+        counts = scaled_counts((len(filled), *array.shape[1:]), kind)
         _, frame = encode_positions(filled, len(array), GAP)
         entries["positions"] = "U8", frame
-    numbers, scales = encode_values(values, counts, kind)
+    numbers, scales = encode_values(values, counts, kind, sparse=pruned)
     check_exact(numbers, scales, counts, kind, values)
-    packed = pack(numbers)
-    entries["values"] = "U8" if packed is not numbers else kind.dtype, packed
+    entries["values"] = _packed(numbers, "I8" if kind.is_scaled else kind.dtype)
     if scales is not None:
-        entries["scales"] = "BF16", scales
+        entries["scales"] = _packed(scales, Values.BF16.dtype)
     return Parts({"count": len(values), "layout": layout, "shape": list(array.shape), "values": kind.dtype}, entries)
 
 
@@ -106,17 +107,19 @@ def unpack_tensor(tensor: PackedTensor, parts: Mapping[str, Array], base: Array 
         positions = decode_positions(tensor.layout, parts["positions"], tensor.count, elements)
         return _placed(base.reshape(-1)[positions], positions, tensor.shape)
     kind, numbers = KINDS[tensor.dtype], parts["values"]
-    if tensor.values is not None and tensor.values.dtype != tensor.dtype:
+    if tensor.values is not None and tensor.values.dtype == "U8":
         numbers = unpack(numbers, tensor.count, kind)
     scales = parts.get("scales")
-    # Only int8 needs the counts of rows: a tensor may have many more rows than bytes in the file.
+    if scales is not None and tensor.scales is not None and tensor.scales.dtype == "U8":
+        scales = unpack(scales, tensor.scale_count, Values.BF16, "scales")
+    # Only scales need the counts of rows: a tensor may have many more rows than bytes in the file.
     if tensor.layout == FULL:
-        counts = None if scales is None else row_counts(tensor.shape)
+        counts = None if scales is None else scaled_counts(tensor.shape, kind)
         return decode_values(numbers, scales, counts, kind).reshape(tensor.shape)
     if tensor.layout == ROWS:
-        stored = tensor.scaled_rows
+        stored = tensor.stored_rows
         filled = decode_positions(GAP, parts["positions"], stored, tensor.shape[0])
-        counts = None if scales is None else np.full(stored, tensor.row, np.int64)
+        counts = None if scales is None else scaled_counts((stored, *tensor.shape[1:]), kind)
         values = decode_values(numbers, scales, counts, kind)
         array = np.zeros(tensor.shape, values.dtype)
         array[filled] = values.reshape(stored, *tensor.shape[1:])
@@ -124,6 +127,12 @@ def unpack_tensor(tensor: PackedTensor, parts: Mapping[str, Array], base: Array 
     positions = decode_positions(tensor.layout, parts["positions"], tensor.count, elements)
     counts = None if scales is None else _counts(positions, tensor.shape)
     return _placed(decode_values(numbers, scales, counts, kind), positions, tensor.shape)
+
+
+def _packed(numbers: Array, dtype: str) -> tuple[str, Array]:
+    """An entry: the frame of the numbers, or the numbers where that is not smaller."""
+    frame = pack(numbers)
+    return ("U8", frame) if frame is not numbers else (dtype, numbers)
 
 
 def _placed(values: Array, positions: Array, shape: tuple[int, ...]) -> Array:

@@ -1,9 +1,13 @@
 """The numbers of a tensor to bytes and back: rounded to what is stored, cut into byte planes, a zstd frame of them.
 
 - ``fp32``, ``fp16``, ``bf16``: IEEE 754 single, half, and the upper half of single; rounded to nearest, ties to even.
-- ``int8``: whole numbers q from -127 to 127 and one bfloat16 scale s a row: q·s. s is the row's largest magnitude
-  / 127, rounded to bfloat16; q is the quotient by s, rounded to nearest, ties to even. s = 0 (below 2^-126) makes the
-  row zero.
+- ``int8``, ``int4``: whole numbers q from -127 to 127, or from -7 to 7, and bfloat16 scales s: q·s. s is the largest
+  magnitude of its numbers / 127, or / 7, rounded to bfloat16; q is the quotient by s, rounded to nearest, ties to even.
+  s = 0 (below 2^-126) makes the numbers zero.
+
+A scale is for the stored numbers of a row; in a full int4 tensor, for at most `GROUP` of them. The few int8 numbers of
+a sparse row have the scale of the tensor's largest magnitude, divided by the largest power of 4 that keeps them in
+range: one bit less in a number than with scales of their own, and next to none for the scales.
 
 Rounding what was rounded changes nothing.
 """
@@ -21,15 +25,12 @@ import zstandard
 
 from mvprune.artifact.coding import Bytes, decompress
 from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.header import GROUP, MAX_RATIO
 
 Numbers = npt.NDArray[Any]
 Scales = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.int64]
 
-MAX_RATIO = 255
-"""What a frame unpacks to, over its own size, at most: it bounds the memory that a small file can take."""
-
-_LARGEST = 127
 _BLOCK = 1 << 16  # numbers in work at a time
 _SMALLEST_SCALE = np.float32(2.0**-126)  # below, bfloat16 loses bits
 
@@ -41,33 +42,52 @@ class Values(StrEnum):
     FP16 = "fp16"
     BF16 = "bf16"
     INT8 = "int8"
+    INT4 = "int4"
 
     @property
     def dtype(self) -> str:
         """Its name in safetensors."""
         return _DTYPES[self]
 
+    @property
+    def is_scaled(self) -> bool:
+        """Whether its numbers are whole and have scales."""
+        return self in _LARGEST
 
-_DTYPES = MappingProxyType({Values.FP32: "F32", Values.FP16: "F16", Values.BF16: "BF16", Values.INT8: "I8"})
+
+_DTYPES = MappingProxyType(
+    {Values.FP32: "F32", Values.FP16: "F16", Values.BF16: "BF16", Values.INT8: "I8", Values.INT4: "I4"}
+)
+_LARGEST = MappingProxyType({Values.INT8: 127, Values.INT4: 7})
 _EXPONENTS = MappingProxyType({Values.FP16: 0x7C00, Values.BF16: 0x7F80})  # all of these bits set: not finite
-_ITEMS = MappingProxyType({Values.FP32: "<f4", Values.FP16: "<f2", Values.BF16: "<u2", Values.INT8: "|i1"})
+_ITEMS = MappingProxyType(
+    {Values.FP32: "<f4", Values.FP16: "<f2", Values.BF16: "<u2", Values.INT8: "|i1", Values.INT4: "|i1"}
+)
 
 KINDS = MappingProxyType({kind.dtype: kind for kind in Values})
 """dtype of safetensors → kind."""
 
-FLOATS = MappingProxyType({dtype: kind for dtype, kind in KINDS.items() if kind is not Values.INT8})
+FLOATS = MappingProxyType({dtype: kind for dtype, kind in KINDS.items() if not kind.is_scaled})
 
 
-def encode_values(values: Numbers, counts: Counts, kind: Values) -> tuple[Numbers, Scales | None]:
-    """Floats, shape (n,), in rows of `counts` → the nearest numbers that can be stored, shape (n,), and int8's scales.
+def encode_values(
+    values: Numbers, counts: Counts, kind: Values, *, sparse: bool = False
+) -> tuple[Numbers, Scales | None]:
+    """Floats, shape (n,) → the nearest numbers that can be stored, shape (n,), and the scales of int8 and int4.
 
     bfloat16 numbers come as their bits, in uint16.
+
+    Args:
+        values: the floats.
+        counts: how many of them, in their order, each scale is for.
+        kind: how they are stored.
+        sparse: they are the non-zeros of a pruned tensor.
 
     Raises:
         ArtifactError: a value is not finite, or too large.
     """
-    if kind is Values.INT8:
-        return _quantize(values, counts)
+    if kind.is_scaled:
+        return _quantize(values, counts, kind, shared=sparse and kind is Values.INT8)
     with np.errstate(over="ignore"):
         numbers = bfloat16_bits(values) if kind is Values.BF16 else np.asarray(values, _ITEMS[kind])
     if not (_finite(numbers, kind) and np.isfinite(values).all()):
@@ -76,22 +96,24 @@ def encode_values(values: Numbers, counts: Counts, kind: Values) -> tuple[Number
 
 
 def decode_values(numbers: Numbers, scales: Scales | None, counts: Counts | None, kind: Values) -> Numbers:
-    """The inverse of `encode_values`: fp16 for fp16, fp32 for all others. Only int8 has scales and counts.
+    """The inverse of `encode_values`: fp16 for fp16, fp32 for all others. Only int8 and int4 have scales and counts.
 
     Raises:
         ArtifactError: a number or a scale is not one that `encode_values` gives.
     """
-    if kind is not Values.INT8:
+    if not kind.is_scaled:
         if not _finite(numbers, kind):
             raise ArtifactError("values must be finite")
         return from_bfloat16(numbers) if kind is Values.BF16 else numbers
     if scales is None or counts is None or len(scales) != len(counts):
-        raise ArtifactError(f"the scales must be one for each row, got {0 if scales is None else len(scales)}")
+        raise ArtifactError(f"the scales must be one for each count, got {0 if scales is None else len(scales)}")
     factors = from_bfloat16(scales)
     if not np.isfinite(factors).all() or np.any(factors < 0):
         raise ArtifactError("scales must be finite numbers of at least 0")
-    if np.any(numbers == -_LARGEST - 1):
-        raise ArtifactError(f"int8 values must be from {-_LARGEST} to {_LARGEST}, got {-_LARGEST - 1}")
+    largest = _LARGEST[kind]
+    if len(numbers) and (numbers.min() < -largest or numbers.max() > largest):
+        wrong = numbers.min() if numbers.min() < -largest else numbers.max()
+        raise ArtifactError(f"{kind.value} values must be from {-largest} to {largest}, got {wrong}")
     values = np.empty(len(numbers), np.float32)
     with np.errstate(over="ignore"):
         for rows, part in _blocks(counts):
@@ -113,14 +135,19 @@ def check_exact(numbers: Numbers, scales: Scales | None, counts: Counts, kind: V
             raise ArtifactError(f"values must be representable in {kind.value}; call round_values first")
 
 
-def rounded(array: Numbers, kind: Values) -> Numbers:
+def rounded(array: Numbers, kind: Values, *, sparse: bool = False) -> Numbers:
     """An array of floats as it will be stored and read, in its own dtype; rows run along all but its first axis.
+
+    Args:
+        array: the floats.
+        kind: how they are stored.
+        sparse: only its non-zeros are stored.
 
     Raises:
         ArtifactError: a value is not finite, or too large.
     """
-    counts = row_counts(array.shape)
-    numbers, scales = encode_values(array.reshape(-1), counts, kind)
+    counts = row_counts(array.shape) if sparse else scaled_counts(array.shape, kind)
+    numbers, scales = encode_values(array.reshape(-1), counts, kind, sparse=sparse)
     values: Numbers = decode_values(numbers, scales, counts, kind).reshape(array.shape).astype(array.dtype)
     values += 0  # -0 becomes 0
     return values
@@ -130,6 +157,16 @@ def row_counts(shape: tuple[int, ...]) -> Counts:
     """How many numbers the rows of a full tensor have; one without axes is one row."""
     rows = shape[0] if shape else 1
     return np.full(rows, int(np.prod(shape[1:], dtype=np.int64)), np.int64)
+
+
+def scaled_counts(shape: tuple[int, ...], kind: Values) -> Counts:
+    """How many numbers each scale of a full tensor is for, in their order."""
+    counts = row_counts(shape)
+    if kind is not Values.INT4:
+        return counts
+    row = int(np.prod(shape[1:], dtype=np.int64))
+    whole, rest = divmod(row, GROUP)
+    return np.tile(np.array([GROUP] * whole + [rest] * (rest > 0), np.int64), len(counts))
 
 
 def pack(numbers: Numbers) -> Numbers:
@@ -145,8 +182,8 @@ def pack(numbers: Numbers) -> Numbers:
     return numbers
 
 
-def unpack(frame: Bytes, count: int, kind: Values) -> Numbers:
-    """The inverse of `pack`, of a frame.
+def unpack(frame: Bytes, count: int, kind: Values, what: str = "values") -> Numbers:
+    """The inverse of `pack`, of a frame of `what`; scales are bfloat16 numbers.
 
     Raises:
         ArtifactError: the frame does not hold exactly `count` numbers, or unpacks to more than `MAX_RATIO` its size.
@@ -154,10 +191,10 @@ def unpack(frame: Bytes, count: int, kind: Values) -> Numbers:
     item = np.dtype(_ITEMS[kind])
     size = count * item.itemsize
     if size > MAX_RATIO * len(frame):
-        raise ArtifactError(f"the frame must be large enough for {count} values, got {len(frame)} bytes")
-    planes = decompress(frame, size, "values")
+        raise ArtifactError(f"the frame must be large enough for {count} {what}, got {len(frame)} bytes")
+    planes = decompress(frame, size, what)
     if len(planes) != size:
-        raise ArtifactError(f"the values must have {size} bytes unpacked, got {len(planes)}")
+        raise ArtifactError(f"the {what} must have {size} bytes unpacked, got {len(planes)}")
     numbers = np.zeros(count, f"<u{item.itemsize}")
     for plane in reversed(planes.reshape(item.itemsize, -1)):  # transposing bytes would take ten times as long
         numbers <<= 8
@@ -177,27 +214,51 @@ def from_bfloat16(bits: Scales) -> npt.NDArray[np.float32]:
     return (bits.astype("<u4") << 16).view("<f4")
 
 
-def _quantize(values: Numbers, counts: Counts) -> tuple[Numbers, Scales]:
+def _quantize(values: Numbers, counts: Counts, kind: Values, *, shared: bool) -> tuple[Numbers, Scales]:
+    most = _LARGEST[kind]
+    unit = _unit(values, most) if shared else None
     numbers = np.empty(len(values), np.int8)
     scales = np.zeros(len(counts), "<u2")
     for rows, part in _blocks(counts):
         block = np.asarray(values[part], np.float32)
         if not np.isfinite(block).all():
-            raise ArtifactError("values must be finite and within the range of int8")
+            raise ArtifactError(f"values must be finite and within the range of {kind.value}")
         lengths = counts[rows]
         filled = np.flatnonzero(lengths)
         starts = (np.cumsum(lengths) - lengths)[filled]
         factors = np.zeros(len(lengths), np.float32)
         if len(filled):
             largest = np.maximum(np.maximum.reduceat(block, starts), -np.minimum.reduceat(block, starts))
-            factors[filled] = largest / np.float32(_LARGEST)
+            factors[filled] = largest / np.float32(most)
+            if unit is not None:
+                factors[filled] = _shared(factors[filled], unit)
         factors[factors < _SMALLEST_SCALE] = 0
         scales[rows] = bfloat16_bits(factors)
         divisors = from_bfloat16(scales[rows])
         divisors[divisors == 0] = np.inf
         block = np.divide(block, np.repeat(divisors, lengths), dtype=np.float32)
-        numbers[part] = np.clip(np.rint(block, out=block), -_LARGEST, _LARGEST, out=block)
+        numbers[part] = np.clip(np.rint(block, out=block), -most, most, out=block)
     return numbers, scales
+
+
+def _unit(values: Numbers, most: int) -> np.float32:
+    """The scale of the largest magnitude; 0 where it is too small, or not finite, which is refused later."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        largest = np.float32(max(values.max(initial=0), -values.min(initial=0))) / np.float32(most)
+    if not _SMALLEST_SCALE <= largest < np.inf:
+        return np.float32(0)
+    unit: np.float32 = from_bfloat16(bfloat16_bits(np.array([largest])))[0]
+    return unit
+
+
+def _shared(factors: Numbers, unit: np.float32) -> Numbers:
+    """For each factor the smallest of unit, unit / 4, unit / 16, … that is not below it; for 0, 0."""
+    if not unit:
+        return np.zeros_like(factors)
+    last = (np.log2(unit) - np.log2(_SMALLEST_SCALE)) // 2
+    filled = factors > 0
+    steps = np.clip((np.log2(unit) - np.log2(factors, where=filled, out=np.zeros_like(factors))) // 2, 0, last)
+    return np.where(filled, np.ldexp(unit, (-2 * steps).astype(np.int32)), 0)
 
 
 def _blocks(counts: Counts) -> Iterator[tuple[slice, slice]]:

@@ -52,10 +52,10 @@ class Coding:
     embeddings: Values = Values.FP16
 
     def of(self, *, pruned: bool, dimensions: int) -> Values:
-        """Vectors (biases, norms) are small and sensitive: never int8."""
+        """Vectors (biases, norms) are small and sensitive: never int8 or int4."""
         if pruned:
             return self.values
-        return Values.FP16 if dimensions < 2 and self.embeddings is Values.INT8 else self.embeddings
+        return Values.FP16 if dimensions < 2 and self.embeddings.is_scaled else self.embeddings
 
 
 def write_weights(

@@ -291,8 +291,8 @@ def result_rows(artifact: Artifact) -> list[list[str]]:
         [
             "bytes",
             size(counts.dense_bytes),
-            size(counts.sparse_bytes),
-            smaller(counts.dense_bytes, counts.sparse_bytes),
+            size(artifact.total_bytes),
+            smaller(counts.dense_bytes, artifact.total_bytes),
         ],
         ["of the encoder", size(encoder), size(counts.encoder_bytes), smaller(encoder, counts.encoder_bytes)],
         ["of the embeddings", "", size(counts.embedding_bytes), ""],

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from mvprune.common.units import count, duration, percent
+from mvprune.common.units import count, duration, exact_size, percent
 
 if TYPE_CHECKING:
     from mvprune.client.models import JobEvent, JobRecord, Progress
@@ -32,8 +32,10 @@ def clean(text: str) -> str:
 
 
 def smaller(dense: int, sparse: int) -> str:
-    """How many times smaller, "" where that is not known."""
-    return f"{dense / sparse:.1f}x smaller" if dense and sparse else ""
+    """How many times smaller, or larger; "" where that is not known."""
+    if not (dense and sparse):
+        return ""
+    return f"{dense / sparse:.1f}x smaller" if sparse <= dense else f"{sparse / dense:.1f}x larger"
 
 
 def timestamp(time: datetime | None) -> str:
@@ -65,9 +67,11 @@ def keeps(job: JobRecord) -> str:
 
 
 def stored(spec: Spec) -> str:
-    """int8 weights, int8 embeddings, trimmed vocabulary, delta; "" where all of it is the default."""
+    """int8 weights, int8 embeddings, at most 10MB, trimmed vocabulary, delta; "" where all of it is the default."""
     dtypes = (("weights", spec.weight_dtype), ("embeddings", spec.embedding_dtype))
     words = [f"{dtype} {what}" for what, dtype in dtypes if dtype]
+    if spec.target_bytes:
+        words.append(f"at most {exact_size(spec.target_bytes)}")
     return ", ".join([*words, *["trimmed vocabulary"] * spec.trim_vocabulary, *["delta"] * spec.delta])
 
 

@@ -69,12 +69,12 @@ def _counts(ones: Sequence[Compared]) -> list[list[str]]:
         ["density asked", *(percent(one.target_density) for one in ones)],
         ["density reached", *(percent(one.density) for one in ones)],
         ["non-zero weights", *(f"{one.kept_weights:,}" for one in ones)],
-        ["weights file", *(f"{size(one.sparse_bytes)}, {smaller(one.dense_bytes, one.sparse_bytes)}" for one in ones)],
+        ["bytes", *(f"{size(one.bytes)}, {smaller(one.dense_bytes, one.bytes)}" for one in ones)],
+        ["of the weights file", *(size(one.sparse_bytes) for one in ones)],
         ["of the encoder", *(size(one.encoder_bytes) for one in ones)],
         ["of the embeddings", *(size(one.embedding_bytes) for one in ones)],
         ["FLOPs", *(f"{one.sparse_flops:,}" if one.dense_flops else _NONE for one in ones)],
         ["FLOPs, dense", *(f"{one.dense_flops:,}" if one.dense_flops else _NONE for one in ones)],
-        ["all files", *(size(one.bytes) for one in ones)],
     ]
 
 

@@ -84,7 +84,7 @@ def _print_kinds(found: Inspection) -> None:
 
 
 def _print_parts(found: Inspection) -> None:
-    counts = found.manifest.accounting
+    counts, total = found.manifest.accounting, found.manifest.total_bytes
     dense = sum(part.dense_bytes for part in found.parts)
     print_table(
         ["PART", "PARAMETERS", "OF THE BASE", "FP32", "BYTES", "RATIO"],
@@ -102,6 +102,8 @@ def _print_parts(found: Inspection) -> None:
             ),
             ["names and shapes", "", "", "", f"{found.header_bytes:,}", ""],
             ["weights file", "", "", size(dense), f"{counts.sparse_bytes:,}", smaller(dense, counts.sparse_bytes)],
+            ["other files", "", "", "", f"{total - counts.sparse_bytes:,}", ""],
+            ["all files", "", "", size(dense), f"{total:,}", smaller(dense, total)],
         ],
         numbers=True,
     )

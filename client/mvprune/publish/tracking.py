@@ -159,6 +159,7 @@ def series(manifest: Manifest, history: History) -> Iterator[tuple[str, float, i
     """Every number as name, value and step: the result's at step 0, those of the history at their own."""
     for name, value in manifest.metrics.items():
         yield _name(name), value, 0
+    yield "bytes", float(manifest.total_bytes), 0
     for name in _FINAL:
         yield name, float(getattr(manifest.accounting, name)), 0
     for phase in history.phases:

@@ -261,7 +261,7 @@ class Packed:
         rows, columns = np.nonzero(weight)
         height, width = weight.shape
         counts = np.bincount(rows, minlength=height)
-        numbers, scales = encode_values(weight[rows, columns], counts, Values(values))
+        numbers, scales = encode_values(weight[rows, columns], counts, Values(values), sparse=True)
         block = next((size for size in _BLOCKS if size * len(rows) >= _RUN * weight.size), _BLOCKS[-1])
         blocks = _blocks(width, block)
         run = rows * blocks + columns // block  # of a non-zero: what its row has in its block

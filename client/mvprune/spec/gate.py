@@ -22,9 +22,9 @@ class Gate:
     """What a result must reach to be good enough, in the units of the contract; submit takes "f1>=80" for it too.
 
     Attributes:
-        metric: eval/NAME, delta/NAME or dense/NAME of a metric of the task, a fraction; bytes, of the artifact;
-            size_ratio, of the dense model to it; density; latency_ratio, dense time to sparse time; or above_constant,
-            the primary metric minus that of the best constant answer.
+        metric: eval/NAME, delta/NAME or dense/NAME of a metric of the task, a fraction; bytes, of all files of the
+            artifact; size_ratio, of the dense model to them; density; latency_ratio, dense time to sparse time; or
+            above_constant, the primary metric minus that of the best constant answer.
         min, max: the bound; one of them.
         fail_job: a job that misses it FAILS and publishes nothing.
     """
@@ -67,7 +67,7 @@ def is_passed(gate: Gate, value: float | None) -> bool:
     return value is not None and excess(gate, value) <= _TOLERANCE
 
 
-def size_ratio(accounting: Mapping[str, float]) -> dict[str, float]:
-    """size_ratio of an accounting: the dense model's bytes to those of its weights file. Empty where it lacks them."""
-    sparse = accounting.get("sparse_bytes")
-    return {"size_ratio": accounting["dense_bytes"] / sparse} if sparse else {}
+def size_ratio(accounting: Mapping[str, float], total_bytes: float) -> dict[str, float]:
+    """size_ratio: the dense model's bytes to those of all files of the artifact. Empty where one is not known."""
+    dense = accounting.get("dense_bytes")
+    return {"size_ratio": dense / total_bytes} if dense and total_bytes else {}

@@ -138,10 +138,14 @@ class Spec:
         structure_block_size: with structure blocks_and_units: rows and columns of a block of the attention
             matrices.
         allow_density_miss: accept a result that misses its density by more than 10 %.
-        weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 has
-            per-row scales.
-        embedding_dtype: how the artifact stores every other matrix, such as the embeddings.
-        trim_vocabulary: keep only the embeddings of tokens that occur in the data.
+        weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 and
+            int4 have per-row scales.
+        embedding_dtype: how the artifact stores every other matrix, such as the embeddings; int4 has a scale for 64
+            weights.
+        trim_vocabulary: keep only the embeddings of tokens that occur in the data, and of word pieces that compose
+            all others.
+        target_bytes: bytes of all files of the artifact, at most; chooses the embedding_dtype, fp16, int8 or int4,
+            with which the metric loses least.
         delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the
             pruned weights are a bit mask.
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
@@ -166,6 +170,7 @@ class Spec:
     weight_dtype: str | None
     embedding_dtype: str | None
     trim_vocabulary: bool
+    target_bytes: int | None
     delta: bool
     teacher: Teacher | None
     baseline: Baseline | None

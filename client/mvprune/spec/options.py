@@ -168,18 +168,22 @@ class ArtifactOptions(TypedDict, total=False):
     """Options for the artifact.
 
     Attributes:
-        weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 has
-            per-row scales; default: fp16.
-        embedding_dtype: how the artifact stores every other matrix, such as the embeddings; default: int8 where the
-            metric loses at most 0.1 points by it, else fp16.
-        trim_vocabulary: keep only the embeddings of tokens that occur in the data; default: no.
+        weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 and
+            int4 have per-row scales; default: fp16.
+        embedding_dtype: how the artifact stores every other matrix, such as the embeddings; int4 has a scale for 64
+            weights; default: int8 where the metric loses at most 0.1 points by it, else fp16.
+        trim_vocabulary: keep only the embeddings of tokens that occur in the data, and of word pieces that compose
+            all others; default: no.
+        target_bytes: bytes of all files of the artifact, at most; chooses the embedding_dtype, fp16, int8 or int4,
+            with which the metric loses least; from 1 MiB to 1 PiB; default: no limit.
         delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the
             pruned weights are a bit mask; default: no.
     """
 
-    weight_dtype: Literal["fp32", "fp16", "bf16", "int8"] | None
-    embedding_dtype: Literal["fp32", "fp16", "bf16", "int8"] | None
+    weight_dtype: Literal["fp32", "fp16", "bf16", "int8", "int4"] | None
+    embedding_dtype: Literal["fp32", "fp16", "bf16", "int8", "int4"] | None
     trim_vocabulary: bool | None
+    target_bytes: int | None
     delta: bool | None
 
 

@@ -69,7 +69,7 @@ def outcome(number: int, cell: Mapping[str, Any], result: Mapping[str, Any]) -> 
     counts = result["accounting"]
     values = dict(result["metrics"]) | {name: counts[name] for name in _COUNTS if counts.get(name)}
     values["bytes"] = result["total_bytes"]
-    return Outcome(number, cell, values | size_ratio(counts))
+    return Outcome(number, cell, values | size_ratio(counts, values["bytes"]))
 
 
 def with_differences(outcomes: Sequence[Outcome]) -> list[Outcome]:

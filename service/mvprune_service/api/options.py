@@ -73,6 +73,17 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
         yield bad("job.spec.structure_block_size", spec.structure_block_size, rule)
 
 
+def check_storage(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
+    """That a target size has something to choose. Only the worker knows whether it can be reached."""
+    if not spec.HasField("target_bytes"):
+        return
+    if spec.embedding_dtype:
+        given = job_pb2.CompressionSpec.Values.Name(spec.embedding_dtype).lower()
+        yield bad("job.spec.embedding_dtype", given, "unset with target_bytes, which chooses it; give one of the two")
+    if spec.delta:
+        yield bad("job.spec.delta", "true", "false with target_bytes; give one of the two")
+
+
 def check_training(training: job_pb2.Training, task: Task | None) -> Iterator[Violation]:
     """The fine-tuning settings; `task`: None where it is not known."""
     field = "job.spec.training"

@@ -36,6 +36,7 @@ from mvprune_service.api.options import (
     check_keep_fine_tuned,
     check_method,
     check_numbers,
+    check_storage,
     check_teacher,
     check_training,
 )
@@ -121,6 +122,7 @@ class Checker:
         self.violations += check_numbers("job.spec", spec)
         self.violations += check_density(spec, may_be_of_mask=not self._in_sweep)
         self.violations += check_method(spec)
+        self.violations += check_storage(spec)
         task = self._check_task(spec)
         self.violations += check_training(spec.training, task)
         self.violations += check_keep_fine_tuned(spec)

@@ -16,7 +16,7 @@ def observations(manifest: Mapping[str, Any], manifest_bytes: int) -> dict[str, 
     counts = manifest.get("accounting", {})
     if "density" in counts:
         observed["density"] = counts["density"]
-    return observed | size_ratio(counts)
+    return observed | size_ratio(counts, observed["bytes"])
 
 
 def evaluate(gates: Iterable[job_pb2.Gate], observed: Mapping[str, float]) -> list[job_pb2.GateResult]:

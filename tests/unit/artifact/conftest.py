@@ -74,7 +74,8 @@ def rounded_tensors(tensors: dict[str, np.ndarray]) -> Callable[[Values], dict[s
         coding, made = Coding(values, values), {}
         for name, array in tensors.items():
             kind = coding.of(pruned=name in SPARSE, dimensions=array.ndim)
-            made[name] = rounded(array.astype(np.float32), kind) if array.dtype.kind == "f" else array
+            floats = array.dtype.kind == "f"
+            made[name] = rounded(array.astype(np.float32), kind, sparse=name in SPARSE) if floats else array
         return made | {"decoder": made["embeddings"]}
 
     return make
@@ -142,14 +143,14 @@ def save(tmp_path: Path, result: ResultInfo) -> Callable[..., Path]:
 
     from mvprune.artifact import save_model
 
-    def write(model: Any, names: list[str], folder: str = "out", **coding: Any) -> Path:
+    def write(model: Any, names: list[str], folder: str = "out", tokenizer: Any = None, **coding: Any) -> Path:
         accounting = dataclasses.replace(
             result.accounting,
             prunable_weights=sum(model.get_parameter(name).numel() for name in names),
             kept_weights=kept(model, names),
         )
         info = dataclasses.replace(result, accounting=accounting)
-        save_model(tmp_path / folder, model, Tokenizer(), pruned=names, result=info, **coding)
+        save_model(tmp_path / folder, model, tokenizer or Tokenizer(), pruned=names, result=info, **coding)
         return tmp_path / folder
 
     return write

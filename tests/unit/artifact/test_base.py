@@ -115,7 +115,7 @@ def test_another_model_under_that_name(models: Path, monkeypatch: pytest.MonkeyP
 
 def referring(folder: Path, base: dict[str, Any], aliases: dict[str, str]) -> Path:
     """A weights file that holds nothing, and refers to tensors of a base."""
-    described = {"aliases": aliases, "base": base, "packed": {}, "version": 2}
+    described = {"aliases": aliases, "base": base, "packed": {}, "version": 3}
     text = json.dumps({"__metadata__": {"mvprune": json.dumps(described)}}).encode()
     (folder / WEIGHTS_FILE).write_bytes(len(text).to_bytes(8, "little") + text)
     return folder / WEIGHTS_FILE

@@ -18,15 +18,14 @@ def front_matter(card: str) -> Any:
 
 
 def test_what_the_card_says(result: ResultInfo) -> None:
-    counts = dataclasses.replace(result.accounting, sparse_bytes=80)
-    info = dataclasses.replace(result, accounting=counts, spec={"method": {"movement": {}}})
-    card = model_card(info, "BertForSequenceClassification")
+    info = dataclasses.replace(result, spec={"method": {"movement": {}}})
+    card = model_card(info, "BertForSequenceClassification", total_bytes=80)
     assert card.startswith('---\nlibrary_name: "transformers"\n')
     assert "# `tiny` for `sst2`, 25.0 % of its weights" in card
     assert "8 of 32 prunable weights are left, and 70 of 100 parameters in all" in card
     assert "| data | `sst2`: 256 rows to train on, 64 to evaluate on |" in card
     assert "| method | `movement` |" in card
-    assert "| bytes | 80 as an artifact (dense in fp32: 400, 5.0 times smaller) |" in card
+    assert "| bytes | 80 B in all files (dense in fp32: 400 B, 5.0 times smaller) |" in card
     assert "| `accuracy` | 0.7500 | 0.8125 | -0.0625 |" in card
     assert 'mvprune.load("path/of/this/folder")' in card
     assert "BertForSequenceClassification.from_pretrained" in card

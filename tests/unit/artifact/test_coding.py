@@ -66,10 +66,11 @@ def test_the_document_has_the_right_example(tensors: dict[str, np.ndarray]) -> N
     halves = values.astype("<f2")
     assert rows["values, F16"] == halves.tobytes().hex(" ")
     assert rows["byte planes before zstd"] == halves.view(np.uint8).reshape(-1, 2).T.tobytes().hex(" ")
-    numbers, scales = encode_values(values, np.array([2, 2]), Values.INT8)
-    assert scales is not None
-    assert rows["values, I8"] == numbers.tobytes().hex(" ")
-    assert rows["scales, BF16"] == scales.tobytes().hex(" ")
+    for kind in (Values.INT8, Values.INT4):
+        numbers, scales = encode_values(values, np.array([2, 2]), kind, sparse=True)
+        assert scales is not None
+        assert rows[f"values, {kind.dtype}"] == numbers.tobytes().hex(" ")
+        assert rows[f"scales of {kind.dtype}, BF16"] == scales.tobytes().hex(" ")
 
 
 @pytest.mark.parametrize("density", [0.03, 0.05, 0.10])

@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 from mvprune.artifact import ArtifactError, Base, packing, read_weights, write_weights
 
-GOLDENS = tuple((Path(__file__).parent / "golden" / f"{name}.safetensors").read_bytes() for name in ("fp16", "int8"))
+GOLDENS = tuple(
+    (Path(__file__).parent / "golden" / f"{name}.safetensors").read_bytes() for name in ("fp16", "int8", "int4")
+)
 HALF = {"dtype": "F16", "shape": [2], "data_offsets": [0, 4]}
 BASE = {"dtype": "F32", "name": "a", "sha256": "0" * 64, "shape": [2]}
 MASKED = {"count": 2, "layout": "gap", "shape": [2], "values": "BASE"}
@@ -29,7 +31,7 @@ ITEMS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I8": "|i1", "U8": "|u1"}
 
 
 def metadata(
-    packed: Any = None, aliases: Any = None, version: Any = 2, base: Any = None, **more: Any
+    packed: Any = None, aliases: Any = None, version: Any = 3, base: Any = None, **more: Any
 ) -> dict[str, str]:
     fields = {"aliases": aliases or {}, "base": base or {}, "packed": packed or {}, "version": version, **more}
     return {"mvprune": json.dumps(fields)}
@@ -113,11 +115,11 @@ def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> 
         ({}, b"", "__metadata__: must have exactly the fields mvprune"),
         ({"__metadata__": {"mvprune": 1}}, b"", "__metadata__"),
         ({"__metadata__": {"mvprune": "{}", "format": "pt"}}, b"", "__metadata__"),
-        ({"__metadata__": {"mvprune": "{}"}}, b"", "version must be 2, got None"),
-        ({"__metadata__": {"mvprune": '{"version":2,"version":2}'}}, b"", "same key twice"),
+        ({"__metadata__": {"mvprune": "{}"}}, b"", "version must be 3, got None"),
+        ({"__metadata__": {"mvprune": '{"version":3,"version":3}'}}, b"", "same key twice"),
         ({"__metadata__": {"mvprune": "\ud800"}}, b"", "invalid JSON"),
-        ({"__metadata__": metadata(version=1)}, b"", "version must be 2, got 1"),
-        ({"__metadata__": metadata(version=True)}, b"", "version must be 2, got True"),
+        ({"__metadata__": metadata(version=2)}, b"", "version must be 3, got 2"),
+        ({"__metadata__": metadata(version=True)}, b"", "version must be 3, got True"),
         ({"__metadata__": metadata(more=1)}, b"", "must have exactly the fields"),
         ({"__metadata__": metadata([1])}, b"", "must have exactly the fields"),
         ({"__metadata__": metadata()}, b"123", "the tensors must take all 3 bytes of the file, got 0"),
@@ -333,7 +335,7 @@ ONES = ("BF16", [0x3F80, 0x3F80])
         (
             full("I8"),
             {"values": ("I8", [1] * 4), "scales": ("F32", [1, 1])},
-            "parts must be BF16 with one axis, got F32",
+            "parts must be BF16 or U8 with one axis, got F32",
         ),
         (full("I8"), {"values": ("I8", [1] * 4), "scales": ("BF16", [1])}, "::scales must have 2 scales"),
         (full("I8"), {"values": ("I8", [1] * 4), "scales": ("BF16", [0x7FC0, 0])}, "scales must be finite numbers"),
@@ -344,6 +346,19 @@ ONES = ("BF16", [0x3F80, 0x3F80])
             "int8 values must be from -127 to 127, got -128",
         ),
         (full("I8"), {"values": ("I8", [127] * 4), "scales": ("BF16", [0x7F7F, 0])}, "values must be finite"),
+        (
+            full("I8"),
+            {"values": ("I8", [1] * 4), "scales": packed_bytes(bytes(3))},
+            "scales must have 4 bytes unpacked",
+        ),
+        (full("I8"), {"values": ("I8", [1] * 4), "scales": packed_bytes(bytes(5))}, "scales must have at most 4 bytes"),
+        (full("I8"), {"values": ("I8", [1] * 4), "scales": ("U8", [1, 2])}, "the scales must be one zstd frame"),
+        (full("I4"), {"values": ("I8", [7, -7, 8, 1]), "scales": ONES}, "int4 values must be from -7 to 7, got 8"),
+        (full("I4"), {"values": ("I8", [7, -8, 0, 1]), "scales": ONES}, "int4 values must be from -7 to 7, got -8"),
+        (full("I4"), {"values": ("I8", [1] * 3), "scales": ONES}, "::values must have 4 values, got 3"),
+        (full("I4"), {"values": ("I8", [1] * 4), "scales": ("BF16", [1])}, "::scales must have 2 scales"),
+        (full("I4", 130, (2, 65)), {"values": ("I8", [1] * 130), "scales": ONES}, "::scales must have 4 scales"),
+        (full("I4", 4, (4,)), {"values": ("I8", [1] * 4)}, "::scales where they are I8 or I4"),
         (
             {"count": 1, "layout": "gap", "shape": [2, 2], "values": "I8"},
             {"values": ("I8", [1]), "positions": packed_bytes(b"\0"), "scales": ("BF16", [0, 0])},

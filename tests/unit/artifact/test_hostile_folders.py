@@ -220,7 +220,7 @@ def test_shapes_that_take_memory(craft: Callable[..., Path], shape: list[int], p
         "w::positions": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]},
         "w::values": {"dtype": "F16", "shape": [0], "data_offsets": [0, 0]},
     }
-    metadata = {"aliases": {}, "base": {}, "packed": {"w": description} if packed else {}, "version": 2}
+    metadata = {"aliases": {}, "base": {}, "packed": {"w": description} if packed else {}, "version": 3}
     if not packed:
         header = {"w": entry}
     path = craft({"__metadata__": {"mvprune": json.dumps(metadata)}, **header})
@@ -235,7 +235,7 @@ def test_many_aliases_take_no_quadratic_time(craft: Callable[..., Path]) -> None
     names = [f"t{number}" for number in range(5_000)]
     header = {name: {"dtype": "F16", "shape": [0], "data_offsets": [0, 0]} for name in names}
     aliases = {f"a{number}": "t4999" for number in range(20_000)}
-    metadata = {"aliases": aliases, "base": {}, "packed": {}, "version": 2}
+    metadata = {"aliases": aliases, "base": {}, "packed": {}, "version": 3}
     started = time.monotonic()
     found = read_weights(craft({"__metadata__": {"mvprune": json.dumps(metadata)}, **header}))
     assert len(found) == 25_000

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
 from safetensors.numpy import load_file
@@ -30,6 +31,7 @@ from mvprune.artifact import (
     ResultInfo,
     Values,
     load,
+    read_manifest,
     read_weights,
     round_values,
     save_model,
@@ -37,6 +39,7 @@ from mvprune.artifact import (
 )
 from mvprune.artifact.header import open_header
 from mvprune.artifact.packing import pack_mask
+from mvprune.common.units import size
 
 
 @pytest.mark.parametrize("density", [0.0, 0.1, 0.5, 1.0])
@@ -266,6 +269,31 @@ def test_what_is_written(saved: Path) -> None:
     }
     assert manifest.accounting.sparse_bytes == (saved / WEIGHTS_FILE).stat().st_size
     assert json.loads((saved / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
+
+
+def test_all_files_count(saved: Path) -> None:
+    """Card and report say how large the folder is, themselves included."""
+    total = sum(path.stat().st_size for path in saved.rglob("*") if path.is_file())
+    assert read_manifest(saved).total_bytes == total
+    assert f"| bytes | {size(total)} in all files" in (saved / "README.md").read_text()
+    assert f"<td>{size(total)} in all files" in (saved / "report.html").read_text()
+
+
+def test_the_tokenizer_is_stored_without_white_space(save: Callable[..., Path], tmp_path: Path) -> None:
+    """It is read as it was, by transformers."""
+    model, words = bert(), {word: number for number, word in enumerate(["[UNK]", "[PAD]", "naïve", "“日本", "a b"])}
+    fast = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    fast.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=fast, unk_token="[UNK]", pad_token="[PAD]")
+    tokenizer.save_pretrained(tmp_path / "plain")
+    folder = save(model, prune(model), tokenizer=tokenizer)
+    before, after = (path / "tokenizer.json" for path in (tmp_path / "plain", folder))
+    assert json.loads(after.read_text()) == json.loads(before.read_text())
+    assert after.stat().st_size < 0.7 * before.stat().st_size
+    loaded = transformers.AutoTokenizer.from_pretrained(folder)
+    text = "naïve “日本 other"
+    assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert loaded.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
 
 
 def test_the_same_model_gives_the_same_artifact(tmp_path: Path, result: ResultInfo) -> None:

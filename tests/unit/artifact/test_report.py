@@ -106,20 +106,22 @@ def parsed(page: str) -> _Tags:
 
 
 def test_the_page_says_what_the_manifest_says(info: ResultInfo, history: History) -> None:
-    page = report_page(info, "BertForSequenceClassification", history)
+    page = report_page(info, "BertForSequenceClassification", history, total_bytes=80_000)
     parsed(page)
     for text in (
         "<title>tiny-bert for sst2, 9.8 % of its weights</title>",
         "BertForSequenceClassification, pruned by soft_movement during fine-tuning: 11,700 of 120,000 prunable",
         '<td>accuracy</td><td class="n">0.8125</td><td class="n">0.7500</td><td class="n">-0.0625</td>',
-        "<b>20.0×</b>",
+        "<b>10.0×</b><span>smaller: 80.0 kB in all files instead of 800.0 kB dense in fp32",
+        "<td>80.0 kB in all files (dense in fp32: 800.0 kB, 10.0 times smaller)</td>",
         "sst2: 256 rows to train on, 64 to evaluate on",
         "requested 10.0 %, reached 9.8 %",
         info.spec_sha256,
         "&quot;penalty&quot;: 400",
     ):
         assert text in page
-    assert page == report_page(info, "BertForSequenceClassification", history)
+    assert page == report_page(info, "BertForSequenceClassification", history, total_bytes=80_000)
+    assert "smaller:" not in report_page(info, "BertForSequenceClassification", history)
 
 
 def test_the_notes_of_the_run_are_on_the_page(info: ResultInfo, history: History) -> None:

@@ -107,7 +107,7 @@ def test_every_coding_gives_back_what_was_rounded(tmp_path: Path, values: Values
     pruned = random.normal(0, 0.05, (128, 256)).astype(np.float32) * (random.random((128, 256)) < 0.1)
     pruned[3] = 0
     tensors = {
-        "pruned": rounded(pruned, coding.of(pruned=True, dimensions=2)),
+        "pruned": rounded(pruned, coding.of(pruned=True, dimensions=2), sparse=True),
         "table": rounded(random.normal(0, 0.05, (128, 256)).astype(np.float32), embeddings),
         "cube": rounded(random.normal(0, 3, (4, 5, 6)).astype(np.float32), embeddings),
         "bias": rounded(random.normal(0, 0.05, 128).astype(np.float32), coding.of(pruned=False, dimensions=1)),
@@ -119,9 +119,9 @@ def test_every_coding_gives_back_what_was_rounded(tmp_path: Path, values: Values
         assert found[name].dtype in (np.float16, np.float32)
         assert np.array_equal(found[name], array)
     entries = load_header(tmp_path / "w")
-    assert entries["bias"]["dtype"] == ("F16" if embeddings is Values.INT8 else embeddings.dtype)
-    assert ("pruned::scales" in entries) == (values is Values.INT8)
-    assert ("cube::scales" in entries) == (embeddings is Values.INT8)
+    assert entries["bias"]["dtype"] == ("F16" if embeddings.is_scaled else embeddings.dtype)
+    assert ("pruned::scales" in entries) == values.is_scaled
+    assert ("cube::scales" in entries) == embeddings.is_scaled
 
 
 def load_header(path: Path) -> dict[str, Any]:
@@ -147,7 +147,9 @@ def test_memory_stays_near_the_output(tmp_path: Path) -> None:
         tensors = {}
         for name in names:
             kept = (random.random(shape) < 0.1) if name < names[4] else 1
-            tensors[name] = rounded((random.normal(0, 0.05, shape) * kept).astype(np.float32), coding.values)
+            tensors[name] = rounded(
+                (random.normal(0, 0.05, shape) * kept).astype(np.float32), coding.values, sparse=name in names[:4]
+            )
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
         write_weights(tmp_path / "w", tensors, names[:4], coding)
@@ -221,7 +223,7 @@ def test_the_golden_file_reads_as_ever(
     found, expected = read_weights(GOLDEN / f"{values.value}.safetensors"), rounded_tensors(values)
     assert found.keys() == expected.keys()
     for name, array in expected.items():
-        half = values is Values.FP16 or (values is Values.INT8 and array.ndim < 2)
+        half = values is Values.FP16 or (values.is_scaled and array.ndim < 2)
         assert same(found[name], array, np.float16 if half else np.float32)
 
 

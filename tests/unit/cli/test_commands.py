@@ -172,7 +172,7 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
     text = mvpctl("get", "j1").out
     assert "stored    int8 weights, delta\n" in text
     table = [line.split() for line in text.splitlines()]
-    assert ["bytes", "438.0", "MB", "54.8", "MB", "8.0x", "smaller"] in table
+    assert ["bytes", "438.0", "MB", "55.0", "MB", "8.0x", "smaller"] in table
     assert ["of", "the", "encoder", "340.2", "MB", "7.0", "MB", "48.6x", "smaller"] in table
     assert ["of", "the", "embeddings", "47.1", "MB"] in table
     assert mvpctl("get", "j1", "-o", "json").json["result"]["name"] == succeeds

@@ -59,7 +59,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --shape linear --selection global --initial-scores magnitude
         --include *.attention.* --include *.dense --exclude *.0.* --pattern 1:10 --structure heads_and_units
         --structure-density 0.5 --structure-block-size 16 --allow-density-miss
-        --weight-dtype int8 --embedding-dtype bf16 --trim-vocabulary --delta
+        --weight-dtype int8 --embedding-dtype bf16 --trim-vocabulary --target-bytes 10MB --delta
         --teacher org/t --teacher-revision v1 --temperature 3 --alpha 0.5 --hidden-states 2
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
         --accumulation-steps 2 --precision bf16 --train-embeddings --compile --gradient-checkpointing --deterministic
@@ -102,6 +102,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         weight_dtype="INT8",
         embedding_dtype="BF16",
         trim_vocabulary=True,
+        target_bytes=10_000_000,
         delta=True,
         target_density=0.1,
         teacher=job_pb2.Teacher(model="org/t", revision="v1", temperature=3, alpha=0.5, hidden_states=2),
@@ -347,7 +348,7 @@ def test_submit_wait_shows_progress_and_the_result(fake: Fake, mvpctl: Mvpctl, s
         "density asked                      3.0 %\n"
         "density reached                    3.0 %\n"
         "non-zero weights   84,934,656  2,556,533\n"
-        "bytes                438.0 MB    54.8 MB   8.0x smaller\n"
+        "bytes                438.0 MB    55.0 MB   8.0x smaller\n"
         "of the encoder       340.2 MB     7.0 MB  48.6x smaller\n"
         "of the embeddings                47.1 MB\n"
     )

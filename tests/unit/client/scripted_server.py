@@ -101,6 +101,9 @@ ACCOUNTING = artifact_pb2.Accounting(
 )
 
 
+TOTAL_BYTES = 55_000_000
+
+
 def _file(path: str, data: bytes) -> artifact_pb2.ArtifactFile:
     return artifact_pb2.ArtifactFile(path=path, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
@@ -136,6 +139,7 @@ class Fake:
             metrics=METRICS,
             primary_metric="f1",
             accounting=ACCOUNTING,
+            total_bytes=TOTAL_BYTES,
         )
         self.answers["GetArtifact"] = lambda request, context: artifact
         self.answers["GenerateDownloadUrls"] = lambda request, context: artifact_pb2.GenerateDownloadUrlsResponse()

@@ -44,7 +44,9 @@ def of_the_task(result: Any) -> dict[str, float]:
     return {name: value for name, value in result.metrics.items() if name.startswith("eval/")}
 
 
-@pytest.mark.parametrize(("values", "embeddings"), [("int8", "int8"), ("bf16", "fp32"), ("fp32", "fp16")])
+@pytest.mark.parametrize(
+    ("values", "embeddings"), [("int8", "int8"), ("bf16", "fp32"), ("fp32", "fp16"), ("fp16", "int4"), ("int4", "int4")]
+)
 def test_the_metric_is_of_what_is_stored(
     make: Callable[..., tuple[Any, Path]], data: ClassificationData, values: str, embeddings: str
 ) -> None:
@@ -53,11 +55,19 @@ def test_the_metric_is_of_what_is_stored(
     assert all(torch.equal(loaded[name], expected[name]) for name in expected)
     assert measured(load(folder), result, data) == of_the_task(result)
     packed = open_header(folder / "weights.safetensors").packed
-    codes = {"int8": "I8", "bf16": "BF16", "fp32": "F32", "fp16": "F16"}
+    codes = {"int4": "I4", "int8": "I8", "bf16": "BF16", "fp32": "F32", "fp16": "F16"}
     for name, tensor in packed.items():
         assert tensor.dtype == codes[values if name in result.pruned else embeddings]
     assert result.info.spec["values"] == values
     assert result.info.spec["embeddings"] == embeddings
+
+
+def test_small_weights_become_zero_in_int4(make: Callable[..., tuple[Any, Path]]) -> None:
+    """That is said, and does not fail the density."""
+    result, _ = make(method="random", weight_dtype="int4", embedding_dtype="fp16")
+    (note,) = [note for note in result.notes if "int4" in note]
+    assert re.fullmatch(r"int4 made [\d.]+ % of the kept weights zero: the density is 1[\d.]+ %, not 19.9 %", note)
+    assert 0.1 < result.accounting.density < 0.2
 
 
 def stored_embeddings(folder: Path) -> str:
@@ -153,5 +163,5 @@ def test_the_delta_of_a_run_that_trains_only_masks(
 
 @pytest.mark.parametrize("option", ["weight_dtype", "embedding_dtype"])
 def test_an_unknown_coding(model_folder: Path, data: ClassificationData, option: str) -> None:
-    with pytest.raises(ValueError, match=f"{option} must be one of fp32, fp16, bf16, int8, got 'int4'"):
-        compress(model_folder, data, density=0.2, **{option: "int4"})
+    with pytest.raises(ValueError, match=f"{option} must be one of fp32, fp16, bf16, int8, int4, got 'int2'"):
+        compress(model_folder, data, density=0.2, **{option: "int2"})

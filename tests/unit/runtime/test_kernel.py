@@ -77,7 +77,9 @@ def test_any_shape_agrees_with_numpy(data: st.DataObject) -> None:
     columns = data.draw(st.sampled_from([*EDGES, 127, 129, 257, 1023, 1024, 1025, 2100]))
     stored = data.draw(st.sampled_from(["fp32", "bf16", "int8"]))
     activation = data.draw(st.sampled_from(list(ACTIVATIONS)))
-    weight = rounded(sparse(rng, rows, columns, data.draw(st.sampled_from([0, 0.03, 0.3, 1]))), Values(stored))
+    weight = rounded(
+        sparse(rng, rows, columns, data.draw(st.sampled_from([0, 0.03, 0.3, 1]))), Values(stored), sparse=True
+    )
     x = rng.standard_normal((tokens, columns), np.float32)
     bias = rng.standard_normal(rows, np.float32) if data.draw(st.booleans()) else None
     residual = rng.standard_normal((tokens, rows), np.float32) if data.draw(st.booleans()) else None
@@ -109,7 +111,7 @@ def test_a_matrix_of_nothing_needs_no_memory(rows: int, columns: int) -> None:
 def test_every_instruction_set_agrees(isa: str, stored: kernel.Stored, activation: kernel.Activation) -> None:
     rng = np.random.default_rng(0)
     for rows, columns, tokens in [(50, 40, 1), (33, 1100, 70), (600, 300, 130), (16, 16, 128)]:
-        weight = rounded(sparse(rng, rows, columns, 0.2), Values(stored))
+        weight = rounded(sparse(rng, rows, columns, 0.2), Values(stored), sparse=True)
         x, bias = rng.standard_normal((tokens, columns), np.float32), rng.standard_normal(rows, np.float32)
         residual = rng.standard_normal((tokens, rows), np.float32)
         packed = kernel.Packed.pack(weight, values=stored)
@@ -161,7 +163,7 @@ def test_positions_say_where_the_values_lie(rows: int, columns: int, stored: ker
     other = packed.with_values(changed.reshape(-1)[places])
     x = rng.standard_normal((9, columns), np.float32)
     check(run(other, x), x, changed, None, None, "none")
-    check(run(packed, x), x, rounded(weight, Values(stored)), None, None, "none")  # as it was
+    check(run(packed, x), x, rounded(weight, Values(stored), sparse=True), None, None, "none")  # as it was
     with pytest.raises(
         ValueError, match=rf"there are {len(places)} weights for values of the shape \({len(places) + 1},\)"
     ):
@@ -194,7 +196,7 @@ def layer_of(rng: np.random.Generator, hidden: int, attended: int, inner: int, s
     """Random weights, biases and normalizations of a layer."""
     shapes = dict.fromkeys(["query", "key", "value"], (attended, hidden))
     shapes |= {"out": (hidden, attended), "up": (inner, hidden), "down": (hidden, inner)}
-    weights = {name: rounded(sparse(rng, *shape, 0.3), Values(stored)) for name, shape in shapes.items()}
+    weights = {name: rounded(sparse(rng, *shape, 0.3), Values(stored), sparse=True) for name, shape in shapes.items()}
     for name in ("query", "key"):
         weights[name] *= np.float32(0.125)  # exact; large scores would make a step of the softmax
     biases = {name: rng.standard_normal(rows, np.float32) for name, (rows, _) in shapes.items()}
@@ -314,7 +316,7 @@ def test_values_that_are_not_finite_reach_only_what_has_a_weight_for_them(isa: s
 
 
 def test_int8_of_an_artifact_is_exact() -> None:
-    weight = rounded(sparse(np.random.default_rng(2), 20, 30, 0.5), Values.INT8)
+    weight = rounded(sparse(np.random.default_rng(2), 20, 30, 0.5), Values.INT8, sparse=True)
     y = run(kernel.Packed.pack(weight, values="int8"), np.eye(30, dtype=np.float32))
     assert np.array_equal(y, weight.T)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from safetensors.numpy import load_file, save_file
+from transformers import BertModel
 
 from mvprune.artifact import WEIGHTS_FILE, load, read_manifest
 from mvprune.artifact.header import open_header
@@ -214,9 +215,28 @@ def test_the_dense_baseline_teaches_unless_told_otherwise(
     assert ("teaching" in phases) == ("none" not in recorded)
 
 
+def with_letters(tiny: Any, folder: Path) -> int:
+    """A copy of the tiny model whose tokenizer can compose its words; returns the number of pieces for that."""
+    shutil.copytree(tiny.model, folder)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    words = content["model"]["vocab"]
+    letters = {letter for word in words if word.isalpha() for letter in word}
+    pieces = [piece for letter in sorted(letters) for piece in (letter, f"##{letter}")]
+    words |= {
+        piece: len(words) + number for number, piece in enumerate(piece for piece in pieces if piece not in words)
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    model = BertModel.from_pretrained(folder)
+    model.resize_token_embeddings(len(words), mean_resizing=False)
+    model.save_pretrained(folder)
+    return len(pieces)
+
+
 def test_the_artifact_is_stored_as_the_job_says(
-    spec: job_pb2.CompressionSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spec: job_pb2.CompressionSpec, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pieces = with_letters(tiny, tmp_path / "models" / "tiny-bert")
+    monkeypatch.setenv("MVPRUNE_MODELS", str(tmp_path / "models"))
     monkeypatch.setenv("MVPRUNE_ROOTS", str(tmp_path))
     spec.dataset.train = spec.dataset.validation = str(tmp_path / "few-words.tsv")
     Path(spec.dataset.train).write_text("text\tlabel\n" + "a great film\tgood\na dull film\tbad\n" * 8)
@@ -232,7 +252,8 @@ def test_the_artifact_is_stored_as_the_job_says(
     assert (words.dtype, words.layout) == ("BF16", "rows"), "trimmed, so that it is not the base model's any more"
     assert header.base["bert.embeddings.position_embeddings.weight"].name == "embeddings.position_embeddings.weight"
     kept = load(output).get_input_embeddings().weight.any(1)  # MVPRUNE_MODELS has the base under the job's name for it
-    assert int(kept.sum()) == 4 + 4, "special tokens but padding, whose embedding is zero, and those of the data"
+    # Special tokens but padding, whose embedding is zero; those of the data, of which one is a letter; and the pieces.
+    assert int(kept.sum()) == 4 + 3 + pieces
 
 
 def test_a_teacher_that_is_a_delta(spec: job_pb2.CompressionSpec, tmp_path: Path, tiny: Any) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from html import escape
 
-from mvprune.artifact.card import flops_in_words, method_name
+from mvprune.artifact.card import flops_in_words, method_name, size_in_words
 from mvprune.artifact.history import History
 from mvprune.artifact.manifest import ResultInfo
 from mvprune.artifact.report.figures import Figure, figures
 from mvprune.artifact.report.html import Row, page, table, text
-from mvprune.common.units import percent
+from mvprune.common.units import percent, size
 from mvprune.sources.schemes import shown
 
 REPORT_FILE = "report.html"
@@ -20,26 +20,27 @@ _MAX_NOTES, _MAX_NOTE = 10, 600  # characters
 _MAX_ROWS = 30  # of metrics, of versions
 
 
-def report_page(info: ResultInfo, architecture: str, history: History) -> str:
+def report_page(info: ResultInfo, architecture: str, history: History, *, total_bytes: int = 0) -> str:
     """The page of one artifact, always the same for the same artifact.
 
     Args:
-        info: the contents of the manifest, with the bytes of the weights file.
+        info: the contents of the manifest.
         architecture: the model's class.
         history: how the run went.
+        total_bytes: of all files of the artifact; 0: not known.
     """
     title = _title(info)
     body = [
         f"<h1>{text(title)}</h1>",
         f"<p>{text(_summary(info, architecture))}</p>",
-        _tiles(info),
+        _tiles(info, total_bytes),
         _notes(info),
         "<h2>Metrics</h2>",
         table(("metric", "dense", "pruned", "difference"), _metrics(info), numbers=True),
         "<h2>Charts</h2>",
         f'<div class="figures">{"".join(_figure(one) for one in figures(info, history))}</div>',
         "<h2>Origin</h2>",
-        table(("", ""), _provenance(info)),
+        table(("", ""), _provenance(info, total_bytes)),
         f"<details><summary>Submitted options</summary><pre>{escape(_spec(info))}</pre></details>",
     ]
     return page(title, "\n".join(body))
@@ -60,7 +61,7 @@ def _summary(info: ResultInfo, architecture: str) -> str:
     )
 
 
-def _tiles(info: ResultInfo) -> str:
+def _tiles(info: ResultInfo, total_bytes: int) -> str:
     counts, metric, metrics = info.accounting, info.primary_metric, info.metrics
     tiles = [(percent(counts.density), "of the prunable weights are kept")]
     if f"eval/{metric}" in metrics:
@@ -68,9 +69,9 @@ def _tiles(info: ResultInfo) -> str:
         tiles.insert(0, (f"{metrics[f'eval/{metric}']:.4f}", f"{metric}{dense}"))
     if f"delta/{metric}" in metrics:
         tiles.insert(1, (f"{metrics[f'delta/{metric}']:+.4f}", "difference to the dense model"))
-    if counts.sparse_bytes:
-        sizes = f"{counts.sparse_bytes / 1e6:.1f} MB instead of {counts.dense_bytes / 1e6:.1f} MB dense in fp32"
-        tiles.append((f"{counts.dense_bytes / counts.sparse_bytes:.1f}×", f"smaller: {sizes}"))
+    if total_bytes:
+        sizes = f"{size(total_bytes)} in all files instead of {size(counts.dense_bytes)} dense in fp32"
+        tiles.append((f"{counts.dense_bytes / total_bytes:.1f}×", f"smaller: {sizes}"))
     return (
         '<div class="tiles">'
         + "".join(f"<div><b>{text(b)}</b><span>{text(s)}</span></div>" for b, s in tiles)
@@ -96,7 +97,7 @@ def _metrics(info: ResultInfo) -> list[Row]:
     return rows
 
 
-def _provenance(info: ResultInfo) -> list[Row]:
+def _provenance(info: ResultInfo, total_bytes: int) -> list[Row]:
     counts, data = info.accounting, info.dataset
     return [
         ("base model", shown(info.model.name)),
@@ -105,7 +106,8 @@ def _provenance(info: ResultInfo) -> list[Row]:
         ("data", f"{data.name}: {data.train_rows:,} rows to train on, {data.validation_rows:,} to evaluate on"),
         ("fingerprint of the data", data.fingerprint),
         ("density", f"asked {percent(counts.target_density)}, reached {percent(counts.density)}"),
-        ("bytes of the weights", f"{counts.sparse_bytes:,}, dense in fp32 {counts.dense_bytes:,}"),
+        *([("bytes", size_in_words(total_bytes, counts.dense_bytes))] if total_bytes else []),
+        ("bytes of the weights file", f"{counts.sparse_bytes:,}"),
         ("FLOPs", flops_in_words(counts)),
         ("seed", str(info.seed)),
         ("SHA-256 of the request", info.spec_sha256),
