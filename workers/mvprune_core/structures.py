@@ -1,31 +1,18 @@
-"""Selection of whole attention heads and feed-forward units, which are removed at the end; what can be removed."""
+"""Selection of whole attention heads and feed-forward units, which are removed at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
-from mvprune.artifact.structures import BLOCKS, Kind, Structures, find_layers, find_structures, shares_layers
-from mvprune_core.errors import CompressionError, Reason
+from mvprune.artifact.structures import Structures
 from mvprune_core.matrices import Matrix
 from mvprune_core.selection import materialize
 from mvprune_core.selectors import Ranking, Selector
-
-Structure = Literal["heads", "units", "heads_and_units", "blocks_and_units", "layers"]
-
-_KINDS: Mapping[Structure, tuple[Kind, ...]] = {
-    "heads": ("heads",),
-    "units": ("units",),
-    "heads_and_units": ("heads", "units"),
-    "blocks_and_units": ("heads", "units"),
-    "layers": ("layers",),
-}
 
 
 class WholeStructures(Selector):
@@ -135,54 +122,6 @@ class Group:
                 mask.copy_(rows.unsqueeze(1).expand_as(mask))
             mask = layers[each.output][0].mask
             mask.copy_(rows.unsqueeze(0).expand_as(mask))
-
-
-def pruned_structures(
-    model: nn.Module, layers: Mapping[str, nn.Linear | Conv1D], structure: Structure
-) -> list[Structures]:
-    """The heads and units, or the encoder's layers, that may be removed: those whose matrices are among `layers`.
-
-    Raises:
-        CompressionError: UNSUPPORTED_ARCHITECTURE, the model has no structures of a known shape, its layers share their
-            weights, or only some matrices of a block's structures are among the layers.
-    """
-    whole = structure == "layers"
-    if whole and shares_layers(model):
-        raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"structure must be other than layers for a model whose layers share their weights, got layers for a "
-            f"{type(model).__name__}; take heads_and_units",
-        )
-    known = find_layers(model) if whole else find_structures(model)
-    of_kind = [each for each in known if each.kind in _KINDS[structure]]
-    if not of_kind:
-        raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"structure must be unset for a model whose {'layers' if whole else 'heads and units'} are not known, got "
-            f"{structure} for a {type(model).__name__}; known are the blocks {', '.join(BLOCKS)} of transformers",
-        )
-    for each in of_kind:
-        part = "a layer" if whole else f"the {each.kind} of a block"
-        left_out = [name for name in each.layers if name not in layers]
-        if 0 < len(left_out) < len(each.layers):
-            raise CompressionError(
-                Reason.UNSUPPORTED_ARCHITECTURE,
-                f"include and exclude must select all matrices of {part} or none, got some without "
-                f"{left_out[0]}; change them so that they select {', '.join(each.layers)}",
-            )
-    chosen = [each for each in of_kind if each.output in layers]
-    if not chosen:
-        raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"include and exclude must select the matrices of some {' or '.join(_KINDS[structure])}, got none; change "
-            f"them so that they select layers such as {', '.join(of_kind[0].layers)}",
-        )
-    return chosen
-
-
-def least(structure: Structure | None) -> str:
-    """What stays in any case, in words."""
-    return "at least one of them" if structure == "layers" else "one of each in a block"
 
 
 def in_words(left: Mapping[Structures, int], before: Mapping[Structures, int]) -> str:

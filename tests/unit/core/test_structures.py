@@ -34,7 +34,8 @@ from mvprune_core import (
     compress,
 )
 from mvprune_core.masking import Masks
-from mvprune_core.structures import WholeStructures, pruned_structures
+from mvprune_core.structure_kinds import pruned_structures
+from mvprune_core.structures import WholeStructures
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
 TOTAL = 10

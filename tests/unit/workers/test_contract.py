@@ -21,7 +21,7 @@ from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2
 from mvprune_core import METHODS, Reason, Schedule, Teacher, Training, compress
 from mvprune_core.compression import DEFAULT_METHOD
-from mvprune_core.structures import Structure
+from mvprune_core.structure_kinds import Structure
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState
 
