@@ -60,14 +60,14 @@ class _Blocks(Group):
         self.numbers = np.arange(2 * len(structures), self.count + 1)
 
     def scores(self, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
-        return torch.cat([self._scores(each, layers, ranking) for each in self._structures])
+        return torch.cat([self._scores(each, layers, ranking) for each in self.structures])
 
     def write(self, places: Tensor, number: Tensor, layers: Mapping[str, tuple[Matrix, int]]) -> None:
         kept = places.argsort().argsort() < number
         # More blocks of the heads that compute something stay in the place of those of the others.
         idle = torch.cat([self._idle(some, heads) for some, heads in self._by_attention(kept)])
         kept = torch.where(idle, places + 2 * len(places), places).argsort().argsort() < number
-        for each, (some, heads) in zip(self._structures, self._by_attention(kept), strict=True):
+        for each, (some, heads) in zip(self.structures, self._by_attention(kept), strict=True):
             of_matrices = some.view(heads, 4, each.size // self._side, -1).transpose(0, 1)
             for layer, blocks in zip(each.layers, of_matrices, strict=True):
                 of_heads = blocks.flatten(0, 1)

@@ -21,7 +21,7 @@ from mvprune_core.distillation import Teacher, compare_states
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.forward import check_forward, padding_side
 from mvprune_core.given_masks import GivenMask, load_mask
-from mvprune_core.methods import LockedMask, Method
+from mvprune_core.methods import LockedMask, Method, TopV
 from mvprune_core.models import Loaded, Source, find_model, longest_input
 from mvprune_core.notes import Notes
 from mvprune_core.patterns import InPattern, check_pattern
@@ -271,13 +271,13 @@ def _selector(plan: Plan, student: Loaded, structures: Sequence[Structures]) -> 
 
 def _with_global_selection(plan: Plan, notes: Notes) -> Method:
     """The method; where whole structures are pruned, with global selection."""
-    method: Any = plan.method
-    if plan.structure is None or method.selection == "global":
-        return plan.method
+    method = plan.method
+    if plan.structure is None or not isinstance(method, TopV) or method.selection == "global":
+        return method
     name = plan.structure.structure
     notes.add(f"{name} are compared in all blocks together: selection is global, not {method.selection}")
-    chosen: Method = replace(method, selection="global")
-    return chosen
+    changed: Any = {"selection": "global"}
+    return replace(method, **changed)  # type: ignore[type-var]
 
 
 def _check_density(plan: Plan, sizes: Sequence[int], selector: Selector, notes: Notes) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mvprune.common.patterns import METHODS as RANKING
+from mvprune.common.structures import GATED, METHODS
 from mvprune.common.suggestions import must_be_one_of
 from mvprune_core.methods import Method
 from mvprune_core.options import check_choice, check_fraction
@@ -30,21 +30,26 @@ def checked_structure(
                 raise ValueError(f"{name} must be None without structure, got {given!r}")
         return None
     check_choice("structure", structure, Structure)
-    if not method.ranks_weights:
-        raise ValueError(f"method {must_be_one_of(RANKING, method.name)} with a structure")
+    if method.name not in METHODS[structure]:
+        raise ValueError(f"method {must_be_one_of(METHODS[structure], method.name)} with structure {structure}")
     if pattern is not None:
         raise ValueError(f"pattern must be None with a structure, got {pattern!r}")
     if delta:
         raise ValueError("delta must be False with a structure, which changes the shapes of the model, got True")
     if structure_density is not None:
-        _check_density(structure_density, density)
+        _check_density(method, structure_density, density)
     if structure_block_size is not None:
         _check_block_size(structure, structure_block_size)
     return StructureOptions(structure, structure_density, structure_block_size or KINDS[structure].block_size)
 
 
-def _check_density(structure_density: float, density: float | None) -> None:
-    """Raises ValueError unless the structures' density is above that of the weights."""
+def _check_density(method: Method, structure_density: float, density: float | None) -> None:
+    """Raises ValueError unless the method ranks weights, and the structures' density is above that of the weights."""
+    if method.name in GATED:
+        raise ValueError(
+            f"structure_density must be None with method {method.name}, whose gates open all weights of a structure, "
+            f"got {structure_density!r}; leave it out, or take another method"
+        )
     check_fraction("structure_density", structure_density, "(0, 1]")
     if density is not None and structure_density <= density:
         raise ValueError(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from mvprune.artifact.manifest import Accounting, ResultInfo
+from mvprune.common.structures import GATED
 from mvprune.common.units import percent
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.sources.schemes import shown
@@ -169,6 +170,8 @@ def structures_of(info: ResultInfo) -> str:
         return ""
     words = structure.lower().replace("_", " ")
     inside = f", sparse inside the {percent(density)} that stay" if isinstance(density, float) else ""
+    if method_name(info) in GATED:
+        inside = ", one gate each"
     size = info.spec.get("structure_block_size")
     return f"{words}, blocks of {size} x {size} weights{inside}" if isinstance(size, int) else f"whole {words}{inside}"
 

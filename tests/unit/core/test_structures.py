@@ -294,7 +294,7 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
             {"structure": "rows"},
             "structure must be one of heads, units, .*blocks_and_units, layers, got 'rows'",
         ),
-        ({"structure": "heads", "method": L0()}, "method must be one of movement, .*, got 'l0' with a structure"),
+        ({"structure": "layers", "method": L0()}, "method must be one of movement, .*, got 'l0' with structure layers"),
         ({"structure": "heads", "pattern": "2:4"}, "pattern must be None with a structure, got '2:4'"),
         ({"structure": "heads", "delta": True}, "delta must be False with a structure, .* got True"),
     ],

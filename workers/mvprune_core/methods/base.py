@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mvprune_core.matrices import Matrix
+from mvprune_core.matrices import Gates, Matrix
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import Importance, kept_count
 from mvprune_core.selectors import WEIGHTS, Ranking, Selection, Selector
@@ -131,15 +131,25 @@ class Method(ABC):
 
 
 class Gated(Method):
-    """A method whose masks are differentiable gates in [0, 1]. Other methods use the straight-through estimator."""
+    """A method whose masks are differentiable gates in [0, 1]. Other methods use the straight-through estimator.
+
+    The gates are those of the matrices, or, if the run's `Selector` has such, gates that several weights share.
+    """
+
+    @abstractmethod
+    def update_masks(self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
+        """Writes `Gates.mask` for the training steps after `step`. See `Method.update_masks`."""
+
+    def add_penalty(self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]) -> None:
+        """See `Method.add_penalty`."""
 
     @abstractmethod
     def mask_grad(self, mask: Tensor) -> Tensor:
         """∂M/∂S, in the shape of `mask`."""
 
     @abstractmethod
-    def finalize_masks(self, matrices: Sequence[Matrix], control: dict[str, Tensor]) -> None:
-        """Writes the masks for evaluation and for the artifact, in place of the training masks."""
+    def finalize_masks(self, gates: Sequence[Gates], control: dict[str, Tensor]) -> None:
+        """Writes `Gates.mask` for evaluation and for the artifact, in place of the training masks."""
 
 
 class TopV(Method):

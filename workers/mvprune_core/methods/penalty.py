@@ -1,4 +1,4 @@
-"""Penalties that push scores down: λ · mean over matrices of mean σ(S − shift)."""
+"""Penalties that push scores down: λ · mean over matrices, or shared gates, of mean σ(S − shift)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mvprune_core.elementwise import in_pieces
+from mvprune_core.matrices import Gates
 from mvprune_core.methods.base import Matrix, PruningStep
 from mvprune_core.schedule import Schedule
 
@@ -22,11 +23,11 @@ def add_scheduled_penalty(
     add_sigmoid_gradient(matrices, torch.tensor(factor), shift=0.0)
 
 
-def strength(given: float | None, of_bert_base: float, matrices: Sequence[Matrix]) -> float:
+def strength(given: float | None, of_bert_base: float, gates: Sequence[Gates]) -> float:
     """λ: `given`, or by default `of_bert_base` scaled so that the penalty per weight is that of BERT-base."""
     if given is not None:
         return given
-    return of_bert_base * sum(matrix.weight.numel() for matrix in matrices) / _BERT_BASE_WEIGHTS
+    return of_bert_base * sum(some.weights for some in gates) / _BERT_BASE_WEIGHTS
 
 
 def ramp(schedule: Schedule, step: PruningStep) -> float:
@@ -36,22 +37,23 @@ def ramp(schedule: Schedule, step: PruningStep) -> float:
     return (1 - step.scheduled_density(schedule)) / (1 - step.density)
 
 
-def add_sigmoid_gradient(matrices: Sequence[Matrix], factor: Tensor, shift: float) -> None:
-    """Adds factor · ∂/∂S of the mean over matrices of mean σ(S − shift) to the gradient of the scores."""
-    for matrix in matrices:
-        scores = matrix.scores
+def add_sigmoid_gradient(gates: Sequence[Gates], factor: Tensor, shift: float) -> None:
+    """Adds factor · ∂/∂S of the weighted mean over gates of mean σ(S − shift) to the gradient of the scores."""
+    total = sum(some.penalty_weight for some in gates)
+    for one in gates:
+        scores = one.scores
         if scores is not None and scores.grad is not None:
-            each = factor / (len(matrices) * scores.numel())
+            each = factor / (total / one.penalty_weight * scores.numel())
             for some, grad in in_pieces(scores.detach(), scores.grad):
                 opened = torch.sigmoid(some - shift if shift else some)
                 grad.add_(opened.mul_(1 - opened).mul_(each))
 
 
-def mean_sigmoid(matrices: Sequence[Matrix], shift: float, width: float) -> Tensor:
-    """The mean of σ((S − shift) / width) over all weights."""
+def mean_sigmoid(gates: Sequence[Gates], shift: float, width: float) -> Tensor:
+    """The mean of σ((S − shift) / width) over all weights that the gates open."""
     sums = [
-        torch.sigmoid((matrix.scores.detach() - shift) / width).sum()
-        for matrix in matrices
-        if matrix.scores is not None
+        torch.sigmoid((some.scores.detach() - shift) / width).sum() * (some.weights // some.scores.numel())
+        for some in gates
+        if some.scores is not None
     ]
-    return torch.stack(sums).sum() / sum(matrix.weight.numel() for matrix in matrices)
+    return torch.stack(sums).sum() / sum(some.weights for some in gates)
