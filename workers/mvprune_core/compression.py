@@ -54,6 +54,7 @@ def compress(
     structure: Structure | None = None,
     structure_density: float | None = None,
     structure_block_size: int | None = None,
+    structure_fill: bool = False,
     training: Training = Training(),  # noqa: B008 (immutable)
     teacher: Teacher | Literal["baseline"] | None = "baseline",
     include: Sequence[str] = (),
@@ -102,6 +103,8 @@ def compress(
             these, only the most important weights are kept, of all matrices together, so that the density is reached.
         structure_block_size: with `structure` "blocks_and_units": rows and columns of a block, by default 32. It must
             divide the size of a head.
+        structure_fill: with `structure` "blocks_and_units": once the density is reached, all weights of the heads and
+            units that stay come back, and are trained to the end. The result's density is higher than `density`.
         training: fine-tuning settings; by default the task's.
         teacher: the teacher for distillation. "baseline": the dense baseline, unless there is none, the density is 1 or
             the task is masked language modelling, which cannot be distilled. None: no distillation.
@@ -142,6 +145,7 @@ def compress(
         structure=structure,
         structure_density=structure_density,
         structure_block_size=structure_block_size,
+        structure_fill=structure_fill,
         pattern=pattern,
         delta=delta,
     )
@@ -318,6 +322,7 @@ def _spec(run: ResolvedRun, coding: Coding) -> Mapping[str, Any]:
         "structure": run.structure and run.structure.structure,
         "structure_density": run.structure and run.structure.density,
         "structure_block_size": run.structure and run.structure.block_size,
+        "structure_fill": run.structure and run.structure.fill,
         "include": list(run.include),
         "exclude": list(run.exclude),
         "allow_density_miss": run.allow_density_miss,

@@ -105,7 +105,9 @@ class Masks:
 
     @property
     def scheduled_density(self) -> float:
-        """The density that the schedule gives now. Never synchronizes with the device."""
+        """The density that the schedule gives now, or that final masks have. Never synchronizes with the device."""
+        if self.final:
+            return self.current_density
         return self._step.scheduled_density(self.method.schedule)
 
     @property
@@ -122,8 +124,10 @@ class Masks:
     def backward(self) -> None:
         """Turns the gradients of W' into gradients of W and S, after one backward pass or several accumulated ones.
 
-        Afterwards the model's pruned parameters have no gradient, and hold no weights until `update`.
+        Afterwards the model's pruned parameters have no gradient, and hold no weights until `update`. Once the masks
+        are final, scores have no gradient any more, and the parameters still hold W'.
         """
+        final = self.final
 
         def split_gradient(_: int, matrix: Matrix) -> None:
             grad = matrix.masked.grad
@@ -134,14 +138,14 @@ class Masks:
                 multiply(grad, matrix.weight, matrix.masked)
                 multiply(matrix.masked, self._gated.mask_grad(matrix.mask), matrix.masked)
                 multiply(grad, matrix.mask, grad)
-            elif matrix.scores is None:
+            elif matrix.scores is None or final:
                 if not self._dense:
                     multiply(grad, matrix.kept, grad)
             elif self._dense or self.method.freezes_weights:
                 multiply(grad, matrix.weight, matrix.masked)
             else:
                 share_gradient(grad, matrix.weight, matrix.masked)
-            if matrix.scores is not None:
+            if matrix.scores is not None and not final:
                 matrix.scores.grad = matrix.masked.detach()
             matrix.weight.grad = None if self.method.freezes_weights else grad
             matrix.masked.grad = None

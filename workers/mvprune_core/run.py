@@ -105,12 +105,14 @@ class Folded(Trained):
         distributions: histograms and planes of `History`.
         before: the sizes of the model before structures were removed.
         coding: how the values are stored.
+        density: what the masks were to keep.
     """
 
     pruned: tuple[str, ...]
     distributions: tuple[Mapping[str, Histogram], Mapping[str, Plane]]
     before: SizesBefore
     coding: Coding
+    density: float
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,16 @@ class CompressionRun:
             ) from error
         set_padding_side(loaded.tokenizer, run.train.padding_side)
         distributions = masked.original.after(masked.masks.matrices)
-        return Folded(loaded, masked.curve, masked.steps, names, distributions, before, run.coding)
+        density = self._filled_density(masked.masks) if run.selector.fills else run.density
+        return Folded(loaded, masked.curve, masked.steps, names, distributions, before, run.coding, density)
+
+    def _filled_density(self, masks: Masks) -> float:
+        filled, density = masks.current_density, self.resolved.selector.nearest(self.resolved.density)
+        self.notes.add(
+            f"blocks and units of density {density:.4g} were filled: all weights of the heads and units that stay came "
+            f"back, which are {filled:.4g} of the weights"
+        )
+        return filled
 
     def account(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
         """Counts the weights that are left, and checks their density."""
@@ -249,7 +260,7 @@ class CompressionRun:
         )
         if not (run.allow_density_miss or run.is_kept):
             remedy = "take more steps, store finer values"
-            check_density(run.density, accounting.kept_weights, accounting.prunable_weights, remedy)
+            check_density(folded.density, accounting.kept_weights, accounting.prunable_weights, remedy)
         dense, sparse = self._flops(folded.loaded.model, folded.pruned)
         dense = before.flops or dense if sparse else 0
         return replace(accounting, dense_flops=dense, sparse_flops=sparse), layers

@@ -39,6 +39,9 @@ class Ranking:
 class Selector(ABC):
     """Chooses the weights that stay, by the importance that a method gives them. It holds no state of a run."""
 
+    fills: bool = False
+    """Whether `fill` is called once pruning has ended. The masks then stay as it writes them."""
+
     def nearest(self, density: float) -> float:
         """The density nearest to `density` that the selector can reach."""
         return density
@@ -52,6 +55,10 @@ class Selector(ABC):
             ranking: which weights are kept first.
             density: fraction of the weights to keep, below 1; one that `nearest` returned.
         """
+
+    def fill(self, matrices: Sequence[Matrix]) -> float:
+        """Adds weights to the masks that `select` wrote. Returns their density; it may wait for the device."""
+        raise NotImplementedError(f"{type(self).__name__} fills nothing")
 
     def shared_gates(self, matrices: Sequence[Matrix]) -> list[SharedGates]:
         """The gates of a `Gated` method that several weights share; none if each weight has its own.

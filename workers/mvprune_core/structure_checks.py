@@ -8,6 +8,8 @@ from mvprune_core.methods import Method
 from mvprune_core.options import check_choice, check_fraction
 from mvprune_core.structure_kinds import KINDS, Structure, StructureOptions
 
+_FILL_NEEDS_BLOCKS = "structure_fill must be False without structure blocks_and_units, got True; take that structure"
+
 
 def checked_structure(
     method: Method,
@@ -16,6 +18,7 @@ def checked_structure(
     structure: Structure | None,
     structure_density: float | None,
     structure_block_size: int | None,
+    structure_fill: bool,
     pattern: str | None,
     delta: bool,
 ) -> StructureOptions | None:
@@ -28,6 +31,8 @@ def checked_structure(
         for name, given in (("structure_density", structure_density), ("structure_block_size", structure_block_size)):
             if given is not None:
                 raise ValueError(f"{name} must be None without structure, got {given!r}")
+        if structure_fill:
+            raise ValueError(_FILL_NEEDS_BLOCKS)
         return None
     check_choice("structure", structure, Structure)
     if method.name not in METHODS[structure]:
@@ -40,7 +45,10 @@ def checked_structure(
         _check_density(method, structure_density, density)
     if structure_block_size is not None:
         _check_block_size(structure, structure_block_size)
-    return StructureOptions(structure, structure_density, structure_block_size or KINDS[structure].block_size)
+    if structure_fill:
+        _check_fill(structure, structure_density, density)
+    block_size = structure_block_size or KINDS[structure].block_size
+    return StructureOptions(structure, structure_density, block_size, structure_fill)
 
 
 def _check_density(method: Method, structure_density: float, density: float | None) -> None:
@@ -64,3 +72,13 @@ def _check_block_size(structure: Structure, block_size: int) -> None:
         raise ValueError(f"structure_block_size must be None without structure blocks_and_units, got {block_size!r}")
     if not isinstance(block_size, int) or block_size < 1:
         raise ValueError(f"structure_block_size must be a whole number of at least 1, got {block_size!r}")
+
+
+def _check_fill(structure: Structure, structure_density: float | None, density: float | None) -> None:
+    """Raises ValueError unless blocks are pruned, and what stays is to be dense."""
+    if KINDS[structure].block_size is None:
+        raise ValueError(_FILL_NEEDS_BLOCKS)
+    if structure_density is not None:
+        raise ValueError("structure_fill must be False with structure_density, which prunes what stays, got True")
+    if density == 1:
+        raise ValueError("structure_fill must be False with density 1, at which nothing is pruned, got True")

@@ -29,11 +29,13 @@ class StructureOptions:
         structure: what is pruned.
         density: fraction of the weights whose structures stay, if weights are pruned inside these.
         block_size: rows and columns of a block, if blocks are pruned.
+        fill: whether heads and units with some blocks have all their weights again once the density is reached.
     """
 
     structure: Structure
     density: float | None = None
     block_size: int | None = None
+    fill: bool = False
 
     @property
     def kind(self) -> StructureKind:
@@ -72,7 +74,7 @@ def _blocks_and_units(model: nn.Module, structures: Sequence[Structures], option
     if options.block_size is None:
         raise TypeError("blocks have a size")
     check_block_size(options.block_size, structures)
-    return BlocksAndUnits(model, structures, options.block_size)
+    return BlocksAndUnits(model, structures, options.block_size, fills=options.fill)
 
 
 def _layers(_: nn.Module, structures: Sequence[Structures], __: StructureOptions) -> Selector:

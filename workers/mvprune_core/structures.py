@@ -137,7 +137,7 @@ class Group:
         """Writes the masks of the `number` structures with the first places."""
         matrices = {layer: matrix for layer, (matrix, _) in layers.items()}
         for each, some in zip(self.structures, torch.split(_first(places, number), self.counts), strict=True):
-            _write_masks(each, some, matrices)
+            write_masks(each, some, matrices)
 
 
 class StructureGates(SharedGates):
@@ -159,7 +159,7 @@ class StructureGates(SharedGates):
         super().__init__(f"{each.block}.{each.kind}", mask, weights)
 
     def write_masks(self) -> None:
-        _write_masks(self._structures, self.mask, self._layers)
+        write_masks(self._structures, self.mask, self._layers)
 
     def collect_gradient(self) -> None:
         if self.scores is None:
@@ -173,7 +173,7 @@ def _first(places: Tensor, number: Tensor) -> Tensor:
     return places.argsort().argsort() < number
 
 
-def _write_masks(each: Structures, values: Tensor, layers: Mapping[str, Matrix]) -> None:
+def write_masks(each: Structures, values: Tensor, layers: Mapping[str, Matrix]) -> None:
     """Writes a value of each structure, bool or in [0, 1], into its columns; into its rows whether it is above 0."""
     columns = values.repeat_interleave(each.size)
     for name in each.inputs:

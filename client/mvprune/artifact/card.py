@@ -173,7 +173,10 @@ def structures_of(info: ResultInfo) -> str:
     if method_name(info) in GATED:
         inside = ", one gate each"
     size = info.spec.get("structure_block_size")
-    return f"{words}, blocks of {size} x {size} weights{inside}" if isinstance(size, int) else f"whole {words}{inside}"
+    if not isinstance(size, int):
+        return f"whole {words}{inside}"
+    filled = ", the heads and units that stay filled" if info.spec.get("structure_fill") else ""
+    return f"{words}, blocks of {size} x {size} weights{inside}{filled}"
 
 
 def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:

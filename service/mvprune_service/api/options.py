@@ -73,6 +73,8 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
     if spec.HasField("structure_block_size") and spec.structure != job_pb2.CompressionSpec.BLOCKS_AND_UNITS:
         rule = "unset without structure blocks_and_units; give that structure"
         yield bad("job.spec.structure_block_size", spec.structure_block_size, rule)
+    if spec.structure_fill:
+        yield from _check_fill(spec)
 
 
 def check_training(training: job_pb2.Training, task: Task | None) -> Iterator[Violation]:
@@ -213,6 +215,17 @@ def _check_structure_density(spec: job_pb2.CompressionSpec) -> Iterator[Violatio
     elif spec.structure_density <= spec.target_density:
         rule = f"above the density, {spec.target_density:g}; leave it out to keep all weights of what stays"
         yield bad(field, given, rule)
+
+
+def _check_fill(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
+    """That blocks are pruned, and that what stays is to be dense."""
+    field = "job.spec.structure_fill"
+    if spec.structure != job_pb2.CompressionSpec.BLOCKS_AND_UNITS:
+        yield bad(field, "true", "unset without structure blocks_and_units; give that structure")
+    if spec.HasField("structure_density"):
+        yield bad(field, "true", "unset with structure_density, which prunes what stays; give one of the two")
+    if spec.target_density == 1:
+        yield bad(field, "true", "unset with density 1, at which nothing is pruned")
 
 
 def _check_names(field: str, patterns: Sequence[str]) -> Iterator[Violation]:

@@ -174,16 +174,21 @@ class TopV(Method):
         density = step.scheduled_density(self.schedule)
         if density == 1:
             return density
+        since_end, fills = step.number - self.schedule.pruning_end(step.total_steps), step.selector.fills
+        if fills and since_end > 0:
+            self._keep(matrices)
+            return step.current_density
         if self._keeps_masks(step) and density == step.current_density:
             self._keep(matrices)
-            return density
-        importance = partial(self.importance, step=step)
-        ranking = Ranking(importance, self.importance_of_groups, self.selection, step.seed)
-        step.selector.select(matrices, ranking, density)
-        return density
+        else:
+            importance = partial(self.importance, step=step)
+            ranking = Ranking(importance, self.importance_of_groups, self.selection, step.seed)
+            step.selector.select(matrices, ranking, density)
+        return step.selector.fill(matrices) if fills and since_end == 0 else density
 
     def mask_is_final(self, step: PruningStep) -> bool:
-        return self._keeps_masks(step) and step.number >= self.schedule.pruning_end(step.total_steps)
+        stays = self._keeps_masks(step) or step.selector.fills
+        return stays and step.number >= self.schedule.pruning_end(step.total_steps)
 
     def _keeps_masks(self, step: PruningStep) -> bool:
         """Whether the masks stay as they are while the density does."""

@@ -49,6 +49,7 @@ GOOD: list[dict[str, Any]] = [
     {"structure": "HEADS_AND_UNITS", "l0": {}},
     {"structure": "HEADS_AND_UNITS", "structure_density": 0.5, "target_density": 0.05, "movement": {}},
     {"structure": "BLOCKS_AND_UNITS", "structure_block_size": 16, "soft_movement": {}},
+    {"structure": "BLOCKS_AND_UNITS", "structure_fill": True, "soft_movement": {}},
     {"include": ["*.attention.*"] * 64, "exclude": ["x" * 256]},
     {"weight_dtype": "INT8", "embedding_dtype": "BF16", "trim_vocabulary": True, "delta": True},
     {"target_density": 1.0, "keep_fine_tuned": True},
@@ -100,6 +101,25 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"structure": "HEADS", "movement": {"selection": "LOCAL"}}, "movement.selection", "'local'", "global or unset"),
     ({"structure": "HEADS", "pattern": "1:10"}, "pattern", "'1:10'", "unset with structure"),
     ({"structure_density": 0.5}, "structure_density", "0.5", "unset without structure"),
+    (
+        {"structure": "HEADS", "structure_fill": True},
+        "structure_fill",
+        "'true'",
+        "unset without structure blocks_and_un",
+    ),
+    ({"structure_fill": True}, "structure_fill", "'true'", "unset without structure blocks_and_units"),
+    (
+        {"structure": "BLOCKS_AND_UNITS", "structure_fill": True, "structure_density": 0.5, "target_density": 0.1},
+        "structure_fill",
+        "'true'",
+        "unset with structure_density",
+    ),
+    (
+        {"structure": "BLOCKS_AND_UNITS", "structure_fill": True, "target_density": 1},
+        "structure_fill",
+        "'true'",
+        "unset with density 1",
+    ),
     (
         {"structure": "HEADS", "structure_block_size": 16},
         "structure_block_size",
