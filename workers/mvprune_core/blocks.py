@@ -14,7 +14,7 @@ from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.matrices import Matrix
 from mvprune_core.selection import materialize
 from mvprune_core.selectors import Ranking
-from mvprune_core.structures import Group, WholeStructures
+from mvprune_core.structures import Group, WholeStructures, write_masks
 
 BLOCK_SIZE = 32
 """Rows and columns of a block, as published."""
@@ -32,15 +32,31 @@ class BlocksAndUnits(WholeStructures):
     pruned then, others stay in their place, and the head is removed at the end. Every attention keeps at least one
     head.
 
+    "Filled", in the code of that paper (https://github.com/huggingface/nn_pruning), are models whose remaining heads
+    and units have all their weights again and are trained further. There, these weights start near zero, in a run of
+    its own. Here they have the values that they had when they were pruned, and the run goes on.
+
     Args:
         model: the model, before anything is removed.
         structures: its heads and units, each kind of one size.
         block_size: rows and columns of a block; divides the size of a head.
+        fills: whether all weights of the heads and units that stay come back when pruning has ended.
     """
 
-    def __init__(self, model: nn.Module, structures: Sequence[Structures], block_size: int) -> None:
+    def __init__(
+        self, model: nn.Module, structures: Sequence[Structures], block_size: int, *, fills: bool = False
+    ) -> None:
         super().__init__(model, structures)
+        self.fills = fills
         self._heads = _Blocks(model, [each for each in structures if each.kind == "heads"], block_size)
+
+    def fill(self, matrices: Sequence[Matrix]) -> float:
+        layers = {matrix.name.removesuffix(".weight"): matrix for matrix in matrices}
+        for each in (*self._heads.structures, *self._units.structures):
+            columns = layers[each.output].mask.any(0)
+            write_masks(each, columns.view(-1, each.size).any(1), layers)
+        kept = torch.stack([matrix.mask.sum() for matrix in matrices]).sum()
+        return int(kept) / sum(matrix.weights for matrix in matrices)
 
 
 class _Blocks(Group):
@@ -60,14 +76,14 @@ class _Blocks(Group):
         self.numbers = np.arange(2 * len(structures), self.count + 1)
 
     def scores(self, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
-        return torch.cat([self._scores(each, layers, ranking) for each in self._structures])
+        return torch.cat([self._scores(each, layers, ranking) for each in self.structures])
 
     def write(self, places: Tensor, number: Tensor, layers: Mapping[str, tuple[Matrix, int]]) -> None:
         kept = places.argsort().argsort() < number
         # More blocks of the heads that compute something stay in the place of those of the others.
         idle = torch.cat([self._idle(some, heads) for some, heads in self._by_attention(kept)])
         kept = torch.where(idle, places + 2 * len(places), places).argsort().argsort() < number
-        for each, (some, heads) in zip(self._structures, self._by_attention(kept), strict=True):
+        for each, (some, heads) in zip(self.structures, self._by_attention(kept), strict=True):
             of_matrices = some.view(heads, 4, each.size // self._side, -1).transpose(0, 1)
             for layer, blocks in zip(each.layers, of_matrices, strict=True):
                 of_heads = blocks.flatten(0, 1)

@@ -16,7 +16,6 @@ from mvprune.common.patterns import METHODS as RANKING
 from mvprune.common.patterns import Pattern
 from mvprune.common.suggestions import must_be_one_of
 from mvprune_core.baselines import SharedBaseline
-from mvprune_core.blocks import BLOCK_SIZE
 from mvprune_core.callbacks import Callback, Silent
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
@@ -28,13 +27,14 @@ from mvprune_core.methods import LockedMask, Method, get_method
 from mvprune_core.metrics import check_packages
 from mvprune_core.models import Source, find_model, load_model
 from mvprune_core.notes import Notes
-from mvprune_core.options import check_choice, check_fraction
+from mvprune_core.options import check_fraction
 from mvprune_core.plan import Plan, ResolvedRun, resolve
 from mvprune_core.result import Result, versions
 from mvprune_core.run import CompressionRun
 from mvprune_core.settings import Training
 from mvprune_core.storage import Cache, Checkpoints
-from mvprune_core.structures import Structure
+from mvprune_core.structure_checks import checked_structure
+from mvprune_core.structure_kinds import Structure
 from mvprune_core.tasks import TaskData, objective_for
 
 DEFAULT_METHOD = "soft_movement"
@@ -56,6 +56,7 @@ def compress(
     structure: Structure | None = None,
     structure_density: float | None = None,
     structure_block_size: int | None = None,
+    structure_fill: bool = False,
     training: Training = Training(),  # noqa: B008 (immutable)
     teacher: Teacher | Literal["baseline"] | None = "baseline",
     include: Sequence[str] = (),
@@ -106,6 +107,8 @@ def compress(
             these, only the most important weights are kept, of all matrices together, so that the density is reached.
         structure_block_size: with `structure` "blocks_and_units": rows and columns of a block, by default 32. It must
             divide the size of a head.
+        structure_fill: with `structure` "blocks_and_units": once the density is reached, all weights of the heads and
+            units that stay come back, and are trained to the end. The result's density is higher than `density`.
         training: fine-tuning settings; by default the task's.
         teacher: the teacher for distillation. "baseline": the dense baseline, unless there is none, the density is 1 or
             the task is masked language modelling, which cannot be distilled. None: no distillation.
@@ -148,12 +151,16 @@ def compress(
     chosen = get_method(method or (DEFAULT_METHOD if mask_from is None else LockedMask.name))
     _check_mask(chosen, density, mask_from)
     parsed = _check_pattern(chosen, density, pattern)
-    if structure is not None:
-        _check_structure(chosen, structure, pattern, delta=delta)
-    if structure_density is not None:
-        _check_structure_density(structure, structure_density, density)
-    if structure_block_size is not None:
-        _check_block_size(structure, structure_block_size)
+    structures = checked_structure(
+        chosen,
+        density,
+        structure=structure,
+        structure_density=structure_density,
+        structure_block_size=structure_block_size,
+        structure_fill=structure_fill,
+        pattern=pattern,
+        delta=delta,
+    )
     if target_bytes is not None:
         _check_target_bytes(target_bytes, embedding_dtype, delta=delta)
     if density is None and mask_from is None and parsed is None:
@@ -190,9 +197,7 @@ def compress(
         mask_from=None if mask_from is None else find_mask(mask_from, mask_revision),
         density=density if parsed is None else parsed.density,
         pattern=parsed,
-        structure=structure,
-        structure_density=structure_density,
-        structure_block_size=structure_block_size or (BLOCK_SIZE if structure == "blocks_and_units" else None),
+        structure=structures,
         training=training,
         teacher=teacher,
         dense_baseline=dense_baseline,
@@ -278,37 +283,6 @@ def _check_pattern(method: Method, density: float | None, pattern: str | None) -
     return parsed
 
 
-def _check_structure(method: Method, structure: Structure, pattern: str | None, *, delta: bool) -> None:
-    """Raises ValueError unless structure and the other options go together."""
-    check_choice("structure", structure, Structure)
-    if not method.ranks_weights:
-        raise ValueError(f"method {must_be_one_of(RANKING, method.name)} with a structure")
-    if pattern is not None:
-        raise ValueError(f"pattern must be None with a structure, got {pattern!r}")
-    if delta:
-        raise ValueError("delta must be False with a structure, which changes the shapes of the model, got True")
-
-
-def _check_structure_density(structure: Structure | None, structure_density: float, density: float | None) -> None:
-    """Raises ValueError unless there are structures, of a density above that of the weights."""
-    if structure is None:
-        raise ValueError(f"structure_density must be None without structure, got {structure_density!r}")
-    check_fraction("structure_density", structure_density, "(0, 1]")
-    if density is not None and structure_density <= density:
-        raise ValueError(
-            f"structure_density must be above density, {density:g}, got {structure_density:g}; leave it out to keep "
-            "all weights of the structures that stay"
-        )
-
-
-def _check_block_size(structure: Structure | None, block_size: int) -> None:
-    """Raises ValueError unless there are blocks, of at least one row."""
-    if structure != "blocks_and_units":
-        raise ValueError(f"structure_block_size must be None without structure blocks_and_units, got {block_size!r}")
-    if not isinstance(block_size, int) or block_size < 1:
-        raise ValueError(f"structure_block_size must be a whole number of at least 1, got {block_size!r}")
-
-
 def _check_target_bytes(target_bytes: int, embedding_dtype: str | None, *, delta: bool) -> None:
     """Raises ValueError unless there is something to choose."""
     if not isinstance(target_bytes, int) or target_bytes < _LEAST_BYTES:
@@ -381,9 +355,10 @@ def _spec(run: ResolvedRun, coding: Coding) -> Mapping[str, Any]:
     spec |= {"values": coding.values.value, "embeddings": coding.embeddings.value}
     optional = {
         "pattern": "" if run.pattern is None else str(run.pattern),
-        "structure": run.structure or "",
-        "structure_density": run.structure_density,
-        "structure_block_size": run.structure_block_size,
+        "structure": run.structure and run.structure.structure,
+        "structure_density": run.structure and run.structure.density,
+        "structure_block_size": run.structure and run.structure.block_size,
+        "structure_fill": run.structure and run.structure.fill,
         "include": list(run.include),
         "exclude": list(run.exclude),
         "allow_density_miss": run.allow_density_miss,

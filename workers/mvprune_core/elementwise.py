@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mvprune.runtime import kernel, passes
 from mvprune.runtime.passes import Floats, Slope
+from mvprune_core.matrices import Gates
 
 _T = TypeVar("_T")
 PIECE = 1 << 16  # values that a core processes at a time, so that they stay in its cache
@@ -28,53 +29,75 @@ def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
 
 
 @dataclass(frozen=True)
+class ScorePenalty:
+    """A penalty on the scores of one matrix: each · Σ σ(S − shift).
+
+    Attributes:
+        scores: S, contiguous.
+        each: one value on the scores' device.
+        shift: moves the penalty's steepest place away from 0.
+    """
+
+    scores: Tensor
+    each: Tensor
+    shift: float
+
+    def add_to(self, grad: Tensor) -> None:
+        """Adds the gradient of the penalty to `grad`, contiguous and of the scores' shape."""
+        for some, part in in_pieces(self.scores, grad):
+            opened = torch.sigmoid(some - self.shift if self.shift else some)
+            part.add_(opened.mul_(1 - opened).mul_(self.each))
+
+
+@dataclass(frozen=True)
 class SigmoidPenalty:
-    """A penalty on the scores of several matrices: factor · mean over matrices of mean σ(S − shift).
+    """A penalty on the scores of several matrices or shared gates: factor · weighted mean of mean σ(S − shift).
 
     Attributes:
         factor: one value on the scores' device.
         shift: moves the penalty's steepest place away from 0.
-        matrices: how many there are.
+        total: the sum of the weights of the mean.
     """
 
     factor: Tensor
     shift: float
-    matrices: int
+    total: float
 
-    def of_each(self, scores: Tensor) -> Tensor:
-        """The factor of σ′ of one score of a matrix."""
-        return self.factor / (self.matrices * scores.numel())
+    @classmethod
+    def over(cls, gates: Sequence[Gates], factor: Tensor, shift: float) -> Self:
+        """The penalty on all scores of `gates`."""
+        return cls(factor, shift, sum(some.penalty_weight for some in gates))
 
-    def add_to(self, grad: Tensor, scores: Tensor) -> None:
-        """Adds the gradient of one matrix's scores to `grad`. Both are contiguous and have one shape."""
-        each = self.of_each(scores)
-        for some, part in in_pieces(scores.detach(), grad):
-            opened = torch.sigmoid(some - self.shift if self.shift else some)
-            part.add_(opened.mul_(1 - opened).mul_(each))
+    def of(self, gates: Gates) -> ScorePenalty | None:
+        """The part of some gates; None if they have no scores."""
+        if gates.scores is None:
+            return None
+        each = self.factor / (self.total / gates.penalty_weight * gates.scores.numel())
+        return ScorePenalty(gates.scores.detach(), each, self.shift)
 
 
-def share_gradient(
-    grad: Tensor, weight: Tensor, masked: Tensor, scores: Tensor, penalty: SigmoidPenalty | None = None
-) -> None:
+def share_gradient(grad: Tensor, weight: Tensor, masked: Tensor, penalty: ScorePenalty | None = None) -> None:
     """With G in `grad` and W' in `masked`: masked ← G ⊙ W + the penalty's gradient, grad ← G ⊙ [W' ≠ 0].
 
     All are contiguous and have one shape. The native kernel makes one pass over memory.
     """
-    tensors = [tensor.detach() for tensor in (grad, weight, masked, scores)]
+    tensors = [tensor.detach() for tensor in (grad, weight, masked)]
     on_cpu = all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
     if on_cpu and not kernel.load():
-        grads, weights, products, levels = (tensor.numpy().reshape(-1) for tensor in tensors)
-        slope = None if penalty is None else Slope(levels, float(penalty.of_each(scores)), penalty.shift)
+        slope = None
+        if penalty is not None:
+            slope = Slope(penalty.scores.numpy().reshape(-1), float(penalty.each), penalty.shift)
+        grads, weights, products = (tensor.numpy().reshape(-1) for tensor in tensors)
         passes.share_gradient(grads, weights, products, slope)
         return
     if on_cpu:
-        _share_in_pieces(*(tensor.numpy().reshape(-1) for tensor in tensors[:3]))
+        _share_in_pieces(*(tensor.numpy().reshape(-1) for tensor in tensors))
     else:
         kept = masked.detach() != 0
         torch.mul(grad, weight.detach(), out=masked.detach())
         grad.mul_(kept)
     if penalty is not None:
-        penalty.add_to(masked.detach(), scores)
+        penalty.add_to(masked.detach())
 
 
 def _share_in_pieces(grad: Floats, weight: Floats, masked: Floats) -> None:

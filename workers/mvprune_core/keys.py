@@ -52,7 +52,7 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     # After running out of memory, a run resumes with more accumulation steps.
     del settings["accumulation_steps"]
     mask = run.given_mask and run.given_mask.sha256
-    groups = [run.pattern and str(run.pattern), run.structure, run.structure_density, run.structure_block_size]
+    groups = [run.pattern and str(run.pattern), run.structure and asdict(run.structure)]
     options = [run.method.name, repr(run.method), run.density, groups, run.include, run.exclude, teacher, mask]
     return RunKeys(dense, logits if named else dense, identity(base, settings, exponent, options))
 

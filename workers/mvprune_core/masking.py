@@ -13,7 +13,7 @@ dense fine-tuning, fine-pruning needs W, S and AdamW's two moments of S in addit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune_core.elementwise import in_parallel, multiply, share_gradient
-from mvprune_core.matrices import ALMOST_ZERO
+from mvprune_core.elementwise import ScorePenalty, in_parallel, multiply, share_gradient
+from mvprune_core.matrices import ALMOST_ZERO, Gates
 from mvprune_core.methods.base import Gated, Matrix, Method, PruningStep, generator_of
 from mvprune_core.prunable import prunable_layers
 from mvprune_core.selectors import WEIGHTS, Selector
@@ -73,11 +73,14 @@ class Masks:
         means = torch.stack([layer.weight.detach().abs().mean() for layer in chosen.values()])
         scales = torch.maximum(means, _LEAST_SCALE * means.mean()).clamp_min(torch.finfo().tiny)
         self.matrices = [
-            _matrix(f"{name}.weight", layer, scale, self.method, generator_of(seed, index, device=scale.device))
-            for index, ((name, layer), scale) in enumerate(zip(chosen.items(), scales, strict=True))
+            _matrix(f"{name}.weight", layer, scale, self.method)
+            for (name, layer), scale in zip(chosen.items(), scales, strict=True)
         ]
         for matrix in self.matrices:
             matrix.given = given[matrix.name].to(scales.device) if given is not None else None
+        self._shared = selector.shared_gates(self.matrices) if self._gated is not None else []
+        if method.learned:
+            self._add_scores(seed)
         self.update(0)
 
     @property
@@ -93,7 +96,7 @@ class Masks:
     @property
     def scores(self) -> list[nn.Parameter]:
         """The learned scores; empty if the method learns none."""
-        return [matrix.scores for matrix in self.matrices if matrix.scores is not None]
+        return [some.scores for some in self._gates if some.scores is not None]
 
     @property
     def current_density(self) -> float:
@@ -102,7 +105,9 @@ class Masks:
 
     @property
     def scheduled_density(self) -> float:
-        """The density that the schedule gives now. Never synchronizes with the device."""
+        """The density that the schedule gives now, or that final masks have. Never synchronizes with the device."""
+        if self.final:
+            return self.current_density
         return self._step.scheduled_density(self.method.schedule)
 
     @property
@@ -119,13 +124,18 @@ class Masks:
     def backward(self) -> None:
         """Turns the gradients of W' into gradients of W and S, after one backward pass or several accumulated ones.
 
-        Afterwards the model's pruned parameters have no gradient, and hold no weights until `update`.
+        Afterwards the model's pruned parameters have no gradient, and hold no weights until `update`. Once the masks
+        are final, scores have no gradient any more, and the parameters still hold W'.
         """
-        penalty = self.method.penalty_on_scores(self.matrices, self._step, self._control)
+        final = self.final
+        penalty = self.method.penalty_on_scores(self._gates, self._step, self._control)
 
-        def add_penalty(matrix: Matrix) -> None:
-            if penalty is not None and matrix.scores is not None:
-                penalty.add_to(matrix.masked.detach(), matrix.scores)
+        def penalty_of(gates: Gates) -> ScorePenalty | None:
+            return None if penalty is None else penalty.of(gates)
+
+        def add_penalty(gates: Gates, grad: Tensor | None) -> None:
+            if (own := penalty_of(gates)) is not None and grad is not None:
+                own.add_to(grad)
 
         def split_gradient(_: int, matrix: Matrix) -> None:
             grad = matrix.masked.grad
@@ -136,27 +146,34 @@ class Masks:
                 multiply(grad, matrix.weight, matrix.masked)
                 multiply(matrix.masked, self._gated.mask_grad(matrix.mask), matrix.masked)
                 multiply(grad, matrix.mask, grad)
-                add_penalty(matrix)
-            elif matrix.scores is None:
+                add_penalty(matrix, matrix.masked.detach())
+            elif matrix.scores is None or final:
                 if not self._dense:
                     multiply(grad, matrix.kept, grad)
             elif self._dense or self.method.freezes_weights:
                 multiply(grad, matrix.weight, matrix.masked)
-                add_penalty(matrix)
+                add_penalty(matrix, matrix.masked.detach())
             else:
-                share_gradient(grad, matrix.weight, matrix.masked, matrix.scores, penalty)
-            if matrix.scores is not None:
+                share_gradient(grad, matrix.weight, matrix.masked, penalty_of(matrix))
+            if matrix.scores is not None and not final:
                 matrix.scores.grad = matrix.masked.detach()
             matrix.weight.grad = None if self.method.freezes_weights else grad
             matrix.masked.grad = None
 
         in_parallel(split_gradient, self.matrices)
+        for shared in self._shared:
+            shared.collect_gradient()
+            if shared.scores is not None:
+                add_penalty(shared, shared.scores.grad)
 
     def update(self, step: int) -> None:
         """Updates masks and W' after `step` optimizer updates. See `Method.update_masks` on synchronization."""
         self._step = replace(self._step, number=step)
         with self._room_for_masks():
-            density = self.method.update_masks(self.matrices, self._step, self._control)
+            if self._gated is not None:
+                density = self._gated.update_masks(self._gates, self._step, self._control)
+            else:
+                density = self.method.update_masks(self.matrices, self._step, self._control)
             self._step = replace(self._step, current_density=density)
             self._write()
         for matrix in self.matrices:
@@ -182,20 +199,20 @@ class Masks:
         if self._gated is None:
             yield
             return
-        noisy = [matrix.mask.clone() for matrix in self.matrices]
-        self._gated.finalize_masks(self.matrices, self._control)
+        noisy = [some.mask.clone() for some in self._gates]
+        self._gated.finalize_masks(self._gates, self._control)
         self._write()
         try:
             yield
         finally:
-            for matrix, mask in zip(self.matrices, noisy, strict=True):
-                matrix.mask.copy_(mask)
+            for some, mask in zip(self._gates, noisy, strict=True):
+                some.mask.copy_(mask)
             self._write()
 
     def finalize(self) -> None:
         """Writes the final W'. Afterwards the model is a plain model with zeros."""
         if self._gated is not None:
-            self._gated.finalize_masks(self.matrices, self._control)
+            self._gated.finalize_masks(self._gates, self._control)
             self._write()
 
     def state(self) -> dict[str, Tensor]:
@@ -203,10 +220,14 @@ class Masks:
         kept = {f"control.{name}": value for name, value in self._control.items()}
         for matrix in self.matrices:
             kept[f"weight.{matrix.name}"] = matrix.weight.detach()
-            kept[f"mask.{matrix.name}"] = matrix.kept if self._gated is None else matrix.mask
-            if matrix.scores is not None:
-                kept[f"scores.{matrix.name}"] = matrix.scores.detach()
+            if self._gated is None:
+                kept[f"mask.{matrix.name}"] = matrix.kept
             kept |= {f"buffers.{buffer}.{matrix.name}": value for buffer, value in matrix.buffers.items()}
+        for some in self._gates:
+            if self._gated is not None:
+                kept[f"mask.{some.name}"] = some.mask
+            if some.scores is not None:
+                kept[f"scores.{some.name}"] = some.scores.detach()
         return kept
 
     def restore(self, state: Mapping[str, Tensor], step: int, current_density: float) -> None:
@@ -224,12 +245,27 @@ class Masks:
         with self._room_for_masks():
             for matrix in self.matrices:
                 matrix.weight.detach().copy_(state[f"weight.{matrix.name}"])
-                matrix.mask.copy_(state[f"mask.{matrix.name}"])
-                if matrix.scores is not None:
-                    matrix.scores.detach().copy_(state[f"scores.{matrix.name}"])
                 for buffer, value in matrix.buffers.items():
                     value.copy_(state[f"buffers.{buffer}.{matrix.name}"])
+            for some in self._gates:
+                some.mask.copy_(state[f"mask.{some.name}"])
+                if some.scores is not None:
+                    some.scores.detach().copy_(state[f"scores.{some.name}"])
             self._write()
+
+    @property
+    def _gates(self) -> Sequence[Gates]:
+        """What has scores and a mask: the matrices, or the gates that their weights share."""
+        return self._shared or self.matrices
+
+    def _add_scores(self, seed: int) -> None:
+        def of(index: int, values: Tensor) -> nn.Parameter:
+            return nn.Parameter(self.method.scores(values, generator_of(seed, index, device=values.device)))
+
+        for index, shared in enumerate(self._shared):
+            shared.scores = of(index, shared.mask)
+        for index, matrix in enumerate([] if self._shared else self.matrices):
+            matrix.scores = of(index, matrix.weight.detach())
 
     @property
     def _dense(self) -> bool:
@@ -249,6 +285,9 @@ class Masks:
             matrix.mask = _NO_MASK
 
     def _write(self) -> None:
+        for shared in self._shared:
+            shared.write_masks()
+
         def write(_: int, matrix: Matrix) -> None:
             if self._dense:
                 matrix.masked.detach().copy_(matrix.weight.detach())
@@ -258,13 +297,12 @@ class Masks:
         in_parallel(write, self.matrices)
 
 
-def _matrix(name: str, layer: nn.Linear | Conv1D, scale: Tensor, method: Method, generator: torch.Generator) -> Matrix:
+def _matrix(name: str, layer: nn.Linear | Conv1D, scale: Tensor, method: Method) -> Matrix:
     masked = layer.weight
     if not isinstance(masked, nn.Parameter):
         raise TypeError(f"{name} is computed, not a parameter")
     weight = nn.Parameter(masked.detach().clone(memory_format=torch.contiguous_format))
     weight.detach().masked_fill_(weight.detach() == 0, ALMOST_ZERO)
-    scores = nn.Parameter(method.scores(weight.detach(), generator)) if method.learned else None
     mask = torch.ones_like(weight, dtype=torch.float32, requires_grad=False) if isinstance(method, Gated) else _NO_MASK
     buffers = {buffer: torch.zeros_like(weight.detach(), dtype=torch.float32) for buffer in method.buffer_names}
-    return Matrix(name, weight, masked, scores, mask, scale, buffers=buffers, inputs_first=isinstance(layer, Conv1D))
+    return Matrix(name, weight, masked, None, mask, scale, buffers=buffers, inputs_first=isinstance(layer, Conv1D))

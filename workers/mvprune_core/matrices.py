@@ -1,13 +1,38 @@
-"""One pruned matrix: its weight, its scores and its mask."""
+"""One pruned matrix: its weight, its scores and its mask; and gates, which several weights may share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from torch import Tensor, nn
 
 ALMOST_ZERO = 1e-30
 """Replaces 0 in W, which would look masked: a model that was pruned before, or a method, may let weights return."""
+
+
+class Gates(Protocol):
+    """Gates of a `Gated` method, one for each score: those of the weights of a matrix, or such that weights share."""
+
+    @property
+    def name(self) -> str:
+        """Of the matrix, or of what shares the gates."""
+
+    @property
+    def scores(self) -> nn.Parameter | None:
+        """S, float32."""
+
+    @property
+    def mask(self) -> Tensor:
+        """The gates, float32 in [0, 1], in the shape of S."""
+
+    @property
+    def weights(self) -> int:
+        """How many weights the gates open, all together: each one as many."""
+
+    @property
+    def penalty_weight(self) -> float:
+        """The weight of the mean over these gates in the penalty, which is a weighted mean of such means."""
 
 
 @dataclass
@@ -38,6 +63,16 @@ class Matrix:
     buffers: dict[str, Tensor] = field(default_factory=dict)
     samples: dict[str, Tensor] = field(default_factory=dict)
     inputs_first: bool = False
+
+    @property
+    def weights(self) -> int:
+        """The number of weights."""
+        return self.weight.numel()
+
+    @property
+    def penalty_weight(self) -> float:
+        """See `Gates`."""
+        return 1.0
 
     @property
     def kept(self) -> Tensor:

@@ -17,13 +17,11 @@ from mvprune.data.run_length import COOLDOWN, LONG_COOLDOWN, preset_note, too_sh
 from mvprune_core.accounting import TOLERANCE, check_density
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.batching import Examples, Indices
-from mvprune_core.blocks import BlocksAndUnits, check_block_size
 from mvprune_core.distillation import Teacher, compare_states
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.forward import check_forward, padding_side
 from mvprune_core.given_masks import GivenMask, load_mask
-from mvprune_core.layers import WholeLayers
-from mvprune_core.methods import LockedMask, Method
+from mvprune_core.methods import LockedMask, Method, TopV
 from mvprune_core.models import Loaded, Source, find_model, longest_input
 from mvprune_core.notes import Notes
 from mvprune_core.patterns import InPattern, check_pattern
@@ -34,7 +32,7 @@ from mvprune_core.selectors import WEIGHTS, Selector
 from mvprune_core.settings import BASE_WIDTH, Settings, Training
 from mvprune_core.sparse_structures import SparseStructures
 from mvprune_core.storage import Cache
-from mvprune_core.structures import Structure, WholeStructures, least, pruned_structures
+from mvprune_core.structure_kinds import StructureOptions, new_selector, pruned_structures
 from mvprune_core.target_size import check_target
 from mvprune_core.tasks import Objective, TaskData
 from mvprune_core.token_cache import cached_examples, tokenizer_digest
@@ -54,9 +52,7 @@ class Plan:
     mask_from: Source | None
     density: float | None
     pattern: Pattern | None
-    structure: Structure | None
-    structure_density: float | None
-    structure_block_size: int | None
+    structure: StructureOptions | None
     training: Training
     teacher: Teacher | None
     dense_baseline: bool | SharedBaseline
@@ -277,64 +273,62 @@ def _find_structures(plan: Plan, student: Loaded) -> tuple[Structures, ...]:
     if plan.structure is None:
         return ()
     layers = prunable_layers(student.model, plan.include, plan.exclude)
-    return tuple(pruned_structures(student.model, layers, plan.structure))
+    return tuple(pruned_structures(student.model, layers, plan.structure.structure))
 
 
 def _selector(plan: Plan, student: Loaded, structures: Sequence[Structures]) -> Selector:
-    if structures:
-        whole: Selector = WholeStructures(student.model, structures)
-        if plan.structure == "layers":
-            whole = WholeLayers(structures)
-        if plan.structure_block_size is not None:
-            check_block_size(plan.structure_block_size, structures)
-            whole = BlocksAndUnits(student.model, structures, plan.structure_block_size)
-        if plan.structure_density is None or plan.density is None:
-            return whole
-        return SparseStructures(whole, structures, plan.density, plan.structure_density)
+    if plan.structure is not None:
+        return new_selector(student.model, structures, plan.structure, plan.density)
     return WEIGHTS if plan.pattern is None else InPattern(plan.pattern)
 
 
 def _with_global_selection(plan: Plan, notes: Notes) -> Method:
     """The method; where whole structures are pruned, with global selection."""
-    method: Any = plan.method
-    if plan.structure is None or method.selection == "global":
-        return plan.method
-    notes.add(f"{plan.structure} are compared in all blocks together: selection is global, not {method.selection}")
-    chosen: Method = replace(method, selection="global")
-    return chosen
+    method = plan.method
+    if plan.structure is None or not isinstance(method, TopV) or method.selection == "global":
+        return method
+    name = plan.structure.structure
+    notes.add(f"{name} are compared in all blocks together: selection is global, not {method.selection}")
+    changed: Any = {"selection": "global"}
+    return replace(method, **changed)  # type: ignore[type-var]
 
 
 def _check_density(plan: Plan, sizes: Sequence[int], selector: Selector, notes: Notes) -> float:
     """The density, if the model's matrices are large enough for it, or its heads and units small enough."""
     if plan.density is None:
         raise TypeError("a plan without a given mask has a density")
-    if plan.structure_density is not None:
-        _check_structure_density(plan, plan.structure_density, selector, notes)
+    structure = plan.structure
+    if structure is not None and structure.density is not None:
+        _check_structure_density(plan, structure, structure.density, selector, notes)
     reached = selector.nearest(plan.density)
     if not plan.allow_density_miss:
-        kept = plan.method.kept(sizes, plan.density) if plan.structure is None else round(reached * sum(sizes))
+        kept = plan.method.kept(sizes, plan.density) if structure is None else round(reached * sum(sizes))
         remedy = "take a density that the model's matrices are large enough for, global selection"
-        if plan.structure is not None:
-            remedy = f"take {reached:.4g}, the nearest that whole {plan.structure} have, with {least(plan.structure)}"
+        if structure is not None:
+            least = structure.kind.least
+            remedy = f"take {reached:.4g}, the nearest that whole {structure.structure} have, with {least}"
         check_density(plan.density, kept, sum(sizes), remedy)
-    if abs(reached / plan.density - 1) > _DENSITY_TO_MENTION:
-        notes.add(f"the density is {reached:.4g}, the nearest that whole {plan.structure} have, not {plan.density:g}")
+    if structure is not None and abs(reached / plan.density - 1) > _DENSITY_TO_MENTION:
+        whole = f"whole {structure.structure} have"
+        notes.add(f"the density is {reached:.4g}, the nearest that {whole}, not {plan.density:g}")
     return plan.density
 
 
-def _check_structure_density(plan: Plan, wanted: float, selector: Selector, notes: Notes) -> None:
+def _check_structure_density(
+    plan: Plan, structure: StructureOptions, wanted: float, selector: Selector, notes: Notes
+) -> None:
     """Checks that whole heads and units can have about the density that is wanted of them."""
     if not isinstance(selector, SparseStructures) or plan.density is None:
         raise TypeError("a plan with a density of structures has structures and a density")
-    reached = selector.density_of_structures(plan.density)
+    name, reached = structure.structure, selector.density_of_structures(plan.density)
     if abs(reached / wanted - 1) > TOLERANCE and not plan.allow_density_miss:
         raise CompressionError(
             Reason.DENSITY_NOT_REACHED,
-            f"structure_density must be a density of whole {plan.structure}, with {least(plan.structure)}, within "
-            f"10 %, got {wanted:g}; take {reached:.4g}, the nearest, or allow_density_miss",
+            f"structure_density must be a density of whole {name}, with {structure.kind.least}, within 10 %, got "
+            f"{wanted:g}; take {reached:.4g}, the nearest, or allow_density_miss",
         )
     if abs(reached / wanted - 1) > _DENSITY_TO_MENTION:
-        notes.add(f"the density of the {plan.structure} is {reached:.4g}, the nearest that they have, not {wanted:g}")
+        notes.add(f"the density of the {name} is {reached:.4g}, the nearest that they have, not {wanted:g}")
 
 
 def _find_given_mask(plan: Plan, student: Loaded, notes: Notes) -> GivenMask | None:

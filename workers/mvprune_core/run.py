@@ -109,6 +109,7 @@ class Folded(Trained):
         distributions: histograms and planes of `History`.
         before: the sizes of the model before structures were removed.
         coding: how the values are stored.
+        density: what the masks were to keep.
         kept: non-zeros of the pruned weights before they were rounded.
     """
 
@@ -116,6 +117,7 @@ class Folded(Trained):
     distributions: tuple[Mapping[str, Histogram], Mapping[str, Plane]]
     before: SizesBefore
     coding: Coding
+    density: float
     kept: int
 
 
@@ -248,7 +250,16 @@ class CompressionRun:
             ) from error
         set_padding_side(loaded.tokenizer, run.train.padding_side)
         distributions = masked.original.after(masked.masks.matrices)
-        return Folded(loaded, masked.curve, masked.steps, names, distributions, before, run.coding, kept)
+        density = self._filled_density(masked.masks) if run.selector.fills else run.density
+        return Folded(loaded, masked.curve, masked.steps, names, distributions, before, run.coding, density, kept)
+
+    def _filled_density(self, masks: Masks) -> float:
+        filled, density = masks.current_density, self.resolved.selector.nearest(self.resolved.density)
+        self.notes.add(
+            f"blocks and units of density {density:.4g} were filled: all weights of the heads and units that stay came "
+            f"back, which are {filled:.4g} of the weights"
+        )
+        return filled
 
     def account(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
         """Counts the weights that are left, and checks their density."""
@@ -262,7 +273,7 @@ class CompressionRun:
         if not (run.allow_density_miss or run.is_kept):
             remedy = "take more steps, store finer values"
             kept = folded.kept if is_coarse else accounting.kept_weights
-            check_density(run.density, kept, accounting.prunable_weights, remedy)
+            check_density(folded.density, kept, accounting.prunable_weights, remedy)
         if is_coarse and accounting.kept_weights < folded.kept:
             self.notes.add(
                 f"int4 made {percent(1 - accounting.kept_weights / folded.kept)} of the kept weights zero: the density "

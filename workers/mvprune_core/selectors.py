@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mvprune_core.elementwise import in_parallel
-from mvprune_core.matrices import Matrix
+from mvprune_core.matrices import Gates, Matrix
 from mvprune_core.selection import Importance, kept_count, materialize, select_top, select_top_on_device
 
 Selection = Literal["local", "global"]
+MARGIN = 1e-4  # between a closed gate's score and the level, so that rounding opens no gate
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,9 @@ class Ranking:
 class Selector(ABC):
     """Chooses the weights that stay, by the importance that a method gives them. It holds no state of a run."""
 
+    fills: bool = False
+    """Whether `fill` is called once pruning has ended. The masks then stay as it writes them."""
+
     def nearest(self, density: float) -> float:
         """The density nearest to `density` that the selector can reach."""
         return density
@@ -52,9 +56,72 @@ class Selector(ABC):
             density: fraction of the weights to keep, below 1; one that `nearest` returned.
         """
 
+    def fill(self, matrices: Sequence[Matrix]) -> float:
+        """Adds weights to the masks that `select` wrote. Returns their density; it may wait for the device."""
+        raise NotImplementedError(f"{type(self).__name__} fills nothing")
+
+    def shared_gates(self, matrices: Sequence[Matrix]) -> list[SharedGates]:
+        """The gates of a `Gated` method that several weights share; none if each weight has its own.
+
+        Args:
+            matrices: the pruned matrices.
+        """
+        return []
+
+    def separate(self, gates: Sequence[Gates], density: float, level: float, seed: int) -> Tensor:
+        """Makes the gates that stay at a density those whose score is above a level. May change the scores.
+
+        Args:
+            gates: all gates, with scores.
+            density: fraction of the weights to keep, below 1; one that `nearest` returned.
+            level: a score that closes a gate.
+            seed: seed of the choice among equal scores.
+
+        Returns:
+            What must be subtracted from the scores first, one value.
+        """
+        raise NotImplementedError(f"{type(self).__name__} selects no gates")
+
+
+class SharedGates(ABC):
+    """Gates that several weights share, one score each. See `Gates`.
+
+    Attributes:
+        name: distinguishes them from others of the model.
+        scores: S, float32, shape (gates,); None until the method gives them.
+        mask: the gates, float32 in [0, 1], shape (gates,).
+        weights: how many weights they open.
+    """
+
+    def __init__(self, name: str, mask: Tensor, weights: int) -> None:
+        self.name = name
+        self.scores: nn.Parameter | None = None
+        self.mask = mask
+        self.weights = weights
+
+    @property
+    def penalty_weight(self) -> float:
+        """The weights that they open: the penalty is the expected size of the model."""
+        return float(self.weights)
+
+    @abstractmethod
+    def write_masks(self) -> None:
+        """Writes the masks of the matrices."""
+
+    @abstractmethod
+    def collect_gradient(self) -> None:
+        """Gives the scores their gradient: from that of each weight, ∂L/∂W' ⊙ W ⊙ ∂M/∂S, which W' holds."""
+
 
 class Weights(Selector):
     """The ⌊v · n⌋ most important weights, each for itself."""
+
+    def separate(self, gates: Sequence[Gates], density: float, level: float, seed: int) -> Tensor:
+        scores = [some.scores.detach() for some in gates if some.scores is not None]
+        kept = [torch.empty_like(score, dtype=torch.bool) for score in scores]
+        select_top(scores, kept_count(sum(score.numel() for score in scores), density), kept, seed)
+        dropped = [torch.where(mask, -torch.inf, score).max() for score, mask in zip(scores, kept, strict=True)]
+        return torch.stack(dropped).max() - level + MARGIN
 
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
         importance, seed = ranking.importance, ranking.seed

@@ -1,31 +1,20 @@
-"""Selection of whole attention heads and feed-forward units, which are removed at the end; what can be removed."""
+"""Selection of whole attention heads and feed-forward units, which are removed at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
-from mvprune.artifact.structures import BLOCKS, Kind, Structures, find_layers, find_structures, shares_layers
-from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.matrices import Matrix
+from mvprune.artifact.structures import Structures
+from mvprune_core.matrices import Gates, Matrix
 from mvprune_core.selection import materialize
-from mvprune_core.selectors import Ranking, Selector
+from mvprune_core.selectors import MARGIN, Ranking, Selector, SharedGates
 
-Structure = Literal["heads", "units", "heads_and_units", "blocks_and_units", "layers"]
-
-_KINDS: Mapping[Structure, tuple[Kind, ...]] = {
-    "heads": ("heads",),
-    "units": ("units",),
-    "heads_and_units": ("heads", "units"),
-    "blocks_and_units": ("heads", "units"),
-    "layers": ("layers",),
-}
+_OPEN = 0.1  # of the score of a gate that stays, above that of a closed one: it is 0.01, so no weight becomes 0 in fp16
 
 
 class WholeStructures(Selector):
@@ -58,16 +47,35 @@ class WholeStructures(Selector):
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
         layers = {matrix.name.removesuffix(".weight"): (matrix, index) for index, matrix in enumerate(matrices)}
         means = torch.cat([group.scores(layers, ranking) for group in (self._heads, self._units) if group.count])
-        order, places = best_first(means, self._blocks(), ranking.seed)
+        heads, units, places = self._choose(means, density, ranking.seed)
+        self._heads.write(places[: self._heads.count], heads, layers)
+        self._units.write(places[self._heads.count :], units, layers)
+
+    def shared_gates(self, matrices: Sequence[Matrix]) -> list[SharedGates]:
+        layers = {matrix.name.removesuffix(".weight"): matrix for matrix in matrices}
+        return [StructureGates(each, layers) for group in (self._heads, self._units) for each in group.structures]
+
+    def separate(self, gates: Sequence[Gates], density: float, level: float, seed: int) -> Tensor:
+        """See `Selector.separate`. The scores are changed: heads and units differ in size, and each block keeps some,
+        so no level separates them."""
+        scores = [some.scores.detach() for some in gates if some.scores is not None]
+        heads, units, places = self._choose(torch.cat(scores), density, seed)
+        of_heads, of_units = places[: self._heads.count], places[self._heads.count :]
+        kept = torch.cat([_first(of_heads, heads), _first(of_units, units)])
+        for score, stays in zip(scores, torch.split(kept, [len(score) for score in scores]), strict=True):
+            score.copy_(torch.where(stays, score.clamp_min(level + _OPEN), score.clamp_max(level - MARGIN)))
+        return torch.zeros_like(scores[0][0])
+
+    def _choose(self, scores: Tensor, density: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+        """How many heads and how many units stay, and the places of all in the order in which they are kept."""
+        order, places = best_first(scores, self._blocks(), seed)
         sizes = torch.where(order < self._heads.count, self._heads.size, self._units.size)
         weights = round(density * self._total)
         # The most important ones together have about that many weights; the last counts if its half fits.
         heads = ((2 * sizes.cumsum(0) - sizes <= 2 * weights) & (order < self._heads.count)).sum()
         possible = self._numbers_of_heads(weights, order.device)
         heads = possible.take((possible - heads).abs().argmin())
-        units = (weights - heads * self._heads.size) // max(self._units.size, 1)
-        self._heads.write(places[: self._heads.count], heads, layers)
-        self._units.write(places[self._heads.count :], units, layers)
+        return heads, (weights - heads * self._heads.size) // max(self._units.size, 1), places
 
     def _weights(self, wanted: float) -> NDArray[np.int64]:
         """For each number of heads: their weights, and of as many units as bring them nearest to the wanted weights."""
@@ -94,6 +102,7 @@ class Group:
     """All heads, or all units, of the blocks.
 
     Attributes:
+        structures: those of each block.
         counts: how many each block has.
         count: how many all have.
         size: weights of each.
@@ -102,7 +111,7 @@ class Group:
     """
 
     def __init__(self, model: nn.Module, structures: Sequence[Structures]) -> None:
-        self._structures = structures
+        self.structures = structures
         self.counts = [each.count(model) for each in structures]
         self.count = sum(self.counts)
         self.weights = sum(
@@ -120,69 +129,58 @@ class Group:
             return values.sum(1 - axis).view(-1, each.size).sum(1)
 
         found = [
-            sum((sums(layer, each, 0) for layer in each.inputs), sums(each.output, each, 1))
-            for each in self._structures
+            sum((sums(layer, each, 0) for layer in each.inputs), sums(each.output, each, 1)) for each in self.structures
         ]
         return ranking.of_groups(torch.cat(found), self.size)
 
     def write(self, places: Tensor, number: Tensor, layers: Mapping[str, tuple[Matrix, int]]) -> None:
         """Writes the masks of the `number` structures with the first places."""
-        kept = places.argsort().argsort() < number
-        for each, some in zip(self._structures, torch.split(kept, self.counts), strict=True):
-            rows = some.repeat_interleave(each.size)
-            for layer in each.inputs:
-                mask = layers[layer][0].mask
-                mask.copy_(rows.unsqueeze(1).expand_as(mask))
-            mask = layers[each.output][0].mask
-            mask.copy_(rows.unsqueeze(0).expand_as(mask))
+        matrices = {layer: matrix for layer, (matrix, _) in layers.items()}
+        for each, some in zip(self.structures, torch.split(_first(places, number), self.counts), strict=True):
+            write_masks(each, some, matrices)
 
 
-def pruned_structures(
-    model: nn.Module, layers: Mapping[str, nn.Linear | Conv1D], structure: Structure
-) -> list[Structures]:
-    """The heads and units, or the encoder's layers, that may be removed: those whose matrices are among `layers`.
+class StructureGates(SharedGates):
+    """The gates of the heads, or the units, of a block.
 
-    Raises:
-        CompressionError: UNSUPPORTED_ARCHITECTURE, the model has no structures of a known shape, its layers share their
-            weights, or only some matrices of a block's structures are among the layers.
+    A gate multiplies the columns of the output matrix, and so what the head or unit computes. The rows of the other
+    matrices are masked where it is closed, which changes no output.
+
+    Args:
+        each: the heads or units.
+        layers: the matrices of the model, by the name of their layer.
     """
-    whole = structure == "layers"
-    if whole and shares_layers(model):
-        raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"structure must be other than layers for a model whose layers share their weights, got layers for a "
-            f"{type(model).__name__}; take heads_and_units",
-        )
-    known = find_layers(model) if whole else find_structures(model)
-    of_kind = [each for each in known if each.kind in _KINDS[structure]]
-    if not of_kind:
-        raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"structure must be unset for a model whose {'layers' if whole else 'heads and units'} are not known, got "
-            f"{structure} for a {type(model).__name__}; known are the blocks {', '.join(BLOCKS)} of transformers",
-        )
-    for each in of_kind:
-        part = "a layer" if whole else f"the {each.kind} of a block"
-        left_out = [name for name in each.layers if name not in layers]
-        if 0 < len(left_out) < len(each.layers):
-            raise CompressionError(
-                Reason.UNSUPPORTED_ARCHITECTURE,
-                f"include and exclude must select all matrices of {part} or none, got some without "
-                f"{left_out[0]}; change them so that they select {', '.join(each.layers)}",
-            )
-    chosen = [each for each in of_kind if each.output in layers]
-    if not chosen:
-        raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"include and exclude must select the matrices of some {' or '.join(_KINDS[structure])}, got none; change "
-            f"them so that they select layers such as {', '.join(of_kind[0].layers)}",
-        )
-    return chosen
+
+    def __init__(self, each: Structures, layers: Mapping[str, Matrix]) -> None:
+        self._structures, self._layers = each, {name: layers[name] for name in each.layers}
+        weight = layers[each.output].weight
+        mask = torch.ones(weight.shape[1] // each.size, device=weight.device)
+        weights = sum(matrix.weights for matrix in self._layers.values())
+        super().__init__(f"{each.block}.{each.kind}", mask, weights)
+
+    def write_masks(self) -> None:
+        write_masks(self._structures, self.mask, self._layers)
+
+    def collect_gradient(self) -> None:
+        if self.scores is None:
+            raise TypeError("gates have scores")
+        of_columns = self._layers[self._structures.output].masked.detach().sum(0)
+        self.scores.grad = of_columns.view(-1, self._structures.size).sum(1)
 
 
-def least(structure: Structure | None) -> str:
-    """What stays in any case, in words."""
-    return "at least one of them" if structure == "layers" else "one of each in a block"
+def _first(places: Tensor, number: Tensor) -> Tensor:
+    """Which ones have the `number` first places."""
+    return places.argsort().argsort() < number
+
+
+def write_masks(each: Structures, values: Tensor, layers: Mapping[str, Matrix]) -> None:
+    """Writes a value of each structure, bool or in [0, 1], into its columns; into its rows whether it is above 0."""
+    columns = values.repeat_interleave(each.size)
+    for name in each.inputs:
+        mask = layers[name].mask
+        mask.copy_((columns > 0).unsqueeze(1).expand_as(mask))
+    mask = layers[each.output].mask
+    mask.copy_(columns.unsqueeze(0).expand_as(mask))
 
 
 def in_words(left: Mapping[Structures, int], before: Mapping[Structures, int]) -> str:

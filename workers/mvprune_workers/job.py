@@ -115,6 +115,7 @@ def run_job(
             structure=_given(spec).get("structure"),
             structure_density=_given(spec).get("structure_density"),
             structure_block_size=_given(spec).get("structure_block_size"),
+            structure_fill=spec.structure_fill,
             training=training,
             teacher=teacher,
             include=tuple(spec.include),

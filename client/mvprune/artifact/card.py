@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from mvprune.artifact.manifest import Accounting, ResultInfo
+from mvprune.common.structures import GATED
 from mvprune.common.units import percent, size
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.sources.schemes import shown
@@ -175,8 +176,13 @@ def structures_of(info: ResultInfo) -> str:
         return ""
     words = structure.lower().replace("_", " ")
     inside = f", sparse inside the {percent(density)} that stay" if isinstance(density, float) else ""
+    if method_name(info) in GATED:
+        inside = ", one gate each"
     size = info.spec.get("structure_block_size")
-    return f"{words}, blocks of {size} x {size} weights{inside}" if isinstance(size, int) else f"whole {words}{inside}"
+    if not isinstance(size, int):
+        return f"whole {words}{inside}"
+    filled = ", the heads and units that stay filled" if info.spec.get("structure_fill") else ""
+    return f"{words}, blocks of {size} x {size} weights{inside}{filled}"
 
 
 def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:

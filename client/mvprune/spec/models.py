@@ -137,6 +137,8 @@ class Spec:
             most important weights are kept, until the density is reached.
         structure_block_size: with structure blocks_and_units: rows and columns of a block of the attention
             matrices.
+        structure_fill: with structure blocks_and_units: once the density is reached, all weights of the heads and
+            units that stay come back, and are trained to the end; the result's density is higher.
         allow_density_miss: accept a result that misses its density by more than 10 %.
         weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 and
             int4 have per-row scales.
@@ -166,6 +168,7 @@ class Spec:
     structure: str | None
     structure_density: float | None
     structure_block_size: int | None
+    structure_fill: bool
     allow_density_miss: bool
     weight_dtype: str | None
     embedding_dtype: str | None

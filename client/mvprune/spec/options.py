@@ -109,6 +109,8 @@ class MethodOptions(TypedDict, total=False):
             all weights of what stays are kept.
         structure_block_size: with structure blocks_and_units: rows and columns of a block of the attention
             matrices; from 1 to 1,024; default: 32.
+        structure_fill: with structure blocks_and_units: once the density is reached, all weights of the heads and
+            units that stay come back, and are trained to the end; the result's density is higher; default: no.
         allow_density_miss: accept a result that misses its density by more than 10 %; default: no.
     """
 
@@ -161,6 +163,7 @@ class MethodOptions(TypedDict, total=False):
     structure: Literal["heads", "units", "heads_and_units", "blocks_and_units", "layers"] | None
     structure_density: float | None
     structure_block_size: int | None
+    structure_fill: bool | None
     allow_density_miss: bool | None
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from mvprune.common.patterns import METHODS as RANKING
 from mvprune.common.patterns import Pattern
+from mvprune.common.structures import GATED
+from mvprune.common.structures import METHODS as OF_STRUCTURE
 from mvprune.common.suggestions import must_be_one_of
 from mvprune.data.tasks import Task
 from mvprune.spec.annotations import bound_of, default_of
@@ -71,6 +73,8 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
     if spec.HasField("structure_block_size") and spec.structure != job_pb2.CompressionSpec.BLOCKS_AND_UNITS:
         rule = "unset without structure blocks_and_units; give that structure"
         yield bad("job.spec.structure_block_size", spec.structure_block_size, rule)
+    if spec.structure_fill:
+        yield from _check_fill(spec)
 
 
 def check_storage(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
@@ -200,9 +204,9 @@ def _check_pattern(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
 def _check_structure(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
     """That the other options go with whole structures. Only the worker knows the model's heads and units."""
     field, given = "job.spec.structure", job_pb2.CompressionSpec.Structure.Name(spec.structure).lower()
-    method = spec.WhichOneof("method")
-    if method not in {None, *RANKING}:
-        yield bad(field, given, f"unset with the method {method}; take one of {', '.join(RANKING)}")
+    method, takes = spec.WhichOneof("method"), OF_STRUCTURE.get(given, ())
+    if method not in {None, *takes}:
+        yield bad(field, given, f"unset with the method {method}; take one of {', '.join(takes)}")
     elif method is not None and getattr(getattr(spec, method), "selection", 0) == job_pb2.LOCAL:
         rule = "global or unset with structure, which compares all blocks"
         yield bad(f"job.spec.{method}.selection", "local", rule)
@@ -217,9 +221,22 @@ def _check_structure_density(spec: job_pb2.CompressionSpec) -> Iterator[Violatio
     field, given = "job.spec.structure_density", spec.structure_density
     if not spec.structure:
         yield bad(field, given, "unset without structure; give a structure")
+    elif (method := spec.WhichOneof("method")) in GATED:
+        yield bad(field, given, f"unset with the method {method}, whose gates open all weights of a structure")
     elif spec.structure_density <= spec.target_density:
         rule = f"above the density, {spec.target_density:g}; leave it out to keep all weights of what stays"
         yield bad(field, given, rule)
+
+
+def _check_fill(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
+    """That blocks are pruned, and that what stays is to be dense."""
+    field = "job.spec.structure_fill"
+    if spec.structure != job_pb2.CompressionSpec.BLOCKS_AND_UNITS:
+        yield bad(field, "true", "unset without structure blocks_and_units; give that structure")
+    if spec.HasField("structure_density"):
+        yield bad(field, "true", "unset with structure_density, which prunes what stays; give one of the two")
+    if spec.target_density == 1:
+        yield bad(field, "true", "unset with density 1, at which nothing is pruned")
 
 
 def _check_names(field: str, patterns: Sequence[str]) -> Iterator[Violation]:

@@ -27,6 +27,12 @@ _TOLERANCE = (0.01, 1.0)
 _SHOWN = 10  # values of an axis
 _OBJECTIVES = ("latency_ms", "encoder_nonzero", "kept_weights", "sparse_flops")  # beside those of gates
 _STRATEGIES = ("grid", "random", "search")
+_SEARCHED = {  # parameters that a search does not take, and why
+    DENSITY: "it is searched",
+    SEED: "give search.seeds, the jobs for each density",
+    "pattern": "it has one density, and a search compares several",
+    "structure_density": "it must be above each of the densities of a search",
+}
 
 
 def strategy_of(spec: sweep_pb2.SweepSpec) -> str:
@@ -183,15 +189,12 @@ def _check_search(spec: sweep_pb2.SweepSpec, named: set[str]) -> Iterator[Violat
     if spec.base.target_density:
         yield bad(f"{_SPEC}.base.target_density", f"{spec.base.target_density:g}", "unset: it is searched")
     if spec.base.pattern:
-        yield bad(
-            f"{_SPEC}.base.pattern", spec.base.pattern, "unset; it has one density, and a search compares several"
-        )
+        yield bad(f"{_SPEC}.base.pattern", spec.base.pattern, f"unset; {_SEARCHED['pattern']}")
     if spec.base.HasField("structure_density"):
-        rule = "unset; it must be above each of the densities of a search"
-        yield bad(f"{_SPEC}.base.structure_density", spec.base.structure_density, rule)
-    for name in sorted(named & {DENSITY, SEED}):
-        remedy = "it is searched" if name == DENSITY else "give search.seeds, the jobs for each density"
-        yield bad(f"{_SPEC}.axes", name, f"axes of other parameters; {remedy}")
+        field_of_base, given = f"{_SPEC}.base.structure_density", spec.base.structure_density
+        yield bad(field_of_base, given, f"unset; {_SEARCHED['structure_density']}")
+    for name in sorted(named & _SEARCHED.keys()):
+        yield bad(f"{_SPEC}.axes", name, f"axes of other parameters; {_SEARCHED[name]}")
     low, high, tolerance = bounds_of(spec.search)
     if not 0 < low < high <= 1:
         yield bad(field, f"{low:g} and {high:g}", "min_density above 0 and below max_density, max_density at most 1")

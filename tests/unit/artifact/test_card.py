@@ -115,6 +115,8 @@ def test_the_card_names_the_structures(result: ResultInfo) -> None:
     assert "structures" not in model_card(result, "BertModel")
     info = dataclasses.replace(result, spec={"movement": {}, "structure": "HEADS_AND_UNITS"})
     assert "| structures | `whole heads and units` |" in model_card(info, "BertModel")
+    info = dataclasses.replace(result, spec={"l0": {}, "structure": "HEADS"})
+    assert "| structures | `whole heads, one gate each` |" in model_card(info, "BertModel")
     info = dataclasses.replace(result, spec={"structure": "heads", "structure_density": 0.5})
     assert "| structures | `whole heads, sparse inside the 50.0 % that stay` |" in model_card(info, "BertModel")
 

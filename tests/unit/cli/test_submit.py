@@ -58,7 +58,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --method movement --warmup 0.05 --cooldown 0.3 --score-learning-rate 0.02
         --shape linear --selection global --initial-scores magnitude
         --include *.attention.* --include *.dense --exclude *.0.* --pattern 1:10 --structure heads_and_units
-        --structure-density 0.5 --structure-block-size 16 --allow-density-miss
+        --structure-density 0.5 --structure-block-size 16 --structure-fill --allow-density-miss
         --weight-dtype int8 --embedding-dtype bf16 --trim-vocabulary --target-bytes 10MB --delta
         --teacher org/t --teacher-revision v1 --temperature 3 --alpha 0.5 --hidden-states 2
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
@@ -98,6 +98,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         structure="HEADS_AND_UNITS",
         structure_density=0.5,
         structure_block_size=16,
+        structure_fill=True,
         allow_density_miss=True,
         weight_dtype="INT8",
         embedding_dtype="BF16",

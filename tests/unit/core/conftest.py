@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.core.structure_runs import albert, bert, distilbert
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import nn
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from mvprune.data.loading import ClassificationData, Split
@@ -69,6 +71,21 @@ def model_folder(save: Callable[..., Path], bert_config: Callable[..., BertConfi
     """A BERT without a task head."""
     torch.manual_seed(1)
     return save(BertModel(bert_config()))
+
+
+@pytest.fixture
+def four_heads(save: Callable[..., Path], bert_config: Callable[..., BertConfig]) -> Path:
+    """A BERT without a task head, with four heads of 8 in each block."""
+    torch.manual_seed(1)
+    return save(BertModel(bert_config(num_attention_heads=4)))
+
+
+@pytest.fixture(params=[bert, distilbert, albert], ids=lambda make: make.__name__)
+def known_model(request: pytest.FixtureRequest, bert_config: Callable[..., BertConfig]) -> nn.Module:
+    """A model of each architecture that names its heads and units differently."""
+    torch.manual_seed(1)
+    made: nn.Module = request.param(bert_config)
+    return made
 
 
 def sentences(count: int, seed: int) -> Split:

@@ -27,7 +27,7 @@ from mvprune.runtime import load as load_in
 from mvprune_core import CompressionError, Magnitude, Movement, Reason, Stopped, Teacher, Training, compress
 from mvprune_core.layers import WholeLayers, empty_bypassed, remove_structures
 from mvprune_core.masking import Masks
-from mvprune_core.structures import pruned_structures
+from mvprune_core.structure_kinds import pruned_structures
 from mvprune_core.training_mode import training_mode
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)

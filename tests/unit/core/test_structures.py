@@ -34,7 +34,8 @@ from mvprune_core import (
     compress,
 )
 from mvprune_core.masking import Masks
-from mvprune_core.structures import WholeStructures, pruned_structures
+from mvprune_core.structure_kinds import pruned_structures
+from mvprune_core.structures import WholeStructures
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
 TOTAL = 10
@@ -293,7 +294,7 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
             {"structure": "rows"},
             "structure must be one of heads, units, .*blocks_and_units, layers, got 'rows'",
         ),
-        ({"structure": "heads", "method": L0()}, "method must be one of movement, .*, got 'l0' with a structure"),
+        ({"structure": "layers", "method": L0()}, "method must be one of movement, .*, got 'l0' with structure layers"),
         ({"structure": "heads", "pattern": "2:4"}, "pattern must be None with a structure, got '2:4'"),
         ({"structure": "heads", "delta": True}, "delta must be False with a structure, .* got True"),
     ],

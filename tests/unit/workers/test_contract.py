@@ -10,7 +10,7 @@ import pytest
 
 from mvprune.artifact import Accounting, Values
 from mvprune.client import models
-from mvprune.common import patterns
+from mvprune.common import patterns, structures
 from mvprune.sources.known_models import ModelSize
 from mvprune.spec.annotations import annotation, bound_of
 from mvprune.spec.fields import METHODS as CONTRACT_METHODS
@@ -21,7 +21,8 @@ from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2
 from mvprune_core import METHODS, Reason, Schedule, Teacher, Training, compress
 from mvprune_core.compression import DEFAULT_METHOD
-from mvprune_core.structures import Structure
+from mvprune_core.methods import Gated
+from mvprune_core.structure_kinds import KINDS, Structure
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState
 
@@ -143,6 +144,13 @@ def test_compress_takes_what_else_the_contract_has() -> None:
 
 def test_the_methods_that_rank_weights_are_those_that_the_service_knows() -> None:
     assert {name for name, method in METHODS.items() if method.ranks_weights} == set(patterns.METHODS)
+
+
+def test_the_methods_of_each_structure_are_those_that_the_service_knows() -> None:
+    assert set(structures.METHODS) == set(KINDS) == set(get_args(Structure))
+    assert {name for name, method in METHODS.items() if issubclass(method, Gated)} == set(structures.GATED)
+    for takes in structures.METHODS.values():
+        assert set(patterns.METHODS) <= set(takes) <= {*patterns.METHODS, *structures.GATED}
 
 
 def test_states_and_reasons_are_those_of_the_contract() -> None:

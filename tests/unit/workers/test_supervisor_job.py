@@ -344,6 +344,12 @@ def test_patterns_and_structures_run_as_the_contract_has_them(spec: job_pb2.Comp
     manifest = read_manifest(folders(tmp_path / "blocks").output)
     assert (manifest.spec["structure"], manifest.spec["structure_block_size"]) == ("BLOCKS_AND_UNITS", 4)
     assert manifest.accounting.density == pytest.approx(0.3, rel=0.05)
+    spec.ClearField("structure_density")
+    spec.target_density, spec.structure_fill = 0.1, True
+    run(spec, tmp_path / "filled")
+    manifest = read_manifest(folders(tmp_path / "filled").output)
+    assert manifest.spec["structure_fill"] is True
+    assert manifest.accounting.density > 0.11
     whole = load(folders(tmp_path / "pattern").output).num_parameters()
     assert load(folders(tmp_path / "structure").output).num_parameters() < whole
 

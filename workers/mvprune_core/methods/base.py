@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mvprune_core.elementwise import SigmoidPenalty
-from mvprune_core.matrices import Matrix
+from mvprune_core.matrices import Gates, Matrix
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import Importance, kept_count
 from mvprune_core.selectors import WEIGHTS, Ranking, Selection, Selector
@@ -128,22 +128,35 @@ class Method(ABC):
         return ()
 
     def penalty_on_scores(
-        self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]
+        self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]
     ) -> SigmoidPenalty | None:
-        """The penalty whose gradient is added to that of the scores after `step`; None: there is none."""
+        """The penalty whose gradient is added to that of the scores after `step`; None: there is none.
+
+        Args:
+            gates: what has scores: the matrices, or the gates that their weights share.
+            step: the position in the schedule.
+            control: the method's state between steps.
+        """
         return None
 
 
 class Gated(Method):
-    """A method whose masks are differentiable gates in [0, 1]. Other methods use the straight-through estimator."""
+    """A method whose masks are differentiable gates in [0, 1]. Other methods use the straight-through estimator.
+
+    The gates are those of the matrices, or, if the run's `Selector` has such, gates that several weights share.
+    """
+
+    @abstractmethod
+    def update_masks(self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
+        """Writes `Gates.mask` for the training steps after `step`. See `Method.update_masks`."""
 
     @abstractmethod
     def mask_grad(self, mask: Tensor) -> Tensor:
         """∂M/∂S, in the shape of `mask`."""
 
     @abstractmethod
-    def finalize_masks(self, matrices: Sequence[Matrix], control: dict[str, Tensor]) -> None:
-        """Writes the masks for evaluation and for the artifact, in place of the training masks."""
+    def finalize_masks(self, gates: Sequence[Gates], control: dict[str, Tensor]) -> None:
+        """Writes `Gates.mask` for evaluation and for the artifact, in place of the training masks."""
 
 
 class TopV(Method):
@@ -168,16 +181,21 @@ class TopV(Method):
         density = step.scheduled_density(self.schedule)
         if density == 1:
             return density
+        since_end, fills = step.number - self.schedule.pruning_end(step.total_steps), step.selector.fills
+        if fills and since_end > 0:
+            self._keep(matrices)
+            return step.current_density
         if self._keeps_masks(step) and density == step.current_density:
             self._keep(matrices)
-            return density
-        importance = partial(self.importance, step=step)
-        ranking = Ranking(importance, self.importance_of_groups, self.selection, step.seed)
-        step.selector.select(matrices, ranking, density)
-        return density
+        else:
+            importance = partial(self.importance, step=step)
+            ranking = Ranking(importance, self.importance_of_groups, self.selection, step.seed)
+            step.selector.select(matrices, ranking, density)
+        return step.selector.fill(matrices) if fills and since_end == 0 else density
 
     def mask_is_final(self, step: PruningStep) -> bool:
-        return self._keeps_masks(step) and step.number >= self.schedule.pruning_end(step.total_steps)
+        stays = self._keeps_masks(step) or step.selector.fills
+        return stays and step.number >= self.schedule.pruning_end(step.total_steps)
 
     def _keeps_masks(self, step: PruningStep) -> bool:
         """Whether the masks stay as they are while the density does."""

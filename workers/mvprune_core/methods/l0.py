@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from mvprune_core.elementwise import SigmoidPenalty, in_parallel
-from mvprune_core.methods.base import Gated, Matrix, PruningStep, generator_of
+from mvprune_core.matrices import Gates
+from mvprune_core.methods.base import Gated, PruningStep, generator_of
 from mvprune_core.methods.penalty import mean_sigmoid, strength
 from mvprune_core.options import check_not_negative, check_positive
 from mvprune_core.schedule import Schedule
-from mvprune_core.selection import kept_count, select_top
 
 LOW, HIGH, TEMPERATURE = -0.1, 1.1, 2 / 3  # l, r and b of the paper
 INITIAL = 2.197
@@ -23,7 +23,6 @@ CLOSED = math.log(-LOW / HIGH)  # at this S and below, the final gate is closed:
 _WIDTH = 0.3  # of the sigmoid that counts open gates, so that the controlled density is smooth
 _LEARNING_RATE = 1e-1
 _DISTANCE = 50.0  # learning rate times pruning steps that S needs to close a gate
-_MARGIN = 1e-4  # below `CLOSED`, so that rounding opens no gate
 _PENALTY = 125.0
 _NOISE = 1e-4  # u is drawn from [1e-4, 1 − 1e-4]
 _SCALE = 20.0  # of the penalty
@@ -46,6 +45,11 @@ class L0(Gated):
     deviation of the density. The derivative of the probability falls as e^-S, so the next gates to close may need a λ
     that is many times larger. From the cooldown on, S is shifted so that the density is exact. The shift must be small,
     or open gates become random again. λ is then 0, because it would push open gates towards random ones.
+
+    Where heads and units are pruned, each of these has one S, and one gate on what it computes (McCarley, Chakravarti
+    and Sil 2019, https://arxiv.org/abs/1910.06360). The penalty is then λ(t) · the expected fraction of the weights
+    whose gates are open. From the cooldown on, S is not shifted: the heads and units with the largest S stay, with at
+    least an S that opens the final gate, and the others have at most one that closes it.
 
     Args:
         schedule: the density over the steps.
@@ -82,36 +86,36 @@ class L0(Gated):
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return torch.full_like(weight, INITIAL, dtype=torch.float32)
 
-    def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
+    def update_masks(self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
         if step.density == 1:
-            for matrix in matrices:
-                matrix.mask.fill_(1.0)
+            for some in gates:
+                some.mask.fill_(1.0)
             return 1.0
-        self._control_penalty(matrices, step, control)
+        self._control_penalty(gates, step, control)
 
-        def draw(index: int, matrix: Matrix) -> None:
-            scores = _scores(matrix)
+        def draw(index: int, some: Gates) -> None:
+            scores = _scores(some)
             generator = generator_of(step.seed, step.number, index, device=scores.device)
             noise = torch.rand(scores.shape, generator=generator, device=scores.device).clamp_(_NOISE, 1 - _NOISE)
-            gates = noise.logit_().add_(scores).sub_(control["shift"]).div_(self._temperature).sigmoid_()
-            torch.clamp(gates.mul_(HIGH - LOW).add_(LOW), 0, 1, out=matrix.mask)
+            drawn = noise.logit_().add_(scores).sub_(control["shift"]).div_(self._temperature).sigmoid_()
+            torch.clamp(drawn.mul_(HIGH - LOW).add_(LOW), 0, 1, out=some.mask)
 
-        in_parallel(draw, matrices)
+        in_parallel(draw, gates)
         return control["density"]
 
-    def finalize_masks(self, matrices: Sequence[Matrix], control: dict[str, Tensor]) -> None:
+    def finalize_masks(self, gates: Sequence[Gates], control: dict[str, Tensor]) -> None:
         if "shift" in control:
-            for matrix in matrices:
-                gates = torch.sigmoid(_scores(matrix) - control["shift"])
-                torch.clamp(gates.mul_(HIGH - LOW).add_(LOW), 0, 1, out=matrix.mask)
+            for some in gates:
+                final = torch.sigmoid(_scores(some) - control["shift"])
+                torch.clamp(final.mul_(HIGH - LOW).add_(LOW), 0, 1, out=some.mask)
 
     def penalty_on_scores(
-        self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]
+        self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]
     ) -> SigmoidPenalty | None:
         if "strength" not in control:
             return None
         # A gate is open with probability σ(S − b · ln(−l / r)).
-        return SigmoidPenalty(control["strength"], self._temperature * math.log(-LOW / HIGH), len(matrices))
+        return SigmoidPenalty.over(gates, control["strength"], self._temperature * math.log(-LOW / HIGH))
 
     def mask_grad(self, mask: Tensor) -> Tensor:
         inside = (mask > 0) & (mask < 1)
@@ -125,34 +129,24 @@ class L0(Gated):
         """Number of steps in which S can change from open to closed."""
         return self.schedule.pruning_steps(total_steps) or total_steps
 
-    def _control_penalty(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> None:
-        zero = torch.zeros((), device=matrices[0].weight.device)
+    def _control_penalty(self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]) -> None:
+        zero = torch.zeros((), device=gates[0].mask.device)
         if step.number >= self.schedule.pruning_end(step.total_steps):
-            control["shift"] = _highest_dropped(matrices, step) - CLOSED + _MARGIN
+            control["shift"] = step.selector.separate(gates, step.density, CLOSED, step.seed)
             control["density"] = zero + step.density
             control.pop("strength", None)
             return
         control["shift"] = zero
-        control["density"] = mean_sigmoid(matrices, CLOSED, _WIDTH)
+        control["density"] = mean_sigmoid(gates, CLOSED, _WIDTH)
         wanted = step.scheduled_density(self.schedule)
         deviation = torch.log(control["density"] / wanted) if wanted < 1 else zero
         past = control.get("deviations", zero) + deviation / (_INTEGRAL_TIME * self._time(step.total_steps))
         control["deviations"] = past.clamp(-_INTEGRAL_LIMIT, _INTEGRAL_LIMIT)
         reaction = _SCALE * torch.expm1(_PROPORTIONAL * deviation + control["deviations"])
-        control["strength"] = strength(self.penalty, _PENALTY, matrices) * reaction
+        control["strength"] = strength(self.penalty, _PENALTY, gates) * reaction
 
 
-def _highest_dropped(matrices: Sequence[Matrix], step: PruningStep) -> Tensor:
-    """The largest S among the weights that the final density drops."""
-    scores = [_scores(matrix) for matrix in matrices]
-    kept = [torch.empty_like(score, dtype=torch.bool) for score in scores]
-    select_top(scores, kept_count(sum(score.numel() for score in scores), step.density), kept, step.seed)
-    return torch.stack(
-        [torch.where(mask, -torch.inf, score).max() for score, mask in zip(scores, kept, strict=True)]
-    ).max()
-
-
-def _scores(matrix: Matrix) -> Tensor:
-    if matrix.scores is None:
+def _scores(gates: Gates) -> Tensor:
+    if gates.scores is None:
         raise TypeError("L0 needs learned scores, got none")
-    return matrix.scores.detach()
+    return gates.scores.detach()

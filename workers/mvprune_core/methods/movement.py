@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mvprune_core.elementwise import SigmoidPenalty
+from mvprune_core.matrices import Gates
 from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
 from mvprune_core.methods.penalty import scheduled_penalty
 from mvprune_core.options import check_choice, check_not_negative, check_positive
@@ -84,6 +85,6 @@ class Movement(MovementScores):
         check_not_negative("penalty", self.penalty)
 
     def penalty_on_scores(
-        self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]
+        self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]
     ) -> SigmoidPenalty | None:
-        return scheduled_penalty(matrices, self.penalty, 0.0, self.schedule, step) if self.penalty else None
+        return scheduled_penalty(gates, self.penalty, 0.0, self.schedule, step) if self.penalty else None

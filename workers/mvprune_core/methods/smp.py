@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mvprune.common.blocks import without_number
 from mvprune_core.elementwise import SigmoidPenalty, in_parallel
+from mvprune_core.matrices import Gates
 from mvprune_core.methods.base import Matrix, PruningStep
 from mvprune_core.methods.movement import MovementScores
 from mvprune_core.methods.penalty import scheduled_penalty
@@ -67,9 +68,9 @@ class SMP(MovementScores):
         check_choice("allocation", self.allocation, Allocation)
 
     def penalty_on_scores(
-        self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]
+        self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]
     ) -> SigmoidPenalty | None:
-        return scheduled_penalty(matrices, self.penalty, _PENALTY, self.schedule, step)
+        return scheduled_penalty(gates, self.penalty, _PENALTY, self.schedule, step)
 
     def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
         density = step.scheduled_density(self.schedule)

@@ -9,7 +9,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from mvprune_core.elementwise import SigmoidPenalty
-from mvprune_core.methods.base import Matrix, PruningStep, Selection
+from mvprune_core.matrices import Gates
+from mvprune_core.methods.base import PruningStep, Selection
 from mvprune_core.methods.movement import MovementScores
 from mvprune_core.methods.penalty import scheduled_penalty
 from mvprune_core.options import check_not_negative
@@ -53,6 +54,6 @@ class SoftMovement(MovementScores):
         return "global"
 
     def penalty_on_scores(
-        self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]
+        self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]
     ) -> SigmoidPenalty | None:
-        return scheduled_penalty(matrices, self.penalty, _PENALTY, self.schedule, step)
+        return scheduled_penalty(gates, self.penalty, _PENALTY, self.schedule, step)

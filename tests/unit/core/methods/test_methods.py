@@ -26,7 +26,7 @@ from mvprune_core import (
     SoftMovement,
     TopV,
 )
-from mvprune_core.elementwise import SigmoidPenalty
+from mvprune_core.elementwise import ScorePenalty
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Gated, Matrix, PruningStep, l0
 from mvprune_core.methods.penalty import ramp, strength
@@ -287,14 +287,14 @@ def test_random_scores_are_drawn_where_the_weight_is() -> None:
 def test_a_penalty_known_to_the_cpu_waits_for_no_device() -> None:
     weight = nn.Parameter(torch.zeros(2, 3, device="meta"))
     with NoCopies():
-        SigmoidPenalty(torch.tensor(2.0), 0.0, 1).add_to(torch.zeros_like(weight), weight)
+        ScorePenalty(weight, torch.tensor(2.0), 0.0).add_to(torch.zeros_like(weight))
 
 
 def test_the_penalty_of_a_large_matrix_is_that_of_autograd() -> None:
     scores = nn.Parameter(torch.randn(300, 701, generator=torch.Generator().manual_seed(0)))
-    (expected,) = torch.autograd.grad(3.0 * torch.sigmoid(scores - 0.5).mean(), scores)
+    (expected,) = torch.autograd.grad(3.0 * torch.sigmoid(scores - 0.5).sum(), scores)
     found = torch.zeros_like(scores)
-    SigmoidPenalty(torch.tensor(3.0), 0.5, 1).add_to(found, scores)
+    ScorePenalty(scores.detach(), torch.tensor(3.0), 0.5).add_to(found)
     torch.testing.assert_close(found, expected, atol=0, rtol=1e-4)
 
 

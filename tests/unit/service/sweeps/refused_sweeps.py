@@ -146,6 +146,42 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         SEARCH | {"base": BASE | {"structure": "HEADS", "structure_density": 0.5}},
         {"sweep.spec.base.structure_density": "must be unset, got 0.5"},
     ),
+    "a search over densities of structures": (
+        SEARCH
+        | {
+            "base": BASE | {"structure": "HEADS"},
+            "axes": [{"parameter": "structure_density", "values": [0.6, 0.8]}],
+        },
+        {"sweep.spec.axes": "got 'structure_density'; it must be above each of the densities of a search"},
+    ),
+    "a search over patterns": (
+        SEARCH | {"axes": [{"parameter": "pattern", "values": ["2:4"]}]},
+        {"sweep.spec.axes": "got 'pattern'; it has one density, and a search compares several"},
+    ),
+    "densities of structures without structures": (
+        {"axes": [DENSITY, {"parameter": "structure_density", "values": [0.6, 0.8]}]},
+        {
+            "sweep.spec.axes[1].values[0]": "must be unset without structure, got 0.6; give a structure",
+            "sweep.spec.axes[1].values[1]": "must be unset without structure, got 0.8; give a structure",
+        },
+    ),
+    "densities of structures below the densities": (
+        {
+            "base": BASE | {"structure": "HEADS"},
+            "axes": [DENSITY, {"parameter": "structure_density", "values": [0.05, 0.1]}],
+        },
+        {
+            "sweep.spec.axes[1].values[0]": "must be above the density, 0.2, got 0.05",
+            "sweep.spec.axes[1].values[1]": "must be above the density, 0.2, got 0.1",
+        },
+    ),
+    "a range of densities of structures without structures": (
+        {
+            "axes": [DENSITY, {"parameter": "structure_density", "range": {"min": 0.5, "max": 0.9}}],
+            "random": {"points": 1},
+        },
+        {"sweep.spec.axes[1].range": "must be unset without structure, got 0."},
+    ),
     "a search over densities": (
         SEARCH | {"axes": [DENSITY]},
         {"sweep.spec.axes": "must be axes of other parameters, got 'density'; it is searched"},
