@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from mvprune.artifact.coding import Bytes, decompress
+from mvprune.artifact.coding import Bytes, decompress_parts
 from mvprune.artifact.errors import ArtifactError
 
 Numbers = npt.NDArray[Any]
@@ -155,13 +155,14 @@ def unpack(frame: Bytes, count: int, kind: Values) -> Numbers:
     size = count * item.itemsize
     if size > MAX_RATIO * len(frame):
         raise ArtifactError(f"the frame must be large enough for {count} values, got {len(frame)} bytes")
-    planes = decompress(frame, size, "values")
-    if len(planes) != size:
-        raise ArtifactError(f"the values must have {size} bytes unpacked, got {len(planes)}")
     numbers = np.zeros(count, f"<u{item.itemsize}")
-    for plane in reversed(planes.reshape(item.itemsize, -1)):  # transposing bytes would take ten times as long
-        numbers <<= 8
-        numbers |= plane
+    place = 0
+    for part in decompress_parts(frame, size, "values"):
+        while len(part):  # shifting whole numbers takes a tenth of the time that transposing bytes would
+            plane, start = divmod(place, count)
+            some = part[: count - start]
+            numbers[start : start + len(some)] |= some.astype(numbers.dtype) << 8 * plane
+            place, part = place + len(some), part[len(some) :]
     return numbers.view(item)
 
 

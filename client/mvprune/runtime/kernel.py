@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvprune.artifact.values import Values, encode_values, from_bfloat16
+from mvprune.runtime._elements import Elements
 
 Activation = Literal["none", "gelu", "gelu_tanh", "relu"]
 Stored = Literal["fp32", "bf16", "int8"]
@@ -238,22 +239,21 @@ class Packed:
         )
 
     @classmethod
-    def pack(cls, weight: npt.NDArray[np.float32], *, values: Stored = "fp32") -> Self:
+    def pack(cls, weight: npt.NDArray[np.float32] | Elements, *, values: Stored = "fp32") -> Self:
         """The non-zeros of an array, shape (out_features, in_features).
 
         Args:
-            weight: finite unless stored as fp32.
+            weight: finite; the array or its non-zeros.
             values: how they are stored: as they are, rounded to bfloat16, or to int8 with one scale a row (exact for a
                 weight that an artifact holds so).
 
         Raises:
             ArtifactError: a value is not finite, or too large for `values`.
         """
-        rows, columns = np.nonzero(weight)
-        height, width = weight.shape
+        (height, width), rows, columns, elements = weight if isinstance(weight, Elements) else Elements.of(weight)
         counts = np.bincount(rows, minlength=height)
-        numbers, scales = encode_values(weight[rows, columns], counts, Values(values))
-        block = next((size for size in _BLOCKS if size * len(rows) >= _RUN * weight.size), _BLOCKS[-1])
+        numbers, scales = encode_values(elements, counts, Values(values))
+        block = next((size for size in _BLOCKS if size * len(rows) >= _RUN * height * width), _BLOCKS[-1])
         blocks = _blocks(width, block)
         run = rows * blocks + columns // block  # of a non-zero: what its row has in its block
         sizes = np.bincount(run, minlength=height * blocks)
