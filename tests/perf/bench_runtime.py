@@ -11,8 +11,6 @@ import argparse
 import contextlib
 import json
 import logging
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pruned_bert import MASKS, pruned_bert, write_artifact
+from pruned_bert import MASKS, pruned_bert
 from rich.console import Console
 from rich.table import Table
 from runtime_rivals import BUILDERS, Call, CannotRunHere, Rivals
 
-import mvprune
 from mvprune.runtime import backends, kernel, optimize
 
 DENSE = "torch fp32"
@@ -58,11 +55,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="leaves the other cases out")
     parser.add_argument("--rivals", nargs="*", choices=BUILDERS, default=list(BUILDERS))
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the figures too")
-    parser.add_argument("--memory-of", nargs=2, metavar=("RUNTIME", "FOLDER"), help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.memory_of:
-        print(json.dumps(memory_here(*args.memory_of)))
-        return
     logging.disable(logging.WARNING)  # exporters tell much
     absent: dict[str, str] = {}
     found: dict[Case, Seconds] = {}
@@ -70,10 +63,9 @@ def main() -> None:
         for case in CASES:
             if case.tokens in args.tokens and case.threads in args.threads:
                 found[case] = measured(case, [DENSE, *args.rivals], args.rounds, Path(scratch), absent)
-        memory = {runtime: memory_of(runtime, Path(scratch)) for runtime in ("dense", "sparse")}
-    show(found, memory, absent)
+    show(found, absent)
     if args.json:
-        args.json.write_text(json.dumps(report(found, memory, absent), indent=2) + "\n")
+        args.json.write_text(json.dumps(report(found, absent), indent=2) + "\n")
 
 
 def measured(case: Case, rivals: list[str], rounds: int, folder: Path, absent: dict[str, str]) -> Seconds:
@@ -118,38 +110,7 @@ def in_turns(case: Case, calls: dict[str, Call], rounds: int) -> Seconds:
     return best
 
 
-def memory_of(runtime: str, scratch: Path) -> dict[str, int]:
-    """`memory_here` in a process of its own."""
-    folder = scratch / "artifact"
-    if not folder.exists():
-        write_artifact(folder, pruned_bert(DENSITIES[0], "uneven"))
-        optimize(pruned_bert(DENSITIES[0], "uneven"), threads=1)  # so that the process need not measure
-    command = [sys.executable, __file__, "--memory-of", runtime, str(folder)]
-    found = subprocess.run(
-        command, check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    figures: dict[str, int] = json.loads(found.stdout)
-    say(f"memory of a {runtime} model: {figures['loaded'] / 1e6:.0f} MB, at the peak {figures['peak'] / 1e6:.0f} MB")
-    return figures
-
-
-def memory_here(runtime: Any, folder: str) -> dict[str, int]:
-    """Resident bytes of a loaded model after a call, and at the peak of loading, above those of Python and torch."""
-    small = {"input_ids": torch.ones(1, 128, dtype=torch.long)}
-    imported = resident("VmRSS")
-    model: Any = mvprune.load(folder, runtime=runtime)
-    with torch.inference_mode():
-        model(**small)
-    return {"loaded": resident("VmRSS") - imported, "peak": resident("VmHWM") - imported}
-
-
-def resident(field: str) -> int:
-    """Bytes of this process, as Linux counts them."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
-
-
-def show(found: dict[Case, Seconds], memory: dict[str, dict[str, int]], absent: dict[str, str]) -> None:
+def show(found: dict[Case, Seconds], absent: dict[str, str]) -> None:
     """A table for people, and the Markdown of docs/runtime.md."""
     table = Table(title=f"milliseconds, and times as fast as {DENSE}; kernel: {kernel.load() or kernel.isa()}")
     for title in ("", *map(str, found)):
@@ -163,9 +124,6 @@ def show(found: dict[Case, Seconds], memory: dict[str, dict[str, int]], absent: 
     print("\n| |", " | ".join(map(str, found)), "|\n|---|" + "---|" * len(found))
     for row in rows:
         print("|", " | ".join(row), "|")
-    print("\n| resident, less Python and torch | loaded | at the peak |\n|---|---|---|")
-    for runtime, figures in memory.items():
-        print(f"| {runtime} | {figures['loaded'] / 1e6:.0f} MB | {figures['peak'] / 1e6:.0f} MB |")
 
 
 def table_rows(found: dict[Case, Seconds]) -> list[list[str]]:
@@ -180,7 +138,7 @@ def _cell(seconds: Seconds, name: str) -> str:
     return f"{1000 * seconds[name]:.1f} ms, {seconds[DENSE] / seconds[name]:.2f}x"
 
 
-def report(found: dict[Case, Seconds], memory: dict[str, dict[str, int]], absent: dict[str, str]) -> dict[str, Any]:
+def report(found: dict[Case, Seconds], absent: dict[str, str]) -> dict[str, Any]:
     """All figures, as JSON has them."""
     cases = [
         {
@@ -190,7 +148,7 @@ def report(found: dict[Case, Seconds], memory: dict[str, dict[str, int]], absent
         }
         for case, seconds in found.items()
     ]
-    return {"kernel": kernel.load() or kernel.isa(), "cases": cases, "memory": memory, "absent": absent}
+    return {"kernel": kernel.load() or kernel.isa(), "cases": cases, "absent": absent}
 
 
 def say(text: str) -> None:

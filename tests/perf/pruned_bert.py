@@ -15,7 +15,16 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
-from mvprune.artifact import Accounting, DatasetSource, LayerCount, ModelSource, ResultInfo, round_values, save_model
+from mvprune.artifact import (
+    Accounting,
+    Coding,
+    DatasetSource,
+    LayerCount,
+    ModelSource,
+    ResultInfo,
+    round_values,
+    save_model,
+)
 
 MASKS = ("uneven", "random")
 
@@ -60,10 +69,15 @@ class _NoTokenizer:
         (folder / "vocab.txt").write_text("[PAD]\n")
 
 
-def write_artifact(folder: Path, model: BertForSequenceClassification, tokenizer: Any = None) -> Path:
+def write_artifact(
+    folder: Path,
+    model: BertForSequenceClassification,
+    tokenizer: Any = None,
+    coding: Coding = Coding(),  # noqa: B008 (immutable)
+) -> Path:
     """Stores the model as the service does; returns the folder."""
     names = [name for name, _ in encoder_matrices(model)]
-    round_values(model, names)
+    round_values(model, names, coding)
     layers = tuple(_count(name, weight) for name, weight in encoder_matrices(model))
     kept, all_weights = (
         sum(layer.nonzero for layer in layers),
@@ -93,7 +107,7 @@ def write_artifact(folder: Path, model: BertForSequenceClassification, tokenizer
         versions={},
         seed=0,
     )
-    save_model(folder, model, tokenizer or _NoTokenizer(), pruned=names, result=result)
+    save_model(folder, model, tokenizer or _NoTokenizer(), pruned=names, result=result, coding=coding)
     return folder
 
 

@@ -69,7 +69,7 @@ def test_embeddings_stay_as_stored(artifact: Path) -> None:
     assert torch.equal(sparse(ids), dense(ids))
     assert torch.equal(copy.deepcopy(sparse)(ids), dense(ids))
     for wrong in (-1, 60):
-        with pytest.raises(IndexError, match=f"indices of an embedding must be from 0 to 59, got {wrong}"):
+        with pytest.raises(IndexError, match="an index of an embedding must be that of one of its rows"):
             sparse(torch.tensor([[3, wrong]]))
 
 

@@ -25,7 +25,7 @@ from tests.unit.runtime import emulated
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.values import Values, rounded
-from mvprune.runtime import kernel
+from mvprune.runtime import kernel, layers
 
 Array = npt.NDArray[Any]
 
@@ -248,15 +248,17 @@ def run_layer(
     parts: dict[str, Any], x: Array, kept: Array | None, heads: int, activation: Any, stored: Any, threads: int
 ) -> Array:
     packed = {name: kernel.Packed.pack(weight, values=stored) for name, weight in parts["weights"].items()}
-    layer = kernel.Layer(
-        **{name: kernel.Affine(matrix, address(parts["biases"][name])) for name, matrix in packed.items()},
-        attention_norm=kernel.Norm(*(address(row) for row in parts["norms"]["attention_norm"]), 1e-5),
-        output_norm=kernel.Norm(*(address(row) for row in parts["norms"]["output_norm"]), 1e-12),
+    layer = layers.Layer(
+        **{name: layers.Affine(matrix, address(parts["biases"][name])) for name, matrix in packed.items()},
+        attention_norm=layers.Norm(*(address(row) for row in parts["norms"]["attention_norm"]), 1e-5),
+        output_norm=layers.Norm(*(address(row) for row in parts["norms"]["output_norm"]), 1e-12),
         activation=activation,
         heads=heads,
     )
     y = np.full_like(x, np.nan)
-    layer.run(address(x), address(kept), address(y), examples=x.shape[0], length=x.shape[1], threads=threads)
+    examples, length, _ = x.shape
+    one = layers.Layers([layer])
+    one.run(address(y), x=address(x), kept=address(kept), examples=examples, length=length, threads=threads)
     return y
 
 

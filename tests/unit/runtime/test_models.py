@@ -21,7 +21,7 @@ from tests.unit.runtime.pruned_models import (
     pruned,
 )
 
-from mvprune.runtime import backends, kernel, optimize
+from mvprune.runtime import backends, layers, optimize
 
 TOLERANCE = 1e-5  # of the largest logit, as docs/runtime.md says
 
@@ -80,21 +80,21 @@ def test_with_random_masks(backend: Any) -> None:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """(examples, length) of all calls of whole layers from now on."""
+    """(examples, length) of all calls of whole layers from now on, once for each layer."""
     calls: list[tuple[int, int]] = []
-    run = kernel.Layer.run
+    run = layers.Layers.run
 
-    def counting(layer: kernel.Layer, *addresses: int, examples: int, length: int, threads: int) -> None:
-        calls.append((examples, length))
-        run(layer, *addresses, examples=examples, length=length, threads=threads)
+    def counting(self: layers.Layers, y: int, *, examples: int, length: int, **others: Any) -> None:
+        calls.extend([(examples, length)] * len(self._layers))
+        run(self, y, examples=examples, length=length, **others)
 
-    monkeypatch.setattr(kernel.Layer, "run", counting)
+    monkeypatch.setattr(layers.Layers, "run", counting)
     return calls
 
 
 @needs_layers
 @pytest.mark.parametrize(
-    ("architecture", "layers", "feed_forwards", "residuals"),
+    ("architecture", "whole", "feed_forwards", "residuals"),
     [
         ("Bert", 2, 2, 4),
         ("Roberta", 2, 2, 4),
@@ -109,14 +109,14 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     ],
 )
 def test_what_is_fused(
-    architecture: str, layers: int, feed_forwards: int, residuals: int, monkeypatch: pytest.MonkeyPatch
+    architecture: str, whole: int, feed_forwards: int, residuals: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sparse = optimize(pruned(architecture), backend="kernel")
     kinds = [type(module).__name__ for module in sparse.modules()]
     assert (kinds.count("FeedForward"), kinds.count("ResidualNorm")) == (feed_forwards, residuals)
     calls = counted(monkeypatch)
     logits(sparse, batch=3, tokens=30)
-    assert calls == [(3, 30)] * layers
+    assert calls == [(3, 30)] * whole
 
 
 @needs_layers
