@@ -176,6 +176,79 @@ def test_hidden_states_are_recorded() -> None:
         assert off(mine, theirs) < TOLERANCE
 
 
+@needs_layers
+@pytest.mark.parametrize("architecture", ["Bert", "Roberta", "XLMRoberta", "Camembert"])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"attention_mask": None},
+        {"token_type_ids": torch.arange(60).view(2, 30) % 2},
+        {"position_ids": torch.arange(60).view(2, 30).flip(0) % 50},
+        {"position_ids": torch.arange(30).view(1, 30)},  # not one for each example: layer by layer
+        {"attention_mask": torch.ones(2, 30, dtype=torch.bool)},
+        {"return_dict": False},
+        {"input_ids": None, "inputs_embeds": torch.randn(2, 30, 48)},
+    ],
+)
+def test_any_input_of_a_model(architecture: str, changed: dict[str, Any]) -> None:
+    dense = pruned(architecture)
+    config = dense.config
+    if architecture != "Bert":
+        changed = changed | {"token_type_ids": None}  # the embeddings have one type here and there
+    dense.base_model.embeddings.token_type_embeddings.weight.data.normal_()
+    sparse = optimize(copy.deepcopy(dense), backend="kernel")
+    given = inputs(batch=2, tokens=30) | changed
+    if architecture != "Bert" and given["input_ids"] is not None:
+        given["input_ids"][1, 20:] = config.pad_token_id
+    with torch.inference_mode():
+        found, wanted = (model(**given) for model in (sparse, dense))
+    assert type(found) is type(wanted)
+    assert off(found[0], wanted[0]) < TOLERANCE
+
+
+@needs_layers
+def test_a_base_model_gives_what_it_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = pruned("Bert").bert
+    sparse = optimize(copy.deepcopy(dense), backend="kernel")
+    calls = counted(monkeypatch)
+    with torch.inference_mode():
+        found, wanted = (model(**inputs(tokens=30)) for model in (sparse, dense))
+    assert len(calls) == 2
+    assert list(found) == list(wanted)
+    for name in wanted:
+        assert off(found[name], wanted[name]) < TOLERANCE
+    with pytest.raises(IndexError):
+        sparse(torch.tensor([[3, 60]]))
+
+
+@needs_layers
+def test_hooks_see_each_layer() -> None:
+    sparse = optimize(pruned("Bert"), backend="kernel")
+    seen: list[Any] = []
+    sparse.bert.encoder.layer[1].register_forward_hook(lambda _, __, output: seen.append(output))
+    wanted = logits(sparse, tokens=30)
+    assert len(seen) == 1
+    other = optimize(pruned("Bert"), backend="kernel")
+    assert off(logits(other, tokens=30), wanted) < TOLERANCE
+
+
+@needs_layers
+def test_replaced_parameters_are_used() -> None:
+    """A copy, and a model whose parameters were replaced, read their own memory."""
+    sparse = optimize(pruned("Bert"), backend="kernel")
+    wanted = logits(sparse, tokens=30)
+    other = copy.deepcopy(sparse)
+    with torch.no_grad():
+        norm = other.bert.embeddings.LayerNorm
+        norm.weight = torch.nn.Parameter(2 * norm.weight, requires_grad=False)
+    assert off(logits(other, tokens=30), wanted) > 100 * TOLERANCE
+    assert torch.equal(logits(sparse, tokens=30), wanted)
+    norm.double()
+    with pytest.raises(RuntimeError, match=r"must be float32 on the CPU, got torch.float64 on cpu"):
+        logits(other, tokens=30)
+
+
 @needs_kernel
 def test_a_decoder_goes_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
     config = transformers.BertConfig(**SIZES, is_decoder=True)
