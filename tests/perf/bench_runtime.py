@@ -1,4 +1,4 @@
-"""The sparse runtime beside what else runs a BERT on a CPU: BERT-base's shape, batch 1, random weights.
+"""The sparse runtime beside what else runs a BERT on a CPU: BERT-base's shape or MiniLM's, random weights.
 
 Run: make bench-runtime. All that is compared runs in one process, in turns, the least of N rounds; what counts are the
 ratios to torch's dense fp32. Memory is measured in processes of its own. Rivals are dense: their speed does not hang on
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pruned_bert import MASKS, pruned_bert
+from pruned_bert import MASKS, SHAPES, pruned_bert
 from rich.console import Console
 from rich.table import Table
 from runtime_rivals import BUILDERS, Call, CannotRunHere, Rivals
@@ -37,12 +37,21 @@ class Case:
     tokens: int
     threads: int
     densities: tuple[float, ...] = DENSITIES
+    batch: int = 1
+    rivals: bool = True  # whether all are measured, or only torch's dense fp32
 
     def __str__(self) -> str:
-        return f"{self.tokens} tokens, {self.threads} thread{'s' * (self.threads > 1)}"
+        examples = f"{self.batch} x " if self.batch > 1 else ""
+        return f"{examples}{self.tokens} tokens, {self.threads} thread{'s' * (self.threads > 1)}"
 
 
-CASES = (Case(128, 1), Case(128, 2), Case(384, 1, DENSITIES[:1]))
+CASES = (
+    Case(128, 1),
+    Case(128, 2),
+    Case(384, 1, DENSITIES[:1]),
+    *(Case(tokens, 1, DENSITIES[:1], rivals=False) for tokens in (16, 64, 512)),
+    *(Case(tokens, 1, DENSITIES[:1], batch, rivals=False) for batch in (8, 32) for tokens in (16, 128)),
+)
 
 Seconds = dict[str, float]
 
@@ -51,8 +60,10 @@ def main() -> None:
     """Prints a line for each measurement, tables, and the same as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[128, 384], help="leaves the other cases out")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="leaves the other cases out")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[16, 64, 128, 384, 512], help="leaves the others out")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="leaves the others out")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32], help="leaves the others out")
+    parser.add_argument("--shape", choices=SHAPES, default="BERT-base")
     parser.add_argument("--rivals", nargs="*", choices=BUILDERS, default=list(BUILDERS))
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the figures too")
     args = parser.parse_args()
@@ -61,19 +72,20 @@ def main() -> None:
     found: dict[Case, Seconds] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for case in CASES:
-            if case.tokens in args.tokens and case.threads in args.threads:
-                found[case] = measured(case, [DENSE, *args.rivals], args.rounds, Path(scratch), absent)
+            if case.tokens in args.tokens and case.threads in args.threads and case.batch in args.batches:
+                rivals = [DENSE, *(args.rivals if case.rivals else ())]
+                found[case] = measured(case, args.shape, rivals, args.rounds, Path(scratch), absent)
     show(found, absent)
     if args.json:
         args.json.write_text(json.dumps(report(found, absent), indent=2) + "\n")
 
 
-def measured(case: Case, rivals: list[str], rounds: int, folder: Path, absent: dict[str, str]) -> Seconds:
+def measured(case: Case, shape: str, rivals: list[str], rounds: int, folder: Path, absent: dict[str, str]) -> Seconds:
     """The least seconds of each contender; adds to `absent` what cannot run here, with the reason."""
     torch.set_num_threads(case.threads)
-    ids = torch.randint(1000, 30_000, (1, case.tokens), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(1000, 30_000, (case.batch, case.tokens), generator=torch.Generator().manual_seed(0))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    builder = Rivals(pruned_bert(DENSITIES[0], "random"), inputs, case.threads, folder)
+    builder = Rivals(pruned_bert(DENSITIES[0], "random", shape=shape), inputs, case.threads, folder)
     calls: dict[str, Call] = {}
     for name in dict.fromkeys(rivals):
         say(f"{case}: building {name}")
@@ -85,11 +97,11 @@ def measured(case: Case, rivals: list[str], rounds: int, folder: Path, absent: d
     for density in case.densities:
         for masks in MASKS:
             name = f"**sparse, {density:.0%}**, {masks} masks"
-            model: Any = optimize(pruned_bert(density, masks), tokens=case.tokens)
+            model: Any = optimize(pruned_bert(density, masks, shape=shape), tokens=case.batch * case.tokens)
             say(f"{case}: {name}: {backends(model)}")
             calls[name] = lambda model=model: model(**inputs)
     if case == CASES[0]:
-        fallback = optimize(pruned_bert(DENSITIES[0], "uneven"), tokens=case.tokens, backend="csr")
+        fallback = optimize(pruned_bert(DENSITIES[0], "uneven", shape=shape), tokens=case.tokens, backend="csr")
         calls["sparse, 3%, uneven masks, without the kernel"] = lambda: fallback(**inputs)
     return in_turns(case, calls, rounds)
 
@@ -144,6 +156,7 @@ def report(found: dict[Case, Seconds], absent: dict[str, str]) -> dict[str, Any]
         {
             "tokens": case.tokens,
             "threads": case.threads,
+            "batch": case.batch,
             "seconds": {n.replace("**", ""): s for n, s in seconds.items()},
         }
         for case, seconds in found.items()
