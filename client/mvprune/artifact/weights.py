@@ -118,14 +118,9 @@ def read_weights(path: Path, base: Base | None = None) -> dict[str, Array]:
 
 
 def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, Array]]:
-    """Every tensor with its name: fp16 where that is stored, else floats as fp32. See `stream_tensors`."""
-    return stream_tensors(path, lambda name, tensor: (name, tensor.array()), base)
+    """Every tensor with its name, one at a time: fp16 where that is stored, else floats as fp32.
 
-
-def stream_tensors(path: Path, use: Callable[[str, Unpacked], Made], base: Base | None = None) -> Iterator[Made]:
-    """What `use` makes of every tensor, given its name and what is stored of it, one at a time.
-
-    Those that are the base's as they are come first, then those that are not packed, such as biases.
+    Those that are the base's as they are come first.
 
     Safe on any bytes: nothing in the file is executed, and memory is bounded by its size: values are at most 255 times
     as large as what they are packed in, and all elements, zeros included, at most 2^28, or 1,024 for each byte of the
@@ -133,11 +128,19 @@ def stream_tensors(path: Path, use: Callable[[str, Unpacked], Made], base: Base 
 
     Args:
         path: of the file.
-        use: what it raises as ArtifactError gets the name of the tensor.
         base: the base model, for a file that leaves out what it shares with it.
 
     Raises:
         ArtifactError: the file is not a valid weights file of a known version, or `base` is not what it refers to.
+    """
+    return stream_tensors(path, lambda name, tensor: (name, tensor.array()), base)
+
+
+def stream_tensors(path: Path, use: Callable[[str, Unpacked], Made], base: Base | None = None) -> Iterator[Made]:
+    """What `use` makes of every tensor, given its name and what is stored of it: see `stream_weights`.
+
+    After those that are the base's as they are come those that are not packed, such as biases. What `use` raises as
+    ArtifactError gets the name of the tensor.
     """
     try:
         with open_file(path) as file:
