@@ -90,6 +90,7 @@ bench-uploads: setup ## sending a model of 500 MB beside boto3 and a plain copy 
 .PHONY: bench-runtime
 bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVINO (ARGS='--json FILE'; nothing else should run)
 	$(BIN)/python tests/perf/bench_runtime.py $(ARGS)
+	$(BIN)/python tests/perf/bench_model_memory.py
 	$(BIN)/python tests/perf/bench_serving.py
 	$(BIN)/python tests/perf/bench_structures.py
 

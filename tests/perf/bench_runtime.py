@@ -1,4 +1,4 @@
-"""The sparse runtime beside what else runs a BERT on a CPU: BERT-base's shape, batch 1, random weights.
+"""The sparse runtime beside what else runs a BERT on a CPU: BERT-base's shape or MiniLM's, random weights.
 
 Run: make bench-runtime. All that is compared runs in one process, in turns, the least of N rounds; what counts are the
 ratios to torch's dense fp32. Memory is measured in processes of its own. Rivals are dense: their speed does not hang on
@@ -11,8 +11,6 @@ import argparse
 import contextlib
 import json
 import logging
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pruned_bert import MASKS, pruned_bert, write_artifact
+from pruned_bert import MASKS, SHAPES, pruned_bert
 from rich.console import Console
 from rich.table import Table
 from runtime_rivals import BUILDERS, Call, CannotRunHere, Rivals
 
-import mvprune
 from mvprune.runtime import backends, kernel, optimize
 
 DENSE = "torch fp32"
@@ -40,12 +37,21 @@ class Case:
     tokens: int
     threads: int
     densities: tuple[float, ...] = DENSITIES
+    batch: int = 1
+    rivals: bool = True  # whether all are measured, or only torch's dense fp32
 
     def __str__(self) -> str:
-        return f"{self.tokens} tokens, {self.threads} thread{'s' * (self.threads > 1)}"
+        examples = f"{self.batch} x " if self.batch > 1 else ""
+        return f"{examples}{self.tokens} tokens, {self.threads} thread{'s' * (self.threads > 1)}"
 
 
-CASES = (Case(128, 1), Case(128, 2), Case(384, 1, DENSITIES[:1]))
+CASES = (
+    Case(128, 1),
+    Case(128, 2),
+    Case(384, 1, DENSITIES[:1]),
+    *(Case(tokens, 1, DENSITIES[:1], rivals=False) for tokens in (16, 64, 512)),
+    *(Case(tokens, 1, DENSITIES[:1], batch, rivals=False) for batch in (8, 32) for tokens in (16, 128)),
+)
 
 Seconds = dict[str, float]
 
@@ -54,34 +60,32 @@ def main() -> None:
     """Prints a line for each measurement, tables, and the same as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[128, 384], help="leaves the other cases out")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="leaves the other cases out")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[16, 64, 128, 384, 512], help="leaves the others out")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="leaves the others out")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32], help="leaves the others out")
+    parser.add_argument("--shape", choices=SHAPES, default="BERT-base")
     parser.add_argument("--rivals", nargs="*", choices=BUILDERS, default=list(BUILDERS))
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the figures too")
-    parser.add_argument("--memory-of", nargs=2, metavar=("RUNTIME", "FOLDER"), help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.memory_of:
-        print(json.dumps(memory_here(*args.memory_of)))
-        return
     logging.disable(logging.WARNING)  # exporters tell much
     absent: dict[str, str] = {}
     found: dict[Case, Seconds] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for case in CASES:
-            if case.tokens in args.tokens and case.threads in args.threads:
-                found[case] = measured(case, [DENSE, *args.rivals], args.rounds, Path(scratch), absent)
-        memory = {runtime: memory_of(runtime, Path(scratch)) for runtime in ("dense", "sparse")}
-    show(found, memory, absent)
+            if case.tokens in args.tokens and case.threads in args.threads and case.batch in args.batches:
+                rivals = [DENSE, *(args.rivals if case.rivals else ())]
+                found[case] = measured(case, args.shape, rivals, args.rounds, Path(scratch), absent)
+    show(found, absent)
     if args.json:
-        args.json.write_text(json.dumps(report(found, memory, absent), indent=2) + "\n")
+        args.json.write_text(json.dumps(report(found, absent), indent=2) + "\n")
 
 
-def measured(case: Case, rivals: list[str], rounds: int, folder: Path, absent: dict[str, str]) -> Seconds:
+def measured(case: Case, shape: str, rivals: list[str], rounds: int, folder: Path, absent: dict[str, str]) -> Seconds:
     """The least seconds of each contender; adds to `absent` what cannot run here, with the reason."""
     torch.set_num_threads(case.threads)
-    ids = torch.randint(1000, 30_000, (1, case.tokens), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(1000, 30_000, (case.batch, case.tokens), generator=torch.Generator().manual_seed(0))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    builder = Rivals(pruned_bert(DENSITIES[0], "random"), inputs, case.threads, folder)
+    builder = Rivals(pruned_bert(DENSITIES[0], "random", shape=shape), inputs, case.threads, folder)
     calls: dict[str, Call] = {}
     for name in dict.fromkeys(rivals):
         say(f"{case}: building {name}")
@@ -93,11 +97,11 @@ def measured(case: Case, rivals: list[str], rounds: int, folder: Path, absent: d
     for density in case.densities:
         for masks in MASKS:
             name = f"**sparse, {density:.0%}**, {masks} masks"
-            model: Any = optimize(pruned_bert(density, masks), tokens=case.tokens)
+            model: Any = optimize(pruned_bert(density, masks, shape=shape), tokens=case.batch * case.tokens)
             say(f"{case}: {name}: {backends(model)}")
             calls[name] = lambda model=model: model(**inputs)
     if case == CASES[0]:
-        fallback = optimize(pruned_bert(DENSITIES[0], "uneven"), tokens=case.tokens, backend="csr")
+        fallback = optimize(pruned_bert(DENSITIES[0], "uneven", shape=shape), tokens=case.tokens, backend="csr")
         calls["sparse, 3%, uneven masks, without the kernel"] = lambda: fallback(**inputs)
     return in_turns(case, calls, rounds)
 
@@ -118,38 +122,7 @@ def in_turns(case: Case, calls: dict[str, Call], rounds: int) -> Seconds:
     return best
 
 
-def memory_of(runtime: str, scratch: Path) -> dict[str, int]:
-    """`memory_here` in a process of its own."""
-    folder = scratch / "artifact"
-    if not folder.exists():
-        write_artifact(folder, pruned_bert(DENSITIES[0], "uneven"))
-        optimize(pruned_bert(DENSITIES[0], "uneven"), threads=1)  # so that the process need not measure
-    command = [sys.executable, __file__, "--memory-of", runtime, str(folder)]
-    found = subprocess.run(
-        command, check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    figures: dict[str, int] = json.loads(found.stdout)
-    say(f"memory of a {runtime} model: {figures['loaded'] / 1e6:.0f} MB, at the peak {figures['peak'] / 1e6:.0f} MB")
-    return figures
-
-
-def memory_here(runtime: Any, folder: str) -> dict[str, int]:
-    """Resident bytes of a loaded model after a call, and at the peak of loading, above those of Python and torch."""
-    small = {"input_ids": torch.ones(1, 128, dtype=torch.long)}
-    imported = resident("VmRSS")
-    model: Any = mvprune.load(folder, runtime=runtime)
-    with torch.inference_mode():
-        model(**small)
-    return {"loaded": resident("VmRSS") - imported, "peak": resident("VmHWM") - imported}
-
-
-def resident(field: str) -> int:
-    """Bytes of this process, as Linux counts them."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
-
-
-def show(found: dict[Case, Seconds], memory: dict[str, dict[str, int]], absent: dict[str, str]) -> None:
+def show(found: dict[Case, Seconds], absent: dict[str, str]) -> None:
     """A table for people, and the Markdown of docs/runtime.md."""
     table = Table(title=f"milliseconds, and times as fast as {DENSE}; kernel: {kernel.load() or kernel.isa()}")
     for title in ("", *map(str, found)):
@@ -163,9 +136,6 @@ def show(found: dict[Case, Seconds], memory: dict[str, dict[str, int]], absent: 
     print("\n| |", " | ".join(map(str, found)), "|\n|---|" + "---|" * len(found))
     for row in rows:
         print("|", " | ".join(row), "|")
-    print("\n| resident, less Python and torch | loaded | at the peak |\n|---|---|---|")
-    for runtime, figures in memory.items():
-        print(f"| {runtime} | {figures['loaded'] / 1e6:.0f} MB | {figures['peak'] / 1e6:.0f} MB |")
 
 
 def table_rows(found: dict[Case, Seconds]) -> list[list[str]]:
@@ -180,17 +150,18 @@ def _cell(seconds: Seconds, name: str) -> str:
     return f"{1000 * seconds[name]:.1f} ms, {seconds[DENSE] / seconds[name]:.2f}x"
 
 
-def report(found: dict[Case, Seconds], memory: dict[str, dict[str, int]], absent: dict[str, str]) -> dict[str, Any]:
+def report(found: dict[Case, Seconds], absent: dict[str, str]) -> dict[str, Any]:
     """All figures, as JSON has them."""
     cases = [
         {
             "tokens": case.tokens,
             "threads": case.threads,
+            "batch": case.batch,
             "seconds": {n.replace("**", ""): s for n, s in seconds.items()},
         }
         for case, seconds in found.items()
     ]
-    return {"kernel": kernel.load() or kernel.isa(), "cases": cases, "memory": memory, "absent": absent}
+    return {"kernel": kernel.load() or kernel.isa(), "cases": cases, "absent": absent}
 
 
 def say(text: str) -> None:

@@ -1,9 +1,9 @@
-"""`mvpctl serve` under load, dense against sparse: requests a second and their times.
+"""`mvpctl serve` under load, beside the same server with ONNX Runtime's dynamic int8: requests a second, their times.
 
-Run: make bench-runtime. BERT-base's shape with random weights of which 3 % are kept, masks uneven, an artifact as the
-service writes it. Both servers run at once with one thread each, on the same core, the callers on the others if there
-are any. They are called in turns; whoever is not called does nothing. A caller sends its next request when it has the
-answer to the last. Nothing else should run meanwhile.
+Run: make bench-runtime. Random weights of which 3 % are kept, masks uneven, an artifact as the service writes it. The
+servers run at once with one thread each, on the same core, the callers on the others if there are any. They are called
+in turns; whoever is not called does nothing. A caller sends its next request when it has the answer to the last.
+Nothing else should run meanwhile.
 """
 
 from __future__ import annotations
@@ -24,15 +24,19 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-from pruned_bert import pruned_bert, write_artifact
+from pruned_bert import SHAPES, pruned_bert, write_artifact
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
+
+from mvprune.export import export
 
 DENSITY = 0.03
 VOCABULARY = 30_522
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
-RUNTIMES = ("dense", "sparse")
+DENSE, SPARSE, ONNX = "dense", "sparse", "ONNX Runtime int8"
+RUNTIMES = (DENSE, SPARSE, ONNX)
 PROGRAM = Path(sys.executable).with_name("mvpctl")
+OPTIONS = ("--threads", "1", "--address", "127.0.0.1:0", "-o", "json")
 CORES = sorted(os.sched_getaffinity(0))
 
 
@@ -49,7 +53,7 @@ class Load:
         return f"{self.callers} caller{'s' * (self.callers > 1)}, {tokens} tokens"
 
 
-LOADS = (Load(1, 128), Load(8, 128), Load(1, 8), Load(8, 8))
+LOADS = tuple(Load(callers, shortest) for shortest in (128, 8) for callers in (1, 8, 64))
 
 
 @dataclass
@@ -73,11 +77,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="of a round, for each load and runtime")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the figures too")
+    parser.add_argument("--shape", choices=SHAPES, default="BERT-base")
     args = parser.parse_args()
     found = {load: {runtime: Measured() for runtime in RUNTIMES} for load in LOADS}
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
-        artifact = write_artifact(Path(scratch) / "artifact", pruned_bert(DENSITY, "uneven"), tokenizer())
-        servers = {runtime: stack.enter_context(serving(artifact, runtime)) for runtime in RUNTIMES}
+        model = pruned_bert(DENSITY, "uneven", shape=args.shape)
+        artifact = write_artifact(Path(scratch) / "artifact", model, tokenizer())
+        rival = quantized(artifact, Path(scratch))
+        programs: dict[str, list[str | Path]] = {
+            name: [PROGRAM, "serve", artifact, "--runtime", name, *OPTIONS] for name in (DENSE, SPARSE)
+        }
+        programs[ONNX] = [sys.executable, Path(__file__).with_name("onnx_server.py"), artifact, rival]
+        servers = {name: stack.enter_context(serving(program)) for name, program in programs.items()}
         if len(CORES) > 1:
             os.sched_setaffinity(0, CORES[1:])
         for turn in range(args.rounds):
@@ -103,11 +114,22 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=made, **names)
 
 
+def quantized(artifact: Path, folder: Path) -> Path:
+    """The dense model as an ONNX file with int8 weights, one scale a row; activations are quantized in each call."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    exported = export(artifact, folder / "onnx", to="onnx").folder / "model.onnx"
+    prepared, made = folder / "prepared.onnx", folder / "int8.onnx"
+    quant_pre_process(exported, prepared, skip_symbolic_shape=True)
+    quantize_dynamic(prepared, made, weight_type=QuantType.QInt8, per_channel=True)
+    return made
+
+
 @contextlib.contextmanager
-def serving(artifact: Path, runtime: str) -> Iterator[str]:
+def serving(program: list[str | Path]) -> Iterator[str]:
     """A server on the first core; its address."""
-    options = ["--runtime", runtime, "--threads", "1", "--address", "127.0.0.1:0", "-o", "json"]
-    command = ["taskset", "-c", str(CORES[0]), PROGRAM, "serve", artifact, *options]
+    command = ["taskset", "-c", str(CORES[0]), *program]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield json.loads(process.stdout.readline())["url"]  # type: ignore[union-attr]
@@ -121,15 +143,16 @@ def call(url: str, load: Load, seconds: float, measured: Measured) -> None:
 
     def caller(seed: int) -> list[float]:
         source, times = random.Random(seed), []
-        with httpx.Client(base_url=url, timeout=60) as client:
-            while time.perf_counter() - start < seconds:
-                body = {"text": text(source, load)}
-                sent = time.perf_counter()
-                client.post("/predict", json=body).raise_for_status()
-                times.append(time.perf_counter() - sent)
+        while time.perf_counter() - start < seconds:
+            body = {"text": text(source, load)}
+            sent = time.perf_counter()
+            client.post("/predict", json=body).raise_for_status()
+            times.append(time.perf_counter() - sent)
         return times
 
-    with ThreadPoolExecutor(load.callers) as callers:
+    limits = httpx.Limits(max_connections=load.callers)
+    # One client for all: each would read the certificates of the system.
+    with httpx.Client(base_url=url, timeout=60, limits=limits) as client, ThreadPoolExecutor(load.callers) as callers:
         for times in callers.map(caller, range(load.callers)):
             measured.times += times
     measured.seconds += time.perf_counter() - start
@@ -153,15 +176,14 @@ def report(measured: Measured) -> dict[str, float]:
 
 def show(found: dict[Load, dict[str, Measured]]) -> None:
     """The table, as Markdown."""
-    columns = ["", *(f"{name} {what}" for name in RUNTIMES for what in ("req/s", "p50", "p99")), "throughput"]
+    columns = ["", *(f"{name}: req/s, p50, p99" for name in RUNTIMES), *(f"of {name}" for name in (DENSE, ONNX))]
     rows = [columns, ["---"] * len(columns)]
-    for load, both in found.items():
+    for load, each in found.items():
         row = [str(load)]
-        for runtime in RUNTIMES:
-            measured = both[runtime]
-            row.append(f"{measured.a_second:.1f}")
-            row += [f"{measured.milliseconds(percent):.0f} ms" for percent in (50, 99)]
-        rows.append([*row, f"{both['sparse'].a_second / both['dense'].a_second:.2f}x"])
+        for measured in each.values():
+            times = (f"{measured.milliseconds(percent):.0f} ms" for percent in (50, 99))
+            row.append(f"{measured.a_second:.1f}, {', '.join(times)}")
+        rows.append([*row, *(f"{each[SPARSE].a_second / each[name].a_second:.2f}x" for name in (DENSE, ONNX))])
     for row in rows:
         print(f"| {' | '.join(row)} |")
 

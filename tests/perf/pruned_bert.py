@@ -1,4 +1,4 @@
-"""A pruned model of BERT-base's shape with random weights, and its artifact, for the benchmarks.
+"""A pruned model of BERT-base's or MiniLM's shape with random weights, and its artifact, for the benchmarks.
 
 Masks are random, or uneven as real ones are: the scale of the weights differs by layer, by row and by column
 (log-normal, sigma 0.35), and the largest weights of the whole encoder are kept. At 3 % layers keep from 0.2 to 21 % of
@@ -15,18 +15,31 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
-from mvprune.artifact import Accounting, DatasetSource, LayerCount, ModelSource, ResultInfo, round_values, save_model
+from mvprune.artifact import (
+    Accounting,
+    Coding,
+    DatasetSource,
+    LayerCount,
+    ModelSource,
+    ResultInfo,
+    round_values,
+    save_model,
+)
 
 MASKS = ("uneven", "random")
+SHAPES: dict[str, dict[str, int]] = {
+    "BERT-base": {},
+    "MiniLM": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+}
 
 _SIGMA = 0.35
 _SAMPLE = 100_000  # weights of each matrix from which the threshold is estimated
 
 
-def pruned_bert(density: float, masks: str, seed: int = 0) -> BertForSequenceClassification:
+def pruned_bert(density: float, masks: str, seed: int = 0, shape: str = "BERT-base") -> BertForSequenceClassification:
     """A model in evaluation mode of whose encoder's matrices that fraction is kept."""
     torch.manual_seed(seed)
-    model = BertForSequenceClassification(BertConfig(vocab_size=30_522)).eval()
+    model = BertForSequenceClassification(BertConfig(vocab_size=30_522, **SHAPES[shape])).eval()
     with torch.no_grad():
         weights = [weight for _, weight in encoder_matrices(model)]
         if masks == "random":
@@ -60,10 +73,15 @@ class _NoTokenizer:
         (folder / "vocab.txt").write_text("[PAD]\n")
 
 
-def write_artifact(folder: Path, model: BertForSequenceClassification, tokenizer: Any = None) -> Path:
+def write_artifact(
+    folder: Path,
+    model: BertForSequenceClassification,
+    tokenizer: Any = None,
+    coding: Coding = Coding(),  # noqa: B008 (immutable)
+) -> Path:
     """Stores the model as the service does; returns the folder."""
     names = [name for name, _ in encoder_matrices(model)]
-    round_values(model, names)
+    round_values(model, names, coding)
     layers = tuple(_count(name, weight) for name, weight in encoder_matrices(model))
     kept, all_weights = (
         sum(layer.nonzero for layer in layers),
@@ -93,7 +111,7 @@ def write_artifact(folder: Path, model: BertForSequenceClassification, tokenizer
         versions={},
         seed=0,
     )
-    save_model(folder, model, tokenizer or _NoTokenizer(), pruned=names, result=result)
+    save_model(folder, model, tokenizer or _NoTokenizer(), pruned=names, result=result, coding=coding)
     return folder
 
 

@@ -10,7 +10,9 @@ Positions count elements in row-major order from 0.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,8 @@ MASK_DENSITY = 1 / 4
 _ESCAPE = 255
 _LEVEL = 1  # the gaps have entropy but no repetitions: higher levels find false matches and come out larger
 _BLOCK = 1 << 18  # positions in work at a time
+_PART = 1 << 18  # bytes unpacked at a time
+_END = 16  # bytes
 
 
 def encode_gaps(positions: Positions) -> Bytes:
@@ -120,17 +124,61 @@ def decompress(frame: Bytes, limit: int, what: str) -> Bytes:
     Raises:
         ArtifactError: it is not, said of `what`.
     """
+    with _one_frame(frame, limit, what):
+        content = zstandard.ZstdDecompressor().decompress(
+            frame.data, max_output_size=max(limit, 1), allow_extra_data=False
+        )
+        return np.frombuffer(content, np.uint8)
+
+
+def decompress_parts(frame: Bytes, size: int, what: str) -> Iterator[Bytes]:
+    """The same part by part, of `_PART` bytes but the last: the memory that whole content would take is not needed.
+
+    Raises:
+        ArtifactError: as `decompress`, or the content has another size than `size`.
+    """
+    source: Any = _Source(frame)
+    with _one_frame(frame, size, what) as stated:
+        if stated != size:
+            raise ArtifactError(f"the {what} must have {size} bytes unpacked, got {stated}")
+        reader = zstandard.ZstdDecompressor().stream_reader(source)
+        for start in range(0, size, _PART):
+            part = reader.read(min(_PART, size - start))
+            if len(part) < min(_PART, size - start):
+                break
+            yield np.frombuffer(part, np.uint8)
+        else:
+            if not reader.read(1) and source.ended:
+                return
+    raise ArtifactError(f"the {what} must be one zstd frame of {size} bytes unpacked, got another")
+
+
+class _Source:
+    """Reads from a frame. The end comes byte by byte: when the decoder is done, what follows is left."""
+
+    def __init__(self, frame: Bytes) -> None:
+        self._frame, self._place = frame.data, 0
+
+    @property
+    def ended(self) -> bool:
+        return self._place == len(self._frame)
+
+    def read(self, size: int) -> memoryview:
+        end = max(len(self._frame) - _END, self._place + 1)
+        start, self._place = self._place, min(self._place + size, end, len(self._frame))
+        return self._frame[start : self._place]
+
+
+@contextmanager
+def _one_frame(frame: Bytes, limit: int, what: str) -> Iterator[int]:
     try:
         stated = zstandard.frame_content_size(frame.data)
         if stated < 0:
             raise ArtifactError(f"the {what} must be one zstd frame that states its unpacked size")
         if stated > limit:
             raise ArtifactError(f"the {what} must have at most {limit} bytes unpacked, got {stated}")
-        content = zstandard.ZstdDecompressor().decompress(
-            frame.data, max_output_size=max(limit, 1), allow_extra_data=False
-        )
+        yield stated
     except zstandard.ZstdError as error:
         raise ArtifactError(
             f"the {what} must be one zstd frame of at most {limit} bytes, got another ({error})"
         ) from error
-    return np.frombuffer(content, np.uint8)

@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import torch
 import transformers
 from torch import nn
-from torch.overrides import TorchFunctionMode
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mvprune.artifact.base import Base, open_base
 from mvprune.artifact.card import CARD_FILE, Form, model_card
@@ -34,11 +35,12 @@ from mvprune.artifact.manifest import (
     measure,
     verify,
 )
+from mvprune.artifact.packing import Unpacked
 from mvprune.artifact.parts import EMBEDDINGS, ENCODER, bytes_by_part
 from mvprune.artifact.report import REPORT_FILE, report_page
 from mvprune.artifact.structures import shrink_to
 from mvprune.artifact.values import rounded
-from mvprune.artifact.weights import Coding, stream_weights, tied_names, write_weights
+from mvprune.artifact.weights import Coding, stream_tensors, tied_names, write_weights
 from mvprune.common.strictjson import InvalidJson, parse_json
 from mvprune.sources.model_config import CONFIG_FILE, WEIGHTS_FILE
 from mvprune.sources.references import InvalidReference
@@ -57,7 +59,6 @@ TOKENIZER_FILE = "tokenizer.json"
 
 _MAX_CONFIG = 16 << 20
 _ALMOST_ZERO = 2**-25  # rounds to 0 in fp16
-_RANDOM = ("normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_")
 
 
 def round_values(
@@ -156,9 +157,9 @@ def save_model(
 
 
 class LayerReplacement(Protocol):
-    """Puts other layers in the place of a model's linear layers while its weights come."""
+    """Puts other layers in the place of a model's layers while its weights come; those have no values yet."""
 
-    def take(self, names: Iterable[str], weight: npt.NDArray[Any]) -> bool:
+    def take(self, names: Iterable[str], weight: Unpacked) -> bool:
         """Whether the layers that have this weight were replaced, so that nothing uses the dense weight any more."""
 
     def finish(self) -> Any:
@@ -197,37 +198,75 @@ def load(
     shapes = header.shapes()
     _check_tensors(config, shapes)
     opened = open_base(header, manifest.model, base)  # before the model takes memory: it vouches for the shapes
-    with _NoRandomValues():
-        model: Any = _build(config)
+    model = _without_values(config)
     shrink_to(model, shapes)
     model.tie_weights()
-    state, names = model.float().state_dict(), header.names()
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    shared = frozenset(header.whole_base if isinstance(base, Base) else ())
+    names, shared = header.names(), frozenset(header.whole_base if isinstance(base, Base) else ())
+    filling = _Filling(model.float())
     replacing = replacement(model) if replacement is not None else None
+
+    def use(stored: str, tensor: Unpacked) -> None:
+        if replacing is None or not replacing.take(names[stored], tensor):
+            filling.fill(names[stored], tensor.array(), frozen=stored in shared)
+
     with torch.no_grad():
-        for stored, array in stream_weights(weights, opened):  # shared ones first: replacements refer to their memory
-            if replacing is not None and replacing.take(names[stored], array):
-                continue
-            for name in names[stored]:
-                if stored in shared and name in parameters:
-                    parameters[name].requires_grad_(False).data = torch.from_numpy(array)
-                else:
-                    state[name].copy_(torch.from_numpy(array))
+        # Shared ones and biases come first: replacements refer to their memory.
+        for _ in stream_tensors(weights, use, opened):
+            pass
     loaded: transformers.PreTrainedModel = model.eval() if replacing is None else replacing.finish()
     return loaded
 
 
-class _NoRandomValues(TorchFunctionMode):
-    """Gives new parameters zeros: random numbers for 85 M weights take seconds and are overwritten anyway."""
+def _without_values(config: dict[str, Any]) -> Any:
+    """The model, its parameters without memory, its buffers as they are computed from the configuration."""
+    thread = threading.get_ident()
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in _RANDOM:
-            tensor = args[0] if args else kwargs["tensor"]
-            # What lay in memory would not do: torch's trunc_normal_ draws again until all is within its bounds.
-            tensor.detach().zero_()
-            return tensor
-        return func(*args, **(kwargs or {}))
+    def on_meta(_: nn.Module, __: str, parameter: nn.Parameter) -> Any:
+        if threading.get_ident() != thread or parameter.is_meta:
+            return None
+        return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+
+    hook = register_module_parameter_registration_hook(on_meta)
+    try:
+        with torch.random.fork_rng([]):  # a buffer may be random before it is overwritten
+            return _build(config)
+    finally:
+        hook.remove()
+
+
+class _Filling:
+    """Gives the parameters and buffers of a model without values the memory of the arrays that are read."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._buffers = dict(model.named_buffers(remove_duplicate=False))
+        self._parameters = dict(model.named_parameters(remove_duplicate=False))
+        self._places: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
+        for module in model.modules():
+            for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+                self._places.setdefault(parameter, []).append((module, name))
+
+    def fill(self, names: Iterable[str], array: npt.NDArray[Any], *, frozen: bool) -> None:
+        """Sets all tensors with these names. The first parameter uses the array's memory if it is fp32.
+
+        Args:
+            names: in the state dict.
+            array: of their shape.
+            frozen: whether other models use the memory too: the parameters need no gradients, and all share it.
+        """
+        used = False
+        for name in names:
+            if name in self._buffers:
+                self._buffers[name].copy_(torch.from_numpy(array))
+                continue
+            places = self._places.pop(self._parameters[name], ())
+            if not places:  # another name of a parameter that is filled
+                continue
+            copied = not frozen and (used or not array.flags.writeable)
+            values = torch.from_numpy(array.astype(np.float32, copy=copied))
+            used = True
+            parameter = nn.Parameter(values, requires_grad=not frozen)
+            for module, attribute in places:
+                setattr(module, attribute, parameter)
 
 
 def _masked_base(name: str, array: npt.NDArray[Any], base: Base) -> npt.NDArray[Any] | None:

@@ -20,14 +20,16 @@ import numpy.typing as npt
 
 from mvprune.artifact.coding import GAP, decode_positions, encode_positions
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.header import FULL, OF_BASE, ROWS, PackedTensor
+from mvprune.artifact.header import FULL, OF_BASE, ROWS, SPARSE_LAYOUTS, PackedTensor
 from mvprune.artifact.values import (
     KINDS,
     Counts,
+    Scales,
     Values,
     check_exact,
     decode_values,
     encode_values,
+    from_bfloat16,
     pack,
     row_counts,
     scaled_counts,
@@ -37,6 +39,7 @@ from mvprune.artifact.values import (
 Array = npt.NDArray[Any]
 
 _ZERO_ROWS = 1 / 8  # from this fraction on, zero rows are left out
+_CHECKED = 1 << 18  # numbers in work at a time
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,116 @@ def pack_mask(array: Array) -> Parts:
     return Parts(description, {"positions": ("U8", frame)})
 
 
-def unpack_tensor(tensor: PackedTensor, parts: Mapping[str, Array], base: Array | None = None) -> Array:
-    """The inverse of `pack_tensor` and `pack_mask`, for any bytes: fp16 where that is stored, else fp32.
+@dataclass(frozen=True)
+class Unpacked:
+    """A tensor as it is stored, decompressed: what is not stored need not be made. `array` makes the whole tensor.
+
+    Attributes:
+        shape: of the tensor.
+        numbers: what is stored; of `rows` and `full` all elements of the stored rows.
+        kind: how floats are stored; None: the numbers are the elements.
+        layout: see above.
+        positions: of the numbers, or of the stored rows; None: all rows are stored.
+        scales: of the stored rows, or of groups of them in int4, as bfloat16 bits; None for other kinds.
+    """
+
+    shape: tuple[int, ...]
+    numbers: Array
+    kind: Values | None = None
+    layout: str = FULL
+    positions: Array | None = None
+    scales: Scales | None = None
+
+    @property
+    def nonzeros(self) -> int:
+        """At least as many elements as differ from zero."""
+        return int(np.count_nonzero(self.numbers))
+
+    def array(self) -> Array:
+        """All elements: fp16 where that is stored, else floats as fp32.
+
+        Raises:
+            ArtifactError: a number or scale is not allowed.
+        """
+        if self.positions is None:
+            return self._decoded().reshape(self.shape)
+        if self.layout == ROWS:
+            values = self._decoded()
+            array = np.zeros(self.shape, values.dtype)
+            array[self.positions] = values.reshape(len(self.positions), *self.shape[1:])
+            return array
+        positions, values = self.elements()
+        array = np.zeros(int(np.prod(self.shape, dtype=np.int64)), values.dtype)
+        array[positions] = values
+        return array.reshape(self.shape)
+
+    def elements(self) -> tuple[Array, Array]:
+        """The elements that differ from zero: their positions in row-major order, ascending, and their values.
+
+        Raises:
+            ArtifactError: as `array`.
+        """
+        if self.layout in SPARSE_LAYOUTS and self.positions is not None:
+            values = self._decoded()
+            if not values.all():
+                raise ArtifactError("stored values must not be zero")
+            return self.positions, values
+        flat = self.array().reshape(-1)
+        positions = np.flatnonzero(flat)
+        return positions, flat[positions]
+
+    def rows(self) -> tuple[Array, npt.NDArray[np.float32] | None]:
+        """The matrix as numbers, (rows, columns), and for int8 the scale of each row, (rows,), in fp32.
+
+        An element is its number, in int8 times the scale. Numbers are not converted: fp16 stays fp16. Those of int4
+        come as fp32, without a scale.
+
+        Raises:
+            ArtifactError: as `array`, or it is no matrix that is stored by rows.
+        """
+        if self.kind is None or self.layout in SPARSE_LAYOUTS or len(self.shape) != 2:
+            raise ArtifactError("a tensor must be a matrix stored by rows")
+        if self.kind is Values.INT4:  # a row has several scales
+            return self.array(), None
+        stored, columns = self._stored_rows(), self.shape[1]
+        numbers = self.numbers.reshape(stored, columns)
+        step = max(1, _CHECKED // max(1, columns))
+        for first in range(0, stored, step):  # a part at a time: fp32 takes four times the memory of int8
+            part = slice(first, first + step)
+            scales = None if self.scales is None else self.scales[part]
+            some = numbers[part]
+            decode_values(some.reshape(-1), scales, row_counts(some.shape), self.kind)
+        factors = None if self.scales is None else from_bfloat16(self.scales)
+        if self.kind is Values.BF16:
+            numbers = from_bfloat16(numbers)
+        if self.positions is None:
+            return numbers, factors
+        array = np.zeros(self.shape, numbers.dtype)
+        array[self.positions] = numbers
+        if factors is None:
+            return array, None
+        placed = np.zeros(len(array), np.float32)
+        placed[self.positions] = factors
+        return array, placed
+
+    def _stored_rows(self) -> int:
+        return self.shape[0] if self.positions is None else len(self.positions)
+
+    def _decoded(self) -> Array:
+        if self.kind is None:
+            return self.numbers.reshape(-1)
+        counts = None
+        if self.scales is not None:  # a tensor may have many more rows than bytes in the file
+            if self.layout in SPARSE_LAYOUTS and self.positions is not None:
+                counts = _counts(self.positions, self.shape)
+            else:
+                stored = self.shape if self.positions is None else (len(self.positions), *self.shape[1:])
+                counts = scaled_counts(stored, self.kind)
+        return decode_values(self.numbers.reshape(-1), self.scales, counts, self.kind)
+
+
+def unpack_parts(tensor: PackedTensor, parts: Mapping[str, Array], base: Array | None = None) -> Unpacked:
+    """The inverse of `pack_tensor` and `pack_mask`, for any bytes.
 
     Args:
         tensor: what the header says of it.
@@ -105,43 +216,24 @@ def unpack_tensor(tensor: PackedTensor, parts: Mapping[str, Array], base: Array 
         if base is None:
             raise ArtifactError("base must be given for a tensor of the base model's values, got None")
         positions = decode_positions(tensor.layout, parts["positions"], tensor.count, elements)
-        return _placed(base.reshape(-1)[positions], positions, tensor.shape)
-    kind, numbers = KINDS[tensor.dtype], parts["values"]
+        return Unpacked(tensor.shape, base.reshape(-1)[positions], None, tensor.layout, positions)
+    kind, numbers, found = KINDS[tensor.dtype], parts["values"], None
     if tensor.values is not None and tensor.values.dtype == "U8":
         numbers = unpack(numbers, tensor.count, kind)
     scales = parts.get("scales")
     if scales is not None and tensor.scales is not None and tensor.scales.dtype == "U8":
         scales = unpack(scales, tensor.scale_count, Values.BF16, "scales")
-    # Only scales need the counts of rows: a tensor may have many more rows than bytes in the file.
-    if tensor.layout == FULL:
-        counts = None if scales is None else scaled_counts(tensor.shape, kind)
-        return decode_values(numbers, scales, counts, kind).reshape(tensor.shape)
     if tensor.layout == ROWS:
-        stored = tensor.stored_rows
-        filled = decode_positions(GAP, parts["positions"], stored, tensor.shape[0])
-        counts = None if scales is None else scaled_counts((stored, *tensor.shape[1:]), kind)
-        values = decode_values(numbers, scales, counts, kind)
-        array = np.zeros(tensor.shape, values.dtype)
-        array[filled] = values.reshape(stored, *tensor.shape[1:])
-        return array
-    positions = decode_positions(tensor.layout, parts["positions"], tensor.count, elements)
-    counts = None if scales is None else _counts(positions, tensor.shape)
-    return _placed(decode_values(numbers, scales, counts, kind), positions, tensor.shape)
+        found = decode_positions(GAP, parts["positions"], tensor.stored_rows, tensor.shape[0])
+    elif tensor.layout != FULL:
+        found = decode_positions(tensor.layout, parts["positions"], tensor.count, elements)
+    return Unpacked(tensor.shape, numbers, kind, tensor.layout, found, scales)
 
 
 def _packed(numbers: Array, dtype: str) -> tuple[str, Array]:
     """An entry: the frame of the numbers, or the numbers where that is not smaller."""
     frame = pack(numbers)
     return ("U8", frame) if frame is not numbers else (dtype, numbers)
-
-
-def _placed(values: Array, positions: Array, shape: tuple[int, ...]) -> Array:
-    """An array of zeros but for these values."""
-    if not values.all():
-        raise ArtifactError("stored values must not be zero")
-    array = np.zeros(int(np.prod(shape, dtype=np.int64)), values.dtype)
-    array[positions] = values
-    return array.reshape(shape)
 
 
 def _counts(positions: npt.NDArray[Any], shape: tuple[int, ...]) -> Counts:

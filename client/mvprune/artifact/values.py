@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from mvprune.artifact.coding import Bytes, decompress
+from mvprune.artifact.coding import Bytes, decompress_parts
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.header import GROUP, MAX_RATIO
 
@@ -192,13 +192,14 @@ def unpack(frame: Bytes, count: int, kind: Values, what: str = "values") -> Numb
     size = count * item.itemsize
     if size > MAX_RATIO * len(frame):
         raise ArtifactError(f"the frame must be large enough for {count} {what}, got {len(frame)} bytes")
-    planes = decompress(frame, size, what)
-    if len(planes) != size:
-        raise ArtifactError(f"the {what} must have {size} bytes unpacked, got {len(planes)}")
     numbers = np.zeros(count, f"<u{item.itemsize}")
-    for plane in reversed(planes.reshape(item.itemsize, -1)):  # transposing bytes would take ten times as long
-        numbers <<= 8
-        numbers |= plane
+    place = 0
+    for part in decompress_parts(frame, size, what):
+        while len(part):  # shifting whole numbers takes a tenth of the time that transposing bytes would
+            plane, start = divmod(place, count)
+            some = part[: count - start]
+            numbers[start : start + len(some)] |= some.astype(numbers.dtype) << 8 * plane
+            place, part = place + len(some), part[len(some) :]
     return numbers.view(item)
 
 

@@ -6,11 +6,11 @@ docs/artifact-format.md describes the bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +31,11 @@ from mvprune.artifact.header import (
     open_header,
     read_header,
 )
-from mvprune.artifact.packing import pack_mask, pack_tensor, unpack_tensor
+from mvprune.artifact.packing import Unpacked, pack_mask, pack_tensor, unpack_parts
 from mvprune.artifact.values import FLOATS, Values, check_exact, decode_values, encode_values, row_counts
 
 Array = npt.NDArray[Any]
+Made = TypeVar("Made")
 
 _CODES = {dtype: code for code, dtype in DTYPES.items() if code != "BF16"}
 
@@ -132,10 +133,19 @@ def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, 
     Raises:
         ArtifactError: the file is not a valid weights file of a known version, or `base` is not what it refers to.
     """
+    return stream_tensors(path, lambda name, tensor: (name, tensor.array()), base)
+
+
+def stream_tensors(path: Path, use: Callable[[str, Unpacked], Made], base: Base | None = None) -> Iterator[Made]:
+    """What `use` makes of every tensor, given its name and what is stored of it: see `stream_weights`.
+
+    After those that are the base's as they are come those that are not packed, such as biases. What `use` raises as
+    ArtifactError gets the name of the tensor.
+    """
     try:
         with open_file(path) as file:
             header = read_header(file, path.name)
-            yield from _read_tensors(file, header, base, path.name)
+            yield from _read_tensors(file, header, use, base, path.name)
     except OSError as error:
         raise ArtifactError(f"{path.name}: cannot be read ({error.strerror or error})") from error
     except MemoryError as error:
@@ -202,28 +212,31 @@ def _plain(array: Array, kind: Values) -> tuple[str, Array]:
     return kind.dtype, numbers.reshape(array.shape)
 
 
-def _read_tensors(file: BufferedReader, header: Header, base: Base | None, where: str) -> Iterator[tuple[str, Array]]:
+def _read_tensors(
+    file: BufferedReader, header: Header, use: Callable[[str, Unpacked], Made], base: Base | None, where: str
+) -> Iterator[Made]:
     if header.base and base is None:
         raise ArtifactError(
             f"{where}: base must be given for a delta artifact, as {len(header.base)} tensors are the base model's"
         )
     for name in [*header.whole_base, *header.plain, *header.packed]:
         try:
-            yield name, _read_tensor(file, header, base, name)
+            yield use(name, _read_tensor(file, header, base, name))
         except ArtifactError as error:
             raise ArtifactError(f"{where}: tensor {name!r}: {error}") from error
 
 
-def _read_tensor(file: BufferedReader, header: Header, base: Base | None, name: str) -> Array:
+def _read_tensor(file: BufferedReader, header: Header, base: Base | None, name: str) -> Unpacked:
     of_base = base.read(header.base[name]) if name in header.base and base is not None else None
     if of_base is not None and name not in header.packed:
-        return of_base
+        return Unpacked(of_base.shape, of_base)
     if name in header.plain:
-        return _read_plain(file, header, header.plain[name])
+        array = _read_plain(file, header, header.plain[name])
+        return Unpacked(array.shape, array)
     tensor = header.packed[name]
     parts = {"positions": tensor.positions, "values": tensor.values, "scales": tensor.scales}
     found = {part: _read_entry(file, header, entry) for part, entry in parts.items() if entry is not None}
-    return unpack_tensor(tensor, found, of_base)
+    return unpack_parts(tensor, found, of_base)
 
 
 def _read_plain(file: BufferedReader, header: Header, entry: Entry) -> Array:

@@ -31,7 +31,7 @@ with needs("mvprune.hf", "runtime"):
     from mvprune.artifact.base import Base, open_base
     from mvprune.artifact.header import VERSION, Header, open_header
     from mvprune.artifact.model import QUANT_METHOD
-    from mvprune.artifact.packing import unpack_tensor
+    from mvprune.artifact.packing import unpack_parts
     from mvprune.artifact.structures import shrink_to
 
 __all__ = ["MvpruneConfig", "MvpruneQuantizer"]
@@ -127,7 +127,7 @@ class _Unpack(ConversionOps):
         base = quantizer.base.read(referred) if quantizer.base is not None and referred is not None else None
         parts = {pattern.removeprefix("::"): _array(content) for pattern, content in input_dict.items()}
         dtype, packed = model.get_parameter_or_buffer(name).dtype, quantizer.header.packed[stored]
-        return {name: [torch.from_numpy(unpack_tensor(packed, parts, base)).to(dtype)]}
+        return {name: [torch.from_numpy(unpack_parts(packed, parts, base).array()).to(dtype)]}
 
     def _stored_name(self, name: str, prefix: str) -> str:
         """A model without its head, or with one, has names with another prefix than the file."""

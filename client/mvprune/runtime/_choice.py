@@ -21,7 +21,8 @@ from torch.nn.functional import linear
 
 from mvprune.common.files import replace_text
 from mvprune.runtime import kernel
-from mvprune.runtime._linear import CsrLinear, KernelLinear, Matrix, SparseLinear
+from mvprune.runtime._elements import Elements
+from mvprune.runtime._linear import CsrLinear, KernelLinear, SparseLinear
 from mvprune.runtime.kernel import Stored
 
 DENSITIES = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
@@ -90,7 +91,7 @@ class Choices:
         rivals: dict[str, Callable[[Tensor], object]] = {"dense": lambda x: linear(x, weight, bias)}
         for backend in ("kernel", "csr"):
             try:
-                layer = sparse_layer(backend, weight.numpy(), bias, self._values, self._threads)
+                layer = sparse_layer(backend, Elements.of(weight.numpy()), bias, self._values, self._threads)
                 layer(torch.zeros(1, weight.shape[1]))
                 rivals[backend] = layer
             except (RuntimeError, NotImplementedError):  # no kernel was built; torch was built without CSR products
@@ -108,7 +109,7 @@ class Choices:
 
 
 def sparse_layer(
-    backend: str, weight: Matrix, bias: Tensor | None, values: Stored, threads: int | None
+    backend: str, weight: Elements, bias: Tensor | None, values: Stored, threads: int | None
 ) -> SparseLinear:
     """A layer on that backend.
 

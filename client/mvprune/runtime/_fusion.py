@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from mvprune.artifact.structures import BERT, BLOCKS, BlockNames, class_name
 from mvprune.runtime._layer import ACTIVATIONS, layer_forward
 from mvprune.runtime._linear import KernelLinear, address
+from mvprune.runtime._model import model_forward
 from mvprune.runtime.kernel import Activation
 
 _COPIES_OF_BERT = ("Bert", "Camembert", "Deberta", "DebertaV2", "Electra", "MPNet", "Roberta", "XLMRoberta")
@@ -56,7 +57,9 @@ class ResidualNorm(nn.Module):
 
 def fuse(model: nn.Module) -> None:
     """Joins, in place, what the kernel can compute at once; blocks of unknown architectures are left as they are."""
-    forwards = [(module, layer_forward(module)) for module in model.modules()]
+    found = ((module, layer_forward(module)) for module in model.modules())
+    forwards = {module: forward for module, forward in found if forward is not None}
+    passes = [(module, model_forward(module, forwards)) for module in model.modules()]
     for module in list(model.modules()):
         name = class_name(module)
         if name in _FEED_FORWARD:
@@ -66,7 +69,7 @@ def fuse(model: nn.Module) -> None:
             dense, norm = module.get_submodule("dense"), module.get_submodule("LayerNorm")
             if isinstance(dense, KernelLinear | FeedForward):
                 model.set_submodule(path, ResidualNorm(dense, norm))
-    for module, forward in forwards:
+    for module, forward in (*forwards.items(), *passes):
         if forward is not None:
             module.forward = forward
 

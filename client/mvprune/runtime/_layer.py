@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 from transformers import activations
 
 from mvprune.artifact.structures import BLOCKS, class_name
-from mvprune.runtime import kernel
+from mvprune.runtime import kernel, layers
 from mvprune.runtime._linear import KernelLinear, address
 from mvprune.runtime.kernel import Activation
 
@@ -25,7 +27,41 @@ _PRODUCTS = ("query", "key", "value", "out", "up", "down")
 _NORMS = ("attention_norm", "output_norm")
 
 
-class LayerForward:
+class OneCall(ABC):
+    """A forward pass that is one call of the kernel."""
+
+    _made: tuple[tuple[int, ...], layers.Layers] | None = None
+
+    @abstractmethod
+    def tensors(self) -> Iterator[Tensor]:
+        """All that the kernel reads by its address."""
+
+    @abstractmethod
+    def make(self) -> layers.Layers:
+        """What the kernel computes, at the addresses of now."""
+
+    def native(self) -> layers.Layers:
+        """The same, made anew only where a tensor was replaced, as `Module.to` does.
+
+        Raises:
+            RuntimeError: a tensor is not float32 on the CPU.
+        """
+        tensors = list(self.tensors())
+        places = tuple(tensor.data_ptr() for tensor in tensors)
+        made = self._made
+        if made is None or made[0] != places:
+            for tensor in tensors:
+                if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+                    found = f"{tensor.dtype} on {tensor.device}"
+                    raise RuntimeError(f"the parameters of a sparse layer must be float32 on the CPU, got {found}")
+            made = self._made = places, self.make()
+        return made[1]
+
+    def __getstate__(self) -> dict[str, Any]:  # a copy has other addresses
+        return {name: value for name, value in self.__dict__.items() if name != "_made"}
+
+
+class LayerForward(OneCall):
     """What takes the place of a block's `forward`. Calls out of the ordinary go the block's own way, part by part.
 
     The block stays: hooks, such as those that record hidden states, look for its class.
@@ -39,39 +75,62 @@ class LayerForward:
         examples, length, _ = hidden_states.shape
         if (
             kwargs.get("past_key_values") is not None
-            or self._parts["attention"].config._attn_implementation != "sdpa"  # "eager": attention weights are wanted
+            or not self.takes(examples, length)
             or not _is_padding(attention_mask)
-            or (examples > 1 and _padded(length) > 1.5 * length)
         ):
             return type(self._block).forward(self._block, hidden_states, attention_mask, *args, **kwargs)
-        first: KernelLinear = self._parts["query"]
-        rows = first.rows_of(hidden_states)
+        rows = self.query.rows_of(hidden_states)
         kept = None if attention_mask is None else attention_mask[:, 0, 0].expand(examples, length).contiguous()
         y = torch.empty_like(rows)
-        self._layer().run(
-            rows.data_ptr(), address(kept), y.data_ptr(), examples=examples, length=length, threads=first.threads
+        self.native().run(
+            y.data_ptr(),
+            x=rows.data_ptr(),
+            kept=address(kept),
+            examples=examples,
+            length=length,
+            threads=self.query.threads,
         )
         return y.view(hidden_states.shape)
 
-    def _layer(self) -> kernel.Layer:
-        def affine(name: str) -> kernel.Affine:
-            return kernel.Affine(self._parts[name].packed, address(self._parts[name].bias))
+    @property
+    def query(self) -> KernelLinear:
+        """The first product."""
+        first: KernelLinear = self._parts["query"]
+        return first
 
-        def norm(name: str) -> kernel.Norm:
-            part: nn.LayerNorm = self._parts[name]
-            return kernel.Norm(address(part.weight), address(part.bias), part.eps)
+    def takes(self, examples: int, length: int) -> bool:
+        """Whether the kernel computes the layer at once for this shape."""
+        attention = self._parts["attention"].config._attn_implementation
+        return attention == "sdpa" and (examples == 1 or _padded(length) <= 1.5 * length)  # "eager": weights are wanted
 
-        return kernel.Layer(
+    def tensors(self) -> Iterator[Tensor]:
+        for name in _PRODUCTS:
+            if self._parts[name].bias is not None:
+                yield self._parts[name].bias
+        for name in _NORMS:
+            yield self._parts[name].weight
+            yield self._parts[name].bias
+
+    def make(self) -> layers.Layers:
+        return layers.Layers([self.layer()])
+
+    def layer(self) -> layers.Layer:
+        """As the kernel takes it, at its addresses of now."""
+
+        def affine(name: str) -> layers.Affine:
+            return layers.Affine(self._parts[name].packed, address(self._parts[name].bias))
+
+        return layers.Layer(
             query=affine("query"),
             key=affine("key"),
             value=affine("value"),
             out=affine("out"),
             up=affine("up"),
             down=affine("down"),
-            attention_norm=norm("attention_norm"),
-            output_norm=norm("output_norm"),
+            attention_norm=norm_of(self._parts["attention_norm"]),
+            output_norm=norm_of(self._parts["output_norm"]),
             activation=self._activation,
-            heads=self._parts["query"].out_features // self._parts["attention"].attention_head_size,
+            heads=self.query.out_features // self._parts["attention"].attention_head_size,
         )
 
 
@@ -87,10 +146,20 @@ def layer_forward(block: nn.Module) -> LayerForward | None:
         activation is None
         or getattr(config, "is_decoder", False)
         or not all(isinstance(parts[name], KernelLinear) for name in _PRODUCTS)
-        or not all(type(parts[name]) is nn.LayerNorm for name in _NORMS)
+        or not all(is_norm(parts[name]) for name in _NORMS)
     ):
         return None
     return LayerForward(block, parts, activation)
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module is a normalization that the kernel computes."""
+    return type(module) is nn.LayerNorm and module.weight is not None and module.bias is not None
+
+
+def norm_of(part: nn.LayerNorm) -> layers.Norm:
+    """As the kernel takes it."""
+    return layers.Norm(address(part.weight), address(part.bias), part.eps)
 
 
 def _padded(length: int) -> int:

@@ -5,36 +5,31 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from mvprune.runtime._compressed import REFUSED, Compressed
+from mvprune.runtime._elements import Elements
 from mvprune.runtime.kernel import Activation, Packed, Stored
 
-Matrix = npt.NDArray[np.float32]
 LINEAR = (nn.Linear, Conv1D)
 
-REFUSED = "a sparse model is for inference only; load the artifact with mvprune.load(folder) "
 
-
-class SparseLinear(nn.Module):
+class SparseLinear(Compressed):
     """y = x Wᵀ + b with a sparse W: float32 in and out, any leading dimensions, on the CPU, without gradients.
 
-    It is immutable, so several threads may call it. It can be pickled and copied. Only the compressed weight is kept,
-    so there is no state dict.
+    It can be pickled and copied.
 
     Attributes:
         weight: shape and dtype without data (some models read the dtype).
         bias: (out_features,), the tensor of the replaced layer.
-        nbytes: bytes of the compressed weight.
     """
 
     backend: ClassVar[str]
-    nbytes: int
 
     def __init__(self, shape: tuple[int, int], bias: Tensor | None, threads: int | None) -> None:
         super().__init__()
@@ -67,22 +62,6 @@ class SparseLinear(nn.Module):
         """As `nn.Linear` shows itself, and the backend."""
         return f"in_features={self.in_features}, out_features={self.out_features}, backend={self.backend}"
 
-    def train(self, mode: bool = True) -> SparseLinear:
-        """Evaluation mode only.
-
-        Raises:
-            RuntimeError: `mode` is True.
-        """
-        if mode:
-            raise RuntimeError(REFUSED + "for training")
-        return super().train(False)
-
-    def _save_to_state_dict(self, *_: Any, **__: Any) -> NoReturn:
-        raise RuntimeError(REFUSED + "for a state dict, or keep the artifact's folder")
-
-    def _load_from_state_dict(self, *_: Any, **__: Any) -> NoReturn:
-        raise RuntimeError(REFUSED + "and load the state dict into that one")
-
 
 class KernelLinear(SparseLinear):
     """On the native kernel, which can also apply an activation and add a residual."""
@@ -90,9 +69,9 @@ class KernelLinear(SparseLinear):
     backend = "kernel"
 
     def __init__(
-        self, weight: Matrix, bias: Tensor | None, *, values: Stored = "fp32", threads: int | None = None
+        self, weight: Elements, bias: Tensor | None, *, values: Stored = "fp32", threads: int | None = None
     ) -> None:
-        super().__init__((weight.shape[0], weight.shape[1]), bias, threads)
+        super().__init__(weight.shape, bias, threads)
         self.packed = Packed.pack(weight, values=values)
         self.nbytes = self.packed.nbytes
 
@@ -128,11 +107,11 @@ class CsrLinear(SparseLinear):
 
     backend = "csr"
 
-    def __init__(self, weight: Matrix, bias: Tensor | None, *, threads: int | None = None) -> None:
-        super().__init__((weight.shape[0], weight.shape[1]), bias, threads)
-        starts = np.concatenate([[0], np.count_nonzero(weight, axis=1).cumsum()]).astype(np.int32)
-        columns = np.nonzero(weight)[1].astype(np.int32)  # int32: what MKL's product takes
-        parts = (starts, columns, weight[weight != 0].astype(np.float32))
+    def __init__(self, weight: Elements, bias: Tensor | None, *, threads: int | None = None) -> None:
+        super().__init__(weight.shape, bias, threads)
+        counts = np.bincount(weight.rows, minlength=weight.shape[0])
+        starts = np.concatenate([[0], counts.cumsum()]).astype(np.int32)
+        parts = (starts, weight.columns.astype(np.int32), weight.values)  # int32: what MKL's product takes
         self.nbytes = sum(part.nbytes for part in parts)
         self._parts = [torch.from_numpy(part) for part in parts]
         self._matrix = self._csr()

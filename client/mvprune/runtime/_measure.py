@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mvprune.artifact import load
 from mvprune.runtime import kernel
 from mvprune.runtime._choice import fastest
+from mvprune.runtime._compressed import Compressed
 from mvprune.runtime._linear import SparseLinear, backends
 from mvprune.runtime._optimize import optimize
 from mvprune.runtime._used import used
@@ -105,8 +106,10 @@ def model_bytes(model: nn.Module) -> int:
     tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     size = sum(tensor.nbytes for tensor in tensors.values())
     for module in model.modules():
-        if isinstance(module, SparseLinear):
-            size += module.nbytes + (0 if module.bias is None else module.bias.nbytes)
+        if isinstance(module, Compressed):
+            size += module.nbytes
+        if isinstance(module, SparseLinear) and module.bias is not None:
+            size += module.bias.nbytes
     return size
 
 

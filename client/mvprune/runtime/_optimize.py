@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Generic, Literal, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from mvprune.artifact.packing import Unpacked
+from mvprune.artifact.values import Values
 from mvprune.runtime._choice import DENSITIES, Choices, sparse_layer
+from mvprune.runtime._compressed import Compressed
+from mvprune.runtime._elements import Elements
+from mvprune.runtime._embedding import StoredEmbedding, is_plain
 from mvprune.runtime._fusion import fuse
-from mvprune.runtime._linear import LINEAR, SparseLinear
+from mvprune.runtime._linear import LINEAR
 from mvprune.runtime._used import warn_without_kernel
 from mvprune.runtime.kernel import Stored
 
 Model = TypeVar("Model", bound=nn.Module)
+
+_STORED = (Values.FP16, Values.INT8)  # embeddings that stay as they are: others take as much memory dense
 
 
 def optimize(
@@ -53,12 +59,16 @@ def optimize(
             raise ValueError(f"{name} must be at least 1, got {value}")
     replacement = Replacement(model, values=values, tokens=tokens, threads=threads, backend=backend)
     for names, weight in _linear_weights(model):
-        replacement.take(names, weight.detach().numpy())
+        array = weight.detach().numpy()
+        replacement.take(names, Unpacked(array.shape, array))
     return replacement.finish()
 
 
 class Replacement(Generic[Model]):
-    """Replaces layers one by one, as their weights come; the arguments are those of `optimize`."""
+    """Replaces layers one by one, as their weights come; the arguments are those of `optimize`.
+
+    The layers need no values before that.
+    """
 
     def __init__(
         self,
@@ -73,30 +83,45 @@ class Replacement(Generic[Model]):
         self._model, self._values, self._threads, self._backend = model, values, threads, backend
         self._choices = Choices(tokens, threads or torch.get_num_threads(), values)
 
-    def take(self, names: Iterable[str], weight: npt.NDArray[Any]) -> bool:
-        """Replaces the layers that have this weight, if they are faster without their zeros.
+    def take(self, names: Iterable[str], weight: Unpacked) -> bool:
+        """Replaces the layers that have this weight, if they are faster without their zeros, or smaller as stored.
 
         Args:
             names: of the weight in the state dict; any tensor may be shown.
-            weight: (rows, columns) for `nn.Linear`, (columns, rows) for `Conv1D`; any float dtype.
+            weight: (rows, columns) for `nn.Linear`, (columns, rows) for `Conv1D`; of an embedding (rows, columns).
 
         Returns:
             Whether it did: nothing uses the dense weight any more.
+
+        Raises:
+            ArtifactError: the weight has a number that is not allowed.
         """
         paths = [name.removesuffix(".weight") for name in names if name.endswith(".weight")]
         layers: list[tuple[str, Any]] = [(path, self._model.get_submodule(path)) for path in paths]
-        if not layers or not all(type(layer) in LINEAR for _, layer in layers):
-            return False
-        made: dict[nn.Module, SparseLinear] = {}  # a layer that is used in several places stays one
+        made: dict[nn.Module, Compressed] = {}  # a layer that is used in several places stays one
+        if layers and weight.kind in _STORED and all(is_plain(layer) for _, layer in layers):
+            made = dict.fromkeys((layer for _, layer in layers), StoredEmbedding(*weight.rows()))
+        elif layers and all(type(layer) in LINEAR for _, layer in layers):
+            made = self._sparse_layers({layer for _, layer in layers}, weight)
         for path, layer in layers:
-            if layer not in made:
-                matrix = np.ascontiguousarray(weight.T if isinstance(layer, Conv1D) else weight, np.float32)
-                backend = self._choose(matrix)
-                if backend == "dense":
-                    return False
-                made[layer] = sparse_layer(backend, matrix, layer.bias, self._values, self._threads)
-            self._model.set_submodule(path, made[layer])
-        return True
+            if layer in made:
+                self._model.set_submodule(path, made[layer])
+        return bool(made)
+
+    def _sparse_layers(self, layers: Collection[Any], weight: Unpacked) -> dict[nn.Module, Compressed]:
+        """What takes the place of each layer; empty if one is faster dense."""
+        density = weight.nonzeros / max(math.prod(weight.shape), 1)
+        height, width = weight.shape
+        shapes = {(width, height) if isinstance(layer, Conv1D) else (height, width) for layer in layers}
+        backends = {shape: self._choose(shape, density) for shape in shapes}
+        if "dense" in backends.values():
+            return {}
+        elements = Elements.at((height, width), *weight.elements())
+        made: dict[nn.Module, Compressed] = {}
+        for layer in layers:
+            matrix = elements.transposed() if isinstance(layer, Conv1D) else elements
+            made[layer] = sparse_layer(backends[matrix.shape], matrix, layer.bias, self._values, self._threads)
+        return made
 
     def finish(self) -> Model:
         """Joins what can be computed at once."""
@@ -106,10 +131,9 @@ class Replacement(Generic[Model]):
         fuse(self._model)
         return self._model
 
-    def _choose(self, matrix: npt.NDArray[Any]) -> str:
-        density = np.count_nonzero(matrix != 0) / max(matrix.size, 1)
+    def _choose(self, shape: tuple[int, int], density: float) -> str:
         if self._backend == "auto":
-            return self._choices.backend((matrix.shape[0], matrix.shape[1]), density)
+            return self._choices.backend(shape, density)
         return self._backend if density <= DENSITIES[-1] else "dense"
 
 
@@ -123,10 +147,10 @@ def _linear_weights(model: nn.Module) -> Iterator[tuple[list[str], Tensor]]:
 
 
 def _check(model: nn.Module) -> None:
-    if any(isinstance(module, SparseLinear) for module in model.modules()):
+    if any(isinstance(module, Compressed) for module in model.modules()):
         raise ValueError("model must not be optimized yet, got an optimized model")
     for name, parameter in model.named_parameters():
-        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+        if parameter.dtype != torch.float32 or parameter.device.type not in ("cpu", "meta"):
             raise ValueError(
                 f"model must be float32 on the CPU, got {name} in {parameter.dtype} on {parameter.device}; "
                 "pass model.float().cpu()"

@@ -11,12 +11,13 @@ import os
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from mvprune.artifact.values import Values, encode_values, from_bfloat16
+from mvprune.runtime._elements import Elements
 
 Activation = Literal["none", "gelu", "gelu_tanh", "relu"]
 Stored = Literal["fp32", "bf16", "int8"]
@@ -29,6 +30,8 @@ _BAND = 256  # kBand of kernel.h
 _BLOCKS = (128, 256, 512, 1024)  # columns in a block; kWidestBlock of kernel.h is the last
 _RUN = 10  # non-zeros of a row in a block, on average, at least: fewer do not pay for loading the sums once more
 _KINDS = MappingProxyType({"fp32": (0, np.float32), "bf16": (1, np.uint16), "int8": (2, np.int8)})
+NO_ROW = "an index of an embedding must be that of one of its rows"
+_NO_ROW = 2  # the status of a call that says so
 _ACTIVATIONS = MappingProxyType({"none": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3})
 
 
@@ -46,7 +49,9 @@ class _Matrix(ctypes.Structure):
     )
 
 
-class _Product(ctypes.Structure):
+class Product(ctypes.Structure):
+    """activation(x Wᵀ + bias) + residual, as the library takes it."""
+
     _fields_ = (
         ("matrix", ctypes.POINTER(_Matrix)),
         ("bias", ctypes.c_void_p),
@@ -54,87 +59,6 @@ class _Product(ctypes.Structure):
         ("y", ctypes.c_void_p),
         ("activation", ctypes.c_int32),
     )
-
-
-class _Norm(ctypes.Structure):
-    _fields_ = (("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("epsilon", ctypes.c_float))
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = (
-        *((name, _Product) for name in ("query", "key", "value", "out", "up", "down")),
-        *((name, _Norm) for name in ("attention_norm", "output_norm")),
-        ("heads", ctypes.c_int64),
-        ("scale", ctypes.c_float),
-    )
-
-
-class Affine(NamedTuple):
-    """x Wᵀ + bias; the address of the bias, or 0 for none."""
-
-    weight: Packed
-    bias: int
-
-
-class Norm(NamedTuple):
-    """A layer normalization: addresses of weight and bias, (features,) each."""
-
-    weight: int
-    bias: int
-    epsilon: float
-
-
-class Layer(NamedTuple):
-    """A Transformer's block that normalizes after each sum, as BERT's:
-
-    a = norm(x + out(attention(query(x), key(x), value(x)))), and norm(a + down(activation(up(a)))).
-    """
-
-    query: Affine
-    key: Affine
-    value: Affine
-    out: Affine
-    up: Affine
-    down: Affine
-    attention_norm: Norm
-    output_norm: Norm
-    activation: Activation
-    heads: int
-
-    def run(self, x: int, kept: int, y: int, examples: int, length: int, *, threads: int = 1) -> None:
-        """On addresses of contiguous arrays.
-
-        Args:
-            x: (examples, length, hidden) of float32.
-            kept: (examples, length) of bool, the tokens that others may attend to, or 0 for all.
-            y: as x, written; must not overlap it.
-            examples, length: of any number.
-            threads: at most, the caller's among them.
-
-        Raises:
-            MemoryError: no memory for the transposed values.
-            ValueError: the shapes do not fit each other.
-        """
-        self._check()
-        products = (self.query, self.key, self.value, self.out, self.up, self.down)
-        layer = _Layer(
-            *(
-                part.weight._product(part.bias, 0, 0, self.activation if part is self.up else "none")
-                for part in products
-            ),
-            _Norm(*self.attention_norm),
-            _Norm(*self.output_norm),
-            self.heads,
-            (self.query.weight.rows // self.heads) ** -0.5,
-        )
-        _done(_library()[0].mvprune_layer(ctypes.byref(layer), x, kept, y, examples, length, threads))
-
-    def _check(self) -> None:
-        hidden, attended, inner = self.query.weight.columns, self.query.weight.rows, self.up.weight.rows
-        wanted = [(attended, hidden)] * 3 + [(hidden, attended), (inner, hidden), (hidden, inner)]
-        parts = (self.query, self.key, self.value, self.out, self.up, self.down)
-        if [(part.weight.rows, part.weight.columns) for part in parts] != wanted or attended % self.heads:
-            raise ValueError("the shapes of the products do not make a layer")
 
 
 class _UnavailableError(RuntimeError):
@@ -162,7 +86,8 @@ def _library() -> tuple[ctypes.CDLL, str]:
     library.mvprune_linear.argtypes = (pointer, pointer, number, ctypes.c_int32)
     library.mvprune_sample.argtypes = (pointer, pointer, pointer, pointer, number, ctypes.c_int32)
     library.mvprune_feed_forward.argtypes = (pointer, pointer, pointer, number, ctypes.c_int32)
-    library.mvprune_layer.argtypes = (pointer, pointer, pointer, pointer, number, number, ctypes.c_int32)
+    library.mvprune_embed.argtypes = (pointer, pointer, pointer, number)
+    library.mvprune_layers.argtypes = (pointer, number, *(pointer,) * 5, number, number, ctypes.c_int32)
     library.mvprune_share_gradient.argtypes = (pointer, pointer, pointer, pointer, number)
     library.mvprune_share_gradient.restype = None
     library.mvprune_select_above.argtypes = (pointer,)
@@ -247,22 +172,21 @@ class Packed:
         )
 
     @classmethod
-    def pack(cls, weight: npt.NDArray[np.float32], *, values: Stored = "fp32") -> Self:
+    def pack(cls, weight: npt.NDArray[np.float32] | Elements, *, values: Stored = "fp32") -> Self:
         """The non-zeros of an array, shape (out_features, in_features).
 
         Args:
-            weight: finite unless stored as fp32.
+            weight: finite; the array or its non-zeros.
             values: how they are stored: as they are, rounded to bfloat16, or to int8 with one scale a row (exact for a
                 weight that an artifact holds so).
 
         Raises:
             ArtifactError: a value is not finite, or too large for `values`.
         """
-        rows, columns = np.nonzero(weight)
-        height, width = weight.shape
+        (height, width), rows, columns, elements = weight if isinstance(weight, Elements) else Elements.of(weight)
         counts = np.bincount(rows, minlength=height)
-        numbers, scales = encode_values(weight[rows, columns], counts, Values(values), sparse=True)
-        block = next((size for size in _BLOCKS if size * len(rows) >= _RUN * weight.size), _BLOCKS[-1])
+        numbers, scales = encode_values(elements, counts, Values(values), sparse=True)
+        block = next((size for size in _BLOCKS if size * len(rows) >= _RUN * height * width), _BLOCKS[-1])
         blocks = _blocks(width, block)
         run = rows * blocks + columns // block  # of a non-zero: what its row has in its block
         sizes = np.bincount(run, minlength=height * blocks)
@@ -339,8 +263,8 @@ class Packed:
         Raises:
             MemoryError: no memory for the transposed input.
         """
-        product = self._product(bias, residual, y, activation)
-        _done(_library()[0].mvprune_linear(ctypes.byref(product), x, tokens, threads))
+        product = self.product(bias, residual, y, activation)
+        done(_library()[0].mvprune_linear(ctypes.byref(product), x, tokens, threads))
 
     def sample(self, grad: int, x: int, values: int, tokens: int, *, threads: int = 1) -> None:
         """values += (gradᵀ x) at the stored positions: the gradient of the weights for y = x Wᵀ and grad = ∂L/∂y.
@@ -357,7 +281,7 @@ class Packed:
         Raises:
             MemoryError: no memory for the transposed inputs.
         """
-        _done(_library()[0].mvprune_sample(ctypes.byref(self._matrix), grad, x, values, tokens, threads))
+        done(_library()[0].mvprune_sample(ctypes.byref(self._matrix), grad, x, values, tokens, threads))
 
     def feed_forward(
         self,
@@ -383,17 +307,18 @@ class Packed:
         """
         if down.columns != self.rows:
             raise ValueError(f"down takes {down.columns} features, not {self.rows}")
-        up = self._product(bias, 0, 0, activation)
-        second = down._product(down_bias, residual, y, "none")
-        _done(_library()[0].mvprune_feed_forward(ctypes.byref(up), ctypes.byref(second), x, tokens, threads))
+        up = self.product(bias, 0, 0, activation)
+        second = down.product(down_bias, residual, y, "none")
+        done(_library()[0].mvprune_feed_forward(ctypes.byref(up), ctypes.byref(second), x, tokens, threads))
 
     def __reduce__(self) -> tuple[type[Packed], tuple[Any, ...]]:
         shape = (self.rows, self.columns)
         parts = (self._starts, self._indices, self._numbers, self._scales, self._order, self._block)
         return Packed, (shape, self._values, *parts)
 
-    def _product(self, bias: int, residual: int, y: int, activation: Activation) -> _Product:
-        return _Product(ctypes.pointer(self._matrix), bias, residual, y, _ACTIVATIONS[activation])
+    def product(self, bias: int, residual: int, y: int, activation: Activation) -> Product:
+        """What the library takes; addresses as in `linear`."""
+        return Product(ctypes.pointer(self._matrix), bias, residual, y, _ACTIVATIONS[activation])
 
     def _check(self) -> None:
         """Checks what the kernel relies on: it reads only what lies within the arrays."""
@@ -430,6 +355,9 @@ def _blocks(columns: int, block: int) -> int:
     return max(1, -(-columns // block))
 
 
-def _done(status: int) -> None:
+def done(status: int) -> None:
+    """Raises what the status of a call says: MemoryError, or IndexError for a row that an embedding does not have."""
+    if status == _NO_ROW:
+        raise IndexError(NO_ROW)
     if status:
         raise MemoryError("no memory for the kernel's transposed input")

@@ -14,6 +14,9 @@ from mvprune.data.textfiles import DataError
 
 log = logging.getLogger(__name__)
 
+_DIFFERENCE = 1 / 4  # of the longer input, at most, within a batch
+_CHARACTERS = 32  # or so many: a call of its own takes about as long as these
+
 Input = Mapping[str, str]
 Answer = dict[str, Any]
 
@@ -59,11 +62,22 @@ class _Request:
     inputs: Sequence[Input]
     answers: asyncio.Future[list[Answer]]
 
+    @property
+    def length(self) -> int:
+        """Characters of its longest input: tokens are not counted yet, and there are about as many more of them."""
+        return max((sum(map(len, given.values())) for given in self.inputs), default=0)
+
+    def is_like(self, other: _Request) -> bool:
+        """Whether computing both together adds little padding to the shorter one."""
+        short, long = sorted((self.length, other.length))
+        return long - short <= max(_DIFFERENCE * long, _CHARACTERS)
+
 
 class Batcher:
-    """Gives inputs to the model in the order they come, in one thread, as many at a time as are there.
+    """Gives inputs to the model in one thread, as many of similar length at a time as are there.
 
-    Nothing waits for company: a single request on an idle server is computed at once.
+    A batch is padded to its longest input, so inputs of other lengths wait for a batch of their own. The oldest request
+    is always in the next batch. Nothing waits for company: a single request on an idle server is computed at once.
 
     Args:
         predictor: what answers.
@@ -119,13 +133,18 @@ class Batcher:
     def _take(self) -> list[_Request]:
         """The next requests to compute together; those whose client has disconnected are dropped."""
         taken: list[_Request] = []
+        left: deque[_Request] = deque()
         room = self._max_batch
-        while self._waiting and (not taken or len(self._waiting[0].inputs) <= room):
-            request = self._waiting.popleft()
-            if not request.answers.cancelled():
+        for request in self._waiting:
+            if request.answers.cancelled():
+                continue
+            if not taken or (len(request.inputs) <= room and request.is_like(taken[0])):
                 taken.append(request)
                 room -= len(request.inputs)
-        if not self._waiting:
+            else:
+                left.append(request)
+        self._waiting = left
+        if not left:
             self._arrived.clear()
         return taken
 

@@ -32,7 +32,7 @@ def test_the_bound_would_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
         raise weights.ArtifactError(f"{np.ones(1 << 24).sum()} rows")
 
-    monkeypatch.setattr(weights, "unpack_tensor", wasteful)
+    monkeypatch.setattr(weights, "unpack_parts", wasteful)
     content = next(
         made for seed in range(1000) if b'"layout' in (made := make(Seeded(seed))) and _opens(made, tmp_path)
     )

@@ -54,7 +54,12 @@ def _save(folder: Path, base: Path | None = None) -> Path:
                 weight.copy_(torch.where(weight != 0, weight, torch.randn_like(weight)))
         before.save_pretrained(base)
     opened = None if base is None else Base(base)
-    round_values(model, names, base=opened)
+    return save(folder, model, names, opened)
+
+
+def save(folder: Path, model: transformers.PreTrainedModel, names: list[str], base: Base | None = None) -> Path:
+    """Writes an artifact of a pruned model."""
+    round_values(model, names, base=base)
     layers = []
     for name in names:
         weight = model.get_parameter(name)
@@ -73,7 +78,7 @@ def _save(folder: Path, base: Path | None = None) -> Path:
         versions={},
         seed=0,
     )
-    save_model(folder, model, _NoTokenizer(), pruned=names, result=result, base=opened)
+    save_model(folder, model, _NoTokenizer(), pruned=names, result=result, base=base)
     return folder
 
 

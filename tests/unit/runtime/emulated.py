@@ -15,7 +15,7 @@ import numpy as np
 
 from mvprune.runtime import kernel
 
-_SIZES = (4, 2, 1)  # of a value, by kind
+_SIZES = (4, 2, 1, 2)  # of a number, by kind
 
 
 def library(command: Sequence[str]) -> Any:
@@ -65,16 +65,30 @@ class Emulated:
         request.append(_floats(x, tokens * up._obj.matrix.contents.columns))
         return self._call(request, (tokens, threads), down._obj.y, size)
 
-    def mvprune_layer(self, layer: Any, x: int, kept: int, y: int, examples: int, length: int, threads: int) -> int:
-        wanted = layer._obj
-        hidden = wanted.down.matrix.contents.rows
-        size = examples * length * hidden
-        request = [_number(ord("l")), _number(size)]
-        request += [_product(getattr(wanted, name), 0) for name in ("query", "key", "value", "out", "up", "down")]
-        for norm in (wanted.attention_norm, wanted.output_norm):
-            request += [_floats(norm.weight, hidden), _floats(norm.bias, hidden), _float(norm.epsilon)]
-        request += [_number(wanted.heads), _float(wanted.scale), _floats(x, size)]
-        request.append(_at(kept, examples * length))
+    def mvprune_embed(self, embedding: Any, ids: Any, y: int, tokens: int) -> int:
+        size = tokens * embedding._obj.columns
+        request = [_number(ord("e")), _number(size), _embedding(embedding._obj), _ids(ids, tokens)]
+        return self._call(request, (tokens,), y, size)
+
+    def mvprune_layers(
+        self,
+        layers: Any,
+        count: int,
+        embedding: Any,
+        ids: Any,
+        x: int,
+        kept: int,
+        y: int,
+        examples: int,
+        length: int,
+        threads: int,
+    ) -> int:
+        size = examples * length * layers[0].down.matrix.contents.rows
+        request = [_number(ord("l")), _number(size), _number(count), *map(_layer, layers)]
+        request.append(_number(embedding is not None))
+        if embedding is not None:
+            request += [_embedding(embedding._obj), _ids(ids, examples * length)]
+        request += [_floats(x, size), _at(kept, examples * length)]
         return self._call(request, (examples, length, threads), y, size)
 
     def _call(self, request: list[bytes], numbers: tuple[int, ...], y: int, size: int) -> int:
@@ -145,3 +159,35 @@ def _product(product: Any, residual: int) -> bytes:
             _number(product.activation),
         ]
     )
+
+
+def _norm(norm: Any, features: int) -> bytes:
+    return _floats(norm.weight, features) + _floats(norm.bias, features) + _float(norm.epsilon)
+
+
+def _layer(layer: Any) -> bytes:
+    hidden = layer.down.matrix.contents.rows
+    products = (_product(getattr(layer, name), 0) for name in ("query", "key", "value", "out", "up", "down"))
+    norms = (_norm(norm, hidden) for norm in (layer.attention_norm, layer.output_norm))
+    return b"".join([*products, *norms, _number(layer.heads), _float(layer.scale)])
+
+
+def _embedding(embedding: Any) -> bytes:
+    content = [_number(embedding.count)]
+    for place in range(embedding.count):
+        table = embedding.tables[place]
+        size = table.rows * embedding.columns * _SIZES[table.kind]
+        content += [
+            _number(table.rows),
+            _number(table.kind),
+            _at(table.numbers, size),
+            _floats(table.scales, table.rows),
+        ]
+    content += [_number(embedding.columns), _number(bool(embedding.norm))]
+    if embedding.norm:
+        content.append(_norm(embedding.norm.contents, embedding.columns))
+    return b"".join(content)
+
+
+def _ids(ids: Any, tokens: int) -> bytes:
+    return b"".join(_at(address, 8 * tokens) for address in ids)

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
+#include <memory>
 #include <vector>
 
 #include "kernel.h"
@@ -13,7 +15,8 @@ extern "C" const char* mvprune_choose(const char* name);
 extern "C" int mvprune_linear(const Product* product, const float* x, int64_t tokens, int32_t threads);
 extern "C" int mvprune_sample(const Matrix* matrix, const float* grad, const float* x, float* values, int64_t tokens, int32_t threads);
 extern "C" int mvprune_feed_forward(const Product* up, const Product* down, const float* x, int64_t tokens, int32_t threads);
-extern "C" int mvprune_layer(const Layer* layer, const float* x, const uint8_t* kept, float* y, int64_t examples, int64_t length, int32_t threads);
+extern "C" int mvprune_embed(const Embedding* embedding, const int64_t* const* ids, float* y, int64_t tokens);
+extern "C" int mvprune_layers(const Layer* layers, int64_t count, const Embedding* embedding, const int64_t* const* ids, const float* x, const uint8_t* kept, float* y, int64_t examples, int64_t length, int32_t threads);
 
 namespace {
 
@@ -77,6 +80,47 @@ struct Given {
   Given(const Given&) = delete;
 };
 
+Norm given_norm() {
+  Norm norm;
+  norm.weight = array<float>();
+  norm.bias = array<float>();
+  norm.epsilon = *array<float>();
+  return norm;
+}
+
+struct GivenLayer {
+  Given query{nullptr}, key{nullptr}, value{nullptr}, out{nullptr}, up{nullptr}, down{nullptr};
+  Layer layer{query.product, key.product, value.product, out.product, up.product, down.product,
+              given_norm(), given_norm(), number(), *array<float>()};
+};
+
+struct GivenEmbedding {
+  std::vector<Table> tables;
+  Norm norm;
+  Embedding embedding;
+
+  GivenEmbedding() : tables(number()) {
+    for (Table& table : tables) {
+      table.rows = number();
+      table.kind = static_cast<Values>(number());
+      table.numbers = array<uint8_t>();
+      table.scales = array<float>();
+    }
+    embedding = {tables.data(), static_cast<int64_t>(tables.size()), number(), nullptr};
+    if (number()) {
+      norm = given_norm();
+      embedding.norm = &norm;
+    }
+  }
+  GivenEmbedding(const GivenEmbedding&) = delete;
+};
+
+std::vector<const int64_t*> given_ids(int64_t count) {
+  std::vector<const int64_t*> ids(count);
+  for (auto& one : ids) one = array<int64_t>();
+  return ids;
+}
+
 void answer(int64_t status, const std::vector<float>& y) {
   write_exactly(&status, sizeof status);
   write_exactly(y.data(), y.size() * sizeof(float));
@@ -115,20 +159,25 @@ int main() {
       const auto* x = array<float>();
       const int64_t tokens = number();
       answer(mvprune_feed_forward(&up.product, &down.product, x, tokens, static_cast<int32_t>(number())), y);
+    } else if (request == 'e') {
+      const GivenEmbedding embedding;
+      const std::vector<const int64_t*> ids = given_ids(embedding.embedding.count);
+      const int64_t tokens = number();
+      answer(mvprune_embed(&embedding.embedding, ids.data(), y.data(), tokens), y);
     } else {
-      const Given query(nullptr), key(nullptr), value(nullptr), out(nullptr), up(nullptr), down(nullptr);
-      Layer layer{query.product, key.product, value.product, out.product, up.product, down.product, {}, {}, 0, 0};
-      for (Norm* norm : {&layer.attention_norm, &layer.output_norm}) {
-        norm->weight = array<float>();
-        norm->bias = array<float>();
-        norm->epsilon = *array<float>();
-      }
-      layer.heads = number();
-      layer.scale = *array<float>();
+      std::deque<GivenLayer> given(number());
+      std::vector<Layer> layers;
+      for (const GivenLayer& one : given) layers.push_back(one.layer);
+      const bool embedded = number() != 0;
+      const auto embedding = embedded ? std::make_unique<GivenEmbedding>() : nullptr;
+      const std::vector<const int64_t*> ids = given_ids(embedded ? embedding->embedding.count : 0);
       const auto* x = array<float>();
       const auto* kept = array<uint8_t>();
       const int64_t examples = number(), length = number();
-      answer(mvprune_layer(&layer, x, kept, y.data(), examples, length, static_cast<int32_t>(number())), y);
+      const auto threads = static_cast<int32_t>(number());
+      const Embedding* const first = embedded ? &embedding->embedding : nullptr;
+      const auto count = static_cast<int64_t>(layers.size());
+      answer(mvprune_layers(layers.data(), count, first, ids.data(), x, kept, y.data(), examples, length, threads), y);
     }
   }
 }

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from tests.unit.runtime.pruned_models import inputs
+import transformers
+from tests.unit.runtime.conftest import save
+from tests.unit.runtime.pruned_models import SIZES, inputs, prune
 
 import mvprune
-from mvprune.artifact import WEIGHTS_FILE, Base
-from mvprune.artifact.header import open_header
+from mvprune.artifact import WEIGHTS_FILE, Base, Values, values
+from mvprune.artifact.header import PackedTensor, open_header
+from mvprune.artifact.packing import Unpacked, pack_tensor, unpack_parts
 from mvprune.runtime import _choice, backends, kernel, measure, model_bytes
+from mvprune.runtime._embedding import StoredEmbedding
 
 
 @pytest.fixture
@@ -38,19 +44,63 @@ def test_a_sparse_model_is_loaded(artifact: Path) -> None:
 
 
 @pytest.mark.usefixtures("sparse_wins")
-def test_no_dense_weight_is_written_for_a_sparse_layer(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their memory is never touched, so that the system never provides it."""
-    filled, copy = [], torch.Tensor.copy_
+def test_no_dense_matrix_is_made_for_what_stays_compressed(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, array = [], Unpacked.array
 
-    def record(tensor: torch.Tensor, *arguments: Any) -> torch.Tensor:
-        if tensor.device.type == "cpu":
-            filled.append(tensor.shape)
-        return copy(tensor, *arguments)
+    def record(tensor: Unpacked) -> Any:
+        made.append(tensor.shape)
+        return array(tensor)
 
-    monkeypatch.setattr(torch.Tensor, "copy_", record)
-    mvprune.load(artifact, runtime="sparse")
-    assert (60, 48) in filled  # the embeddings
-    assert not {(100, 48), (48, 100)} & set(filled)
+    monkeypatch.setattr(Unpacked, "array", record)
+    model = mvprune.load(artifact, runtime="sparse")
+    assert {shape for shape in made if len(shape) == 2} == {(48, 48), (2, 48)}  # the pooler and the head
+    assert {tuple(parameter.shape) for parameter in model.parameters() if parameter.dim() == 2} == {(48, 48), (2, 48)}
+    assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+
+
+@pytest.mark.usefixtures("sparse_wins")
+def test_embeddings_stay_as_stored(artifact: Path) -> None:
+    dense, sparse = (mvprune.load(artifact, runtime=runtime).bert.embeddings for runtime in ("dense", "sparse"))
+    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
+        stored, wanted = sparse.get_submodule(name), dense.get_submodule(name)
+        assert stored.numbers.dtype == np.float16
+        assert torch.equal(stored.weight, wanted.weight)
+    ids = torch.tensor([[3, 59, 0], [7, 7, 7]])
+    assert torch.equal(sparse(ids), dense(ids))
+    assert torch.equal(copy.deepcopy(sparse)(ids), dense(ids))
+    for wrong in (-1, 60):
+        with pytest.raises(IndexError, match="an index of an embedding must be that of one of its rows"):
+            sparse(torch.tensor([[3, wrong]]))
+
+
+@pytest.mark.parametrize("rows", [(), (0, 5, 6)])  # where rows of zeros are not stored
+@pytest.mark.parametrize("kind", ["fp16", "int8"])
+def test_an_embedding_is_exact(kind: str, rows: tuple[int, ...]) -> None:
+    source = np.random.default_rng(0)
+    matrix = source.standard_normal((24, 10), np.float32) * np.geomspace(0.01, 10, 24, dtype=np.float32)[:, None]
+    matrix[list(rows)] = 0
+    rounded = values.rounded(matrix, Values(kind))
+    parts = pack_tensor(rounded, Values(kind), pruned=False)
+    stored = {name: content for name, (_, content) in parts.entries.items()}
+    description = parts.description
+    entries = dict.fromkeys(("positions", "values", "scales"))
+    tensor = PackedTensor(description["layout"], (24, 10), description["values"], description["count"], **entries)
+    embedding = StoredEmbedding(*unpack_parts(tensor, stored).rows())
+    ids = torch.from_numpy(source.integers(0, 24, (3, 50)))
+    assert torch.equal(embedding(ids), torch.from_numpy(rounded)[ids])
+    assert embedding.nbytes == (480 if kind == "fp16" else 240 + 4 * 24)
+
+
+@pytest.mark.usefixtures("sparse_wins")
+def test_an_embedding_that_a_head_uses_stays_dense(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**SIZES)).eval()
+    folder = save(tmp_path / "masked", model, prune(model))
+    dense, sparse = mvprune.load(folder), mvprune.load(folder, runtime="sparse")
+    assert type(sparse.bert.embeddings.word_embeddings) is torch.nn.Embedding
+    assert sparse.cls.predictions.decoder.weight is sparse.bert.embeddings.word_embeddings.weight
+    with torch.inference_mode():
+        torch.testing.assert_close(sparse(**inputs()).logits, dense(**inputs()).logits, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.usefixtures("sparse_wins")

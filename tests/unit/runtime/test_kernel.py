@@ -23,7 +23,7 @@ from tests.unit.runtime.instruction_sets import ABSENT, isa, needs_kernel
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.values import Values, rounded
-from mvprune.runtime import kernel
+from mvprune.runtime import kernel, layers
 
 Array = npt.NDArray[Any]
 
@@ -224,19 +224,24 @@ def expected_layer(parts: dict[str, Any], x: Array, kept: Array | None, heads: i
     return norm(a + product("down", ACTIVATIONS[activation](product("up", a))), *parts["norms"]["output_norm"], 1e-12)
 
 
-def run_layer(
-    parts: dict[str, Any], x: Array, kept: Array | None, heads: int, activation: Any, stored: Any, threads: int
-) -> Array:
+def kernel_layer(parts: dict[str, Any], heads: int, activation: Any, stored: Any) -> layers.Layer:
     packed = {name: kernel.Packed.pack(weight, values=stored) for name, weight in parts["weights"].items()}
-    layer = kernel.Layer(
-        **{name: kernel.Affine(matrix, address(parts["biases"][name])) for name, matrix in packed.items()},
-        attention_norm=kernel.Norm(*(address(row) for row in parts["norms"]["attention_norm"]), 1e-5),
-        output_norm=kernel.Norm(*(address(row) for row in parts["norms"]["output_norm"]), 1e-12),
+    return layers.Layer(
+        **{name: layers.Affine(matrix, address(parts["biases"][name])) for name, matrix in packed.items()},
+        attention_norm=layers.Norm(*(address(row) for row in parts["norms"]["attention_norm"]), 1e-5),
+        output_norm=layers.Norm(*(address(row) for row in parts["norms"]["output_norm"]), 1e-12),
         activation=activation,
         heads=heads,
     )
+
+
+def run_layer(
+    parts: dict[str, Any], x: Array, kept: Array | None, heads: int, activation: Any, stored: Any, threads: int
+) -> Array:
     y = np.full_like(x, np.nan)
-    layer.run(address(x), address(kept), address(y), examples=x.shape[0], length=x.shape[1], threads=threads)
+    examples, length, _ = x.shape
+    one = layers.Layers([kernel_layer(parts, heads, activation, stored)])
+    one.run(address(y), x=address(x), kept=address(kept), examples=examples, length=length, threads=threads)
     return y
 
 
@@ -256,6 +261,108 @@ def test_any_layer_agrees_with_numpy(data: st.DataObject) -> None:
     y = run_layer(parts, x, kept, heads, activation, stored, threads)
     expected = expected_layer(parts, x, kept, heads, activation)
     assert (np.abs(y - expected) <= 2e-4 * (1 + np.abs(expected))).all()
+
+
+def tables_of(rng: np.random.Generator, rows: list[int], columns: int, kinds: list[str]) -> list[tuple[Array, Any]]:
+    """Numbers and scales, those of int8 from 1 to a hundredth."""
+    made: list[tuple[Array, Any]] = []
+    for count, kind in zip(rows, kinds, strict=True):
+        numbers = rng.standard_normal((count, columns), np.float32)
+        if kind == "int8":
+            scales = np.geomspace(0.01, 1, count, dtype=np.float32)
+            made.append((rng.integers(-127, 128, (count, columns), np.int8), scales))
+        else:
+            made.append(((numbers * np.float32(2.0 ** rng.integers(-24, 8))).astype(kind), None))
+    return made
+
+
+def embedding_of(tables: list[tuple[Array, Any]], norm: layers.Norm | None = None) -> layers.Embedding:
+    kinds = [layers.Table(len(n), address(n), address(s), n.dtype.name) for n, s in tables]  # type: ignore[arg-type]
+    return layers.Embedding(kinds, tables[0][0].shape[1], norm)
+
+
+def dense_table(table: tuple[Array, Any]) -> Array:
+    numbers, scales = table
+    return numbers.astype(np.float32) * (np.float32(1) if scales is None else scales[:, None])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_embedding_agrees_with_numpy(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    columns, tokens = data.draw(st.sampled_from([*EDGES[1:], 384])), data.draw(st.sampled_from([0, 1, 5, 70]))
+    kinds = data.draw(st.lists(st.sampled_from(["float32", "float16", "int8"]), min_size=1, max_size=3))
+    rows = [data.draw(st.sampled_from([1, 2, 40])) for _ in kinds]
+    tables = tables_of(rng, rows, columns, kinds)
+    ids = [rng.integers(0, count, tokens) for count in rows]
+    y = np.full((tokens, columns), np.nan, np.float32)
+    embedding_of(tables).run([address(one) for one in ids], address(y), tokens)
+    sums = np.zeros_like(y)
+    for table, one in zip(tables, ids, strict=True):
+        sums += dense_table(table)[one]
+    assert np.allclose(y, sums, rtol=3e-7 * len(kinds), atol=3e-7 * np.abs(sums).max(initial=0))
+    if len(kinds) == 1:
+        assert np.array_equal(y, sums)
+    parameters = rng.standard_normal((2, columns), np.float32)
+    embedding_of(tables, layers.Norm(address(parameters[0]), address(parameters[1]), 1e-5)).run(
+        [address(one) for one in ids], address(y), tokens
+    )
+    expected = norm(sums.astype(float), *parameters.astype(float), epsilon=1e-5)
+    assert np.abs(y - expected).max(initial=0) <= 2e-4 * (1 + np.abs(expected).max(initial=0))
+
+
+def test_every_fp16_number_is_exact(isa: str) -> None:
+    numbers = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    numbers = numbers[np.isfinite(numbers)][:, None]
+    y, ids = np.full(numbers.shape, np.nan, np.float32), np.arange(len(numbers))
+    embedding_of([(numbers, None)]).run([address(ids)], address(y), len(ids))
+    assert np.array_equal(y, numbers.astype(np.float32))
+
+
+def test_rows_that_do_not_exist_are_refused(isa: str) -> None:
+    tables = tables_of(np.random.default_rng(0), [5, 2], 8, ["int8", "float16"])
+    y, embedding = np.full((3, 8), np.nan, np.float32), embedding_of(tables)
+    layer = layers.Layers(
+        [kernel_layer(layer_of(np.random.default_rng(0), 8, 8, 4, "fp32"), 2, "gelu", "fp32")], embedding
+    )
+    for wrong in ([0, 5, 1], [0, -1, 1], [2**40, 0, 0]):
+        first, second = np.array(wrong), np.zeros(3, np.int64)
+        for ids in ((first, second), (second, np.clip(first, -1, 2) if wrong[1] < 0 else np.array([0, 2, 1]))):
+            with pytest.raises(IndexError, match="must be that of one of its rows"):
+                embedding.run([address(one) for one in ids], address(y), 3)
+            with pytest.raises(IndexError, match="must be that of one of its rows"):
+                layer.run(address(y), ids=[address(one) for one in ids], examples=1, length=3)
+    assert np.isnan(y).all()
+    with pytest.raises(ValueError, match="there are 1 arrays of ids for 2 tables"):
+        embedding.run([address(second)], address(y), 3)
+    with pytest.raises(ValueError, match="the embedding has 8 columns, not 6"):
+        layers.Layers([kernel_layer(layer_of(np.random.default_rng(0), 6, 4, 4, "fp32"), 2, "gelu", "fp32")], embedding)
+
+
+def test_a_pass_is_its_layers_one_after_another(isa: str) -> None:
+    """Layers of several sizes, as those that lost heads and units are; with embeddings before them and without."""
+    rng = np.random.default_rng(11)
+    parts = [layer_of(rng, 40, attended, inner, "fp32") for attended, inner in ((32, 100), (8, 30), (24, 1100))]
+    heads = (4, 1, 3)
+    tables, parameters = tables_of(rng, [50, 2], 40, ["int8", "float32"]), rng.standard_normal((2, 40), np.float32)
+    embedding = embedding_of(tables, layers.Norm(address(parameters[0]), address(parameters[1]), 1e-12))
+    made = [kernel_layer(part, count, "gelu", "fp32") for part, count in zip(parts, heads, strict=True)]
+    for examples, length in ((1, 1), (3, 17), (2, 130), (5, 64), (0, 4), (4, 0)):
+        ids = [rng.integers(0, count, (examples, length)) for count in (50, 2)]
+        kept = np.arange(length) < rng.integers(1, length + 2, (examples, 1))
+        x = np.zeros((examples, length, 40), np.float32)
+        embedding.run([address(one) for one in ids], address(x), examples * length)
+        wanted = x
+        for part, count in zip(parts, heads, strict=True):
+            wanted = run_layer(part, wanted, kept, count, "gelu", "fp32", 1)
+        for threads in (1, 2, 3, 8):
+            y, z = np.full_like(x, np.nan), np.full_like(x, np.nan)
+            whole = layers.Layers(made, embedding)
+            shape: dict[str, int] = {"examples": examples, "length": length, "threads": threads}
+            whole.run(address(y), ids=[address(one) for one in ids], kept=address(kept), **shape)
+            layers.Layers(made).run(address(z), x=address(x), kept=address(kept), **shape)
+            assert np.array_equal(y, wanted)
+            assert np.array_equal(z, wanted)
 
 
 def test_layers_agree_on_every_instruction_set(isa: str) -> None:

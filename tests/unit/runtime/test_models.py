@@ -21,7 +21,7 @@ from tests.unit.runtime.pruned_models import (
     pruned,
 )
 
-from mvprune.runtime import backends, kernel, optimize
+from mvprune.runtime import backends, layers, optimize
 
 TOLERANCE = 1e-5  # of the largest logit, as docs/runtime.md says
 
@@ -80,21 +80,21 @@ def test_with_random_masks(backend: Any) -> None:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """(examples, length) of all calls of whole layers from now on."""
+    """(examples, length) of all calls of whole layers from now on, once for each layer."""
     calls: list[tuple[int, int]] = []
-    run = kernel.Layer.run
+    run = layers.Layers.run
 
-    def counting(layer: kernel.Layer, *addresses: int, examples: int, length: int, threads: int) -> None:
-        calls.append((examples, length))
-        run(layer, *addresses, examples=examples, length=length, threads=threads)
+    def counting(self: layers.Layers, y: int, *, examples: int, length: int, **others: Any) -> None:
+        calls.extend([(examples, length)] * len(self._layers))
+        run(self, y, examples=examples, length=length, **others)
 
-    monkeypatch.setattr(kernel.Layer, "run", counting)
+    monkeypatch.setattr(layers.Layers, "run", counting)
     return calls
 
 
 @needs_layers
 @pytest.mark.parametrize(
-    ("architecture", "layers", "feed_forwards", "residuals"),
+    ("architecture", "whole", "feed_forwards", "residuals"),
     [
         ("Bert", 2, 2, 4),
         ("Roberta", 2, 2, 4),
@@ -109,14 +109,14 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     ],
 )
 def test_what_is_fused(
-    architecture: str, layers: int, feed_forwards: int, residuals: int, monkeypatch: pytest.MonkeyPatch
+    architecture: str, whole: int, feed_forwards: int, residuals: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sparse = optimize(pruned(architecture), backend="kernel")
     kinds = [type(module).__name__ for module in sparse.modules()]
     assert (kinds.count("FeedForward"), kinds.count("ResidualNorm")) == (feed_forwards, residuals)
     calls = counted(monkeypatch)
     logits(sparse, batch=3, tokens=30)
-    assert calls == [(3, 30)] * layers
+    assert calls == [(3, 30)] * whole
 
 
 @needs_layers
@@ -174,6 +174,79 @@ def test_hidden_states_are_recorded() -> None:
     assert len(found.hidden_states) == 3
     for mine, theirs in zip(found.hidden_states, wanted.hidden_states, strict=True):
         assert off(mine, theirs) < TOLERANCE
+
+
+@needs_layers
+@pytest.mark.parametrize("architecture", ["Bert", "Roberta", "XLMRoberta", "Camembert"])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"attention_mask": None},
+        {"token_type_ids": torch.arange(60).view(2, 30) % 2},
+        {"position_ids": torch.arange(60).view(2, 30).flip(0) % 50},
+        {"position_ids": torch.arange(30).view(1, 30)},  # not one for each example: layer by layer
+        {"attention_mask": torch.ones(2, 30, dtype=torch.bool)},
+        {"return_dict": False},
+        {"input_ids": None, "inputs_embeds": torch.randn(2, 30, 48)},
+    ],
+)
+def test_any_input_of_a_model(architecture: str, changed: dict[str, Any]) -> None:
+    dense = pruned(architecture)
+    config = dense.config
+    if architecture != "Bert":
+        changed = changed | {"token_type_ids": None}  # the embeddings have one type here and there
+    dense.base_model.embeddings.token_type_embeddings.weight.data.normal_()
+    sparse = optimize(copy.deepcopy(dense), backend="kernel")
+    given = inputs(batch=2, tokens=30) | changed
+    if architecture != "Bert" and given["input_ids"] is not None:
+        given["input_ids"][1, 20:] = config.pad_token_id
+    with torch.inference_mode():
+        found, wanted = (model(**given) for model in (sparse, dense))
+    assert type(found) is type(wanted)
+    assert off(found[0], wanted[0]) < TOLERANCE
+
+
+@needs_layers
+def test_a_base_model_gives_what_it_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = pruned("Bert").bert
+    sparse = optimize(copy.deepcopy(dense), backend="kernel")
+    calls = counted(monkeypatch)
+    with torch.inference_mode():
+        found, wanted = (model(**inputs(tokens=30)) for model in (sparse, dense))
+    assert len(calls) == 2
+    assert list(found) == list(wanted)
+    for name in wanted:
+        assert off(found[name], wanted[name]) < TOLERANCE
+    with pytest.raises(IndexError):
+        sparse(torch.tensor([[3, 60]]))
+
+
+@needs_layers
+def test_hooks_see_each_layer() -> None:
+    sparse = optimize(pruned("Bert"), backend="kernel")
+    seen: list[Any] = []
+    sparse.bert.encoder.layer[1].register_forward_hook(lambda _, __, output: seen.append(output))
+    wanted = logits(sparse, tokens=30)
+    assert len(seen) == 1
+    other = optimize(pruned("Bert"), backend="kernel")
+    assert off(logits(other, tokens=30), wanted) < TOLERANCE
+
+
+@needs_layers
+def test_replaced_parameters_are_used() -> None:
+    """A copy, and a model whose parameters were replaced, read their own memory."""
+    sparse = optimize(pruned("Bert"), backend="kernel")
+    wanted = logits(sparse, tokens=30)
+    other = copy.deepcopy(sparse)
+    with torch.no_grad():
+        norm = other.bert.embeddings.LayerNorm
+        norm.weight = torch.nn.Parameter(2 * norm.weight, requires_grad=False)
+    assert off(logits(other, tokens=30), wanted) > 100 * TOLERANCE
+    assert torch.equal(logits(sparse, tokens=30), wanted)
+    norm.double()
+    with pytest.raises(RuntimeError, match=r"must be float32 on the CPU, got torch.float64 on cpu"):
+        logits(other, tokens=30)
 
 
 @needs_kernel

@@ -26,10 +26,11 @@ class Model:
     def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
         self.began.release()
         assert self.may.acquire(timeout=30)
-        self.calls.append(list(inputs))
-        if 13 in inputs:
+        numbers = [int(given["text"]) for given in inputs]
+        self.calls.append(numbers)
+        if 13 in numbers:
             raise DataError("text", "13")
-        return [{"square": number * number} for number in inputs]
+        return [{"square": number * number} for number in numbers]
 
 
 @contextlib.asynccontextmanager
@@ -40,8 +41,13 @@ async def running(model: Model, max_batch: int = 3, max_waiting: int = 100) -> A
     task.cancel()
 
 
+def texts(*numbers: int, length: int = 1) -> list[dict[str, str]]:
+    """Inputs of at least that many characters."""
+    return [{"text": f"{number:0{length}}"} for number in numbers]
+
+
 def ask(batcher: Batcher, *numbers: int) -> asyncio.Task[list[dict[str, Any]]]:
-    return asyncio.create_task(batcher.answer(numbers))  # type: ignore[arg-type]
+    return asyncio.create_task(batcher.answer(texts(*numbers)))
 
 
 async def busy(model: Model, batcher: Batcher, number: int) -> asyncio.Task[list[dict[str, Any]]]:
@@ -60,6 +66,20 @@ async def test_what_waits_is_computed_together_in_order_up_to_the_limit() -> Non
         answers = [[answer["square"] for answer in await one] for one in asked]
     assert model.calls == [[1], [2, 3, 4], [5]]
     assert answers == [[1], [4], [9, 16], [25]]
+
+
+async def test_inputs_of_similar_length_are_computed_together() -> None:
+    """The oldest comes next, whatever its length; shorter and longer ones wait for it, and keep their order."""
+    model = Model()
+    async with running(model) as batcher:
+        asked = [await busy(model, batcher, 1)]
+        for number, length in ((2, 400), (3, 100), (4, 301), (5, 10), (6, 500), (7, 132), (8, 501), (9, 299), (10, 68)):
+            asked.append(asyncio.create_task(batcher.answer(texts(number, length=length))))
+        await asyncio.sleep(0)
+        model.may.release(8)
+        answers = [answer["square"] for one in asked for answer in await one]
+    assert model.calls == [[1], [2, 4, 6], [3, 7, 10], [5], [8], [9]]
+    assert answers == [number**2 for number in range(1, 11)]
 
 
 async def test_a_request_larger_than_a_batch_is_computed_by_itself() -> None:
@@ -103,7 +123,7 @@ async def test_overload() -> None:
         waiting = ask(batcher, 2)
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):
-            await batcher.answer([3, 4])  # type: ignore[list-item]
+            await batcher.answer(texts(3, 4))
         last = ask(batcher, 5)
         model.may.release(2)
         await asyncio.gather(first, waiting, last)
@@ -119,7 +139,7 @@ async def test_whatever_is_raised_fails_only_its_request(raised: type[BaseExcept
     class Fragile(Model):
         def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
             answers = super().predict(inputs)
-            if 7 in inputs:
+            if {"text": "7"} in inputs:
                 raise raised("7")
             return answers
 

@@ -34,6 +34,8 @@ const Isa* const kIsas[] = {
 
 std::atomic<const Isa*> chosen{nullptr};
 
+constexpr int64_t kLargestKept = 4 << 20;  // floats
+
 // Aligned memory, kept between calls.
 class Scratch {
  public:
@@ -48,6 +50,10 @@ class Scratch {
       size_ = floats;
     }
     return static_cast<float*>(memory_);
+  }
+
+  void release_above(int64_t floats) {
+    if (size_ > floats) release();
   }
 
   void release() {
@@ -93,6 +99,11 @@ float* take_scratch(int64_t floats) {
 float* take_panels(int64_t floats) {
   Held* const memory = own();
   return memory ? memory->panels.take(floats) : nullptr;
+}
+
+// Many examples at once need memory that the next call may not need.
+void release_large_panels() {
+  if (Held* const memory = own()) memory->panels.release_above(kLargestKept);
 }
 
 // How x is cut: every block of tokens is whole vectors, as even as can be, and as many as there are threads if possible.
@@ -170,61 +181,121 @@ struct SampleCall {
   }
 };
 
-// A layer for some examples: all blocks are projected before one attends to the others.
-struct LayerCall {
+// Some examples of a batch, which are computed together: as many as there are threads. What they need stays in cache.
+struct Group {
+  int64_t first;   // example
+  int64_t count;   // examples
+  int64_t width;   // tokens in a block
+  int64_t blocks;  // of an example
+};
+
+// Layers one after another. x stays transposed, (hidden, tokens) for each block of tokens: `panels` has it for all examples,
+// `products` the query, key and value of one group. All blocks are projected before one attends to the others.
+struct Pass {
   const Isa& isa;
-  const Layer& layer;
+  const Embedding* embedding;  // null: x is given
+  const int64_t* const* ids;
   const float* x;
   const uint8_t* kept;
   float* y;
+  int64_t examples;
   int64_t length;
-  int64_t width;   // tokens in a block
-  int64_t blocks;  // of an example
-  int64_t features = layer.down.matrix->rows + 3 * layer.query.matrix->rows;
-  float* storage = nullptr;
+  int64_t hidden;
+  int threads;
+  const Layer* layer = nullptr;
+  Group group{};
+  float* panels = nullptr;
+  float* products = nullptr;
   std::atomic<bool> out_of_memory{false};
-
-  LayerCall(const Isa& isa, const Layer& layer, const float* x, const uint8_t* kept, float* y, int64_t examples, int64_t length, int threads)
-      : isa(isa), layer(layer), x(x), kept(kept), y(y), length(length) {
-    const int64_t vectors = (length + isa.lanes - 1) / isa.lanes;
-    const int64_t wanted = std::min((threads + examples - 1) / examples, vectors);
-    const int64_t block = (vectors + wanted - 1) / wanted;
-    width = std::min(block, isa.vectors) * isa.lanes;
-    blocks = (length + width - 1) / width;
-  }
 
   int64_t padded() const { return (length + isa.lanes - 1) / isa.lanes * isa.lanes; }
 
-  float* panels_of(int64_t example) const { return storage + example * padded() * features; }
+  int64_t group_size() const { return std::min<int64_t>(threads, examples); }
 
-  Tokens block(int64_t i) const { return {i * width, std::min(length, (i + 1) * width)}; }
+  Group group_from(int64_t first) const {
+    const int64_t count = std::min(group_size(), examples - first), vectors = padded() / isa.lanes;
+    const int64_t wanted = std::min((threads + count - 1) / count, vectors);
+    const int64_t width = std::min((vectors + wanted - 1) / wanted, isa.vectors) * isa.lanes;
+    return {first, count, width, (length + width - 1) / width};
+  }
+
+  Tokens block(int64_t i) const { return {i * group.width, std::min(length, (i + 1) * group.width)}; }
+
+  int64_t example(int64_t i) const { return group.first + i / group.blocks; }
+
+  float* panel(int64_t i) const { return panels + (example(i) * padded() + block(i % group.blocks).first) * hidden; }
+
+  float* products_of(int64_t i) const { return products + i / group.blocks * padded() * 3 * layer->query.matrix->rows; }
+
+  void enter(int64_t i) {
+    const Tokens tokens = block(i % group.blocks);
+    const int64_t first = example(i) * length;
+    const float* in = x;
+    if (embedding) {
+      isa.embed(*embedding, ids, {first + tokens.first, first + tokens.last}, y);
+      in = y;
+    }
+    isa.enter(in + first * hidden, hidden, tokens, panel(i));
+  }
 
   void project(int64_t i) {
-    const int64_t example = i / blocks;
-    const Tokens tokens = block(i % blocks);
-    const float* in = x + example * length * layer.query.matrix->columns;
-    isa.project(layer, in, tokens, panels_of(example) + tokens.first * features);
+    const Tokens tokens = block(i % group.blocks);
+    isa.project(*layer, panel(i), tokens, products_of(i) + tokens.first * 3 * layer->query.matrix->rows);
   }
 
   void finish(int64_t i) {
-    float* memory = take_scratch(isa.layer_scratch(layer, length, width / isa.lanes));
+    float* memory = take_scratch(isa.layer_scratch(*layer, length, group.width / isa.lanes));
     if (!memory) {
       out_of_memory = true;
       return;
     }
-    const int64_t example = i / blocks;
-    const Example seen = {panels_of(example), length, width, kept ? kept + example * length : nullptr};
-    isa.finish(layer, seen, block(i % blocks), y + example * length * layer.down.matrix->rows, memory);
+    const Example seen = {products_of(i), length, group.width, kept ? kept + example(i) * length : nullptr};
+    isa.finish(*layer, seen, block(i % group.blocks), panel(i), memory);
   }
 
-  int run(int64_t examples, int threads) {
-    storage = take_panels(examples * padded() * features);
-    if (!storage) return 1;
-    parallel(examples * blocks, threads, [](void* call, int64_t i) { static_cast<LayerCall*>(call)->project(i); }, this);
-    parallel(examples * blocks, threads, [](void* call, int64_t i) { static_cast<LayerCall*>(call)->finish(i); }, this);
+  void leave(int64_t i) { isa.leave(panel(i), hidden, block(i % group.blocks), y + example(i) * length * hidden); }
+
+  template <void (Pass::*task)(int64_t)>
+  void all_blocks() {
+    parallel(group.count * group.blocks, threads, [](void* pass, int64_t i) { (static_cast<Pass*>(pass)->*task)(i); }, this);
+  }
+
+  // Calls use() for each group.
+  template <typename Use>
+  void each_group(Use use) {
+    for (int64_t first = 0; first < examples; first += group.count) {
+      group = group_from(first);
+      use();
+    }
+  }
+
+  int run(const Layer* layers, int64_t count) {
+    int64_t widest = 0;
+    for (int64_t i = 0; i < count; ++i) widest = std::max(widest, layers[i].query.matrix->rows);
+    panels = take_panels(padded() * (examples * hidden + group_size() * 3 * widest));
+    if (!panels) return 1;
+    products = panels + padded() * examples * hidden;
+    each_group([this] { all_blocks<&Pass::enter>(); });
+    for (layer = layers; layer < layers + count && !out_of_memory; ++layer) {
+      each_group([this] {
+        all_blocks<&Pass::project>();
+        all_blocks<&Pass::finish>();
+      });
+    }
+    each_group([this] { all_blocks<&Pass::leave>(); });
+    release_large_panels();
     return out_of_memory ? 1 : 0;
   }
 };
+
+bool all_rows_exist(const Embedding& embedding, const int64_t* const* ids, int64_t tokens) {
+  for (int64_t k = 0; k < embedding.count; ++k) {
+    for (int64_t token = 0; token < tokens; ++token) {
+      if (ids[k][token] < 0 || ids[k][token] >= embedding.tables[k].rows) return false;
+    }
+  }
+  return true;
+}
 
 }  // namespace
 }  // namespace mvprune
@@ -266,19 +337,20 @@ MVPRUNE_EXPORT int mvprune_feed_forward(const Product* up, const Product* down, 
   return Call{isa, *down, up, x, Cut(isa, tokens, threads), 1}.run(threads);
 }
 
-// y of x (examples, length, hidden): a whole layer. `kept` is (examples, length), or null. Returns as above.
-MVPRUNE_EXPORT int mvprune_layer(const Layer* layer, const float* x, const uint8_t* kept, float* y, int64_t examples, int64_t length, int32_t threads) {
-  const Isa& isa = *chosen.load();
-  const int64_t hidden = layer->down.matrix->rows;
-  int status = 0;
-  // As many examples at a time as there are threads: what they need stays small, and in cache.
-  for (int64_t first = 0, count; first < examples && length > 0 && !status; first += count) {
-    count = std::min<int64_t>(threads, examples - first);
-    const int64_t tokens = first * length;
-    LayerCall call(isa, *layer, x + tokens * hidden, kept ? kept + tokens : nullptr, y + tokens * hidden, count, length, threads);
-    status = call.run(count, threads);
-  }
-  return status;
+// y (tokens, columns): the sum of the tokens' rows, normalized. Returns as above, or 2 when there is no such row.
+MVPRUNE_EXPORT int mvprune_embed(const Embedding* embedding, const int64_t* const* ids, float* y, int64_t tokens) {
+  if (!all_rows_exist(*embedding, ids, tokens)) return 2;
+  chosen.load()->embed(*embedding, ids, {0, tokens}, y);
+  return 0;
+}
+
+// y of x (examples, length, hidden), or of an embedding's sums if that is not null: `count` layers, one after another.
+// `kept` is (examples, length), or null. Returns as above.
+MVPRUNE_EXPORT int mvprune_layers(const Layer* layers, int64_t count, const Embedding* embedding, const int64_t* const* ids, const float* x, const uint8_t* kept, float* y, int64_t examples, int64_t length, int32_t threads) {
+  if (examples <= 0 || length <= 0) return 0;
+  if (embedding && !all_rows_exist(*embedding, ids, examples * length)) return 2;
+  const int64_t hidden = layers->down.matrix->rows;
+  return Pass{*chosen.load(), embedding, ids, x, kept, y, examples, length, hidden, threads}.run(layers, count);
 }
 
 // One thread: callers share out the matrices.

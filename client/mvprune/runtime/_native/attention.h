@@ -23,7 +23,7 @@ void each_block(const Example& example, int64_t features, Use use) {
   for (int64_t first = 0; first < example.length; first += example.width) {
     const int64_t width = padded - first < example.width ? padded - first : example.width;
     const int64_t tokens = example.length - first < width ? example.length - first : width;
-    use(first, tokens, example.panels + first * features, width);
+    use(first, tokens, example.products + first * features, width);
   }
 }
 

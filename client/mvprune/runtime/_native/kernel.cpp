@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "attention.h"
+#include "embedding.h"
 #include "passes.h"
 #include "simd.h"
 
@@ -135,19 +136,18 @@ void transpose_in(const float* x, int64_t stride, int64_t columns, Tokens tokens
   }
 }
 
-// y[token, row] = sums[row, token] + residual[token, row].
-void transpose_out(const Product& product, Rows rows, const float* sums, Tokens tokens, int64_t width) {
-  const int64_t stride = product.matrix->rows;
+// y[token, row] = sums[row, token] + residual[token, row] for some rows of y (tokens, stride); the residual may be null.
+void transpose_out(const float* residual, float* y, int64_t stride, Rows rows, const float* sums, Tokens tokens, int64_t width) {
   for (int64_t row = rows.first; row < rows.last; row += kTile, sums += kTile * width) {
     const int64_t filled_rows = smaller(kTile, rows.last - row);
     for (int64_t token = tokens.first; token < tokens.last; token += kLanes) {
       const int64_t filled = smaller(kLanes, tokens.last - token);
       const float* in = sums + (token - tokens.first);
-      float* out = product.y + token * stride + row;
-      const float* residual = product.residual ? product.residual + token * stride + row : nullptr;
+      float* out = y + token * stride + row;
+      const float* add = residual ? residual + token * stride + row : nullptr;
       if (filled == kLanes && filled_rows == kTile) {
-        if (residual) {
-          transpose_tile_and_add(in, width, out, stride, residual);
+        if (add) {
+          transpose_tile_and_add(in, width, out, stride, add);
         } else {
           transpose_tile(in, width, out, stride);
         }
@@ -155,11 +155,16 @@ void transpose_out(const Product& product, Rows rows, const float* sums, Tokens 
       }
       for (int64_t t = 0; t < filled; ++t) {
         for (int64_t r = 0; r < filled_rows; ++r) {
-          out[t * stride + r] = in[r * width + t] + (residual ? residual[t * stride + r] : 0.0f);
+          out[t * stride + r] = in[r * width + t] + (add ? add[t * stride + r] : 0.0f);
         }
       }
     }
   }
+}
+
+// The same, to the y of a product.
+void transpose_out(const Product& product, Rows rows, const float* sums, Tokens tokens, int64_t width) {
+  transpose_out(product.residual, product.y, product.matrix->rows, rows, sums, tokens, width);
 }
 
 // Finished sums of one band, for one panel.
@@ -319,46 +324,48 @@ void add_and_normalize(const Norm& norm, int64_t rows, int64_t width, const floa
 }
 
 int64_t layer_scratch(const Layer& layer, int64_t length, int64_t vectors) {
-  const int64_t rows = layer.query.matrix->rows + 2 * layer.down.matrix->rows + inner_rows(*layer.up.matrix);
+  const int64_t rows = layer.query.matrix->rows + layer.down.matrix->rows + inner_rows(*layer.up.matrix);
   return (rows * vectors + length * smaller(vectors, kGroup)) * kLanes;
 }
 
-void project(const Layer& layer, const float* x, Tokens tokens, float* panels) {
-  const int64_t width = width_for(tokens), columns = layer.query.matrix->columns;
-  transpose_in(x, columns, columns, tokens, width, panels);
-  float* sums = panels + columns * width;
-  const Product* const products[] = {&layer.query, &layer.key, &layer.value};
-  for (const Product* product : products) {
-    multiply_all(*product, panels, width / kLanes, sums);
-    sums += product->matrix->rows * width;
+void enter(const float* x, int64_t columns, Tokens tokens, float* panel) {
+  transpose_in(x, columns, columns, tokens, width_for(tokens), panel);
+}
+
+void leave(const float* panel, int64_t columns, Tokens tokens, float* y) {
+  transpose_out(nullptr, y, columns, {0, columns}, panel, tokens, width_for(tokens));
+}
+
+void project(const Layer& layer, const float* panel, Tokens tokens, float* products) {
+  const int64_t width = width_for(tokens);
+  const Product* const all[] = {&layer.query, &layer.key, &layer.value};
+  for (const Product* product : all) {
+    multiply_all(*product, panel, width / kLanes, products);
+    products += product->matrix->rows * width;
   }
 }
 
-void finish(const Layer& layer, const Example& example, Tokens tokens, float* y, float* scratch) {
+void finish(const Layer& layer, const Example& example, Tokens tokens, float* panel, float* scratch) {
   const int64_t width = width_for(tokens), vectors = width / kLanes;
   const int64_t hidden = layer.down.matrix->rows, attended = layer.query.matrix->rows, size = attended / layer.heads;
-  const int64_t features = hidden + 3 * attended;
-  const float* panels = example.panels + tokens.first * features;
+  const int64_t features = 3 * attended;
+  const float* queries = example.products + tokens.first * features;
   float* context = scratch;
   float* attention = context + attended * width;
-  float* sums = attention + hidden * width;
-  float* inner = sums + hidden * width;
+  float* inner = attention + hidden * width;
   float* scores = inner + inner_rows(*layer.up.matrix) * width;
   for (int64_t row = 0; row < attended; row += size) {
-    const Head head = {features, hidden + attended + row, hidden + 2 * attended + row, size, layer.scale};
-    attend(head, example, panels + (hidden + row) * width, width, scores, context + row * width);
+    const Head head = {features, attended + row, 2 * attended + row, size, layer.scale};
+    attend(head, example, queries + row * width, width, scores, context + row * width);
   }
   multiply_all(layer.out, context, vectors, attention);
-  add_and_normalize(layer.attention_norm, hidden, width, panels, attention);
-  multiply_both(layer.up, layer.down, attention, vectors, inner, sums);
-  add_and_normalize(layer.output_norm, hidden, width, attention, sums);
-  Product down = layer.down;
-  down.y = y;
-  transpose_out(down, {0, hidden}, sums, tokens, width);
+  add_and_normalize(layer.attention_norm, hidden, width, panel, attention);
+  multiply_both(layer.up, layer.down, attention, vectors, inner, panel);
+  add_and_normalize(layer.output_norm, hidden, width, attention, panel);
 }
 
 }  // namespace
 
-extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, sample, feed_forward, layer_scratch, project, finish, share_gradient, select_above};
+extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, sample, feed_forward, layer_scratch, embed, enter, leave, project, finish, share_gradient, select_above};
 
 }  // namespace mvprune

@@ -5,7 +5,7 @@
 
 namespace mvprune {
 
-enum class Values : int32_t { fp32 = 0, bf16 = 1, int8 = 2 };
+enum class Values : int32_t { fp32 = 0, bf16 = 1, int8 = 2, fp16 = 3 };  // fp16: only tables
 
 enum class Activation : int32_t { none = 0, gelu = 1, gelu_tanh = 2, relu = 3 };
 
@@ -56,15 +56,31 @@ struct Layer {
   float scale;  // of the scores
 };
 
-// One example of a batch, its x and query, key, value: (features, tokens), block of tokens by block.
+// Rows that tokens refer to: a row is its numbers, times its scale if there are scales. Laid out as kernel.py's _Table.
+struct Table {
+  int64_t rows;
+  const void* numbers;  // (rows, columns)
+  const float* scales;  // one a row; null: none
+  Values kind;
+};
+
+// The sum of one row of each table, normalized. Laid out as kernel.py's _Embedding.
+struct Embedding {
+  const Table* tables;
+  int64_t count;
+  int64_t columns;
+  const Norm* norm;  // null: none
+};
+
+// One example of a batch, its query, key and value: (features, tokens), block of tokens by block.
 struct Example {
-  const float* panels;
+  const float* products;
   int64_t length;       // tokens
   int64_t width;        // tokens in a block, whole vectors; the last block may have fewer
   const uint8_t* kept;  // for each token, whether others may attend to it; null: all
 };
 
-// One head of an example: rows of each block of its panels.
+// One head of an example: rows of each block of its products.
 struct Head {
   int64_t features;  // rows in all
   int64_t key;       // first row of its keys
@@ -125,10 +141,16 @@ struct Isa {
   void (*feed_forward)(const Product& up, const Product& down, const float* x, Tokens tokens, float* scratch);
   // Floats of scratch memory that `finish` needs for a block of `vectors` vectors.
   int64_t (*layer_scratch)(const Layer& layer, int64_t length, int64_t vectors);
-  // A block's panels: x, query(x), key(x), value(x), transposed.
-  void (*project)(const Layer& layer, const float* x, Tokens tokens, float* panels);
-  // y from all panels of the example, for the tokens [first, last) of it that make one block; y is the example's.
-  void (*finish)(const Layer& layer, const Example& example, Tokens tokens, float* y, float* scratch);
+  // y (tokens, columns) of the tokens' rows: ids[k] are those of the k-th table.
+  void (*embed)(const Embedding& embedding, const int64_t* const* ids, Tokens tokens, float* y);
+  // The panel of one block of tokens of x (tokens, columns), and back.
+  void (*enter)(const float* x, int64_t columns, Tokens tokens, float* panel);
+  void (*leave)(const float* panel, int64_t columns, Tokens tokens, float* y);
+  // A block's query(x), key(x) and value(x), transposed, of the panel of x.
+  void (*project)(const Layer& layer, const float* panel, Tokens tokens, float* products);
+  // The layer for the tokens [first, last) of an example that make one block, with the products of all its blocks: the
+  // panel of x becomes that of y.
+  void (*finish)(const Layer& layer, const Example& example, Tokens tokens, float* panel, float* scratch);
   // With G in grad and W' in masked, of `count` weights: masked = G W plus the penalty's gradient, grad = G where W' is not 0.
   void (*share_gradient)(float* grad, const float* weight, float* masked, const Penalty& penalty, int64_t count);
   void (*select_above)(Bracket& bracket);

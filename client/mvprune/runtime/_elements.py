@@ -1,0 +1,42 @@
+"""The elements of a matrix that differ from zero."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Elements(NamedTuple):
+    """A matrix of (rows, columns) by its non-zeros, in row-major order.
+
+    Attributes:
+        shape: of the matrix.
+        rows: of the non-zeros, (n,).
+        columns: of the non-zeros, (n,).
+        values: (n,).
+    """
+
+    shape: tuple[int, int]
+    rows: npt.NDArray[Any]
+    columns: npt.NDArray[Any]
+    values: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, matrix: npt.NDArray[Any]) -> Self:
+        """Those of an array of any float dtype."""
+        rows, columns = np.nonzero(matrix)
+        return cls((matrix.shape[0], matrix.shape[1]), rows, columns, matrix[rows, columns].astype(np.float32))
+
+    @classmethod
+    def at(cls, shape: tuple[int, int], positions: npt.NDArray[Any], values: npt.NDArray[Any]) -> Self:
+        """From ascending positions in row-major order."""
+        rows, columns = np.divmod(positions, max(1, shape[1]))
+        return cls(shape, rows, columns, values.astype(np.float32))
+
+    def transposed(self) -> Elements:
+        """Those of the transposed matrix."""
+        order = np.argsort(self.columns, kind="stable")
+        shape = self.shape[1], self.shape[0]
+        return Elements(shape, self.columns[order], self.rows[order], self.values[order])
