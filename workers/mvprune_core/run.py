@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune.artifact import Accounting, ArtifactError, Coding, LayerCount, Values, round_values
-from mvprune.artifact.history import Histogram, Phase, Plane
+from mvprune.artifact import Accounting, ArtifactError, LayerCount, Values, round_values
 from mvprune.common.metrics import ABOVE_CONSTANT
 from mvprune.common.units import percent
 from mvprune_core.accounting import account, check_density
@@ -43,10 +42,10 @@ from mvprune_core.notes import Notes
 from mvprune_core.optimization import build_optimizer
 from mvprune_core.plan import ResolvedRun
 from mvprune_core.plateau import above_constant, notes_on_loss, notes_on_result
-from mvprune_core.quantized import is_worth_it, round_matrices
+from mvprune_core.quantized import fit_target, quantize_embeddings
+from mvprune_core.stages import Baseline, Folded, Masked, SizesBefore, Trained
 from mvprune_core.state import load_tensors, tensors_of
 from mvprune_core.storage import Cache, Checkpoints
-from mvprune_core.target_size import CANDIDATES, Candidate, choose, estimated_bytes, note_on_target
 from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.chance import note_on
 from mvprune_core.tasks.classes import class_names
@@ -55,78 +54,6 @@ from mvprune_core.training import Evaluation, Trainer
 from mvprune_core.vocabulary import trim_vocabulary
 
 _TAKEN = "the model was taken as fine-tuned for this data, and"
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A model after a phase of training, which took `steps` steps."""
-
-    loaded: Loaded
-    curve: Curve
-    steps: int
-
-
-@dataclass(frozen=True)
-class Masked(Trained):
-    """A pruned model that can be trained further.
-
-    Attributes:
-        masks: its masks, with the weights and scores.
-        original: distribution of the weights before training.
-    """
-
-    masks: Masks
-    original: Distributions
-
-
-@dataclass(frozen=True)
-class SizesBefore:
-    """Sizes of a model before structures were removed, which counts of the result refer to.
-
-    Attributes:
-        parameters: elements of every parameter, by name.
-        prunable: elements of the pruned weights.
-        flops: of a dense forward pass; 0: those of the result, or not counted.
-    """
-
-    parameters: Mapping[str, int]
-    prunable: int
-    flops: int = 0
-
-    @classmethod
-    def of(cls, model: nn.Module, pruned: Sequence[str]) -> SizesBefore:
-        """The sizes of the parameters, and of those with the names `pruned`."""
-        sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-        return cls(sizes, sum(sizes[name] for name in pruned))
-
-
-@dataclass(frozen=True)
-class Folded(Trained):
-    """A pruned model as the artifact stores it: a plain model, masks folded in, values rounded.
-
-    Attributes:
-        pruned: names of the pruned weights.
-        distributions: histograms and planes of `History`.
-        before: the sizes of the model before structures were removed.
-        coding: how the values are stored.
-        density: what the masks were to keep.
-        kept: non-zeros of the pruned weights before they were rounded.
-    """
-
-    pruned: tuple[str, ...]
-    distributions: tuple[Mapping[str, Histogram], Mapping[str, Plane]]
-    before: SizesBefore
-    coding: Coding
-    density: float
-    kept: int
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """The metrics of the dense model, and the history of its training; () if another run trained it."""
-
-    metrics: Mapping[str, float]
-    history: tuple[Phase, ...] = ()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -298,56 +225,20 @@ class CompressionRun:
         and the task's metrics."""
         metrics, notes = self._evaluate(folded)
         if self.resolved.target_bytes is not None:
-            folded, metrics = self._fit(folded, metrics, self.resolved.target_bytes)
+            folded, metrics, note = fit_target(folded, metrics, self.resolved, self._remeasure)
+            self.notes.add(note)
         elif self.resolved.may_quantize_embeddings:
-            folded, metrics = self._quantize_embeddings(folded, metrics)
+            folded, metrics, note = quantize_embeddings(folded, metrics, self.resolved, self._remeasure)
+            self.notes.add(*[note] if note else [])
         self.callback.on_evaluate("pruning", folded.steps, metrics)
         self.notes.add(*notes)
         return folded, metrics
 
-    def _quantize_embeddings(self, folded: Folded, metrics: dict[str, float]) -> tuple[Folded, dict[str, float]]:
-        """The model with int8 embeddings and its metrics; both unchanged where the task's metric loses by them."""
-        run, model = self.resolved, folded.loaded.model
-        coding = replace(folded.coding, embeddings=Values.INT8)
-        before = round_matrices(model, folded.pruned, coding, run.base)
-        if not before:
-            return folded, metrics
+    def _remeasure(self, folded: Folded) -> dict[str, float]:
+        """The task's metrics of a folded model whose values were rounded again; the phase goes on."""
         check_stop(self.group)
-        with self._examples_counted("evaluating", model, len(run.validation)):  # the phase goes on
-            quantized, _ = self._measure(folded.loaded, folded.curve, folded.steps)
-        if is_worth_it(run.data.task, metrics, quantized):
-            return replace(folded, coding=coding), quantized
-        load_tensors(model, before)
-        folded.curve.add_evaluation(folded.steps, metrics)
-        name = run.data.task.primary_metric
-        self.notes.add(
-            f"the embeddings are stored in fp16: with int8 the {name} would be {quantized[name]:.4f}, not "
-            f"{metrics[name]:.4f}"
-        )
-        return folded, metrics
-
-    def _fit(self, folded: Folded, metrics: dict[str, float], target: int) -> tuple[Folded, dict[str, float]]:
-        """The model with the embeddings that fit into `target` bytes and lose least, and its metrics."""
-        run, loaded = self.resolved, folded.loaded
-        model, task = loaded.model, run.data.task
-        candidates = []
-        for embeddings in CANDIDATES:
-            check_stop()
-            coding = replace(folded.coding, embeddings=embeddings)
-            before = round_matrices(model, folded.pruned, coding, run.base)
-            found = metrics
-            if before:
-                with self._examples_counted("evaluating", model, len(run.validation)):
-                    found, _ = self._measure(loaded, folded.curve, folded.steps)
-            total = estimated_bytes(model, loaded.tokenizer, folded.pruned, coding)
-            candidates.append(Candidate(embeddings, total, found))
-            load_tensors(model, before)
-        chosen = choose(candidates, target, task)
-        coding = replace(folded.coding, embeddings=chosen.embeddings)
-        round_matrices(model, folded.pruned, coding, run.base)
-        folded.curve.add_evaluation(folded.steps, dict(chosen.metrics))
-        self.notes.add(note_on_target(candidates, chosen, target, task))
-        return replace(folded, coding=coding), dict(chosen.metrics)
+        with self._examples_counted("evaluating", folded.loaded.model, len(self.resolved.validation)):
+            return self._measure(folded.loaded, folded.curve, folded.steps)[0]
 
     def above_constant(self, folded: Folded, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short."""
