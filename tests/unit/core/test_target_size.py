@@ -58,7 +58,7 @@ def test_the_choice_follows_the_target(make: Callable[..., tuple[Any, Path]], mo
         sizes.append(estimated_bytes(*args))
         return 4_000_000 - 1_000_000 * len(sizes)  # 3, 2 and 1 MB
 
-    monkeypatch.setattr("mvprune_core.run.estimated_bytes", measured)
+    monkeypatch.setattr("mvprune_core.quantized.estimated_bytes", measured)
     result, folder = make(target_bytes=1_100_000)
     assert result.info.spec["embeddings"] == "int4"
     assert sizes == sorted(sizes, reverse=True)
@@ -95,7 +95,7 @@ def test_what_is_refused_is_below_what_a_trained_model_takes(
         needed.append(float(words[0]) * {"B": 1, "kB": 1e3, "MB": 1e6}[words[1]])
 
     monkeypatch.setattr("mvprune_core.plan.check_target", observe)
-    monkeypatch.setattr("mvprune_core.run.CANDIDATES", (Values.INT4,))
+    monkeypatch.setattr("mvprune_core.quantized.CANDIDATES", (Values.INT4,))
     result, folder = make(target_bytes=2 * 10**6)
     assert result.coding == Coding(Values.FP16, Values.INT4)
     written = sum((folder / name).stat().st_size for name in ("weights.safetensors", "tokenizer.json"))
