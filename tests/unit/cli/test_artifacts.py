@@ -140,11 +140,11 @@ def test_compare_a_folder_and_a_job(mvpctl: Mvpctl, folder: Path, tmp_path: Path
 
 
 def test_a_coding_that_there_is_not(mvpctl: Mvpctl) -> None:
-    outcome = mvpctl("submit", "--model", "m", "--task", "sst2", "--density", "0.1", "--weight-dtype", "int4")
+    outcome = mvpctl("submit", "--model", "m", "--task", "sst2", "--density", "0.1", "--weight-dtype", "int9")
     assert outcome.code == 2
     assert (
         outcome.err
-        == "error: job.spec.weight_dtype (--weight-dtype): must be one of fp32, fp16, bf16, int8, got 'int4'; "
+        == "error: job.spec.weight_dtype (--weight-dtype): must be one of fp32, fp16, bf16, int8, int4, got 'int9'; "
         "did you mean int8?\n"
     )
 
