@@ -1,4 +1,4 @@
-"""A Ray cluster of a head without CPUs and one node with two, each of which can be killed and started again."""
+"""A Ray cluster of a head without CPUs and nodes, each of which can be killed and started again."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ _QUICK = {"initial_delay_ms": "500", "period_ms": "500", "timeout_ms": "1000", "
 
 
 class RayNodes:
-    """Use it in a `with`: the head runs then, the node does not yet.
+    """Use it in a `with`: the head runs then, no node does yet.
 
     Args:
-        python: interpreter of the node.
+        python: interpreter of the nodes.
+        stand_in: whether trainers only wait, instead of training.
         quick: whether the loss of a node is noticed within seconds, as a busy machine may be too slow for.
     """
 
-    def __init__(self, log: Path, *, python: str = sys.executable, quick: bool = True) -> None:
+    def __init__(self, log: Path, *, python: str = sys.executable, stand_in: bool = True, quick: bool = True) -> None:
         self._python = python
+        self._path = str(STAND_IN) if stand_in else ""
+        self._nodes: set[str] = set()
         self._quick = quick
         self._log = log
         self._folder = tempfile.mkdtemp(prefix="mvp-", dir="/tmp")
@@ -52,8 +55,8 @@ class RayNodes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.kill("node")
-        self.kill("head")
+        for what in (*self._nodes, "head"):
+            self.kill(what)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start_head(self) -> None:
@@ -72,14 +75,25 @@ class RayNodes:
             until=self._has_head,
         )
 
-    def start_node(self, *flags: str) -> None:
-        """Returns when the cluster has it."""
+    def start_node(self, *flags: str, name: str = "node") -> None:
+        """Starts a node, of two CPUs unless `flags` of `ray start` say otherwise. Returns when the cluster has it."""
+        before = len(self.nodes() or ())
+        self._nodes.add(name)
         address = f"--address=127.0.0.1:{self._port}"
-        self._start("node", address, *(flags or ("--num-cpus=2",)), until=lambda: bool(self.nodes()))
+        self._start(
+            name,
+            address,
+            *(flags or ("--num-cpus=2",)),
+            until=lambda: len(self.nodes() or ()) > before,
+        )
 
     def kill(self, what: str) -> None:
-        """Kills the head, or the node with the workers on it."""
+        """Kills the head, or a node with the workers on it."""
         processes.kill_marked(_MARK, f"{self._mark}-{what}")
+
+    def processes(self, name: str) -> set[int]:
+        """The processes of a node, workers and trainers among them."""
+        return processes.marked(_MARK, f"{self._mark}-{name}")
 
     def nodes(self) -> tuple[Node, ...] | None:
         """Those that run workers; None while the head is away."""
@@ -107,14 +121,15 @@ class RayNodes:
             **os.environ,
             **{f"RAY_health_check_{name}": value for name, value in _QUICK.items() if self._quick},
             _MARK: f"{self._mark}-{what}",
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(STAND_IN), os.environ.get("PYTHONPATH")))),
+            "PYTHONPATH": os.pathsep.join(filter(None, (self._path, os.environ.get("PYTHONPATH")))),
             "RAY_agent_register_timeout_ms": "150000",
+            "RAY_raylet_start_wait_time_s": "150",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_prestart_worker_first_driver": "false",
         }
-        python = self._python if what == "node" else sys.executable
+        python = sys.executable if what == "head" else self._python
         command = [python, "-P", "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
         common = ["--object-store-memory=100000000", "--dashboard-agent-listen-port=0"]
         with self._log.open("ab") as log:
