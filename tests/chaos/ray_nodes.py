@@ -123,7 +123,6 @@ class RayNodes:
             _MARK: f"{self._mark}-{what}",
             "PYTHONPATH": os.pathsep.join(filter(None, (self._path, os.environ.get("PYTHONPATH")))),
             "RAY_agent_register_timeout_ms": "150000",
-            "RAY_raylet_start_wait_time_s": "150",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -131,7 +130,10 @@ class RayNodes:
         }
         python = sys.executable if what == "head" else self._python
         command = [python, "-P", "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
-        common = ["--object-store-memory=100000000", "--dashboard-agent-listen-port=0"]
+        # With ports that are given, a node does not give up agents that have none after 15 s.
+        agents = ("dashboard-agent-listen", "dashboard-agent-grpc", "metrics-export", "runtime-env-agent")
+        ports = [f"--{agent}-port={port}" for agent, port in zip(agents, free_ports(len(agents)), strict=True)]
+        common = ["--object-store-memory=100000000", *ports]
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 [*command, *common, *flags],

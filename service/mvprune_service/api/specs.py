@@ -145,6 +145,8 @@ class Checker:
     def check_feasible(self, capacity: Capacity) -> None:
         """Refuses resources that the nodes do not have. While there are no nodes, nobody knows."""
         resources, field = self._job.policy.resources, "job.policy.resources"
+        if any(violation.field.startswith(field) for violation in self.violations):
+            return
         asked = together(resources)
         if not capacity.nodes or can_hold(capacity, asked):
             return
@@ -158,11 +160,12 @@ class Checker:
             (apart.part, largest, "the largest node's"),
             (asked, every, f"that of all nodes, for {apart.parts} workers together"),
         ):
-            for name in ("gpus", "cpus", "memory_bytes"):
-                got, limit = getattr(wanted, name), getattr(most, name)
-                if got > limit:
-                    self._bad(f"{field}.{name}", got, f"at most {limit:,.15g}, {whose}")
-            if self.violations:
+            too_large = [
+                name for name in ("gpus", "cpus", "memory_bytes") if getattr(wanted, name) > getattr(most, name)
+            ]
+            for name in too_large:
+                self._bad(f"{field}.{name}", getattr(wanted, name), f"at most {getattr(most, name):,.15g}, {whose}")
+            if too_large:
                 return
         self._add(field, "must be what one node has, got more; a worker runs on one node")
 
