@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 ROOM_SECONDS = 600.0  # for an autoscaler to add nodes
 _FETCHED = ("teacher", "mask", "inputs")  # the folders that other ranks read; rank 0 reads the rest for them
+_SETTINGS = ("MVPRUNE_", "HF_")  # of the environment; the rest is that of the other node
 _CHUNK = 1 << 26  # bytes
 
 
@@ -95,9 +96,11 @@ def start(number: int, part: Part, job: str, folders: Folders, reports: Reports)
         actors = [_actor(part, group, index, folders) for index in range(number - 1)]
         for actor in actors:
             _send(actor, folders)
+        settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
         for index, actor in enumerate(actors, start=1):
             first = index * part.ranks
-            result = actor.run.remote({**part.options, "--rank": str(first)}, part.threads, job, address)
+            options = {**part.options, "--rank": str(first)}
+            result = actor.run.remote(options, part.threads, job, address, settings)
             threading.Thread(target=_watch, args=(result, first, reports), name=f"part-{index}", daemon=True).start()
     except (RayError, ConnectionError) as error:
         raise PartLost(f"a part did not start: {_first_line(error)}") from error
@@ -126,7 +129,9 @@ class PartActor:
         with file.open("ab") as sink:
             sink.write(data)
 
-    def run(self, options: Mapping[str, str], threads: int, job: str, address: str) -> tuple[int, list[TrainerEvent]]:
+    def run(
+        self, options: Mapping[str, str], threads: int, job: str, address: str, settings: Mapping[str, str]
+    ) -> tuple[int, list[TrainerEvent]]:
         """Runs the first rank of this part, which starts the others. Returns its code and the events of all."""
         from mvprune_workers.supervisor import TRAINER
 
@@ -137,7 +142,7 @@ class PartActor:
         given = {**{f"--{name}": folder for name, folder in asdict(self._folders).items()}, **options}
         trainer = TrainerProcess(
             [*TRAINER, *(str(word) for option in given.items() for word in option)],
-            trainer_environment(os.environ, temporary, threads),
+            trainer_environment({**os.environ, **settings}, temporary, threads),
             temporary,
             on_output=_print,
             on_event=events.append,
