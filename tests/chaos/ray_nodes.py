@@ -33,10 +33,20 @@ class RayNodes:
     Args:
         python: interpreter of the nodes.
         stand_in: whether trainers only wait, instead of training.
+        head_cpus: of the head, which runs workers if it has any.
         quick: whether the loss of a node is noticed within seconds, as a busy machine may be too slow for.
     """
 
-    def __init__(self, log: Path, *, python: str = sys.executable, stand_in: bool = True, quick: bool = True) -> None:
+    def __init__(
+        self,
+        log: Path,
+        *,
+        python: str = sys.executable,
+        stand_in: bool = True,
+        head_cpus: int = 0,
+        quick: bool = True,
+    ) -> None:
+        self._head_cpus = head_cpus
         self._python = python
         self._path = str(STAND_IN) if stand_in else ""
         self._nodes: set[str] = set()
@@ -71,7 +81,7 @@ class RayNodes:
             f"--dashboard-port={self.address.rpartition(':')[2]}",
             f"--temp-dir={self._folder}/r",
             "--no-monitor",
-            "--num-cpus=0",
+            f"--num-cpus={self._head_cpus}",
             until=self._has_head,
         )
 
@@ -86,6 +96,12 @@ class RayNodes:
             *(flags or ("--num-cpus=2",)),
             until=lambda: len(self.nodes() or ()) > before,
         )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a process that uses this cluster as a job of it does."""
+        address = (Path(self._folder) / "r" / "ray_current_cluster").read_text()
+        return {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
 
     def kill(self, what: str) -> None:
         """Kills the head, or a node with the workers on it."""

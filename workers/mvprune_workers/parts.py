@@ -187,7 +187,7 @@ def _watch(result: Any, first: int, reports: Reports) -> None:
     try:
         code, events = ray.get(result)
     except RayError as error:
-        reports.on_lost(f"the node of rank {first} was lost: {_first_line(error)}")
+        reports.on_lost(f"rank {first} or its node: {_first_line(error)}")
         return
     for event in events:
         reports.emit(event)
@@ -214,4 +214,4 @@ def _print(data: bytes) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

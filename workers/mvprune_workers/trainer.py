@@ -140,7 +140,7 @@ def _start_parts(args: argparse.Namespace, here: int, job: str, folders: Folders
     options = {f"--{name}": str(getattr(args, name)) for name in ("threads", "device", "ranks", "parts")}
     reports = parts.Reports(
         events.emit,
-        lambda how: _end_with(events, "WORKER_LOST", f"A part of the attempt was lost: {how}."),
+        lambda how: _end_with(events, "WORKER_LOST", f"The attempt has lost {how}."),
         lambda how: _end_with(events, "TRAINER_CRASHED", _crash(how)),
     )
     try:
