@@ -100,8 +100,9 @@ class RayNodes:
     @property
     def environment(self) -> dict[str, str]:
         """Of a process that uses this cluster as a job of it does."""
-        address = (Path(self._folder) / "r" / "ray_current_cluster").read_text()
-        return {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
+        address = Path(self._folder) / "r" / "ray_current_cluster"  # written last
+        eventually(address.exists, 60, self._log.read_text)
+        return {"RAY_ADDRESS": address.read_text(), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
 
     def kill(self, what: str) -> None:
         """Kills the head, or a node with the workers on it."""
