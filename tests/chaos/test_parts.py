@@ -15,10 +15,12 @@ from mvprune.v1 import job_pb2
 from mvprune_service.stores.layout import verify
 from mvprune_workers.exits import ExitCode
 
-from ...chaos.ray_nodes import RayNodes
-from .test_real_trainer import real_job
+from ..integration.worker import conftest as supervisors
+from ..integration.worker.test_real_trainer import real_job
+from .ray_nodes import RayNodes
 
 _QUICKLY = 60.0  # seconds on a busy machine; torch itself would wait for 30 minutes
+worker = supervisors.worker  # the fixture
 pytestmark = pytest.mark.timeout(900)
 
 
