@@ -27,6 +27,10 @@ $(STAMP): pyproject.toml $(NATIVE)
 demo: setup ## submit a real job to a service of its own, watch it, download the artifact
 	@$(BIN)/python scripts/demo.py
 
+.PHONY: cluster-demo
+cluster-demo: setup ## a job of two ranks on a Ray of two nodes, one of which is killed on the way (minutes)
+	@PYTHONPATH=. $(BIN)/python scripts/cluster_demo.py
+
 .PHONY: pictures
 pictures: setup ## run the demo, write the text and the pictures that the README and docs/report.md show of it (minutes)
 	@$(BIN)/python scripts/pictures.py

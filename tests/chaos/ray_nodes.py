@@ -1,4 +1,4 @@
-"""A Ray cluster of a head without CPUs and one node with two, each of which can be killed and started again."""
+"""A Ray cluster of a head without CPUs and nodes, each of which can be killed and started again."""
 
 from __future__ import annotations
 
@@ -28,15 +28,28 @@ _QUICK = {"initial_delay_ms": "500", "period_ms": "500", "timeout_ms": "1000", "
 
 
 class RayNodes:
-    """Use it in a `with`: the head runs then, the node does not yet.
+    """Use it in a `with`: the head runs then, no node does yet.
 
     Args:
-        python: interpreter of the node.
+        python: interpreter of the nodes.
+        stand_in: whether trainers only wait, instead of training.
+        head_cpus: of the head, which runs workers if it has any.
         quick: whether the loss of a node is noticed within seconds, as a busy machine may be too slow for.
     """
 
-    def __init__(self, log: Path, *, python: str = sys.executable, quick: bool = True) -> None:
+    def __init__(
+        self,
+        log: Path,
+        *,
+        python: str = sys.executable,
+        stand_in: bool = True,
+        head_cpus: int = 0,
+        quick: bool = True,
+    ) -> None:
+        self._head_cpus = head_cpus
         self._python = python
+        self._path = str(STAND_IN) if stand_in else ""
+        self._nodes: set[str] = set()
         self._quick = quick
         self._log = log
         self._folder = tempfile.mkdtemp(prefix="mvp-", dir="/tmp")
@@ -52,8 +65,8 @@ class RayNodes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.kill("node")
-        self.kill("head")
+        for what in (*self._nodes, "head"):
+            self.kill(what)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start_head(self) -> None:
@@ -68,18 +81,36 @@ class RayNodes:
             f"--dashboard-port={self.address.rpartition(':')[2]}",
             f"--temp-dir={self._folder}/r",
             "--no-monitor",
-            "--num-cpus=0",
+            f"--num-cpus={self._head_cpus}",
             until=self._has_head,
         )
 
-    def start_node(self, *flags: str) -> None:
-        """Returns when the cluster has it."""
+    def start_node(self, *flags: str, name: str = "node") -> None:
+        """Starts a node, of two CPUs unless `flags` of `ray start` say otherwise. Returns when the cluster has it."""
+        before = len(self.nodes() or ())
+        self._nodes.add(name)
         address = f"--address=127.0.0.1:{self._port}"
-        self._start("node", address, *(flags or ("--num-cpus=2",)), until=lambda: bool(self.nodes()))
+        self._start(
+            name,
+            address,
+            *(flags or ("--num-cpus=2",)),
+            until=lambda: len(self.nodes() or ()) > before,
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a process that uses this cluster as a job of it does."""
+        address = Path(self._folder) / "r" / "ray_current_cluster"  # written last
+        eventually(address.exists, 60, self._log.read_text)
+        return {"RAY_ADDRESS": address.read_text(), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
 
     def kill(self, what: str) -> None:
-        """Kills the head, or the node with the workers on it."""
+        """Kills the head, or a node with the workers on it."""
         processes.kill_marked(_MARK, f"{self._mark}-{what}")
+
+    def processes(self, name: str) -> set[int]:
+        """The processes of a node, workers and trainers among them."""
+        return processes.marked(_MARK, f"{self._mark}-{name}")
 
     def nodes(self) -> tuple[Node, ...] | None:
         """Those that run workers; None while the head is away."""
@@ -107,16 +138,19 @@ class RayNodes:
             **os.environ,
             **{f"RAY_health_check_{name}": value for name, value in _QUICK.items() if self._quick},
             _MARK: f"{self._mark}-{what}",
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(STAND_IN), os.environ.get("PYTHONPATH")))),
+            "PYTHONPATH": os.pathsep.join(filter(None, (self._path, os.environ.get("PYTHONPATH")))),
             "RAY_agent_register_timeout_ms": "150000",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_prestart_worker_first_driver": "false",
         }
-        python = self._python if what == "node" else sys.executable
+        python = sys.executable if what == "head" else self._python
         command = [python, "-P", "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
-        common = ["--object-store-memory=100000000", "--dashboard-agent-listen-port=0"]
+        # With ports that are given, a node does not give up agents that have none after 15 s.
+        agents = ("dashboard-agent-listen", "dashboard-agent-grpc", "metrics-export", "runtime-env-agent")
+        ports = [f"--{agent}-port={port}" for agent, port in zip(agents, free_ports(len(agents)), strict=True)]
+        common = ["--object-store-memory=100000000", *ports]
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 [*command, *common, *flags],

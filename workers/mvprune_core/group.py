@@ -7,11 +7,13 @@ digests (`check_same_tensors`).
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import socket
+import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -161,6 +163,16 @@ class TorchGroup:
             os.environ.setdefault(f"{backend}_SOCKET_IFNAME", str(loopback))
         return cls.join(device, init_method=f"file://{file}", rank=rank, size=size)
 
+    @classmethod
+    def meet_at(cls, device: str, address: str, rank: int, size: int) -> TorchGroup:
+        """Joins the `size` ranks of several machines. Rank 0 listens at `address`, HOST:PORT, and all use the network
+        that leads to it, see `join`."""
+        host, _, port = address.rpartition(":")
+        interface = _interface_to(host, int(port))
+        for backend in ("GLOO", "NCCL") if interface else ():  # else gloo takes that of this machine's name
+            os.environ.setdefault(f"{backend}_SOCKET_IFNAME", str(interface))
+        return cls.join(device, init_method=f"tcp://{address}", rank=rank, size=size)
+
     @property
     def rank(self) -> int:
         """See Group."""
@@ -295,6 +307,22 @@ def _digest(tensor: Tensor) -> Tensor:
 
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _interface_to(host: str, port: int) -> str | None:
+    """The network interface of this machine through which it reaches another one, or itself; None if none is found."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))  # sends nothing
+        own = socket.inet_aton(probe.getsockname()[0])
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has no address
+                found = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if found[20:24] == own:
+                    return name
+    return None
+
+
+_SIOCGIFADDR = 0x8915  # of Linux: the address of an interface
 
 
 def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

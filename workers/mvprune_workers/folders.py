@@ -35,3 +35,8 @@ class Folders:
     def meeting(self) -> Path:
         """The file through which the ranks of the attempt connect."""
         return self.output.with_name("meeting")
+
+    @property
+    def address(self) -> Path:
+        """The file with HOST:PORT of rank 0, through which ranks on several nodes connect."""
+        return self.output.with_name("address")

@@ -79,10 +79,12 @@ def run_job(
     checkpoint_seconds: float,
     measure_latency: bool = False,
     group: Group = ALONE,
+    first_here: int = 0,
 ) -> None:
     """Compresses what `spec` says and writes the artifact, resuming from what lies in the checkpoint folder.
 
-    The ranks of a group do the work together; rank 0 emits and writes.
+    The ranks of a group do the work together; rank 0 emits and writes. `first_here` is the first of those that share
+    their folders with this one.
 
     Every batch is cut into `accumulation_factor` times as many passes as the spec says, up to one an example. With
     `measure_latency` the metrics have latency_ratio and latency_ms.
@@ -94,7 +96,7 @@ def run_job(
     """
     roots = Roots.from_environment()
     source = _find_model(spec.model, spec.model_revision, roots, folders)
-    teacher, baseline = _teacher(spec, folders, roots, group), _baseline(spec, folders)
+    teacher, baseline = _teacher(spec, folders, roots, group, first_here), _baseline(spec, folders)
     mask = _mask(spec.locked_mask.mask_from, folders, roots)
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
         load = partial(_load_data, spec, roots, folders)
@@ -304,7 +306,7 @@ def _find_model(reference: str, revision: str, roots: Roots, folders: Folders) -
 
 
 def _teacher(
-    spec: job_pb2.CompressionSpec, folders: Folders, roots: Roots, group: Group
+    spec: job_pb2.CompressionSpec, folders: Folders, roots: Roots, group: Group, first_here: int
 ) -> Teacher | Literal["baseline"] | None:
     if not spec.HasField("teacher"):
         return "baseline"
@@ -314,7 +316,8 @@ def _teacher(
     source = None  # the dense baseline
     if teacher.job:
         with _invalid(Reason.INVALID_MODEL, ArtifactError):
-            folder = group.broadcast(folders.output if group.rank else _unpack(folders, roots))
+            folder = group.gather(_unpack(folders, roots) if group.rank == first_here else None)[first_here]
+        assert folder is not None  # noqa: S101 - the first rank has unpacked it
         source = replace(find_model(folder, None), name=teacher.job)
     elif teacher.model:
         source = _find_model(teacher.model, teacher.revision, roots, folders)

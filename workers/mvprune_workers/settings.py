@@ -50,22 +50,35 @@ class Settings:
     scratch: Path  # folder for temporary files; the attempt gets a subfolder of its own
     cache: Path  # cache that attempts on this machine share: tokenized data, a teacher's logits
     cache_bytes: float  # limit of the cache's size; 0: a fifth of its disk
-    cpus: float
+    cpus: float  # of this part of the attempt, as the next two
     gpus: float
-    workers: int = 1  # processes that train together, where they have no GPU of their own
+    memory_bytes: int = 0
+    workers: int = 1  # processes of all parts that train together, where they have no GPU of their own
+    parts: int = 1  # of which each may be on another node
     tls: Tls | None = None  # None: calls without TLS
     traceparent: str = ""  # of the span that started the attempt
 
     @property
+    def ranks_here(self) -> int:
+        """Processes of this part: one for each GPU, or its share of the workers."""
+        return max(self.workers // self.parts, math.floor(self.gpus))
+
+    @property
     def ranks(self) -> int:
-        """Processes that train together: one for each GPU, or the workers."""
-        return max(self.workers, math.floor(self.gpus))
+        """Processes of all parts, which train together."""
+        return self.parts * self.ranks_here
+
+    @property
+    def part(self) -> dict[str, float]:
+        """What each part reserves, by Ray's names."""
+        asked = {"CPU": self.cpus, "GPU": self.gpus, "memory": float(self.memory_bytes)}
+        return {name: value for name, value in asked.items() if value}
 
     @property
     def threads(self) -> int:
         """Compute threads of each rank: the whole number of CPUs that covers its part of the reserved share, at least
         1, and at most as many as the machine has: a cluster may count more for a node."""
-        return max(1, min(math.ceil(self.cpus / self.ranks), os.cpu_count() or 1))
+        return max(1, min(math.ceil(self.cpus / self.ranks_here), os.cpu_count() or 1))
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
@@ -86,7 +99,9 @@ class Settings:
             cache_bytes=1e9 * _number(environ, "MVPRUNE_CACHE_GB", "0"),
             cpus=_number(environ, "MVPRUNE_CPUS", "1"),
             gpus=_number(environ, "MVPRUNE_GPUS", "0"),
+            memory_bytes=int(_number(environ, "MVPRUNE_MEMORY_BYTES", "0")),
             workers=max(1, int(_number(environ, "MVPRUNE_WORKERS", "1"))),
+            parts=max(1, int(_number(environ, "MVPRUNE_PARTS", "1"))),
             tls=_tls(environ),
             traceparent=environ.get("TRACEPARENT", ""),
         )

@@ -1,4 +1,4 @@
-"""The other ranks of an attempt: processes like the trainer, which it starts in its own process group.
+"""The other ranks of an attempt on this node: processes like the trainer, which it starts in its own process group.
 
 They get the job through their standard input, as the trainer does from the supervisor, and end with it. Their output is
 the attempt's log. They send no events but failures.
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from mvprune_workers.exits import TRAINER_STOPPED
@@ -24,21 +24,21 @@ GRACE = 5.0  # seconds in which a trainer that lost a rank can find out and repo
 
 
 class Siblings:
-    """Starts ranks 1 to `size` − 1 by the command of this process, with the option --rank.
+    """Starts the ranks with these numbers by the command of this process, with the option --rank.
 
     If a signal ends one of them, it ends this process too, so that the attempt fails as if this one had been killed. If
     one ends with an error, and this process has not ended `GRACE` seconds later, `on_failure` is called in a thread.
     """
 
-    def __init__(self, size: int, events_fd: int, on_failure: Callable[[str], None]) -> None:
+    def __init__(self, ranks: Sequence[int], events_fd: int, on_failure: Callable[[str], None]) -> None:
         self._on_failure = on_failure
         # A stop is for rank 0, which agrees on the step with the others. A blocked signal stays so in a new process.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         try:
-            self._processes = [_start(rank, events_fd) for rank in range(1, size)]
+            self._processes = [_start(rank, events_fd) for rank in ranks]
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-        for rank, process in enumerate(self._processes, start=1):
+        for rank, process in zip(ranks, self._processes, strict=True):
             threading.Thread(target=self._watch, args=(rank, process), name=f"rank-{rank}", daemon=True).start()
 
     def send_job(self, job: str) -> None:

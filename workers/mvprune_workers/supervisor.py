@@ -11,6 +11,7 @@ libraries during the claim. Neither the trainer nor the scratch folder outlives 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -97,6 +98,8 @@ class Supervisor:
             **{f"--{name}": folder for name, folder in asdict(folders).items()},
             "--threads": threads,
             "--ranks": self._settings.ranks,
+            "--parts": self._settings.parts,
+            "--part": json.dumps(self._settings.part),
             "--device": "cuda" if self._settings.gpus else "cpu",
         }
         return TrainerProcess(

@@ -192,7 +192,7 @@ class Policy:
         gpus: GPUs: 0, a share of one, or a whole number; several train together.
         cpus: CPUs.
         memory_bytes: memory.
-        workers: workers that train together on one node, each with these resources.
+        workers: workers that train together, each with these resources.
         priority: jobs start in the order of their waiting time; each point counts as ten minutes of it.
         max_attempts: attempts if machines fail; errors of the user are never retried.
         max_runtime: the job FAILS after running this long, all attempts together; a retry resumes from its

@@ -287,7 +287,7 @@ class ResourcesOptions(TypedDict, total=False):
             the cluster has GPUs.
         cpus: CPUs; from 0.0001 to 4,096; default: 1.
         memory_bytes: memory; from 64 MiB to 1 PiB; default: nothing is reserved.
-        workers: workers that train together on one node, each with these resources; from 1 to 64; default: 1.
+        workers: workers that train together, each with these resources; from 1 to 64; default: 1.
     """
 
     gpus: float | None

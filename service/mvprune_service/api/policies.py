@@ -52,7 +52,7 @@ def notes_on_ranks(resources: job_pb2.Resources) -> Iterator[str]:
     """How many processes train together, where there are several."""
     ranks = ranks_of(resources)
     if ranks > 1:
-        yield f"{ranks} processes train together on one node, {'one on each GPU' if resources.gpus else 'on CPUs'}"
+        yield f"{ranks} processes train together, {'one on each GPU' if resources.gpus else 'on CPUs'}"
 
 
 def check_gates(job: job_pb2.Job, task: Task | None) -> Iterator[Violation]:

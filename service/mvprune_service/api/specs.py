@@ -43,7 +43,7 @@ from mvprune_service.api.options import (
 from mvprune_service.api.policies import check_gates, check_policy, check_ranks, notes_on_ranks
 from mvprune_service.api.uploaded import Uploaded
 from mvprune_service.db.upload_uses import NoUpload
-from mvprune_service.domain.placement import together
+from mvprune_service.domain.placement import Reserved, can_hold, together, workers_of
 from mvprune_service.domain.run_length import Rows, notes_on_length
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
@@ -145,22 +145,31 @@ class Checker:
             self.notes += tuple(self._uploaded.notes)
 
     def check_feasible(self, capacity: Capacity) -> None:
-        """Refuses resources that no node has. While there are no nodes, nobody knows."""
+        """Refuses resources that the nodes do not have. While there are no nodes, nobody knows."""
         resources, field = self._job.policy.resources, "job.policy.resources"
-        asked = together(resources)
-        if not capacity.nodes or any(node.has(asked.cpus, asked.gpus, asked.memory_bytes) for node in capacity.nodes):
+        if any(violation.field.startswith(field) for violation in self.violations):
             return
-        most = {
-            "gpus": capacity.largest_gpus,
-            "cpus": capacity.largest_cpus,
-            "memory_bytes": capacity.largest_memory_bytes,
-        }
-        too_large = [name for name, largest in most.items() if getattr(asked, name) > largest]
-        of = f", for {resources.workers} workers together" if resources.workers > 1 else ""
-        for name in too_large:
-            self._bad(f"{field}.{name}", getattr(asked, name), f"at most {most[name]:,.15g}, the largest node's{of}")
-        if not too_large:
-            self._add(field, "must be what one node has, got more; a job runs on one node")
+        asked = together(resources)
+        if not capacity.nodes or can_hold(capacity, asked):
+            return
+        apart = Reserved(asked.cpus, asked.gpus, asked.memory_bytes, workers_of(resources))
+        if can_hold(capacity, apart):
+            self.notes += (f"no node has what {apart.parts} workers need together: they share several nodes",)
+            return
+        largest = Reserved(capacity.largest_cpus, capacity.largest_gpus, capacity.largest_memory_bytes)
+        every = Reserved(capacity.cpus, capacity.gpus, capacity.memory_bytes)
+        for wanted, most, whose in (
+            (apart.part, largest, "the largest node's"),
+            (asked, every, f"that of all nodes, for {apart.parts} workers together"),
+        ):
+            too_large = [
+                name for name in ("gpus", "cpus", "memory_bytes") if getattr(wanted, name) > getattr(most, name)
+            ]
+            for name in too_large:
+                self._bad(f"{field}.{name}", getattr(wanted, name), f"at most {getattr(most, name):,.15g}, {whose}")
+            if too_large:
+                return
+        self._add(field, "must be what one node has, got more; a worker runs on one node")
 
     def check_teachers_base(self, field: str, teacher: job_pb2.CompressionSpec) -> None:
         """Refuses a teacher's job whose artifact needs a base model that may not be read any more."""

@@ -14,7 +14,7 @@ from mvprune_service.db.database import Database
 from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.db.rows import Live
 from mvprune_service.domain.dispatch import Problem, is_due, react
-from mvprune_service.domain.placement import workers_of
+from mvprune_service.domain.placement import Reserved, workers_of
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch, LaunchRefused
 from mvprune_service.observability import logs, traces
 from mvprune_service.secret import attempt_secret
@@ -65,25 +65,28 @@ class Dispatcher:
 
     def launch(self, live: Live, traceparent: str = "") -> Launch:
         """The launch of an attempt."""
-        name, token = str(live.name), live.attempt.fencing_token
+        name, attempt, token = str(live.name), live.attempt, live.attempt.fencing_token
         policy = job_pb2.ExecutionPolicy.FromString(live.job.policy)
+        part = Reserved(attempt.cpus, attempt.gpus, attempt.memory_bytes, attempt.parts).part
         return Launch(
-            ref=live.attempt.executor_ref,
+            ref=attempt.executor_ref,
             argv=(self._python, "-m", "mvprune_workers"),
             env={
                 **self._environment,
                 "MVPRUNE_ATTEMPT": name,
-                "MVPRUNE_ATTEMPT_UID": live.attempt.uid,
+                "MVPRUNE_ATTEMPT_UID": attempt.uid,
                 "MVPRUNE_FENCING_TOKEN": str(token),
                 "MVPRUNE_ATTEMPT_SECRET": attempt_secret(self._key, name, token),
-                "MVPRUNE_CPUS": str(live.attempt.cpus),
-                "MVPRUNE_GPUS": str(live.attempt.gpus),
+                "MVPRUNE_CPUS": str(part.cpus),
+                "MVPRUNE_GPUS": str(part.gpus),
+                "MVPRUNE_MEMORY_BYTES": str(part.memory_bytes),
                 "MVPRUNE_WORKERS": str(workers_of(policy.resources)),
+                "MVPRUNE_PARTS": str(attempt.parts),
                 "TRACEPARENT": traceparent,
             },
-            cpus=live.attempt.cpus,
-            gpus=live.attempt.gpus,
-            memory_bytes=live.attempt.memory_bytes,
+            cpus=part.cpus,  # its trainer reserves the other parts
+            gpus=part.gpus,
+            memory_bytes=part.memory_bytes,
         )
 
 

@@ -74,6 +74,7 @@ def schedule(
             cpus=reserved.cpus,
             gpus=reserved.gpus,
             memory_bytes=reserved.memory_bytes,
+            parts=reserved.parts,
             node=waits_for,  # until a worker says where it runs
             log_bytes=0,
             create_us=tx.now,

@@ -211,6 +211,7 @@ class AttemptColumns(TypedColumns):
     lease_expire_us: Named[int | None] = Column(BigInteger)
     heartbeat_us: Named[int | None] = Column(BigInteger)
     end_us: Named[int | None] = Column(BigInteger)
+    parts: Named[int] = Column(BigInteger, server_default="1")  # of what is reserved, each on one node
 
 
 ATTEMPTS = Table(

@@ -39,7 +39,7 @@ _READY = (
 )
 _FIRST_READY = Query(QueuedRow, _READY.limit(1))
 _LATE = Query(UidRow, select(JOBS.c.uid).where(JOBS.c.queue_deadline_us < bindparam("now_us")).limit(1))
-_SIZE = (ATTEMPTS.c.gpus, ATTEMPTS.c.cpus, ATTEMPTS.c.memory_bytes)
+_SIZE = (ATTEMPTS.c.gpus, ATTEMPTS.c.cpus, ATTEMPTS.c.memory_bytes, ATTEMPTS.c.parts)
 _RUNNING = Query(
     ReservedRow,
     select(JOBS.c.project, *_SIZE, func.count().label("number"))
@@ -83,7 +83,8 @@ def place(tx: Tx, capacity: Capacity, gpu_limits: GpuLimits, *, executor: str, n
     if tx.conn.dialect.name == "postgresql":
         tx.conn.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
     running = [
-        (row.project, Reserved(row.cpus, row.gpus, row.memory_bytes), row.number) for row in _RUNNING.all(tx.conn)
+        (row.project, Reserved(row.cpus, row.gpus, row.memory_bytes, row.parts), row.number)
+        for row in _RUNNING.all(tx.conn)
     ]
     room = Room(capacity, running, gpu_limits)
     started, over_quota = 0, set[str]()

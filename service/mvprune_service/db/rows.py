@@ -110,6 +110,7 @@ class AttemptRow(NamedTuple):
     lease_expire_us: int | None
     heartbeat_us: int | None
     end_us: int | None
+    parts: int
 
 
 class Live(NamedTuple):
@@ -131,6 +132,7 @@ class ReservedRow(NamedTuple):
     gpus: float
     cpus: float
     memory_bytes: int
+    parts: int
     number: int
 
 

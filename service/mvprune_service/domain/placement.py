@@ -22,11 +22,21 @@ _ROUNDING = 1e-6  # of sums of shares
 
 @dataclass(frozen=True)
 class Reserved:
-    """What is reserved for an attempt."""
+    """What is reserved for an attempt.
+
+    Attributes:
+        parts: how many equal parts it consists of. Each part is of one node; parts may be of different nodes.
+    """
 
     cpus: float
     gpus: float
     memory_bytes: int
+    parts: int = 1
+
+    @property
+    def part(self) -> Reserved:
+        """One of its parts."""
+        return Reserved(self.cpus / self.parts, self.gpus / self.parts, self.memory_bytes // self.parts)
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,7 @@ class Placement(Enum):
 
     START = "START"
     OVER_QUOTA = "OVER_QUOTA"  # it waits, and with it all jobs of its project
-    TOO_LARGE = "TOO_LARGE"  # no node could run it even if it were empty: it waits, the others go on
+    TOO_LARGE = "TOO_LARGE"  # empty nodes could not run it: it waits, the others go on
     NO_ROOM = "NO_ROOM"  # it waits, and all jobs behind it, or it might wait for ever
 
 
@@ -107,7 +117,7 @@ class Room:
         limit = self._limits.of(project)
         if limit is not None and wanted.gpus and self._gpus.get(project, 0.0) + wanted.gpus > limit + _ROUNDING:
             return Placement.OVER_QUOTA
-        if not any(node.has(wanted.cpus, wanted.gpus, wanted.memory_bytes) for node in self._capacity.nodes):
+        if not can_hold(self._capacity, wanted):
             return Placement.TOO_LARGE
         # The sum must fit too: attempts that were packed on no node, as after the loss of one, run somewhere.
         if not (self._is_left(wanted) and self._pack(wanted, 1)):
@@ -124,12 +134,13 @@ class Room:
         )
 
     def _pack(self, given: Reserved, number: int) -> bool:
-        """Packs a number of equal attempts onto nodes. Returns whether they all fit."""
+        """Packs a number of equal attempts onto nodes. Returns whether all parts of all of them fit."""
+        left, part = number * given.parts, given.part
         for node in self._nodes:
-            while number and node.take(given):
-                number -= 1
+            while left and node.take(part):
+                left -= 1
                 self.waits_for = node.absent
-        return not number
+        return not left
 
     def _count(self, project: str, given: Reserved, number: int) -> None:
         used, gpus = self._used, number * given.gpus
@@ -138,11 +149,30 @@ class Room:
         self._gpus[project] = self._gpus.get(project, 0.0) + gpus
 
 
+def can_hold(capacity: Capacity, wanted: Reserved) -> bool:
+    """Whether the nodes have room for all parts while nothing else runs on them."""
+    left, part = wanted.parts, wanted.part
+    for node in capacity.nodes:
+        free = _Free(node)
+        while left and free.take(part):
+            left -= 1
+        if not left:
+            return True
+    return False
+
+
 def resolve(asked: job_pb2.Resources, capacity: Capacity) -> Reserved:
-    """The resources for a job, of all its workers, which run on one node. What it leaves open is taken from the nodes
-    that have the rest: a GPU for each worker if any of these nodes has so many, only CPUs otherwise."""
+    """The resources for a job, of all its workers. They run on one node if any has so much, and each of them is a part
+    by itself otherwise. What the job leaves open is taken from the nodes that have the rest: a GPU for each worker if
+    any of these nodes has so many, only CPUs otherwise."""
     workers, least = workers_of(asked), together(asked)
     nodes = [node for node in capacity.nodes if node.has(least.cpus, least.gpus, least.memory_bytes)]
+    if workers > 1 and not nodes:
+        each = job_pb2.Resources()
+        each.CopyFrom(asked)
+        each.workers = 1
+        one = resolve(each, capacity)
+        return Reserved(workers * one.cpus, workers * one.gpus, workers * one.memory_bytes, workers)
     gpus = least.gpus if asked.HasField("gpus") else workers * float(any(node.gpus >= workers for node in nodes))
     usual = _CPUS_BESIDE_A_GPU * max(workers, gpus) if gpus else _CPUS_WITHOUT_GPU * workers
     most = max((node.cpus for node in nodes if node.gpus >= gpus), default=0.0)

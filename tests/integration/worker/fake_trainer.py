@@ -32,6 +32,8 @@ parser.add_argument("--cache", type=pathlib.Path)
 parser.add_argument("--threads", type=int)
 parser.add_argument("--device")
 parser.add_argument("--ranks", type=int)
+parser.add_argument("--parts", type=int)
+parser.add_argument("--part")
 args = parser.parse_args()
 stage = pathlib.Path(os.environ["STAGE"])
 

@@ -73,6 +73,15 @@ class TestSettings:
         settings = Settings.from_environment(ENVIRONMENT | given)
         assert (settings.ranks, settings.threads) == (ranks, threads)
 
+    def test_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "cpu_count", lambda: 32)
+        given = {"MVPRUNE_WORKERS": "3", "MVPRUNE_PARTS": "3", "MVPRUNE_CPUS": "4", "MVPRUNE_MEMORY_BYTES": "1024"}
+        settings = Settings.from_environment(ENVIRONMENT | given)
+        assert (settings.ranks, settings.ranks_here, settings.threads) == (3, 1, 4)
+        assert settings.part == {"CPU": 4.0, "memory": 1024.0}
+        settings = Settings.from_environment(ENVIRONMENT | given | {"MVPRUNE_GPUS": "2"})
+        assert (settings.ranks, settings.ranks_here, settings.threads) == (6, 2, 2)
+
     @pytest.mark.parametrize("name", sorted(ENVIRONMENT))
     def test_each_is_needed(self, name: str) -> None:
         with pytest.raises(SettingsError, match=name):

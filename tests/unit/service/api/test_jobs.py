@@ -213,22 +213,33 @@ async def test_a_check_answers_as_the_request_would(api: Api, jobs: Jobs) -> Non
 async def test_what_no_one_node_has_is_refused(api: Api, executor: ScriptedExecutor) -> None:
     policy = {"resources": {"gpus": 1.0, "cpus": 8.0}}
     executor.room = Capacity((Node(4, 1, 8 << 30), Node(64, 0, 8 << 30)))
-    with pytest.raises(ApiError, match=r"resources: must be what one node has, got more; a job runs on one node$"):
+    with pytest.raises(ApiError, match=r"resources: must be what one node has, got more; a worker runs on one node$"):
         await api.create(policy=policy)
     executor.room = Capacity(())  # not known yet
     assert (await api.create(policy=policy)).state_reason == ""
 
 
-async def test_the_workers_of_a_job_are_on_one_node(api: Api, executor: ScriptedExecutor) -> None:
+async def test_the_workers_of_a_job_are_on_one_node_or_share_several(api: Api, executor: ScriptedExecutor) -> None:
     executor.room = Capacity((Node(4, 2, 8 << 30), Node(4, 2, 8 << 30)))
     answer = await api.create(policy={"resources": {"gpus": 0, "cpus": 2, "workers": 2}}, validate_only=True)
-    assert "2 processes train together on one node, on CPUs" in answer.notes
+    assert "2 processes train together, on CPUs" in answer.notes
     answer = await api.create(policy={"resources": {"gpus": 2}}, validate_only=True)
-    assert "2 processes train together on one node, one on each GPU" in answer.notes
-    with pytest.raises(
-        ApiError, match=r"cpus: must be at most 4, the largest node's, for 3 workers together, got 6\.0"
+    assert "2 processes train together, one on each GPU" in answer.notes
+    assert not [note for note in answer.notes if "several nodes" in note]
+    answer = await api.create(policy={"resources": {"gpus": 0, "cpus": 2, "workers": 3}}, validate_only=True)
+    assert "no node has what 3 workers need together: they share several nodes" in answer.notes
+    for workers, cpus, expected in (
+        (2, 5, r"cpus: must be at most 4, the largest node's, got 5\.0"),
+        (5, 2, r"cpus: must be at most 8, that of all nodes, for 5 workers together, got 10\.0"),
+        (2, 3, None),
+        (3, 2.5, "must be what one node has, got more; a worker runs on one node"),
     ):
-        await api.create(policy={"resources": {"gpus": 0, "cpus": 2, "workers": 3}})
+        policy = {"resources": {"gpus": 0, "cpus": cpus, "workers": workers}}
+        if expected is None:
+            await api.create(policy=policy, validate_only=True)
+            continue
+        with pytest.raises(ApiError, match=expected):
+            await api.create(policy=policy)
 
 
 async def test_what_no_node_has_is_refused_in_full_numbers(api: Api) -> None:

@@ -102,6 +102,7 @@ def _attempt(uid: str) -> dict[str, Any]:
         "cpus": 1.5,
         "gpus": 0.25,
         "memory_bytes": 1 << 40,
+        "parts": 1,
         "node": "n",
         "log_bytes": 6,
         "create_us": 1,
