@@ -153,16 +153,13 @@ class Unpacked:
     def rows(self) -> tuple[Array, npt.NDArray[np.float32] | None]:
         """The matrix as numbers, (rows, columns), and for int8 the scale of each row, (rows,), in fp32.
 
-        An element is its number, in int8 times the scale. Numbers are not converted: fp16 stays fp16. Those of int4
-        come as fp32, without a scale.
+        An element is its number, in int8 times the scale. Numbers are not converted: fp16 stays fp16.
 
         Raises:
             ArtifactError: as `array`, or it is no matrix that is stored by rows.
         """
-        if self.kind is None or self.layout in SPARSE_LAYOUTS or len(self.shape) != 2:
-            raise ArtifactError("a tensor must be a matrix stored by rows")
-        if self.kind is Values.INT4:  # a row has several scales
-            return self.array(), None
+        if self.kind in (None, Values.INT4) or self.layout in SPARSE_LAYOUTS or len(self.shape) != 2:
+            raise ArtifactError("a tensor must be a matrix stored by rows, with at most one scale for each")
         stored, columns = self._stored_rows(), self.shape[1]
         numbers = self.numbers.reshape(stored, columns)
         step = max(1, _CHECKED // max(1, columns))
