@@ -21,7 +21,7 @@ from mvprune_service.executors.ray_jobs import RayExecutor
 from ..neighbours import free_ports
 from .harness import STAND_IN, eventually
 
-_MARK = "MVPRUNE_CHAOS_RAY"
+_MARK = "CHAOS_RAY"  # without MVPRUNE_: such settings travel to the ranks on other nodes
 _TRIES = 4  # a part of Ray that is not up in 15 s is given up by the others, as happens on a busy machine
 # So that the loss of a node is noticed within seconds.
 _QUICK = {"initial_delay_ms": "500", "period_ms": "500", "timeout_ms": "1000", "failure_threshold": "3"}
