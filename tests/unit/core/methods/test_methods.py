@@ -287,7 +287,7 @@ def test_random_scores_are_drawn_where_the_weight_is() -> None:
 def test_a_penalty_known_to_the_cpu_waits_for_no_device() -> None:
     weight = nn.Parameter(torch.zeros(2, 3, device="meta"))
     with NoCopies():
-        ScorePenalty(weight, torch.tensor(2.0), 0.0).add_to(torch.zeros_like(weight))
+        ScorePenalty(weight.detach(), torch.tensor(2.0), 0.0).add_to(torch.zeros_like(weight))
 
 
 def test_the_penalty_of_a_large_matrix_is_that_of_autograd() -> None:

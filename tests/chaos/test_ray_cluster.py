@@ -17,8 +17,8 @@ import mvprune
 from mvprune_service.executors.base import Phase
 from mvprune_service.executors.ray_jobs import RayExecutor
 
-from ..chaos.harness import TERMINAL, Client, Server, eventually
-from ..chaos.ray_nodes import RayNodes
+from .harness import TERMINAL, Client, Server, eventually
+from .ray_nodes import RayNodes
 
 ROOT = Path(__file__).parents[2]
 MVPCTL = Path(sys.executable).with_name("mvpctl")
