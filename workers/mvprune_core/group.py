@@ -301,12 +301,17 @@ def check_same_tensors(group: Group, tensors: Mapping[str, Tensor], step: int) -
 
 def _digest(tensor: Tensor) -> Tensor:
     """128 bits of a tensor, int64 of shape (2,): the sum of its words, and their sum weighted by their place."""
-    words = tensor.detach().contiguous().view(-1).view(_WORDS[tensor.element_size()]).to(torch.int64)
-    places = torch.arange(1, len(words) + 1, device=words.device)
-    return torch.stack([words.sum(), (words * places).sum()])
+    words = tensor.detach().contiguous().view(-1).view(_WORDS[tensor.element_size()])
+    found = torch.zeros(2, dtype=torch.int64, device=words.device)
+    for start in range(0, len(words), _DIGESTED):
+        some = words[start : start + _DIGESTED].to(torch.int64)
+        places = torch.arange(start + 1, start + 1 + len(some), device=words.device)
+        found += torch.stack([some.sum(), (some * places).sum()])
+    return found
 
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_DIGESTED = 1 << 20  # words at a time: as int64, those of a whole embedding would take as much memory as the model
 
 
 def _interface_to(host: str, port: int) -> str | None:

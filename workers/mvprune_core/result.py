@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from torch import nn
 from mvprune.artifact import Accounting, Base, Coding, LayerCount, Manifest, ModelSource, ResultInfo, save_model
 from mvprune.artifact.history import History
 from mvprune_core.models import Source
+
+log = logging.getLogger(__name__)
 
 _PACKAGES = ("mvprune", "torch", "transformers", "numpy", "safetensors")
 
@@ -90,6 +93,13 @@ class Result:
             base=self.base,
         )
         self.info = replace(self.info, accounting=manifest.accounting)
+        target = int(self.info.spec.get("target_bytes") or 0)
+        if 0 < target < manifest.total_bytes:  # the other files were estimated
+            log.warning(
+                "the artifact has %s bytes in all files, more than target_bytes, %s; take a lower density",
+                f"{manifest.total_bytes:,}",
+                f"{target:,}",
+            )
         return manifest
 
 

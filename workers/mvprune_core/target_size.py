@@ -101,13 +101,14 @@ def choose(candidates: Sequence[Candidate], target: int, task: Task) -> Candidat
 def note_on_target(candidates: Sequence[Candidate], chosen: Candidate, target: int, task: Task) -> str:
     """What was chosen, and what each candidate would have cost."""
 
-    def told(one: Candidate) -> str:
+    def described(one: Candidate) -> str:
         value = one.metrics[task.primary_metric]
         return f"{one.embeddings.value} with {size(one.total_bytes)} and {task.primary_metric} {value:.4f}"
 
-    others = ", ".join(told(one) for one in candidates if one is not chosen)
+    others = ", ".join(described(one) for one in candidates if one is not chosen)
     missed = "" if chosen.total_bytes <= target else ", which misses it: take a lower density or weight_dtype int8"
-    return f"target_bytes {exact_size(target)}: the embeddings are stored in {told(chosen)}{missed}; measured: {others}"
+    stored = f"the embeddings are stored in {described(chosen)}{missed}"
+    return f"target_bytes {exact_size(target)}: {stored}; measured: {others}"
 
 
 def _entropy(density: float) -> float:

@@ -13,7 +13,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -30,7 +29,7 @@ from mvprune_workers.folders import Folders
 from mvprune_workers.process import TrainerProcess
 from mvprune_workers.scratch import Scratch
 from mvprune_workers.settings import trainer_environment
-from mvprune_workers.siblings import GRACE
+from mvprune_workers.siblings import end_with
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +67,7 @@ class Reports:
     Attributes:
         emit: takes the events of their ranks, which are failures.
         on_lost: is called in a thread when Ray has lost a part; its argument says how.
-        on_failure: is called in a thread when a rank has ended with an error, and this process has not ended `GRACE`
-            seconds later.
+        on_failure: is called in a thread when a rank has ended with an error: see `end_with`.
     """
 
     emit: Callable[[TrainerEvent], None]
@@ -191,14 +189,7 @@ def _watch(result: Any, first: int, reports: Reports) -> None:
         return
     for event in events:
         reports.emit(event)
-    if code in (0, TRAINER_STOPPED):
-        return
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-    log.error("rank %d %s", first, how)
-    if code < 0:
-        os.kill(os.getpid(), -code)
-    time.sleep(GRACE)
-    reports.on_failure(f"rank {first} {how}")
+    end_with(first, code, reports.on_failure)
 
 
 def _free_port() -> int:

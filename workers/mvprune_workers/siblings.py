@@ -49,15 +49,23 @@ class Siblings:
                 process.stdin.write(job.encode())
 
     def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        code = process.wait()
-        if code in (0, TRAINER_STOPPED):
-            return
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        log.error("rank %d %s", rank, how)
-        if code < 0:
-            os.kill(os.getpid(), -code)
-        time.sleep(GRACE)
-        self._on_failure(f"rank {rank} {how}")
+        end_with(rank, process.wait(), self._on_failure)
+
+
+def end_with(rank: int, code: int, on_failure: Callable[[str], None]) -> None:
+    """What follows from the end of another rank: nothing, if it has done its work or was stopped.
+
+    If a signal ended it, the same signal ends this process. If it ended with an error, and this process has not ended
+    `GRACE` seconds later, `on_failure` is called.
+    """
+    if code in (0, TRAINER_STOPPED):
+        return
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    log.error("rank %d %s", rank, how)
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    time.sleep(GRACE)
+    on_failure(f"rank {rank} {how}")
 
 
 def _start(rank: int, events_fd: int) -> subprocess.Popen[bytes]:

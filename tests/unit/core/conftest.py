@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 from tests.unit.core.structure_runs import albert, bert, distilbert
+from tests.unit.core.training_runs import SHORT
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from mvprune.data.loading import ClassificationData, Split
 from mvprune.data.tasks import get_task
+from mvprune_core import compress
 from mvprune_core.models import Loaded, find_model, load_model
 from mvprune_core.tasks import Objective, objective_for
 
@@ -114,3 +116,15 @@ def objective(data: ClassificationData) -> Objective:
 @pytest.fixture
 def loaded(model_folder: Path, objective: Objective) -> Loaded:
     return load_model(find_model(model_folder, None), objective, seed=0)
+
+
+@pytest.fixture
+def make(model_folder: Path, data: ClassificationData, tmp_path: Path) -> Callable[..., tuple[Any, Path]]:
+    """A short compression with some options, and its artifact."""
+
+    def run(**options: Any) -> tuple[Any, Path]:
+        result = compress(model_folder, data, density=0.2, training=SHORT, dense_baseline=False, **options)
+        result.save(tmp_path / "out")
+        return result, tmp_path / "out"
+
+    return run

@@ -15,22 +15,8 @@ from mvprune.artifact import load
 from mvprune.artifact.header import open_header
 from mvprune.data.loading import ClassificationData
 from mvprune.data.tasks import TASKS
-from mvprune_core import Training, compress, quantized
+from mvprune_core import compress, quantized
 from mvprune_core.tasks import objective_for
-
-SHORT = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
-
-
-@pytest.fixture
-def make(model_folder: Path, data: ClassificationData, tmp_path: Path) -> Callable[..., tuple[Any, Path]]:
-    """A short compression with some options, and its artifact."""
-
-    def run(**options: Any) -> tuple[Any, Path]:
-        result = compress(model_folder, data, density=0.2, training=SHORT, dense_baseline=False, **options)
-        result.save(tmp_path / "out")
-        return result, tmp_path / "out"
-
-    return run
 
 
 def measured(model: Any, result: Any, data: ClassificationData) -> dict[str, float]:

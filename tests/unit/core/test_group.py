@@ -113,8 +113,8 @@ def test_ranks_drop_different_values_and_resume_with_the_same(two: dict[str, lis
     first, second = two["dropout"]
     assert same(first, second)
     assert same(first["whole"], first["resumed"])
-    alone = ranks.dropout(ALONE, folder)
-    assert alone["whole"]["loss"] != pytest.approx(first["whole"]["loss"], rel=1e-3)
+    by_itself = ranks.dropout(ALONE, folder)
+    assert by_itself["whole"]["loss"] != pytest.approx(first["whole"]["loss"], rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ranks.TASKS)
@@ -178,3 +178,12 @@ def test_buckets_have_one_type_and_a_size_at_most(monkeypatch: pytest.MonkeyPatc
     tensors = [torch.zeros(size) for size in (4, 6, 1, 30, 2)] + [torch.zeros(2, dtype=torch.float64)]
     buckets = group._buckets(tensors)
     assert [[each.numel() for each in bucket] for bucket in buckets] == [[4, 6], [1], [30], [2], [2]]
+
+
+def test_a_digest_is_that_of_all_words_whatever_is_summed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = torch.randn(10, 7, generator=torch.Generator().manual_seed(0))
+    words = values.view(torch.int32).reshape(-1).tolist()
+    weighted = sum(place * word for place, word in enumerate(words, start=1))
+    for size in (1 << 20, 70, 16, 1):
+        monkeypatch.setattr(group, "_DIGESTED", size)
+        assert group._digest(values).tolist() == [sum(words), weighted]

@@ -12,8 +12,9 @@ import pytest
 import torch
 from tests.unit.core.masks import new_masks, update
 from tests.unit.core.structure_runs import bert, outputs
+from tests.unit.core.test_structures import HEAD, UNIT, by_hand
 from tests.unit.core.training_runs import Recorder
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call
 
 from mvprune.artifact.card import model_card
@@ -26,7 +27,6 @@ from mvprune_core.structures import WholeStructures
 
 QUICK = Training(max_steps=40, batch_size=32, learning_rate=5e-3)
 TOTAL = 10
-HEAD, UNIT = 4 * 32 * 8, 2 * 32  # weights of one, in a model of width 32 with heads of 8
 B, LOW, HIGH = 2 / 3, -0.1, 1.1
 CLOSED = math.log(-LOW / HIGH)
 KINDS = {"heads": ("heads",), "units": ("units",), "heads_and_units": ("heads", "units")}
@@ -88,27 +88,6 @@ def test_gradients_are_those_of_autograd_on_a_reference_by_hand(model: nn.Module
         torch.testing.assert_close(given.grad, one.grad, rtol=1e-4, atol=1e-5)
 
 
-def by_hand(structures: list[Structures], scores: list[Tensor], weights: int) -> set[tuple[str, str, int]]:
-    """The best of each block and kind, then the best of all while at least half of the next one fits; units fill up."""
-    named = {
-        (each.kind, each.block, number): float(value)
-        for each, one in zip(structures, scores, strict=True)
-        for number, value in enumerate(one)
-    }
-    size = {"heads": HEAD, "units": UNIT}
-    first = {max((s for s in named if s[:2] == group), key=named.__getitem__) for group in {s[:2] for s in named}}
-    order = sorted(named, key=lambda one: (one not in first, -named[one]))
-    used, heads = 0, 0
-    for one in order:
-        if 2 * used + size[one[0]] > 2 * weights:
-            break
-        used += size[one[0]]
-        heads += one[0] == "heads"
-    chosen = [one for one in order if one[0] == "heads"][:heads]
-    chosen += [one for one in order if one[0] == "units"][: (weights - heads * HEAD) // UNIT]
-    return set(chosen)
-
-
 @pytest.mark.parametrize("density", [0.3, 0.5, 0.8])
 @pytest.mark.parametrize("structure", KINDS)
 def test_the_largest_scores_stay_and_their_gates_have_the_closed_form(
@@ -119,7 +98,12 @@ def test_the_largest_scores_stay_and_their_gates_have_the_closed_form(
     masks.update(TOTAL)
     total = sum(matrix.weight.numel() for matrix in masks.matrices)
     reached = WholeStructures(model, structures).nearest(density)
-    chosen = by_hand(structures, before, round(reached * total))
+    named = {
+        (each.kind, each.block, number): float(value)
+        for each, one in zip(structures, before, strict=True)
+        for number, value in enumerate(one)
+    }
+    chosen = by_hand(named, round(reached * total))
     noisy = outputs(model)
     with masks.finalized():
         kept = sum(int(matrix.kept.sum()) for matrix in masks.matrices)

@@ -8,29 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.core.training_runs import SHORT
 
 from mvprune.artifact import Coding, Values, load, read_manifest
 from mvprune.artifact.header import open_header
 from mvprune.data.loading import ClassificationData
 from mvprune.data.tasks import TASKS
-from mvprune_core import Training, compress, target_size
+from mvprune_core import compress, target_size
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.target_size import Candidate, choose, estimated_bytes, note_on_target
 
-SHORT = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
 SST2 = TASKS["sst2"]
-
-
-@pytest.fixture
-def make(model_folder: Path, data: ClassificationData, tmp_path: Path) -> Callable[..., tuple[Any, Path]]:
-    """A short compression with some options, and its artifact."""
-
-    def run(**options: Any) -> tuple[Any, Path]:
-        result = compress(model_folder, data, density=0.2, training=SHORT, dense_baseline=False, **options)
-        result.save(tmp_path / "out")
-        return result, tmp_path / "out"
-
-    return run
 
 
 def test_the_result_has_at_most_the_target(make: Callable[..., tuple[Any, Path]]) -> None:
@@ -48,6 +36,17 @@ def test_the_result_has_at_most_the_target(make: Callable[..., tuple[Any, Path]]
     for embeddings in ("fp16", "int8", "int4"):
         assert f"{embeddings} with " in note
     assert note.startswith(f"target_bytes 2MB: the embeddings are stored in {result.info.spec['embeddings']} with ")
+
+
+def test_an_artifact_that_is_larger_than_estimated_is_said(
+    make: Callable[..., tuple[Any, Path]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result, folder = make(target_bytes=2 * 10**6)
+    assert "more than target_bytes" not in caplog.text
+    result.save(tmp_path / "again", spec={**result.info.spec, "target_bytes": "1000"})
+    total = f"{read_manifest(folder).total_bytes // 1000:,},"
+    assert f"the artifact has {total}" in caplog.text
+    assert "more than target_bytes, 1,000; take a lower density" in caplog.text
 
 
 def test_the_choice_follows_the_target(make: Callable[..., tuple[Any, Path]], monkeypatch: pytest.MonkeyPatch) -> None:

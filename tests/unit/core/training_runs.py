@@ -22,6 +22,8 @@ from mvprune_core.settings import Settings
 from mvprune_core.tasks import Objective
 from mvprune_core.training import Trainer
 
+SHORT = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
+
 
 class Recorder(Callback):
     """Notes the phases of a run and its evaluations."""
