@@ -69,6 +69,7 @@ class Submissions:
         self._queue_quota = quota
         self._retention_seconds = retention_seconds
         self._threads = Threads("submit", _READ_AT_ONCE)
+        self._turns = asyncio.Semaphore(db.creating)
 
     def close(self) -> None:
         """Ends its threads. No call may follow."""
@@ -186,10 +187,11 @@ class Submissions:
     async def _create(self, work: Callable[[Tx], JobRow], name: ids.JobName) -> JobRow:
         """Writes. If an equal request, or one that creates the same teacher, was faster, the second try sees that."""
         try:
-            try:
-                return await self._db.write(work)
-            except IntegrityError:
-                return await self._db.write(work)
+            async with self._turns:
+                try:
+                    return await self._db.write(work)
+                except IntegrityError:
+                    return await self._db.write(work)
         except IntegrityError:
             raise repeats.exists("job", name) from None
         except teachers.NoTeacher as error:

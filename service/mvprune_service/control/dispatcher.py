@@ -13,7 +13,7 @@ from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.db.rows import Live
-from mvprune_service.domain.dispatch import Problem, is_due, react
+from mvprune_service.domain.dispatch import Problem, react
 from mvprune_service.domain.placement import Reserved, workers_of
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch, LaunchRefused
 from mvprune_service.observability import logs, traces
@@ -41,9 +41,7 @@ class Dispatcher:
 
     async def step(self) -> None:
         """One round over attempts that no executor has yet."""
-        live_attempts = await self._db.read(records.live_attempts)
-        due = (live for live in live_attempts if is_due(live.job.state, live.attempt.state))
-        await for_each(due, self._dispatch, (ExecutorUnavailable,))
+        await for_each(await self._db.read(records.to_submit), self._dispatch, (ExecutorUnavailable,))
 
     async def _dispatch(self, live: Live) -> None:
         try:

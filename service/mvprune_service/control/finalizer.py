@@ -36,9 +36,7 @@ class Finalizer:
 
     async def step(self) -> None:
         """One round over attempts with a result."""
-        live_attempts = await self._db.read(records.live_attempts)
-        offered = (live for live in live_attempts if live.attempt.manifest_sha256)
-        await for_each(offered, self._traced, (StoreUnavailable,))
+        await for_each(await self._db.read(records.offered), self._traced, (StoreUnavailable,))
 
     async def _traced(self, live: Live) -> None:
         parent = await self._db.read(traces.of_job, live.job.uid)

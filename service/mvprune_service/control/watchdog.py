@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
+from sqlalchemy import Connection
+
 from mvprune.v1 import job_pb2
-from mvprune_service.clock import Clock, system_clock
+from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.loop import for_each
 from mvprune_service.control.pace import Pace
 from mvprune_service.db import leases, records
@@ -20,7 +22,7 @@ from mvprune_service.db.database import Database
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.rows import Live
 from mvprune_service.domain.leases import StaleLease
-from mvprune_service.domain.watching import OVER, Facts, Fail, Offer, Process, Result, Step, decide
+from mvprune_service.domain.watching import LONGEST_LEASES, OVER, Facts, Fail, Offer, Process, Result, Step, decide
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Observation, Phase
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import ArtifactCorrupt, read_marker
@@ -44,16 +46,25 @@ class Watchdog:
         self._clock = clock
         self._pace = pace
         self._started = clock()
+        self._all_us = 0  # when all attempts were looked at
         self._ended: dict[str, int] = {}  # attempt uid → when it was first seen to be over
         self._away: set[type[Exception]] = set()  # what did not answer in this round
 
     async def step(self) -> None:
-        """One round over live attempts."""
+        """One round over the attempts that may be over."""
         self._away = set()
-        live_attempts = await self._db.read(records.live_attempts)
-        self._ended = {uid: at for uid, at in self._ended.items() if uid in {x.attempt.uid for x in live_attempts}}
-        # Those with a result are the finalizer's.
-        await for_each((live for live in live_attempts if not live.attempt.manifest_sha256), self._watch)
+        watched = await self._db.read(self._watched, self._clock())
+        uids = {live.attempt.uid for live in watched}
+        self._ended = {uid: at for uid, at in self._ended.items() if uid in uids}
+        await for_each(watched, self._watch)
+
+    def _watched(self, conn: Connection, now: int) -> list[Live]:
+        """The attempts of a round. Those with a result are the finalizer's. Of those that run and have a lease nothing
+        can be wrong but that they take too long: they are looked at once in the interval of heartbeats."""
+        if not 0 <= now - self._all_us < self._pace.interval_seconds * SECOND:
+            self._all_us = now
+            return records.not_offered(conn)
+        return records.without_lease(conn, {"now_us": now, "latest_us": now + LONGEST_LEASES * self._pace.lease_us})
 
     async def _watch(self, live: Live) -> None:
         try:

@@ -47,6 +47,8 @@ class Backend(Protocol):
     """The operations that differ between SQLite and PostgreSQL."""
 
     engine: Engine
+    creating: int
+    """Transactions that create jobs, at once. More of them would keep out others, such as heartbeats."""
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Runs `work` in a read transaction: one snapshot. Blocks."""
@@ -93,6 +95,11 @@ class Database:
     def engine(self) -> Engine:
         """For migrations."""
         return self._backend.engine
+
+    @property
+    def creating(self) -> int:
+        """See Backend.creating."""
+        return self._backend.creating
 
     async def read(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs `work(connection, …)` in a read transaction: everything it reads is of one moment. On PostgreSQL it may

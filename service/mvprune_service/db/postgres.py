@@ -60,6 +60,8 @@ _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 class Postgres:
     """A Backend on a pool of connections."""
 
+    creating = _WRITERS // 2  # those of one project wait for each other
+
     def __init__(self, url: URL, readers: int) -> None:
         self.engine = create_engine(
             url,
@@ -76,6 +78,7 @@ class Postgres:
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="db-write")
         self._origin = uuid.uuid4().hex  # of notifications: a process ignores its own
         self._listener: _Listener | None = None
+        self._closing = threading.Event()
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """See Backend.read."""
@@ -84,7 +87,7 @@ class Postgres:
             with self._reading.connect() as conn:
                 return work(conn)
 
-        return _again_if_transient(once)
+        return self._again_if_transient(once)
 
     def submit(self, work: Callable[[Connection], T], done: Callable[[T | None, Exception | None], None]) -> None:
         """See Backend.submit. `work` runs again if that is safe: before its commit was requested, or after PostgreSQL
@@ -92,7 +95,7 @@ class Postgres:
 
         def run() -> None:
             try:
-                result = _again_if_transient(lambda: self._write(work))
+                result = self._again_if_transient(lambda: self._write(work))
             except Exception as error:
                 done(None, error)
             else:
@@ -131,8 +134,23 @@ class Postgres:
         """See Backend.close."""
         if self._listener is not None:
             self._listener.close()
+        self._closing.set()
         self._writers.shutdown()
         self.engine.dispose()
+
+    def _again_if_transient(self, run: Callable[[], T]) -> T:
+        """Runs it up to four times. Once the server is closing, what fails is not tried again: a thousand writes may
+        wait, and the database may be away for good."""
+        began = time.monotonic()
+        for pause in _PAUSES:
+            try:
+                return run()
+            except DBAPIError as error:
+                late = self._closing.is_set() or time.monotonic() - began > _PATIENCE
+                if late or not is_transient(error):
+                    raise
+            self._closing.wait(pause * random.uniform(0.5, 1.5))  # noqa: S311
+        return run()
 
 
 class _Listener:
@@ -204,18 +222,6 @@ def _payloads(origin: str, uids: Iterable[str]) -> Iterator[str]:
             payload = origin
         payload += f",{uid}"
     yield payload
-
-
-def _again_if_transient(run: Callable[[], T]) -> T:
-    began = time.monotonic()
-    for pause in _PAUSES:
-        try:
-            return run()
-        except DBAPIError as error:
-            if not is_transient(error) or time.monotonic() - began > _PATIENCE:
-                raise
-        time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
-    return run()
 
 
 def _configure(connection: psycopg.Connection[Any], _record: Any) -> None:

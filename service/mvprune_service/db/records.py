@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, literal, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, literal, or_, select, tuple_, update
 
 from mvprune_service.db.database import Tx
 from mvprune_service.db.job_order import LabelOrder, Order
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, LOGS, METRICS, REQUESTS
 from mvprune_service.db.rows import ArtifactRow, AttemptRow, EventRow, JobRow, Live, MetricRow, RequestRow
 from mvprune_service.db.statements import Query, fetch_all, fetch_one
-from mvprune_service.domain.machine import LIVE_ATTEMPTS
+from mvprune_service.domain.dispatch import DUE_ATTEMPT, DUE_JOB
+from mvprune_service.domain.machine import LIVE_ATTEMPTS, JobState
 from mvprune_service.ids import ArtifactName, AttemptName, JobName
 
 _JOB_NAMED = Query(
@@ -20,8 +22,6 @@ _JOB_NAMED = Query(
 )
 _JOB_BY_UID = Query(JobRow, select(JOBS).where(JOBS.c.uid == bindparam("by_uid")))
 IS_LIVE = ATTEMPTS.c.state.in_([literal(state) for state in LIVE_ATTEMPTS])
-_LIVE_ATTEMPTS = Query(AttemptRow, select(ATTEMPTS).where(IS_LIVE))
-_LIVE_JOBS = Query(JobRow, select(JOBS).join(ATTEMPTS, ATTEMPTS.c.job_uid == JOBS.c.uid).where(IS_LIVE))
 _REQUEST = Query(
     RequestRow,
     select(REQUESTS).where(REQUESTS.c.project == bindparam("in_project"), REQUESTS.c.request_id == bindparam("id")),
@@ -80,10 +80,34 @@ def attempt_named(conn: Connection, name: AttemptName) -> AttemptRow | None:
     return fetch_one(conn, AttemptRow, found.where(*is_it))
 
 
-def live_attempts(conn: Connection) -> list[Live]:
-    """All attempts that have or may get resources."""
-    jobs = {job.uid: job for job in _LIVE_JOBS.all(conn)}
-    return [Live(jobs[row.job_uid], row) for row in _LIVE_ATTEMPTS.all(conn) if row.job_uid in jobs]
+class _LiveAttempts:
+    """Attempts that have or may get resources, with their jobs. A server may have ten thousand, so each caller reads
+    only those that it does something about."""
+
+    def __init__(self, *where: ColumnElement[bool]) -> None:
+        pairs = JOBS.join(ATTEMPTS, ATTEMPTS.c.job_uid == JOBS.c.uid)
+        self._jobs = Query(JobRow, select(JOBS).select_from(pairs).where(IS_LIVE, *where))
+        self._attempts = Query(AttemptRow, select(ATTEMPTS).select_from(pairs).where(IS_LIVE, *where))
+
+    def __call__(self, conn: Connection, values: Mapping[str, int] = MappingProxyType({})) -> list[Live]:
+        """Those of one moment."""
+        jobs = {job.uid: job for job in self._jobs.all(conn, values)}
+        return [Live(jobs[row.job_uid], row) for row in self._attempts.all(conn, values)]
+
+
+live_attempts = _LiveAttempts()
+to_submit = _LiveAttempts(JOBS.c.state == DUE_JOB, ATTEMPTS.c.state == DUE_ATTEMPT)
+offered = _LiveAttempts(ATTEMPTS.c.manifest_sha256.is_not(None))
+not_offered = _LiveAttempts(ATTEMPTS.c.manifest_sha256.is_(None))
+# Those whose lease ends between `now_us` and `latest_us` are left out if they run.
+without_lease = _LiveAttempts(
+    ATTEMPTS.c.manifest_sha256.is_(None),
+    or_(
+        JOBS.c.state != JobState.RUNNING,
+        func.coalesce(ATTEMPTS.c.lease_expire_us, 0) < bindparam("now_us"),
+        ATTEMPTS.c.lease_expire_us > bindparam("latest_us"),
+    ),
+)
 
 
 def events_of(conn: Connection, job_uid: str, after: int, size: int) -> list[EventRow]:

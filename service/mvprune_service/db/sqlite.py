@@ -30,6 +30,8 @@ _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
 class Sqlite:
     """A Backend on one file."""
 
+    creating = 2 * _GROUP  # one group is written, and the next one waits
+
     def __init__(self, url: URL, readers: int) -> None:
         self.engine = _engine(url, readers, "BEGIN")
         self._here = _engine(url, 1, "", busy_milliseconds=50)

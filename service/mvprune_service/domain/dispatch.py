@@ -7,6 +7,9 @@ from enum import Enum
 
 from mvprune_service.domain.machine import AttemptState, JobState
 
+DUE_JOB, DUE_ATTEMPT = JobState.STARTING, AttemptState.CREATED
+"""The states of a job and of its attempt that has to be submitted."""
+
 
 class Problem(Enum):
     """Why a submission failed."""
@@ -28,11 +31,6 @@ class Reaction:
 
     message: str | None
     raises: bool
-
-
-def is_due(job: JobState, attempt: AttemptState) -> bool:
-    """Whether an attempt has to be submitted."""
-    return job is JobState.STARTING and attempt is AttemptState.CREATED
 
 
 def react(problem: Problem, text: str, known: str | None) -> Reaction:

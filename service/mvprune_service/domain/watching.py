@@ -17,6 +17,8 @@ from mvprune_service.executors.base import Observation, Phase
 
 REPORT_US = 5 * SECOND  # a process that has ended may have a report on its way
 OVER = (Phase.EXITED, Phase.GONE)
+LONGEST_LEASES = 2
+"""A lease that ends later than so many leases from now is from a clock that was set back: it is not valid."""
 
 
 @dataclass(frozen=True)
@@ -172,5 +174,5 @@ def _lost(process: Process) -> Fail:
 
 
 def _lasts(facts: Facts, until: int) -> bool:
-    """Whether a lease is still valid. One that ends far later than a lease can is from a clock that was set back."""
-    return facts.now <= until <= facts.now + 2 * facts.lease_us
+    """Whether a lease is still valid."""
+    return facts.now <= until <= facts.now + LONGEST_LEASES * facts.lease_us

@@ -1,19 +1,10 @@
-"""Which attempts are submitted, and what a failed submission leads to, over every state and problem."""
+"""What a failed submission leads to, over every problem."""
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
-from mvprune_service.domain.dispatch import Problem, Reaction, is_due, react
-from mvprune_service.domain.machine import AttemptState, JobState
-
-
-@pytest.mark.parametrize(("job", "attempt"), list(itertools.product(JobState, AttemptState)))
-def test_created_attempts_of_starting_jobs_are_submitted(job: JobState, attempt: AttemptState) -> None:
-    assert is_due(job, attempt) is ((job, attempt) == ("STARTING", "CREATED"))
-
+from mvprune_service.domain.dispatch import Problem, Reaction, react
 
 BROKEN = "the server cannot launch it (KeyError): its log has more"
 
