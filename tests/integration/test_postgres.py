@@ -12,13 +12,17 @@ import pytest
 from sqlalchemy import Connection, event, select, text, update
 from sqlalchemy.exc import InternalError
 
+from mvprune.sources.references import Roots
+from mvprune.v1 import job_pb2
+from mvprune_service.api.submissions import Submissions
 from mvprune_service.db import postgres as backend
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.db.server_models import PROJECTS
 
 from ..neighbours import PostgresServer
-from ..waiting import PATIENCE
+from ..waiting import PATIENCE, until_true
 
 PID = text("SELECT pg_backend_pid()")
 
@@ -59,6 +63,10 @@ class Ears:
 def add(tx: Tx, project: str) -> None:
     tx.conn.execute(PROJECTS.insert().values(project=project, max_queued_jobs=0))
     tx.changed.add(project)
+
+
+async def no_capacity() -> None:
+    """No executor answers."""
 
 
 def tell(tx: Tx, uids: set[str]) -> None:
@@ -208,6 +216,50 @@ async def test_a_lock_that_another_holds_for_long_is_an_outage(db: Database, rep
     go.set()
     await holding
     await db.write(want)
+
+
+async def test_jobs_that_wait_for_their_queue_keep_out_no_other_write(db: Database, replica: Database) -> None:
+    submissions = Submissions(db, Roots(), no_capacity, quota=QueueQuota(100))
+    held, go = threading.Event(), threading.Event()
+
+    def hold(tx: Tx) -> None:
+        QueueQuota(100).check(tx.conn, "p")
+        held.set()
+        assert go.wait(PATIENCE)
+
+    holding = asyncio.create_task(replica.write(hold))
+    await asyncio.to_thread(held.wait)
+    job = job_pb2.Job(spec={"model": "bert-base-uncased", "task": "sst2", "target_density": 0.1, "movement": {}})
+    request = job_pb2.CreateJobRequest(parent="projects/p", job=job)
+    creating = [asyncio.create_task(submissions.create(request)) for _ in range(20)]
+    await asyncio.wait(creating, timeout=0.5)  # they have come as far as they do
+    await asyncio.wait_for(db.write(add, "a"), PATIENCE)
+    assert not any(one.done() for one in creating)
+    go.set()
+    await holding
+    assert len({job.name for job in await asyncio.gather(*creating)}) == 20
+    submissions.close()
+
+
+async def test_what_fails_while_the_server_is_closing_is_not_tried_again(url: str, postgres: PostgresServer) -> None:
+    db, runs = Database(url), list[int]()
+    started, go = threading.Event(), threading.Event()
+
+    def work(tx: Tx) -> None:
+        runs.append(tx.conn.execute(PID).scalar_one())
+        started.set()
+        assert go.wait(PATIENCE)
+        kill_own(postgres, tx.conn)
+
+    writing = asyncio.create_task(db.write(work))
+    await asyncio.to_thread(started.wait)
+    closing = asyncio.create_task(asyncio.to_thread(db.close))
+    await until_true(lambda: db._backend._closing.is_set())  # type: ignore[attr-defined]
+    go.set()
+    with pytest.raises(DatabaseUnavailable):
+        await writing
+    await closing
+    assert len(runs) == 1
 
 
 async def test_no_free_connection_is_an_outage(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

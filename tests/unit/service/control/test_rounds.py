@@ -10,6 +10,7 @@ import pytest
 from tests.unit.service.conftest import Jobs, ScriptedExecutor
 from tests.unit.service.plane import LEASE, Plane, claim
 
+from mvprune.v1 import job_pb2
 from mvprune_service.control.loop import for_each
 from mvprune_service.db import leases
 from mvprune_service.db.rows import Live
@@ -177,3 +178,39 @@ async def test_a_cancelled_job_does_not_wait_for_room(plane: Plane, jobs: Jobs, 
     await plane.watchdog.step()
     assert executor.stops == [ref]
     assert (await jobs.get()).state == "CANCELLED"
+
+
+async def test_attempts_with_a_lease_are_looked_at_once_in_the_interval_of_heartbeats(
+    plane: Plane, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = job_pb2.ExecutionPolicy()
+    limited.max_runtime.seconds = 3
+    for job_id, policy in (("lasting", None), ("limited", limited), ("starting", None)):
+        await jobs.create(job_id, policy=policy, cpus=1)
+    await plane.dispatch()
+    for job_id in ("lasting", "limited"):
+        await claim(plane, jobs, job_id)
+    looked_at: list[str] = []
+    watch = plane.watchdog._watch
+
+    async def noted(live: Live) -> None:
+        looked_at.append(live.job.job_id)
+        await watch(live)
+
+    monkeypatch.setattr(plane.watchdog, "_watch", noted)
+    rounds = []
+    for _ in range(3):
+        await plane.watchdog.step()
+        rounds.append(sorted(looked_at))
+        looked_at.clear()
+        plane.clock.pass_seconds(0.4)
+    assert rounds == [["lasting", "limited", "starting"], ["starting"], ["starting"]]
+    plane.clock.pass_seconds(4)
+    await plane.watchdog.step()
+    assert looked_at.count("limited") == 1
+    assert (await jobs.get("limited")).failure_reason == "MAX_RUNTIME"
+    looked_at.clear()
+    plane.clock.pass_seconds(LEASE)
+    await plane.watchdog.step()
+    assert "lasting" in looked_at, "its lease is over"
+    assert (await jobs.get("lasting")).state == "RUNNING", "its process is not"
