@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mvprune.artifact import MANIFEST_FILE, ArtifactError, read_manifest
+from mvprune.artifact import ArtifactError, read_manifest
+from mvprune.artifact.masks import is_artifact
 from mvprune.common.blocks import without_number
 from mvprune.runtime import load
 from mvprune_core.errors import CompressionError, Reason
@@ -49,7 +50,7 @@ def find_mask(model: str | Path | Source, revision: str | None) -> Source:
     Raises:
         CompressionError: INVALID_MODEL, UNREACHABLE_HUB.
     """
-    if isinstance(model, Source) or not (Path(model) / MANIFEST_FILE).is_file():
+    if isinstance(model, Source) or not is_artifact(Path(model)):
         return find_model(model, revision)
     return Source(str(model), "", Path(model).resolve())
 
@@ -114,7 +115,7 @@ def load_mask(
 
 def _tensors(source: Source, objective: Objective, seed: int) -> Mapping[str, Tensor]:
     """The tensors of a model or an artifact, by the names that the task's model gives them."""
-    if not (source.folder / MANIFEST_FILE).is_file():
+    if not is_artifact(source.folder):
         return tensors_of(load_model(source, objective, seed).model)
     try:
         read_manifest(source.folder)

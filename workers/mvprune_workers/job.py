@@ -50,6 +50,7 @@ from mvprune_core import (
     load_task,
 )
 from mvprune_core import compress as compress_model
+from mvprune_core.given_masks import find_mask
 from mvprune_core.group import ALONE, Group
 from mvprune_core.models import Source
 from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
@@ -293,16 +294,22 @@ def _find_file(reference: str, roots: Roots, folders: Folders) -> Path | None:
     return fetched_path(reference, roots, folders) or resolve_path(reference, roots)
 
 
-def _find_model(reference: str, revision: str, roots: Roots, folders: Folders) -> Source:
+def _find_model(
+    reference: str,
+    revision: str,
+    roots: Roots,
+    folders: Folders,
+    find: Callable[[str | Path, str | None], Source] = find_model,
+) -> Source:
     with _invalid(Reason.INVALID_MODEL, InvalidReference):
         fetched = fetched_path(reference, roots, folders)
         if fetched is not None:
-            return replace(find_model(fetched, None), name=shown(reference))
+            return replace(find(fetched, None), name=shown(reference))
         found = resolve_model(reference, roots)
         if revision:
             check_revision(revision)
     with hidden(when=roots.discreet):
-        return find_model(found.id if isinstance(found, HubModel) else found, revision or None)
+        return find(found.id if isinstance(found, HubModel) else found, revision or None)
 
 
 def _teacher(
@@ -330,7 +337,7 @@ def _mask(mask: job_pb2.Mask, folders: Folders, roots: Roots) -> Source | None:
         with _invalid(Reason.INVALID_MODEL, ArtifactError):
             read_manifest(folders.mask)
         return Source(mask.job, "", folders.mask)
-    return _find_model(mask.model, mask.revision, roots, folders) if mask.model else None
+    return _find_model(mask.model, mask.revision, roots, folders, find_mask) if mask.model else None
 
 
 def _baseline(spec: job_pb2.CompressionSpec, folders: Folders) -> bool | SharedBaseline:

@@ -20,7 +20,7 @@ from mvprune.common.strictjson import InvalidJson, parse_json
 
 MANIFEST_FILE = "manifest.json"
 
-_MAX_MANIFEST = 16 << 20
+MAX_MANIFEST = 16 << 20
 _MAX_FILES = 1000
 _MAX_PATH = 255  # characters
 _FLOPS = ("dense_flops", "sparse_flops")  # of an accounting; older manifests lack them
@@ -189,8 +189,8 @@ class Manifest(ResultInfo):
         Raises:
             ArtifactError: names the field, what it holds and what is allowed.
         """
-        if len(content) > _MAX_MANIFEST:
-            raise ArtifactError(f"{MANIFEST_FILE}: must have at most {_MAX_MANIFEST} bytes, got {len(content)}")
+        if len(content) > MAX_MANIFEST:
+            raise ArtifactError(f"{MANIFEST_FILE}: must have at most {MAX_MANIFEST} bytes, got {len(content)}")
         try:
             values = parse_json(content)
         except InvalidJson as error:
@@ -221,7 +221,7 @@ def read_manifest(directory: str | Path) -> Manifest:
     """
     try:
         with open_file(Path(directory) / MANIFEST_FILE) as file:
-            content = file.read(_MAX_MANIFEST + 1)
+            content = file.read(MAX_MANIFEST + 1)
     except OSError as error:
         raise ArtifactError(
             f"{directory}: must be an artifact's folder, got none: {MANIFEST_FILE}: {error.strerror or error}"

@@ -80,9 +80,11 @@ class Contents:
             if one in self._known and self._known[one][0] == signature:
                 return self._known[one][1]
             if one.kind is Kind.MODEL:
-                from mvprune.sources.model_folder import inspect_model  # few need it
+                # few need it
+                from mvprune.artifact.masks import inspect_mask
+                from mvprune.sources.model_folder import inspect_model
 
-                inspect_model(one.path)
+                (inspect_mask if one.is_mask else inspect_model)(one.path)
             content = _read(one, sum(size for _, size, *_ in signature), report)
             if _signature(one) != signature:
                 raise InvalidReference(

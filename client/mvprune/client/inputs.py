@@ -12,9 +12,10 @@ from mvprune.spec.messages import names_no_model, reader_of
 from mvprune.spec.parameters import PARAMETERS
 
 _KINDS = {"model": Kind.MODEL, "file": Kind.DATA}  # by the unit of a parameter
+_MASK = "mask_from"
 _FIELDS = {  # where a parameter has several
     "teacher": "spec.teacher.model",
-    "mask_from": "spec.locked_mask.mask_from.model",
+    _MASK: "spec.locked_mask.mask_from.model",
 }
 Visit = Callable[[str, Any, str], Any]
 """What is done with a value: gets its parameter, the value and its field in the request, returns what stands for it."""
@@ -23,10 +24,15 @@ Options = dict[str, Any]
 
 
 class Local(NamedTuple):
-    """A model's folder or a data file of this machine."""
+    """A model's folder or a data file of this machine.
+
+    Attributes:
+        is_mask: whether only the zeros of the model are used, so that it may be an artifact.
+    """
 
     kind: Kind
     path: Path
+    is_mask: bool = False
 
 
 def local(parameter: str, value: Any) -> Local | None:
@@ -38,7 +44,7 @@ def local(parameter: str, value: Any) -> Local | None:
     if isinstance(value, str) and names_no_model(parameter, value):
         return None
     path = Path(read(value))
-    return Local(_KINDS[known.unit], path) if path.is_absolute() else None
+    return Local(_KINDS[known.unit], path, parameter == _MASK) if path.is_absolute() else None
 
 
 def visit_job(options: Mapping[str, Any], visit: Visit) -> Options:

@@ -83,8 +83,8 @@ class MethodOptions(TypedDict, total=False):
             4 GiB hold.
         allocation: matrices of one kind, such as the queries of all layers, share their weights (kind), or each has
             the same density (local); for smp; default: kind.
-        mask_from: the model whose zeros are the mask: a model, as for model, or job:ID, the artifact of a job that
-            has SUCCEEDED; for locked_mask; default: none.
+        mask_from: the model whose zeros are the mask: a model, as for model, the folder of an artifact, or job:ID,
+            the artifact of a job that has SUCCEEDED; for locked_mask; default: none.
         mask_revision: revision of the mask's model on the hub; for locked_mask; default: the default branch.
         initial_weights: the weights to start from: those of the mask's model (mask) or of the model; the others are
             controls for lottery tickets; for locked_mask; default: mask.

@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
+from mvprune.artifact.masks import Inspect, inspect_mask
 from mvprune.common.excerpts import hidden, with_discreet_errors
 from mvprune.common.identifiers import ID_PATTERN, ID_RULE, LABEL_KEY, LABEL_KEY_RULE
 from mvprune.data.loading import Columns, DataError, TaskFiles, find_task_files, load_files
@@ -75,6 +76,10 @@ class ModelCheck(NamedTuple):
     problem: str = ""
 
 
+ModelChecks = dict[tuple[str, Inspect], ModelCheck]
+"""By the reference and by what looked into the folder."""
+
+
 class Checker:
     """Collects the violations of one job.
 
@@ -89,7 +94,7 @@ class Checker:
         job: job_pb2.Job,
         job_id: str,
         roots: Roots,
-        models: dict[str, ModelCheck] | None = None,
+        models: ModelChecks | None = None,
         uploaded: Uploaded | None = None,
         *,
         in_sweep: bool = False,
@@ -197,25 +202,26 @@ class Checker:
             if len(value) > _LABELS.max_length:
                 self._bad(f"job.labels.{key[:63]}", len(value), f"at most {_LABELS.max_length} characters")
 
-    def _check_model(self, field: str, reference: str) -> job_pb2.ModelSize | None:
-        if reference not in self._models:
-            self._models[reference] = self._look_at_model(reference, field.removeprefix("job.spec."))
-        checked = self._models[reference]
+    def _check_model(self, field: str, reference: str, inspect: Inspect = inspect_model) -> job_pb2.ModelSize | None:
+        key = reference, inspect
+        if key not in self._models:
+            self._models[key] = self._look_at_model(reference, field.removeprefix("job.spec."), inspect)
+        checked = self._models[key]
         if checked.problem:
             self._add(field, checked.problem)
         return checked.size
 
-    def _look_at_model(self, reference: str, what: str) -> ModelCheck:
+    def _look_at_model(self, reference: str, what: str, inspect: Inspect) -> ModelCheck:
         try:
             check_new(reference)
             if is_upload(reference):
-                found_size = self._sent(reference).size_of(reference, what)
+                found_size = self._sent(reference).size_of(reference, what, inspect)
                 return ModelCheck(None if found_size is None else mapping.model_size(found_size))
             if bucket_path(reference, self._roots):
                 return ModelCheck()  # the worker looks into it
             found = resolve_model(reference, self._roots)
             with hidden(when=self._roots.discreet):
-                size = KNOWN_SIZES.get(found.id) if isinstance(found, HubModel) else inspect_model(found)
+                size = KNOWN_SIZES.get(found.id) if isinstance(found, HubModel) else inspect(found)
         except InvalidReference as error:
             return ModelCheck(problem=str(error))
         return ModelCheck(None if size is None else mapping.model_size(size))
@@ -237,10 +243,10 @@ class Checker:
             self._bad("job.spec.teacher", given, f"none for {task.name}, as {task.kind.not_distilled}")
 
     def _check_mask(self, mask: job_pb2.Mask) -> None:
-        """The model whose zeros are the mask. A job is checked elsewhere, zeros by the worker."""
+        """The model or artifact whose zeros are the mask. A job is checked elsewhere, zeros by the worker."""
         field = "job.spec.locked_mask.mask_from"
         if mask.model:
-            size, own = self._check_model(f"{field}.model", mask.model), self.size
+            size, own = self._check_model(f"{field}.model", mask.model, inspect_mask), self.size
             if size is not None and own is not None and size.encoder_parameters != own.encoder_parameters:
                 rule = "must be a model of the architecture and the size of the one that is pruned"
                 counts = f"{size.encoder_parameters:,} parameters in its blocks in place of {own.encoder_parameters:,}"

@@ -12,7 +12,7 @@ from mvprune.spec import cells
 from mvprune.spec.cells import BadValue
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.errors import Violation
-from mvprune_service.api.specs import Checker, ModelCheck
+from mvprune_service.api.specs import Checker, ModelChecks
 from mvprune_service.api.sweep_checks import (
     Axes,
     check_policy_of_sweep,
@@ -198,7 +198,7 @@ def _check(
     around: Surroundings,
 ) -> None:
     """Checks every point as a single job."""
-    seen, models = set[Violation](), dict[str, ModelCheck]()
+    seen, models = set[Violation](), ModelChecks()
     for point, origin in found:
         job = job_pb2.Job(
             spec=point.spec, policy=sweep.spec.job_policy, display_name=sweep.display_name, labels=sweep.labels

@@ -1,7 +1,7 @@
 """What jobs refer to of a project's uploads, for the checks of a request: the same checks as of files on the server.
 
-Of a model only what `inspect_model` reads is fetched from the store. A data file is fetched whole, and kept for a
-while: the jobs of a script have the same.
+Of a model only what `inspect_model` and `inspect_mask` read is fetched from the store. A data file is fetched whole,
+and kept for a while: the jobs of a script have the same.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
+from mvprune.artifact.masks import READ_WHOLE, Inspect
 from mvprune.data.textfiles import suffix_of
 from mvprune.sources.known_models import ModelSize
-from mvprune.sources.model_folder import MAX_HEADER_BYTES, READ_WHOLE, inspect_model
+from mvprune.sources.model_folder import MAX_HEADER_BYTES
 from mvprune.sources.references import InvalidReference
 from mvprune.sources.uploads import CHUNK_BYTES, File, Kind, Reference, parse
 from mvprune_service.api.lost_chunks import LostChunks
@@ -55,7 +56,7 @@ class UploadReader:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
         self._lock = threading.Lock()
-        self._models: OrderedDict[Reference, ModelSize | str] = OrderedDict()  # sizes, or what is wrong
+        self._models: OrderedDict[tuple[Reference, Inspect], ModelSize | str] = OrderedDict()  # sizes, or what is wrong
         self._files: OrderedDict[str, _Kept] = OrderedDict()  # by digest
 
     @contextmanager
@@ -82,15 +83,15 @@ class UploadReader:
         noting = self._lost.note(found.row.project, found.chunks.values(), by_content=False)
         asyncio.run_coroutine_threadsafe(noting, loop).result()
 
-    def size_of(self, reference: Reference, found: Stored) -> ModelSize:
-        """The size of a model. The content of a digest never changes, so each is looked at once. Blocks; raises
-        InvalidReference, ChunkLost, StoreUnavailable."""
+    def size_of(self, reference: Reference, found: Stored, inspect: Inspect) -> ModelSize:
+        """The size that `inspect` finds of a model. The content of a digest never changes, so each is looked at once.
+        Blocks; raises InvalidReference, ChunkLost, StoreUnavailable."""
         with self._lock:
-            known = self._models.get(reference)
+            known = self._models.get((reference, inspect))
         if known is None:
-            known = self._inspect(reference, found)
+            known = self._inspect(reference, found, inspect)
             with self._lock:
-                self._models[reference] = known
+                self._models[reference, inspect] = known
                 if len(self._models) > _KEPT_MODELS:
                     self._models.popitem(last=False)
         if isinstance(known, str):
@@ -136,7 +137,7 @@ class UploadReader:
                 shutil.rmtree(kept.path.parent, ignore_errors=True)
                 total -= kept.size
 
-    def _inspect(self, reference: Reference, found: Stored) -> ModelSize | str:
+    def _inspect(self, reference: Reference, found: Stored, inspect: Inspect) -> ModelSize | str:
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
             folder = Path(scratch)
             try:
@@ -147,7 +148,7 @@ class UploadReader:
                         rule = f"at most {_MODEL_BYTES:,} bytes in its JSON files and the headers of its weights"
                         return f"the model must have {rule}, got more in {str(reference)!r}"
                     _copy(self._store, found, file, folder / file.path, needed)
-                return inspect_model(folder)
+                return inspect(folder)
             except InvalidReference as error:
                 return str(error).replace(str(folder), str(reference))
 
@@ -204,12 +205,13 @@ class Uploaded:
         self._paths: dict[str, Path] = {}
         self.notes: list[str] = []
 
-    def size_of(self, text: str, what: str) -> ModelSize | None:
+    def size_of(self, text: str, what: str, inspect: Inspect) -> ModelSize | None:
         """The size of a model; None where it is not known yet. Blocks.
 
         Args:
             text: the reference.
             what: it is to the job, for notes.
+            inspect: looks into its folder.
 
         Raises:
             InvalidReference: the project has no such model, or one that cannot be used.
@@ -219,7 +221,7 @@ class Uploaded:
         if found is None:
             return None
         try:
-            return self._reader.size_of(reference, found)
+            return self._reader.size_of(reference, found, inspect)
         except ChunkLost:
             self._lose(reference, found, what)
             return None
@@ -275,7 +277,7 @@ def _stored(conn: Connection, name: UploadName) -> Stored | None:
 
 
 def _needed(store: BlobStore, found: Stored, file: File) -> int:
-    """How many bytes of a model's file `inspect_model` reads, from its beginning."""
+    """How many bytes of a model's file `inspect_model` or `inspect_mask` reads, from its beginning."""
     if file.path.endswith(".safetensors"):
         length = b"".join(_pieces(store, found, file, 8))
         header = int.from_bytes(length, "little")

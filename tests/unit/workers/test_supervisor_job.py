@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, fields
@@ -298,6 +299,20 @@ def test_the_mask_of_another_job_is_recorded_with_its_digest(spec: job_pb2.Compr
     assert len(recorded.pop("sha256")) == 64
     assert recorded == {"model": job, "revision": ""}
     assert manifest.spec["target_density"] == manifest.accounting.target_density == before.accounting.density
+
+
+def test_the_folder_of_an_artifact_is_a_mask(
+    spec: job_pb2.CompressionSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(spec, tmp_path / "first")
+    artifact = folders(tmp_path / "first").output
+    spec.ClearField("target_density")
+    spec.locked_mask.mask_from.model = server_path(artifact)
+    monkeypatch.setenv("MVPRUNE_ROOTS", os.pathsep.join([os.environ["MVPRUNE_ROOTS"], str(tmp_path)]))
+    run(spec, tmp_path)
+    before, after = read_manifest(artifact), read_manifest(folders(tmp_path).output)
+    assert [layer.nonzero for layer in after.layers] == [layer.nonzero for layer in before.layers]
+    assert after.spec["mask_from"]["model"] == str(artifact)
 
 
 @pytest.mark.parametrize("method", CONTRACT_METHODS)

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from sqlalchemy import insert, update
 from tests.conftest import Tiny
+from tests.sparse_artifacts import make_artifact
 
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import InvalidReference
@@ -44,6 +45,20 @@ async def test_a_job_uses_a_model_a_teacher_and_data_that_were_sent(world: World
     assert any("label" in note for note in job.notes), "the data were read"
     listed = {one: (await world.sender.get(name_of(one))).jobs for one in (model, teacher, mask, train, validation)}
     assert set(listed.values()) == {1}
+
+
+async def test_an_artifact_that_was_sent_is_a_mask_and_no_model(world: World, tiny: Tiny, tmp_path: Path) -> None:
+    make_artifact(tmp_path / "out")
+    sent = await world.sender.send({path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()})
+    artifact = f"upload:{sent.name[-64:]}/out"
+    model = await world.send_model(tiny)
+    assert "config.json" in (await world.refused(model=artifact))["job.spec.model"]
+    locked = {"movement": None, "locked_mask": {"mask_from": {"model": artifact}}}
+    found = await world.refused(model=model, **locked)
+    assert found.keys() == {"job.spec.locked_mask.mask_from.model"}
+    expected = inspect_model(tiny.model).encoder_parameters
+    counted = f"which has 48 parameters in its blocks in place of {expected:,}"
+    assert counted in found["job.spec.locked_mask.mask_from.model"], "only the header of its weights was read"
 
 
 def name_of(reference: str) -> str:
