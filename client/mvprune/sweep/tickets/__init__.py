@@ -1,0 +1,1 @@
+"""Studies of lottery tickets: their runs, which tickets win, and the tables that show it. See docs/lottery-tickets.md."""
