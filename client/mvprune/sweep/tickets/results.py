@@ -236,7 +236,9 @@ def _stopped(runs: Sequence[Run], points: Mapping[Key, SweepPoint]) -> Iterator[
         reason = point.failure.reason if point.failure else point.state_reason
         why = f" ({reason})" if reason else ""
         count = waiting.get(run.key, 0)
-        rest = f"; {count} run{'s' if count != 1 else ''} after it {'are' if count != 1 else 'is'} missing" * bool(count)
+        rest = f"; {count} run{'s' if count != 1 else ''} after it {'are' if count != 1 else 'is'} missing" * bool(
+            count
+        )
         yield f"{_named(run)}: point {point.number} is {point.state}{why}{rest}"
 
 
@@ -244,4 +246,3 @@ def _named(run: Run) -> str:
     """sst2, seed 0, ticket 90.0 %"""
     of = f" of {run.key.mask_task}" if run.kind == TRANSFER else ""
     return f"{run.task}, seed {run.seed}, {run.kind}{of}{'' if run.kind == DENSE else f' {percent(run.density)}'}"
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -177,7 +178,7 @@ def arranged(
 
 def rounds_to(density: float, step: float) -> int:
     """How many rounds prune to a density. Raises ValueError, whose text is a rule, for one that no round has."""
-    number = round((1 - density) / step)
+    number = round((1 - density) / step) if math.isfinite(density) else 0
     if not (0 < density < 1 and number >= 1 and abs(_density_of(number, step) - density) <= 10.0**-_DIGITS):
         most = max(1, int((1 - 10.0**-_DIGITS) / step))
         nearest = _density_of(min(max(1, number), most), step)
