@@ -47,7 +47,7 @@ SECTIONS = (
     Section(
         "Options of sweep",
         "spec.sweep_options",
-        ("SweepOptions", "PolicyOptions", "SearchStrategy", "RandomStrategy"),
+        ("SweepOptions", "PolicyOptions", "SearchStrategy", "RandomStrategy", "TicketStrategy"),
         opening="All are optional keyword arguments. Those of [submit](#options-of-submit) are the base of all jobs, "
         "but for `strict_gates`; `gates` are those of the sweep.",
     ),

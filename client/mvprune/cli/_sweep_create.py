@@ -63,7 +63,8 @@ def _tell(sweep: Sweep, args: argparse.Namespace, *, waits: bool) -> None:
 
     def text() -> None:
         total = sweep.counts.total
-        points = "points as the search goes on" if sweep.spec.strategy == "search" else f"{total:,} points"
+        later = {"search": "points as the search goes on", "tickets": "points as the rounds end"}
+        points = later.get(sweep.spec.strategy, f"{total:,} points")
         made = "valid" if args.dry_run else f"sweep {sweep.id} created"
         print(clean(f"{made}: {points}; {compared(sweep.spec)}"), flush=True)
         for note in sweep.notes:

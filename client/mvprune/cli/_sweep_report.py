@@ -47,7 +47,7 @@ def report_command(argv: Sequence[str]) -> None:
 
         sweep = client.get_sweep(args.sweep)
         points = list(sweep.points())
-        chosen = set(points_to_detail(points))
+        chosen = set() if sweep.spec.strategy == "tickets" else set(points_to_detail(points))  # it has no masks
         wanted = [point for point in points if point.number in chosen]
         files = write(sweep, points, args.directory, list(_details(client, wanted, progress, masks=masks)))
     shown = [str(file) for file in files]

@@ -18,7 +18,7 @@ from mvprune_service.api.sweep_plan import Surroundings, SweepPlan, check_points
 from mvprune_service.domain.cells import Origin
 from mvprune_service.domain.tickets import next_runs
 from mvprune_service.points import NewPoint, axes_of, cell_of
-from mvprune_service.ticket_points import extended, point_of, study_of, task_cell
+from mvprune_service.ticket_points import extended, point_of, study_of
 
 _SPEC, _POLICY = "sweep.spec", "sweep.policy"
 _OF_TASKS = ("data", "training")  # groups of the parameters that a task may have of its own
@@ -119,9 +119,7 @@ def _check_base(base: job_pb2.CompressionSpec) -> Iterator[Violation]:
         if field.name == _MASK:
             yield from _refused(f"{_MASK}.", [one for one in value.ListFields() if one[0].name != "rewind"])
         elif field.name in METHODS:
-            rule = (
-                f"{_MASK} or unset with tickets, whose rounds prune by magnitude; other methods have sweeps without it"
-            )
+            rule = f"{_MASK} or unset with tickets, whose rounds prune by magnitude; compare methods in a grid"
             yield bad(f"{_SPEC}.base.method", field.name, rule)
         elif field.name not in _TAKEN:
             yield from _refused("", [(field, value)])

@@ -36,8 +36,10 @@ def keep_results(tx: Tx, sweep: SweepRow, points: Sequence[PointRow]) -> tuple[l
 
 
 def take_in_late(tx: Tx, job: JobRow, *, actor: str) -> None:
-    """Takes in the result of a job that was retried after its sweep had ended, in the transaction that ends the job. The
-    sweep goes on if its strategy has further points then. One that has not ended takes the result in by itself."""
+    """Takes in the result of a job that was retried after its sweep had ended, in the transaction that ends the job.
+
+    The sweep goes on if its strategy has further points then. One that has not ended takes the result in by itself.
+    """
     if job.sweep_id is None:
         return
     name = SweepName(job.project, job.sweep_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mvprune.client.sweep_models import PointState, SweepPoint, SweepRecord, SweepSpec
 from mvprune.common.units import percent
@@ -85,6 +84,7 @@ class TicketResults:
         transfer: the two matrices.
         runs: how many there are when the study is complete.
         missing: runs without a result.
+        winners: the sparsest winning ticket of each task, in words.
         stopped: the points that did not end well, with how many runs are missing because of each, in words.
     """
 
@@ -94,21 +94,8 @@ class TicketResults:
     transfer: tuple[TransferCell, ...]
     runs: int
     missing: int
+    winners: str
     stopped: tuple[str, ...]
-
-    @property
-    def winners(self) -> str:
-        """The sparsest winning ticket of each task, in words."""
-        found = []
-        for task in dict.fromkeys(row.task for row in self.rows):
-            primary = [row for row in self.rows if row.task == task and row.is_primary]
-            won = [row.density for row in primary if row.comparison is not None and row.comparison.wins]
-            known = any(row.comparison is not None and row.comparison.wins is not None for row in primary)
-            if won:
-                found.append(f"{task}: the ticket of {percent(min(won))} wins")
-            else:
-                found.append(f"{task}: no ticket wins" if known else f"{task}: not known with fewer than two seeds")
-        return "; ".join(found)
 
 
 def study_of(spec: SweepSpec) -> Study:
@@ -130,14 +117,15 @@ def tickets_of(sweep: SweepRecord, points: Sequence[SweepPoint]) -> TicketResult
     runs = study.runs()
     by_key = {key_of(point.cell): point for point in points}
     found = _Found(points)
-    transfer = study.transfer
+    transfer, rows = study.transfer, tuple(_rows(study, found))
     return TicketResults(
         controls=study.controls,
-        rows=tuple(_rows(study, found)),
+        rows=rows,
         transfer_density=None if transfer is None else transfer.density,
         transfer=tuple(_matrix(study, found)),
         runs=len(runs),
         missing=sum(not _has_result(by_key.get(run.key)) for run in runs),
+        winners=_winners(rows),
         stopped=tuple(_stopped(runs, by_key)),
     )
 
@@ -210,6 +198,19 @@ def _matrix(study: Study, found: _Found) -> Iterator[TransferCell]:
                     own = found.values(TRANSFER, task, transfer.density, metric, mask)
                 differences = {seed: own[seed] - same[seed] for seed in own.keys() & same.keys()}
                 yield TransferCell(mask, task, metric, _summary(own), _summary(differences))
+
+
+def _winners(rows: Sequence[TicketRow]) -> str:
+    found = []
+    for task in dict.fromkeys(row.task for row in rows):
+        primary = [row for row in rows if row.task == task and row.is_primary]
+        won = [row.density for row in primary if row.comparison is not None and row.comparison.wins]
+        known = any(row.comparison is not None and row.comparison.wins is not None for row in primary)
+        if won:
+            found.append(f"{task}: the ticket of {percent(min(won))} wins")
+        else:
+            found.append(f"{task}: no ticket wins" if known else f"{task}: not known with fewer than two seeds")
+    return "; ".join(found)
 
 
 def _summary(values: Mapping[int, float]) -> Summary | None:
