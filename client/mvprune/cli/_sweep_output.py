@@ -12,11 +12,11 @@ from mvprune.cli._text import age, clean, timestamp
 from mvprune.common.units import duration, percent, size
 from mvprune.sources.schemes import shown
 from mvprune.sweep.analysis import Group, Outcome, groups
-from mvprune.sweep.tickets.results import STRATEGY, TicketResults, tickets_of
-from mvprune.sweep.tickets.text import matrices, standing, ticket_table
+from mvprune.sweep.tickets.study import STRATEGY
 
 if TYPE_CHECKING:
     from mvprune.client.sweep import Sweep
+    from mvprune.sweep.tickets.results import TicketResults
     from mvprune.client.sweep_models import SweepPoint, SweepRecord, SweepSpec
 
 _BAR = 30  # characters
@@ -53,6 +53,8 @@ class Outcomes(NamedTuple):
             bound: the same sweep, or an earlier state of it.
         """
         if sweep.spec.strategy == STRATEGY:
+            from mvprune.sweep.tickets.results import tickets_of  # most sweeps have none
+
             return cls(sweep, [], tickets_of(sweep, list(bound.points())))
         return cls(sweep, bound.front(), None)
 
@@ -116,6 +118,8 @@ def print_sweep(found: Outcomes) -> None:
 
 def _print_tickets(found: TicketResults) -> None:
     """The table of tickets and controls, and the matrices of transfer."""
+    from mvprune.sweep.tickets.text import matrices, standing, ticket_table  # most sweeps have none
+
     for line in standing(found):
         print(clean(line))
     grids = [("TICKETS", ticket_table(found))]

@@ -316,10 +316,8 @@ def _set_strategy(spec: sweep_pb2.SweepSpec, strategy: Any, *, has_density: bool
         case "tickets" | TicketStrategy():
             _set_tickets(spec.tickets, strategy if isinstance(strategy, TicketStrategy) else TicketStrategy())
         case _:
-            rule = (
-                f"must be {GRID!r}, {SEARCH!r}, {TICKETS!r}, a RandomStrategy, a SearchStrategy or a TicketStrategy, got "
-                f"{strategy!r:.100}"
-            )
+            known = f"{GRID!r}, {SEARCH!r}, {TICKETS!r}, a RandomStrategy, a SearchStrategy or a TicketStrategy"
+            rule = f"must be {known}, got {strategy!r:.100}"
             raise bad_field("strategy", rule)
 
 

@@ -50,8 +50,8 @@ SETTINGS = {
             "strategy",
             ("strategy",),
             Kind.WORD,
-            "every combination, combinations drawn at random, a search for the smallest density that passes, or lottery "
-            "tickets",
+            "every combination, combinations drawn at random, a search for the smallest density that passes, or "
+            "lottery tickets",
             "strategy",
             "--strategy",
             words=("grid", "random", "search", "tickets"),

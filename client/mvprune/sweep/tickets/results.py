@@ -14,6 +14,7 @@ from mvprune.sweep.tickets.study import (
     DENSITY,
     RANDOM_MASK,
     SEED,
+    STRATEGY,
     TASK,
     TICKET,
     TRANSFER,
@@ -24,7 +25,6 @@ from mvprune.sweep.tickets.study import (
     key_of,
 )
 
-STRATEGY = "tickets"
 _EVAL = "eval/"
 _STOPPED = (PointState.FAILED, PointState.CANCELLED, PointState.SKIPPED, PointState.DELETED)
 

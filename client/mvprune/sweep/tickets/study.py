@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+STRATEGY = "tickets"
 TASK, DENSITY, SEED = "task", "density", "seed"
 AXES = (TASK, DENSITY, SEED)
 """The parameters that a study has several values of."""
@@ -183,7 +184,8 @@ def rounds_to(density: float, step: float) -> int:
         most = max(1, int((1 - 10.0**-_DIGITS) / step))
         nearest = _density_of(min(max(1, number), most), step)
         raise ValueError(
-            f"must be 1 minus a multiple of the step ({step:g}) and below 1, got {density:g}; the nearest is {nearest:g}"
+            f"must be 1 minus a multiple of the step ({step:g}) and below 1, got {density:g}; the nearest is "
+            f"{nearest:g}"
         )
     return number
 
