@@ -22,12 +22,12 @@ from mvprune import (
     NoPointPasses,
     RandomStrategy,
     SearchStrategy,
-    TicketStrategy,
     Sweep,
     SweepCancelled,
     SweepFailed,
     SweepState,
     SweepWaitTimeout,
+    TicketStrategy,
 )
 from mvprune.client.sweep_models import PointState
 from mvprune.v1 import artifact_pb2, job_pb2, sweep_pb2
