@@ -16,8 +16,8 @@ from mvprune.sweep.tickets.study import STRATEGY
 
 if TYPE_CHECKING:
     from mvprune.client.sweep import Sweep
-    from mvprune.sweep.tickets.results import TicketResults
     from mvprune.client.sweep_models import SweepPoint, SweepRecord, SweepSpec
+    from mvprune.sweep.tickets.results import TicketResults
 
 _BAR = 30  # characters
 _SEED = "seed"

@@ -304,9 +304,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "an axis of something else": (
         {"axes": [axis("density", 0.8), axis("learning_rate", 1e-5)]},
-        {
-            "sweep.spec.axes[1].parameter": "must be one of task, density, seed with tickets, got 'learning_rate'; set it"
-        },
+        {"sweep.spec.axes[1].parameter": "must be one of task, density, seed with tickets, got 'learning_rate'"},
     ),
     "gates, and other wishes about a recommendation": (
         {
