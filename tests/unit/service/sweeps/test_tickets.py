@@ -351,6 +351,10 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"axes": [axis("density", 0.1), axis("seed", *range(80))]},
         {"sweep.spec.axes": "must be at most 1,000 runs, got 1120; use fewer values"},
     ),
+    "a rewind of less than a step": (
+        {"base": BASE | {"locked_mask": {"rewind": 0.01}, "training": {"max_steps": 20}}},
+        {"sweep.spec.base.locked_mask.rewind": "must be at least one of the 20 steps, and leave one to train"},
+    ),
     "a rewind out of range": (
         {"base": BASE | {"locked_mask": {"rewind": 1}}},
         {"sweep.spec.base.locked_mask.rewind": "must be"},
