@@ -52,6 +52,13 @@ SECTIONS = (
         "but for `strict_gates`; `gates` are those of the sweep.",
     ),
     Section("Sweeps", "client.sweep", ("Sweep", "AsyncSweep"), opening="What `sweep` and `get_sweep` return."),
+    Section(
+        "Lottery tickets",
+        "sweep.tickets.results",
+        ("TicketResults", "TicketRow", "TransferCell", "Comparison", "Summary"),
+        shown="",
+        opening="What `Sweep.tickets` returns: see [lottery tickets](lottery-tickets.md).",
+    ),
     Section("Models", "client.models", opening=_MODELS),
     Section("Models of sweeps", "client.sweep_models"),
     Section("Models of uploads", "client.upload_models"),

@@ -52,11 +52,7 @@ class Outcomes(NamedTuple):
             sweep: what is shown.
             bound: the same sweep, or an earlier state of it.
         """
-        if sweep.spec.strategy == STRATEGY:
-            from mvprune.sweep.tickets.results import tickets_of  # most sweeps have none
-
-            return cls(sweep, [], tickets_of(sweep, list(bound.points())))
-        return cls(sweep, bound.front(), None)
+        return cls(sweep, bound.front(), bound.tickets())
 
 
 def with_outcomes(found: Outcomes) -> dict[str, Any]:
