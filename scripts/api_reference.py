@@ -55,9 +55,9 @@ SECTIONS = (
     Section(
         "Lottery tickets",
         "sweep.tickets.results",
-        ("TicketResults", "TicketRow", "TransferCell", "Comparison", "Summary"),
-        shown="",
-        opening="What `Sweep.tickets` returns: see [lottery tickets](lottery-tickets.md).",
+        ("tickets_of", "TicketResults", "TicketRow", "TransferCell", "Comparison", "Summary"),
+        shown="mvprune.sweep.tickets.results",
+        opening="What the points of a study say together: see [lottery tickets](lottery-tickets.md).",
     ),
     Section("Models", "client.models", opening=_MODELS),
     Section("Models of sweeps", "client.sweep_models"),

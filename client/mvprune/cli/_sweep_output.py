@@ -52,7 +52,11 @@ class Outcomes(NamedTuple):
             sweep: what is shown.
             bound: the same sweep, or an earlier state of it.
         """
-        return cls(sweep, bound.front(), bound.tickets())
+        if sweep.spec.strategy == STRATEGY:
+            from mvprune.sweep.tickets.results import tickets_of  # most sweeps have none
+
+            return cls(sweep, [], tickets_of(sweep, list(bound.points())))
+        return cls(sweep, bound.front(), None)
 
 
 def with_outcomes(found: Outcomes) -> dict[str, Any]:

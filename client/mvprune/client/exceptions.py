@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mvprune.common.exceptions import MvpruneError
-from mvprune.sweep.tickets.study import STRATEGY
 
 if TYPE_CHECKING:  # the models take longer to import than `mvpctl --help` takes in all
     from mvprune.client.models import JobRecord
@@ -81,7 +80,7 @@ class NoPointPasses(MvpruneError):
     def __init__(self, sweep: SweepRecord) -> None:
         miss = sweep.recommendation
         why = f"no point passes the gates; the closest miss: {miss.text}" if miss else "no point has a result yet"
-        if sweep.spec.strategy == STRATEGY:
+        if sweep.spec.strategy == "tickets":
             why = "a study of tickets shows which of them win; download the artifact of a job"
         super().__init__(f"sweep {sweep.id} recommends nothing: {why}")
         self.sweep = sweep

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from mvprune.client.sweep_frame import frame
 from mvprune.client.sweep_models import SweepEvent, SweepPoint, SweepRecord
 from mvprune.client.wire import iterate, run
-from mvprune.sweep.tickets.study import STRATEGY
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from mvprune.client.sweeps import Report, SweepCalls
     from mvprune.client.upload_models import UploadProgress
     from mvprune.spec.sweep_options import PolicyOptions
-    from mvprune.sweep.tickets.results import TicketResults
 
 
 @dataclass(frozen=True)
@@ -65,15 +63,6 @@ class Sweep(SweepRecord):
     def front(self) -> list[SweepPoint]:
         """Returns the points with a result that no other point is better than in all objectives."""
         return list(self.points(optimal_only=True))
-
-    def tickets(self) -> TicketResults | None:
-        """Returns which lottery tickets win, and what their masks are worth on other tasks; None for a sweep with
-        another strategy."""
-        if self.spec.strategy != STRATEGY:
-            return None
-        from mvprune.sweep.tickets.results import tickets_of  # most sweeps have none
-
-        return tickets_of(self, list(self.points()))
 
     def recommended(self) -> SweepPoint | None:
         """Returns the recommended point; None where no point passes the gates, or none has a result yet."""
@@ -214,15 +203,6 @@ class AsyncSweep(SweepRecord):
     async def front(self) -> list[SweepPoint]:
         """Returns the points with a result that no other point is better than in all objectives."""
         return [point async for point in self.points(optimal_only=True)]
-
-    async def tickets(self) -> TicketResults | None:
-        """Returns which lottery tickets win, and what their masks are worth on other tasks; None for a sweep with
-        another strategy."""
-        if self.spec.strategy != STRATEGY:
-            return None
-        from mvprune.sweep.tickets.results import tickets_of
-
-        return tickets_of(self, [point async for point in self.points()])
 
     async def recommended(self) -> SweepPoint | None:
         """Returns the recommended point; None where no point passes the gates, or none has a result yet."""

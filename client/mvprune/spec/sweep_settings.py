@@ -138,7 +138,7 @@ SETTINGS = {
             "strategy",
             "--step",
             default="0.1",
-            bound=Bound(0.0, 0.9999, open_low=True),
+            bound=Bound(0.01, 0.99),
             metavar="F",
         ),
         Parameter(

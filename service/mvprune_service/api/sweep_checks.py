@@ -242,8 +242,8 @@ def check_policy_of_sweep(policy: sweep_pb2.SweepPolicy, spec: sweep_pb2.SweepSp
         yield bad(f"{_POLICY}.max_failed", policy.max_failed, f"from 0 to {_MAX_FAILED:,}")
     if policy.HasField("max_runtime") and policy.max_runtime.ToMicroseconds() <= 0:
         yield bad(f"{_POLICY}.max_runtime", f"{policy.max_runtime.ToSeconds()} s", "above 0 s")
-    if policy.early_stop and spec.HasField("search"):
-        yield bad(f"{_POLICY}.early_stop", "true", "unset with a search, which needs every result")
+    if policy.early_stop and (strategy := strategy_of(spec)) in ("search", "tickets"):
+        yield bad(f"{_POLICY}.early_stop", "true", f"unset with the strategy {strategy}, which needs every result")
     elif policy.early_stop and not spec.base.training.HasField("evaluate_every"):
         rule = "unset without evaluate_every; give evaluate_every, the steps between evaluations"
         yield bad(f"{_POLICY}.early_stop", "true", rule)

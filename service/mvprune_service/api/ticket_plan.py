@@ -8,14 +8,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mvprune.common.suggestions import must_be_one_of
+from mvprune.data.tasks import TASKS
+from mvprune.spec.cells import BadValue
 from mvprune.spec.fields import METHODS
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.sweep.tickets.study import AXES, DENSITY, NO_CONTROL, SEED, STEP, TASK, Run, rounds_to
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.errors import Violation, bad
-from mvprune_service.api.sweep_checks import Axes, check_policy_of_sweep
+from mvprune_service.api.options import check_numbers
+from mvprune_service.api.sweep_checks import Axes, check_policy_of_sweep, place_of_value
 from mvprune_service.api.sweep_plan import Surroundings, SweepPlan, check_points
-from mvprune_service.domain.cells import Origin
+from mvprune_service.domain.cells import Origin, size
 from mvprune_service.domain.tickets import next_runs
 from mvprune_service.points import NewPoint, axes_of, cell_of
 from mvprune_service.ticket_points import extended, point_of, study_of
@@ -33,6 +36,7 @@ _WHY = {  # why fields of the base must be unset
     "locked_mask.initial_weights": ", whose controls have other weights; choose them with controls",
     "locked_mask.selection": ", whose rounds compare the weights of all matrices together",
 }
+_STEPS = (0.01, 0.99)
 _LATER = "the-round-before"  # stands for a job that does not exist yet
 _VALUE = re.compile(r"sweep\.spec\.axes\[(\d+)\]\.values\[(\d+)\](.*)")
 
@@ -51,13 +55,15 @@ def plan_study(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) ->
         plan.violations += _check_strategy(spec, axes)
     if plan.violations:
         return plan
-    study = study_of(spec)
-    runs = study.runs()
-    if len(runs) > max_points:
-        plan.violations.append(bad(f"{_SPEC}.axes", len(runs), f"at most {max_points:,} runs; use fewer values"))
+    study, count = study_of(spec), size(axes.axes)
+    runs = study.runs() if count <= max_points else ()
+    if (count := max(count, len(runs))) > max_points:
+        plan.violations.append(bad(f"{_SPEC}.axes", count, f"at most {max_points:,} runs; use fewer values"))
         return plan
-    plan.checked = [point_of(spec, run, _LATER if run.mask else "") for run in runs]
-    placed = [_placed(spec, run, point) for run, point in zip(runs, plan.checked, strict=True)]
+    placed = list(_placed(plan, spec, runs))
+    if plan.violations:
+        return plan
+    plan.checked = [NewPoint(run.cell, point.spec) for run, (point, _) in zip(runs, placed, strict=True)]
     check_points(plan, sweep, placed, around)
     plan.masks.clear()  # of jobs that are created later
     plan.most_jobs = len(runs)
@@ -98,23 +104,34 @@ def added_of(request: sweep_pb2.ExtendSweepRequest) -> sweep_pb2.SweepSpec:
     return sweep_pb2.SweepSpec(axes=request.axes, points=request.points)
 
 
-def _placed(spec: sweep_pb2.SweepSpec, run: Run, point: NewPoint) -> tuple[NewPoint, Origin]:
-    """The point of a run, and which values of the sweep it is made of."""
-    for number, cell in enumerate(map(cell_of, spec.points)):
-        if cell.get(TASK) == run.task:
-            return NewPoint(cell, point.spec), Origin({}, number)
-    own = {TASK: run.task, DENSITY: run.density, SEED: run.seed}
-    axes = enumerate(axes_of(spec))
-    places = {
-        axis.parameter: (number, axis.values.index(own[axis.parameter]))
-        for number, axis in axes
-        if own[axis.parameter] in axis.values
-    }
-    return point, Origin(places)
+def _placed(plan: SweepPlan, spec: sweep_pb2.SweepSpec, runs: Sequence[Run]) -> Iterator[tuple[NewPoint, Origin]]:
+    """The points of runs, with the values of the sweep that each is made of. Adds a violation for a value that no job
+    can have."""
+    axes = list(enumerate(axes_of(spec)))
+    of_points = {str(cell.get(TASK)): (number, cell) for number, cell in enumerate(map(cell_of, spec.points))}
+    for run in runs:
+        own = {TASK: run.task, DENSITY: run.density, SEED: run.seed}
+        places = {
+            axis.parameter: (number, axis.values.index(own[axis.parameter]))
+            for number, axis in axes
+            if own[axis.parameter] in axis.values
+        }
+        number, cell = of_points.get(run.task, (None, own))
+        origin = Origin(places if number is None else {}, number)
+        try:
+            point = point_of(spec, run, _LATER if run.mask else "")
+        except BadValue as error:
+            known = error.parameter in (places if number is None else cell)
+            place = place_of_value(error.parameter, origin) if known else f"{_SPEC}.base"
+            violation = Violation(place, str(error))
+            plan.violations += [violation] if violation not in plan.violations else []
+            continue
+        yield NewPoint(cell, point.spec), origin
 
 
 def _check_base(base: job_pb2.CompressionSpec) -> Iterator[Violation]:
     """What the recipe decides by itself."""
+    yield from check_numbers(f"{_SPEC}.base.{_MASK}", base.locked_mask)
     for field, value in base.ListFields():
         if field.name == _MASK:
             yield from _refused(f"{_MASK}.", [one for one in value.ListFields() if one[0].name != "rewind"])
@@ -147,8 +164,6 @@ def _check_question(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy) ->
         yield bad(f"{_SPEC}.seeds", sweep_pb2.SweepSpec.Seeds.Name(spec.seeds).lower(), why)
     if spec.exclude:
         yield bad(f"{_SPEC}.exclude[0]", "an exclusion", "unset with tickets; leave the values out")
-    if policy.early_stop:
-        yield bad(f"{_POLICY}.early_stop", "true", "unset with tickets, whose rounds need every result")
     if policy.own_baselines:
         yield bad(f"{_POLICY}.own_baselines", "true", "unset with tickets, whose round 0 is the dense model")
 
@@ -160,6 +175,9 @@ def _check_axes(spec: sweep_pb2.SweepSpec, axes: Axes) -> Iterator[Violation]:
         if axis.parameter not in AXES:
             rule = f"one of {', '.join(AXES)} with tickets; set it for all runs, or for a task with a point"
             yield bad(f"{_SPEC}.axes[{number}].parameter", axis.parameter, rule)
+        for index, value in enumerate(axis.values):
+            if value is None:
+                yield Violation(f"{_SPEC}.axes[{number}].values[{index}]", "must be a value with tickets, got null")
     tasks = [spec.base.task] if spec.base.task and TASK not in named else []
     tasks += [str(task) for task in named.get(TASK, ())]
     for number, cell in enumerate(axes.points):
@@ -172,6 +190,9 @@ def _check_axes(spec: sweep_pb2.SweepSpec, axes: Axes) -> Iterator[Violation]:
         for name in cell:
             if name != TASK and PARAMETERS[name].group not in _OF_TASKS:
                 yield bad(f"{place}.{name}", cell[name], "set for all runs; a task has data and training of its own")
+    for task in tasks:
+        if task and task not in TASKS:
+            yield Violation(_place_of_task(spec, task), must_be_one_of(TASKS, task[:80]))
     if not tasks:
         yield Violation(f"{_SPEC}.base.task", "must be given with tickets, got none; an axis has several")
     if DENSITY not in named and not spec.base.target_density:
@@ -179,11 +200,22 @@ def _check_axes(spec: sweep_pb2.SweepSpec, axes: Axes) -> Iterator[Violation]:
         yield Violation(f"{_SPEC}.base.target_density", rule)
 
 
+def _place_of_task(spec: sweep_pb2.SweepSpec, task: str) -> str:
+    """The field that names a task."""
+    for number, axis in enumerate(axes_of(spec)):
+        if axis.parameter == TASK and task in axis.values:
+            return f"{_SPEC}.axes[{number}].values[{axis.values.index(task)}]"
+    for number, cell in enumerate(map(cell_of, spec.points)):
+        if cell.get(TASK) == task:
+            return f"{_SPEC}.points[{number}].{TASK}"
+    return f"{_SPEC}.base.{TASK}"
+
+
 def _check_strategy(spec: sweep_pb2.SweepSpec, axes: Axes) -> Iterator[Violation]:
     strategy, place = spec.tickets, f"{_SPEC}.tickets"
     step = strategy.step if strategy.HasField("step") else STEP
-    if not 0 < step < 1:
-        yield bad(f"{place}.step", step, "above 0 and below 1")
+    if not _STEPS[0] <= step <= _STEPS[1]:
+        yield bad(f"{place}.step", step, f"from {_STEPS[0]:g} to {_STEPS[1]:g}")
         return
     yield from _check_densities(spec, axes, step)
     controls = list(strategy.controls)

@@ -106,7 +106,11 @@ class Study:
 
     def runs(self) -> tuple[Run, ...]:
         """All runs, each once and after the one that its mask comes from; seed by seed."""
-        return tuple(dict.fromkeys(run for seed in self.seeds for run in self._runs_of(seed)))
+        found: dict[Key, Run] = {}
+        for seed in self.seeds:
+            for run in self._runs_of(seed):
+                found.setdefault(run.key, run)
+        return tuple(found.values())
 
     def rounds(self, task: str, seed: int, density: float) -> list[Run]:
         """The rounds that lead to a density: the dense model first, the ticket last."""
@@ -164,11 +168,12 @@ def arranged(
     controls = tuple(options.get("controls") or CONTROLS)
     density, transfer = options.get("transfer_density"), None
     if density:
-        sources, targets = (tuple(options.get(f"transfer_{name}") or tasks) for name in ("sources", "targets"))
+        names = ("transfer_sources", "transfer_targets")
+        sources, targets = (tuple(dict.fromkeys(options.get(name) or tasks)) for name in names)
         transfer = Transfer(_density_of(rounds_to(density, step), step), sources, targets)
     return Study(
         tasks=tasks,
-        table_tasks=tuple(options.get("table_tasks") or tasks),
+        table_tasks=tuple(dict.fromkeys(options.get("table_tasks") or tasks)),
         densities=tuple(_density_of(rounds_to(each, step), step) for each in own[DENSITY]),
         step=step,
         seeds=own[SEED],
