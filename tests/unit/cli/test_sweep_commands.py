@@ -103,9 +103,10 @@ def test_get_shows_which_tickets_win(fake: Fake, mvpctl: Mvpctl) -> None:
     data = mvpctl("sweep", "get", "s1", "-o", "json").json["tickets"]
     assert data["winners"] == "sst2: the ticket of 90.0 % wins"
     assert data["rows"][0]["comparison"]["wins"] is True
-    refused = mvpctl("sweep", "download", "s1", "out", "--recommended")
-    assert refused.code != 0
-    assert "a study of tickets shows which of them win" in refused.err
+    for which in ("--recommended", "--front"):
+        refused = mvpctl("sweep", "download", "s1", "out", which)
+        assert refused.code == 5
+        assert "a study of tickets shows which of them win" in refused.err
 
 
 def test_get_shows_an_active_sweep(fake: Fake, mvpctl: Mvpctl) -> None:
