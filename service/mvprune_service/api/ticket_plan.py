@@ -38,7 +38,7 @@ _WHY = {  # why fields of the base must be unset
 }
 _STEPS = (0.01, 0.99)
 _LATER = "the-round-before"  # stands for a job that does not exist yet
-_VALUE = re.compile(r"sweep\.spec\.axes\[(\d+)\]\.values\[(\d+)\](.*)")
+_AXIS = re.compile(r"sweep\.spec\.axes\[(\d+)\](?:\.values\[(\d+)\])?(.*)")
 
 
 def plan_study(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) -> SweepPlan:
@@ -188,7 +188,7 @@ def _check_axes(spec: sweep_pb2.SweepSpec, axes: Axes) -> Iterator[Violation]:
             yield bad(f"{place}.{TASK}", cell[TASK], "a task that the study does not have yet")
         tasks.append(str(cell.get(TASK, "")))
         for name in cell:
-            if name != TASK and PARAMETERS[name].group not in _OF_TASKS:
+            if name != TASK and (name in AXES or PARAMETERS[name].group not in _OF_TASKS):
                 yield bad(f"{place}.{name}", cell[name], "set for all runs; a task has data and training of its own")
     for task in tasks:
         if task and task not in TASKS:
@@ -256,12 +256,15 @@ def _check_densities(spec: sweep_pb2.SweepSpec, axes: Axes, step: float) -> Iter
 
 def _of_request(field: str, spec: sweep_pb2.SweepSpec, request: sweep_pb2.ExtendSweepRequest) -> str:
     """The field of a request that has the value of a field of the extended sweep."""
-    if found := _VALUE.fullmatch(field):
+    if found := _AXIS.fullmatch(field):
         own = spec.axes[int(found[1])]
         for number, axis in enumerate(request.axes):
-            if axis.parameter == own.parameter and own.values[int(found[2])] in axis.values:
-                index = list(axis.values).index(own.values[int(found[2])])
-                return f"axes[{number}].values[{index}]{found[3]}"
+            if axis.parameter != own.parameter:
+                continue
+            if found[2] is None:
+                return f"axes[{number}]{found[3]}"
+            if (value := own.values[int(found[2])]) in axis.values:
+                return f"axes[{number}].values[{list(axis.values).index(value)}]{found[3]}"
     before = len(spec.points) - len(request.points)
     if (point := re.fullmatch(r"sweep\.spec\.points\[(\d+)\](.*)", field)) and int(point[1]) >= before:
         return f"points[{int(point[1]) - before}]{point[2]}"

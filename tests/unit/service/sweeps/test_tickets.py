@@ -249,7 +249,7 @@ async def test_results_of_an_equal_study_are_reused(gym: Gym) -> None:
 @pytest.mark.parametrize(
     ("axes", "points", "field", "words"),
     [
-        ([axis("seed", 1), axis("density", 0.7, 0.75)], [], "axes[1].values[1]", "the nearest is 0.7"),
+        ([axis("seed", 1), axis("density", 0.7, 0.75)], [], "axes[1].values[1]", "the nearest is 0.8"),
         ([axis("task", "mrpc", "mprc")], [], "axes[0].values[1]", "did you mean mrpc?"),
         ([axis("method", "l0")], [], "axes[0].parameter", "must be one of task, density, seed with tickets"),
         ([], [{"task": "sst2"}], "points[0].task", "must be a task that the study does not have yet, got 'sst2'"),

@@ -82,11 +82,11 @@ def test_the_table_and_both_matrices(points: list[SweepPoint]) -> None:
 def test_a_perplexity_is_no_percentage_and_less_of_it_is_better(points: list[SweepPoint]) -> None:
     def as_perplexity(one: SweepPoint) -> SweepPoint:
         return replace(
-            one, metrics={"eval/perplexity": 20 - 10 * one.metrics["eval/accuracy"]}, primary_metric="perplexity"
+            one, metrics={"eval/perplexity": 200 - 100 * one.metrics["eval/accuracy"]}, primary_metric="perplexity"
         )
 
     row = ticket_table(results([as_perplexity(one) for one in points])).rows[0]
-    assert row[2:7] == ("perplexity", "11.9 ± 0.1 (2)", "12.0 ± 0.1 (2)", "+0.1 ± 0.6", "yes")
+    assert row[2:7] == ("perplexity", "119.5 ± 0.7 (2)", "120.0 ± 1.4 (2)", "+0.5 ± 6.4", "yes")
 
 
 def test_with_one_seed_nobody_knows(points: list[SweepPoint]) -> None:
