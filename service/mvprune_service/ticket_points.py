@@ -8,10 +8,8 @@ from typing import Any
 from mvprune.spec import cells
 from mvprune.sweep.tickets.study import (
     AXES,
-    CONTROLS,
     DENSE,
     DENSITY,
-    NO_CONTROL,
     RANDOM_MASK,
     SEED,
     TASK,
@@ -107,8 +105,3 @@ def _append(axis: sweep_pb2.Axis, value: Any) -> None:
         axis.values.add(string_value=value)
     else:
         axis.values.add(number_value=value)
-
-
-def control_names() -> tuple[str, ...]:
-    """The words of `TicketStrategy.controls`."""
-    return (*CONTROLS, NO_CONTROL)

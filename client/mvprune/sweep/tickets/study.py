@@ -166,8 +166,8 @@ def arranged(
     tasks = tuple(dict.fromkeys((*own[TASK], *(str(point[TASK]) for point in points))))
     step = options.get("step") or STEP
     controls = tuple(options.get("controls") or CONTROLS)
-    density, transfer = options.get("transfer_density"), None
-    if density:
+    transfer: Transfer | None = None
+    if density := options.get("transfer_density"):
         names = ("transfer_sources", "transfer_targets")
         sources, targets = (tuple(dict.fromkeys(options.get(name) or tasks)) for name in names)
         transfer = Transfer(_density_of(rounds_to(density, step), step), sources, targets)
