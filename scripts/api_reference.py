@@ -47,11 +47,18 @@ SECTIONS = (
     Section(
         "Options of sweep",
         "spec.sweep_options",
-        ("SweepOptions", "PolicyOptions", "SearchStrategy", "RandomStrategy"),
+        ("SweepOptions", "PolicyOptions", "SearchStrategy", "RandomStrategy", "TicketStrategy"),
         opening="All are optional keyword arguments. Those of [submit](#options-of-submit) are the base of all jobs, "
         "but for `strict_gates`; `gates` are those of the sweep.",
     ),
     Section("Sweeps", "client.sweep", ("Sweep", "AsyncSweep"), opening="What `sweep` and `get_sweep` return."),
+    Section(
+        "Lottery tickets",
+        "sweep.tickets.results",
+        ("tickets_of", "TicketResults", "TicketRow", "TransferCell", "Comparison", "Summary"),
+        shown="mvprune.sweep.tickets.results",
+        opening="What the points of a study say together: see [lottery tickets](lottery-tickets.md).",
+    ),
     Section("Models", "client.models", opening=_MODELS),
     Section("Models of sweeps", "client.sweep_models"),
     Section("Models of uploads", "client.upload_models"),

@@ -88,7 +88,13 @@ if TYPE_CHECKING:
     from mvprune.spec.gate import Gate, GateResult
     from mvprune.spec.models import Baseline, Dataset, Policy, Spec, Teacher, Training
     from mvprune.spec.options import SubmitOptions
-    from mvprune.spec.sweep_options import PolicyOptions, RandomStrategy, SearchStrategy, SweepOptions
+    from mvprune.spec.sweep_options import (
+        PolicyOptions,
+        RandomStrategy,
+        SearchStrategy,
+        SweepOptions,
+        TicketStrategy,
+    )
 
     __version__: str
 
@@ -166,6 +172,7 @@ __all__ = [
     "SweepWaitTimeout",
     "TaskEntry",
     "Teacher",
+    "TicketStrategy",
     "Training",
     "UnsafeArtifact",
     "Upload",
@@ -190,6 +197,7 @@ _HOMES = {
     "PolicyOptions": "spec.sweep_options",
     "RandomStrategy": "spec.sweep_options",
     "SearchStrategy": "spec.sweep_options",
+    "TicketStrategy": "spec.sweep_options",
     "Sweep": "client.sweep",
     "SweepOptions": "spec.sweep_options",
     "SubmitOptions": "spec.options",

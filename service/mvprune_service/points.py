@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.struct_pb2 import Struct
 
@@ -49,6 +49,13 @@ class NewPoint:
     def sha256(self) -> str:
         """Digest of the spec: two cells with the same are one point."""
         return hashlib.sha256(self.serialized).hexdigest()
+
+
+class Proposal(NamedTuple):
+    """What a strategy adds to a sweep, and whether it is complete: no further points will be added."""
+
+    points: list[NewPoint]
+    is_complete: bool
 
 
 def new_point(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, cell: Mapping[str, Any]) -> NewPoint:

@@ -9,6 +9,8 @@ from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer
 from mvprune.cli._sweep_follow import SWEEP_ARGUMENT
 from mvprune.cli._types import path
+from mvprune.client.exceptions import NoPointPasses
+from mvprune.sweep.tickets.study import STRATEGY
 
 
 def download_command(argv: Sequence[str]) -> None:
@@ -29,6 +31,8 @@ The exit code is 5 if no point passes the gates, so that none is recommended."""
     args = parser.parse_args(argv)
     with connect(args) as client, live(args.form.progress) as progress:
         sweep = client.get_sweep(args.sweep)
+        if sweep.spec.strategy == STRATEGY:
+            raise NoPointPasses(sweep)
         if args.recommended:
             folders = [sweep.download_recommended(args.directory, progress.bytes)]
         else:

@@ -17,6 +17,7 @@ from mvprune.cli._sweep_parser import create_parser
 from mvprune.cli._sweep_submission import submission
 from mvprune.cli._text import clean
 from mvprune.cli._uploads import sending
+from mvprune.spec.sweep_options import TicketStrategy
 
 if TYPE_CHECKING:
     from mvprune.client.sweep import Sweep
@@ -36,6 +37,9 @@ def create_command(argv: Sequence[str]) -> ExitCode:
     if args.timeout is not None and not waits:
         raise UsageError("--timeout: is for waiting; it needs --wait or --download", parser.prog)
     wanted = submission(args)
+    if args.download is not None and isinstance(wanted.options["strategy"], TicketStrategy):
+        text = "--download: must be unset with tickets, which recommend no artifact; mvpctl download takes a job"
+        raise UsageError(text, parser.prog)
     if args.download is not None:
         from mvprune.client.download import check_destination  # few need it
 
@@ -63,7 +67,8 @@ def _tell(sweep: Sweep, args: argparse.Namespace, *, waits: bool) -> None:
 
     def text() -> None:
         total = sweep.counts.total
-        points = "points as the search goes on" if sweep.spec.strategy == "search" else f"{total:,} points"
+        later = {"search": "points as the search goes on", "tickets": "points as the rounds end"}
+        points = later.get(sweep.spec.strategy, f"{total:,} points")
         made = "valid" if args.dry_run else f"sweep {sweep.id} created"
         print(clean(f"{made}: {points}; {compared(sweep.spec)}"), flush=True)
         for note in sweep.notes:

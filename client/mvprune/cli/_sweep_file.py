@@ -69,10 +69,11 @@ def _setting(one: Parameter, node: Node, places: dict[Key, Place]) -> Any:
     """The value of a setting; None: it is of the wrong kind."""
     if one.kind is not Kind.TEXTS:
         return value_of(one, node) if isinstance(node, Scalar) else None
-    if not isinstance(node, Items) or not all(isinstance(item, Scalar) for item in node.items):
+    if not isinstance(node, Items):
         return None
+    texts = [item.value for item in node.items if isinstance(item, Scalar) and isinstance(item.value, str)]
     places.update({(SECTION, one.name, index): item.place for index, item in enumerate(node.items)})
-    return [str(item.value) for item in node.items if isinstance(item, Scalar)]
+    return texts if len(texts) == len(node.items) else None
 
 
 def _axis(one: Parameter, shown: str, node: Node, places: dict[Key, Place]) -> tuple[Any, list[Problem]]:

@@ -12,7 +12,7 @@ from mvprune.cli._exit import ExitCode
 from mvprune.cli._live import Bar, Lines, Silence, live
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import Form, answer, print_data
-from mvprune.cli._sweep_output import counts, done, exit_code, print_sweep, state, sweep_with_front
+from mvprune.cli._sweep_output import Outcomes, counts, done, exit_code, print_sweep, state, with_outcomes
 from mvprune.cli._text import clean
 from mvprune.client.exceptions import SweepError, SweepWaitTimeout
 
@@ -76,8 +76,8 @@ def show(progress: Lines | Bar | Silence, sweep: SweepRecord) -> None:
 
 
 def _report(sweep: SweepRecord, bound: Sweep, form: Form) -> None:
-    front = bound.front()
-    answer(form, sweep_with_front(sweep, front), [sweep.id], lambda: print_sweep(sweep, front))
+    found = Outcomes.of(sweep, bound)
+    answer(form, with_outcomes(found), [sweep.id], lambda: print_sweep(found))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._output import Form, answer, as_json, print_fields, print_table
@@ -12,9 +12,12 @@ from mvprune.cli._text import age, clean, timestamp
 from mvprune.common.units import duration, percent, size
 from mvprune.sources.schemes import shown
 from mvprune.sweep.analysis import Group, Outcome, groups
+from mvprune.sweep.tickets.study import STRATEGY
 
 if TYPE_CHECKING:
+    from mvprune.client.sweep import Sweep
     from mvprune.client.sweep_models import SweepPoint, SweepRecord, SweepSpec
+    from mvprune.sweep.tickets.results import TicketResults
 
 _BAR = 30  # characters
 _SEED = "seed"
@@ -28,9 +31,37 @@ _WORDS = {
 }
 
 
-def sweep_with_front(sweep: SweepRecord, front: Sequence[SweepPoint]) -> dict[str, Any]:
-    """The JSON answer about one sweep and its best points."""
-    return {**as_json(sweep), "front": as_json(front)}
+class Outcomes(NamedTuple):
+    """What a sweep has come to.
+
+    Attributes:
+        sweep: as it is now.
+        front: its best points.
+        tickets: the results of a study of lottery tickets; None for other sweeps.
+    """
+
+    sweep: SweepRecord
+    front: Sequence[SweepPoint]
+    tickets: TicketResults | None
+
+    @classmethod
+    def of(cls, sweep: SweepRecord, bound: Sweep) -> Outcomes:
+        """Asks the server for the points.
+
+        Args:
+            sweep: what is shown.
+            bound: the same sweep, or an earlier state of it.
+        """
+        if sweep.spec.strategy == STRATEGY:
+            from mvprune.sweep.tickets.results import tickets_of  # most sweeps have none
+
+            return cls(sweep, [], tickets_of(sweep, list(bound.points())))
+        return cls(sweep, bound.front(), None)
+
+
+def with_outcomes(found: Outcomes) -> dict[str, Any]:
+    """The JSON answer about one sweep and its best points, or its tickets."""
+    return {**as_json(found.sweep), "front": as_json(found.front), "tickets": as_json(found.tickets)}
 
 
 def state(sweep: SweepRecord) -> str:
@@ -57,8 +88,9 @@ def counts(sweep: SweepRecord) -> str:
     return f"{done(sweep)} of {found.total} points" + (f": {', '.join(parts)}" if parts else "")
 
 
-def print_sweep(sweep: SweepRecord, front: Sequence[SweepPoint]) -> None:
-    """All that matters of a sweep, and its front."""
+def print_sweep(found: Outcomes) -> None:
+    """All that matters of a sweep, and its front or its tickets."""
+    sweep = found.sweep
     cost, total = sweep.cost, sweep.counts.total
     filled = _BAR * done(sweep) // total if total else 0
     created = f"{timestamp(sweep.create_time)} UTC, {age(sweep.create_time)} ago" if sweep.create_time else ""
@@ -70,16 +102,35 @@ def print_sweep(sweep: SweepRecord, front: Sequence[SweepPoint]) -> None:
             ("points", f"[{'#' * filled}{'.' * (_BAR - filled)}] {counts(sweep)}"),
             ("compares", compared(sweep.spec)),
             ("gates", _gates(sweep)),
-            ("result", _recommended(sweep)),
+            ("result", found.tickets.winners if found.tickets else _recommended(sweep)),
             ("cost", _cost(sweep) if cost.runtime else ""),
             ("labels", ", ".join(f"{key}={value}" for key, value in sorted(sweep.labels.items()))),
             ("creator", "" if sweep.creator == "local" else sweep.creator),
             ("created", created),
         ]
     )
-    if front:
+    if found.front:
         print()
-        print_front(front)
+        print_front(found.front)
+    if found.tickets is not None:
+        _print_tickets(found.tickets)
+
+
+def _print_tickets(found: TicketResults) -> None:
+    """The table of tickets and controls, and the matrices of transfer."""
+    from mvprune.sweep.tickets.text import matrices, standing, ticket_table  # most sweeps have none
+
+    for line in standing(found):
+        print(clean(line))
+    grids = [("TICKETS", ticket_table(found))]
+    if found.transfer:
+        values, differences = matrices(found)
+        kept = percent(found.transfer_density or 0)
+        grids += [(f"TRANSFER AT {kept}", values), ("DIFFERENCE FROM THE MASK OF THE SAME TASK", differences)]
+    for title, grid in grids:
+        if grid.rows:
+            print(f"\n{title}")
+            print_table([column.upper() for column in grid.columns], grid.rows)
 
 
 def compared(spec: SweepSpec) -> str:
@@ -90,11 +141,11 @@ def compared(spec: SweepSpec) -> str:
     more = [f"{len(spec.points)} more points"] if spec.points else []
     of = [f"of {shown(spec.base.model)}"] if spec.base.model else []
     on = [f"on {spec.base.task}"] if spec.base.task else []
-    by = (
-        f"by {spec.strategy}"
-        if spec.strategy != "search"
-        else f"search for the smallest {spec.strategy_options.get('goal', 'density')}"
-    )
+    words = {
+        "search": f"search for the smallest {spec.strategy_options.get('goal', 'density')}",
+        STRATEGY: "lottery tickets",
+    }
+    by = words.get(spec.strategy, f"by {spec.strategy}")
     return ", ".join(filter(None, [" x ".join(axes), *more, by, " ".join([*of, *on])]))
 
 

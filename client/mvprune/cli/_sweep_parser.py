@@ -18,6 +18,7 @@ from mvprune.spec.sweep_settings import AXES, POINTS, SETTINGS, WITHOUT
 
 _EXAMPLE = """mvpctl sweep create --model ./model --task sst2 --max-loss 1.0 --wait
   mvpctl sweep create --model ./model --task sst2 --density 0.03,0.05,0.1 --method movement,magnitude --seed 0..4
+  mvpctl sweep create --model ./model --task sst2,mrpc --strategy tickets --density 0.5,0.3,0.1 --seed 0..4
   mvpctl sweep create -f sweep.yaml --dry-run"""
 _USAGE = """mvpctl sweep create --model MODEL --task TASK --max-loss POINTS [OPTION ...]
        mvpctl sweep create --model MODEL --task TASK --density D,D,... [OPTION ...]
@@ -28,7 +29,8 @@ _DETAILS = """Creates jobs that differ in the options that are given several val
   whole numbers      --seed 0..4
   texts              --train a.tsv --train b.tsv; models and teachers also with commas
 
-Without --density it searches for the smallest density that passes all gates: docs/sweeps.md."""
+Without --density it searches for the smallest density that passes all gates: docs/sweeps.md. With --strategy tickets
+it finds lottery tickets in rounds of pruning: docs/lottery-tickets.md."""
 _GATES = "What a recommended point must reach, as for mvpctl submit. No job FAILS because of them."
 _MANY = (Kind.NUMBER, Kind.WHOLE, Kind.WORD, Kind.TEXT)  # kinds of which a command line takes several values
 

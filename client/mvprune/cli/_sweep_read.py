@@ -9,21 +9,22 @@ from collections.abc import Sequence
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer
 from mvprune.cli._sweep_follow import SWEEP_ARGUMENT
-from mvprune.cli._sweep_output import print_points, print_sweep, print_sweeps, sweep_with_front
+from mvprune.cli._sweep_output import Outcomes, print_points, print_sweep, print_sweeps, with_outcomes
 from mvprune.cli._types import positive_number
 
 
 def get_command(argv: Sequence[str]) -> None:
     """Shows a sweep, its recommendation and its front."""
     details = """Shows a sweep: its points, its recommendation, and its front: the points that no other is better than.
-In the front are means over seeds ± their standard deviation; N is the number of seeds."""
+In the front are means over seeds ± their standard deviation; N is the number of seeds. Of lottery tickets it shows
+which of them win: docs/lottery-tickets.md."""
     parser = command_parser("sweep get", "mvpctl sweep get sst2-k3x9 -o json", details, job=False)
     parser.add_argument("sweep", metavar="SWEEP", help=SWEEP_ARGUMENT)
     args = parser.parse_args(argv)
     with connect(args) as client:
         sweep = client.get_sweep(args.sweep)
-        front = sweep.front()
-    answer(args.form, sweep_with_front(sweep, front), [sweep.id], lambda: print_sweep(sweep, front))
+        found = Outcomes.of(sweep, sweep)
+    answer(args.form, with_outcomes(found), [sweep.id], lambda: print_sweep(found))
 
 
 def list_command(argv: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from mvprune.cli._sweep_follow import SWEEP_ARGUMENT
 from mvprune.cli._text import clean
 from mvprune.cli._types import path
 from mvprune.common.exceptions import NotFound
+from mvprune.sweep.tickets.study import STRATEGY
 
 if TYPE_CHECKING:
     from mvprune.client.client import Client
@@ -47,7 +48,7 @@ def report_command(argv: Sequence[str]) -> None:
 
         sweep = client.get_sweep(args.sweep)
         points = list(sweep.points())
-        chosen = set(points_to_detail(points))
+        chosen = set() if sweep.spec.strategy == STRATEGY else set(points_to_detail(points))  # it has no masks
         wanted = [point for point in points if point.number in chosen]
         files = write(sweep, points, args.directory, list(_details(client, wanted, progress, masks=masks)))
     shown = [str(file) for file in files]

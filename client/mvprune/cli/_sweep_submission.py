@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PROG = "mvpctl sweep create"
 _RANDOM = ("random_points", "random_seed")
 _SEARCH = ("goal", "min_density", "max_density", "tolerance", "seeds")
+_TICKETS = ("step", "controls", "table_tasks", "transfer_density", "transfer_sources", "transfer_targets")
+_STRATEGIES = {"random": _RANDOM, "search": _SEARCH, "tickets": _TICKETS}
 
 
 class SweepSubmission(NamedTuple):
@@ -158,20 +160,21 @@ def _sum(first: Any, second: Any) -> Any:
 def _arranged(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as `Client.sweep` takes them."""
     arranged = {
-        name: value for name, value in settings.items() if name not in (*POLICY, *_RANDOM, *_SEARCH, "strategy")
+        name: value
+        for name, value in settings.items()
+        if name not in (*POLICY, *_RANDOM, *_SEARCH, *_TICKETS, "strategy")
     }
     policy = {name: settings[name] for name in POLICY if name in settings}
     return {**arranged, **({"policy": policy} if policy else {}), "strategy": _strategy(settings)}
 
 
 def _strategy(settings: Mapping[str, Any]) -> Any:
-    from mvprune.spec.sweep_options import RandomStrategy, SearchStrategy
+    from mvprune.spec.sweep_options import RandomStrategy, SearchStrategy, TicketStrategy
 
-    word = settings.get("strategy")
-    of_random, of_search = ([name for name in names if name in settings] for names in (_RANDOM, _SEARCH))
-    word = word or ("random" if of_random else "search" if of_search else None)
-    if idle := [*(of_random if word != "random" else ()), *(of_search if word != "search" else ())]:
-        kind = "random" if idle[0] in _RANDOM else "search"
+    given = {word: [name for name in names if name in settings] for word, names in _STRATEGIES.items()}
+    word = settings.get("strategy") or next((one for one, names in given.items() if names), None)
+    if idle := [name for one, names in given.items() if one != word for name in names]:
+        kind = next(one for one, names in _STRATEGIES.items() if idle[0] in names)
         more = "; --seed 0..2 runs several seeds of a grid" if idle[0] == "seeds" else ""
         rule = f"must be used with the strategy {kind}, got {word}{more}"
         raise bad_field(SETTINGS[idle[0]].fields[0], rule)
@@ -180,5 +183,12 @@ def _strategy(settings: Mapping[str, Any]) -> Any:
             raise bad_field("sweep.spec.random.points", "must be given with the strategy random, got nothing")
         return RandomStrategy(settings["random_points"], settings.get("random_seed", 0))
     if word == "search":
-        return SearchStrategy(**{name: settings[name] for name in of_search})
+        return SearchStrategy(**{name: settings[name] for name in given[word]})
+    if word == "tickets":
+        return TicketStrategy(**{name: _words(settings[name]) for name in given[word]})
     return word
+
+
+def _words(value: Any) -> Any:
+    """["a,b", "c"] -> ["a", "b", "c"]; what is no list stays."""
+    return [word for text in value for word in str(text).split(",")] if isinstance(value, list) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -228,13 +229,20 @@ def _value(message: Message, field: Any) -> Any:
 
 
 def option(message: Any, field: Any) -> Any:
-    """The value of a scalar option as users have it: a number, an enum's word in lower case; None if it is unset."""
+    """The value of an option as users have it: a number, an enum's word in lower case; a tuple of them; None if it is
+    unset."""
     if not any(found.name == field.name for found, _ in message.ListFields()):
         return None
     value = getattr(message, field.name)
-    if field.enum_type is None:
+    if isinstance(value, MutableSequence):
+        return tuple(_plain(one, field.enum_type) for one in value)
+    return _plain(value, field.enum_type)
+
+
+def _plain(value: Any, enum: Any) -> Any:
+    if enum is None:
         return value
-    known = field.enum_type.values_by_number.get(value)
+    known = enum.values_by_number.get(value)
     return known.name.lower() if known else str(value)
 
 

@@ -80,5 +80,7 @@ class NoPointPasses(MvpruneError):
     def __init__(self, sweep: SweepRecord) -> None:
         miss = sweep.recommendation
         why = f"no point passes the gates; the closest miss: {miss.text}" if miss else "no point has a result yet"
+        if sweep.spec.strategy == "tickets":
+            why = "a study of tickets shows which of them win; download the artifact of a job"
         super().__init__(f"sweep {sweep.id} recommends nothing: {why}")
         self.sweep = sweep

@@ -73,9 +73,9 @@ class SweepSpec:
 
     Attributes:
         base, job_policy: what its jobs have in common.
-        points: parameter to value of each point beside the product of the axes.
+        points: parameter to value of each point beside the product of the axes; with tickets, of each further task.
         exclude: points that have all of these values are left out.
-        strategy: "grid", "random" or "search".
+        strategy: "grid", "random", "search" or "tickets".
         strategy_options: those that were given.
         gates: what a recommended point must reach.
         seeds: "mean" or "worst": what is compared with the gates.
@@ -216,7 +216,8 @@ class SweepPoint:
     """One cell of a sweep, and its job.
 
     Attributes:
-        cell: parameter to value.
+        cell: parameter to value; with tickets also `run`, dense, ticket, transfer or a control, and `mask_task`, the
+            task of a mask that is trained on another one.
         state_reason: of the job; or why there is none.
         job: its name; the job may be deleted by now.
         metrics: eval/…, dense/…, delta/…, as of a job's artifact.

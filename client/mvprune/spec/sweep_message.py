@@ -19,6 +19,7 @@ from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field
 from mvprune.common.suggestions import did_you_mean, must_be_one_of
 from mvprune.spec import messages
 from mvprune.spec.call_options import CallOptions, NamedJob
+from mvprune.spec.fields import words_of
 from mvprune.spec.gate import Gate
 from mvprune.spec.gates import gates_of, metric_of
 from mvprune.spec.parameter import Kind
@@ -30,6 +31,7 @@ from mvprune.spec.sweep_options import (
     PolicyOptions,
     RandomStrategy,
     SearchStrategy,
+    TicketStrategy,
 )
 from mvprune.v1 import job_pb2, sweep_pb2
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
     from mvprune.spec.sweep_options import SweepOptions
 
-GRID, RANDOM, SEARCH = "grid", "random", "search"
+GRID, RANDOM, SEARCH, TICKETS = "grid", "random", "search", "tickets"
 _OF_SWEEPS = [
     name for group in (CellOptions, ChoiceOptions, NamedSweepOptions, CallOptions) for name in group.__annotations__
 ]
@@ -85,6 +87,9 @@ def create_sweep_request(
     sweep = request.sweep
     axes: Mapping[str, Any] = own.get("axes", {})
     _set_cells(sweep.spec, axes, own.get("points", ()), own.get("without", ()))
+    is_study = isinstance(own.get("strategy"), TicketStrategy) or own.get("strategy") == TICKETS
+    if is_study and _METHOD not in axes:
+        given.setdefault(_METHOD, messages.LOCKED_MASK)  # what the rounds train; it has the option rewind
     _set_base(sweep, given, axes)
     _set_strategy(sweep.spec, own.get("strategy"), has_density=_DENSITY in given or _DENSITY in axes)
     sweep.spec.objectives.extend(_objectives(own.get("objectives", ())))
@@ -308,8 +313,11 @@ def _set_strategy(spec: sweep_pb2.SweepSpec, strategy: Any, *, has_density: bool
             kinds = dict.fromkeys(("min_density", "max_density", "tolerance"), Kind.NUMBER)
             _refuse_zero(options.seeds, "sweep.spec.search.seeds")
             _set_options(spec.search, SEARCH, {"goal": Kind.WORD, **kinds, "seeds": Kind.WHOLE}, options)
+        case "tickets" | TicketStrategy():
+            _set_tickets(spec.tickets, strategy if isinstance(strategy, TicketStrategy) else TicketStrategy())
         case _:
-            rule = f"must be {GRID!r}, {SEARCH!r}, a RandomStrategy or a SearchStrategy, got {strategy!r:.100}"
+            known = f"{GRID!r}, {SEARCH!r}, {TICKETS!r}, a RandomStrategy, a SearchStrategy or a TicketStrategy"
+            rule = f"must be {known}, got {strategy!r:.100}"
             raise bad_field("strategy", rule)
 
 
@@ -319,6 +327,19 @@ def _set_options(message: Any, name: str, kinds: Mapping[str, Kind], options: ob
         value = getattr(options, option)
         if value is not None:
             messages.set_field(message, option, value, f"sweep.spec.{name}.{option}", kind)
+
+
+def _set_tickets(message: sweep_pb2.TicketStrategy, options: TicketStrategy) -> None:
+    _set_options(message, TICKETS, dict.fromkeys(("step", "transfer_density"), Kind.NUMBER), options)
+    for name in ("table_tasks", "transfer_sources", "transfer_targets"):
+        messages.set_field(message, name, getattr(options, name), f"sweep.spec.{TICKETS}.{name}", Kind.TEXTS)
+    controls = message.DESCRIPTOR.fields_by_name["controls"]
+    words = words_of(controls)
+    given = [options.controls] if isinstance(options.controls, str) else options.controls
+    for control in given:
+        if control not in words:
+            raise bad_field(f"sweep.spec.{TICKETS}.controls", must_be_one_of(words, str(control)[:200]))
+        message.controls.append(sweep_pb2.TicketStrategy.Control.Value(control.upper()))
 
 
 def _objectives(given: Sequence[str]) -> Iterator[sweep_pb2.Objective]:

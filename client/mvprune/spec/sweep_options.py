@@ -53,6 +53,30 @@ class SearchStrategy:
     seeds: int = 1
 
 
+@dataclass(frozen=True)
+class TicketStrategy:
+    """Lottery tickets: rounds of magnitude pruning, each on the original weights, with controls and transfer.
+
+    The axes are "task", "density" and "seed". Each of `points` is one more task, with its own data and training. Of
+    the options of methods, only `rewind` may be given.
+
+    Attributes:
+        step: fraction of the original weights that a round prunes; default: 0.1.
+        controls: of "random_mask", "random", "shuffled" and "shuffled_layers"; default: all; ("none",): no control.
+        table_tasks: tasks whose tickets and controls are compared; default: all.
+        transfer_density: density of masks that are trained on other tasks; default: none is.
+        transfer_sources: tasks that these masks are found on; default: all.
+        transfer_targets: tasks that they are trained on; default: all.
+    """
+
+    step: float | None = None
+    controls: Sequence[Literal["random_mask", "random", "shuffled", "shuffled_layers", "none"]] = ()
+    table_tasks: Sequence[str] = ()
+    transfer_density: float | None = None
+    transfer_sources: Sequence[str] = ()
+    transfer_targets: Sequence[str] = ()
+
+
 class CellOptions(TypedDict, total=False):
     """What the jobs of a sweep differ in.
 
@@ -73,8 +97,8 @@ class ChoiceOptions(TypedDict, total=False):
     """How a sweep looks for its result, and what it recommends.
 
     Attributes:
-        strategy: "grid", "search", a `RandomStrategy` or a `SearchStrategy`; default: a search where no density is
-            given, else a grid.
+        strategy: "grid", "search", "tickets", a `RandomStrategy`, a `SearchStrategy` or a `TicketStrategy`; default: a
+            search where no density is given, else a grid.
         max_loss: points of the task's primary metric that may be lost: 1.0 is the gate "delta_METRIC>=-1".
         gates: what a recommended point must reach, such as "f1>=80" or "bytes<=10MB". No job fails because of them.
         objectives: what to make large or small, the most important first, such as "max accuracy" or "min bytes".
@@ -83,7 +107,7 @@ class ChoiceOptions(TypedDict, total=False):
         seed_policy: "mean" or "worst": what is compared with the gates where the seeds differ; default: "mean".
     """
 
-    strategy: Literal["grid", "search"] | RandomStrategy | SearchStrategy | None
+    strategy: Literal["grid", "search", "tickets"] | RandomStrategy | SearchStrategy | TicketStrategy | None
     max_loss: float | None
     gates: Sequence[str | Gate] | None
     objectives: Sequence[str] | None

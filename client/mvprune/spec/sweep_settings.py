@@ -8,7 +8,8 @@ from mvprune.spec.parameters import PARAMETERS
 POINTS, WITHOUT = "points", "without"
 """Settings that are lists of cells."""
 
-_SEARCH, _RANDOM, _POLICY = "sweep.spec.search.", "sweep.spec.random.", "sweep.policy."
+_SEARCH, _RANDOM, _TICKETS = "sweep.spec.search.", "sweep.spec.random.", "sweep.spec.tickets."
+_POLICY = "sweep.policy."
 _FRACTION = Bound(0.0, 1.0, open_low=True)
 SETTINGS = {
     one.name: one
@@ -49,11 +50,12 @@ SETTINGS = {
             "strategy",
             ("strategy",),
             Kind.WORD,
-            "every combination, combinations drawn at random, or a search for the smallest density that passes",
+            "every combination, combinations drawn at random, a search for the smallest density that passes, or "
+            "lottery tickets",
             "strategy",
             "--strategy",
-            words=("grid", "random", "search"),
-            default="random with random_points; search without a density; else grid",
+            words=("grid", "random", "search", "tickets"),
+            default="random with random_points; tickets with an option of tickets; search without a density; else grid",
             metavar="WORD",
         ),
         Parameter(
@@ -127,6 +129,68 @@ SETTINGS = {
             "--seeds",
             default="1",
             metavar="N",
+        ),
+        Parameter(
+            "step",
+            (f"{_TICKETS}step",),
+            Kind.NUMBER,
+            "fraction of the original weights that a round of tickets prunes",
+            "strategy",
+            "--step",
+            default="0.1",
+            bound=Bound(0.01, 0.99),
+            metavar="F",
+        ),
+        Parameter(
+            "controls",
+            (f"{_TICKETS}controls",),
+            Kind.TEXTS,
+            "what is trained beside each ticket: random_mask, random, shuffled, shuffled_layers, or none",
+            "strategy",
+            "--control",
+            default="all four",
+            metavar="WORD",
+        ),
+        Parameter(
+            "table_tasks",
+            (f"{_TICKETS}table_tasks",),
+            Kind.TEXTS,
+            "task whose tickets and controls are compared",
+            "strategy",
+            "--table-task",
+            default="all",
+            metavar="TASK",
+        ),
+        Parameter(
+            "transfer_density",
+            (f"{_TICKETS}transfer_density",),
+            Kind.NUMBER,
+            "density of tickets that are trained on other tasks",
+            "strategy",
+            "--transfer-density",
+            default="no transfer",
+            bound=_FRACTION,
+            metavar="D",
+        ),
+        Parameter(
+            "transfer_sources",
+            (f"{_TICKETS}transfer_sources",),
+            Kind.TEXTS,
+            "task whose masks are trained on others",
+            "strategy",
+            "--transfer-source",
+            default="all",
+            metavar="TASK",
+        ),
+        Parameter(
+            "transfer_targets",
+            (f"{_TICKETS}transfer_targets",),
+            Kind.TEXTS,
+            "task that the masks of others are trained on",
+            "strategy",
+            "--transfer-target",
+            default="all",
+            metavar="TASK",
         ),
         Parameter(
             "parallel",

@@ -76,7 +76,7 @@ class Sweep(_message.Message):
     def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[SweepSpec, _Mapping]] = ..., policy: _Optional[_Union[SweepPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Sweep.State, str]] = ..., state_reason: _Optional[str] = ..., counts: _Optional[_Union[SweepCounts, _Mapping]] = ..., recommendation: _Optional[_Union[Recommendation, _Mapping]] = ..., cost: _Optional[_Union[SweepCost, _Mapping]] = ..., estimate: _Optional[_Union[SweepEstimate, _Mapping]] = ..., creator: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SweepSpec(_message.Message):
-    __slots__ = ("base", "job_policy", "axes", "points", "exclude", "grid", "random", "search", "objectives", "gates", "seeds")
+    __slots__ = ("base", "job_policy", "axes", "points", "exclude", "grid", "random", "search", "tickets", "objectives", "gates", "seeds")
     class Seeds(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SEEDS_UNSPECIFIED: _ClassVar[SweepSpec.Seeds]
@@ -93,6 +93,7 @@ class SweepSpec(_message.Message):
     GRID_FIELD_NUMBER: _ClassVar[int]
     RANDOM_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FIELD_NUMBER: _ClassVar[int]
+    TICKETS_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVES_FIELD_NUMBER: _ClassVar[int]
     GATES_FIELD_NUMBER: _ClassVar[int]
     SEEDS_FIELD_NUMBER: _ClassVar[int]
@@ -104,10 +105,11 @@ class SweepSpec(_message.Message):
     grid: GridStrategy
     random: RandomStrategy
     search: SearchStrategy
+    tickets: TicketStrategy
     objectives: _containers.RepeatedCompositeFieldContainer[Objective]
     gates: _containers.RepeatedCompositeFieldContainer[_job_pb2.Gate]
     seeds: SweepSpec.Seeds
-    def __init__(self, base: _Optional[_Union[_job_pb2.CompressionSpec, _Mapping]] = ..., job_policy: _Optional[_Union[_job_pb2.ExecutionPolicy, _Mapping]] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[_struct_pb2.Struct, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[_struct_pb2.Struct, _Mapping]]] = ..., grid: _Optional[_Union[GridStrategy, _Mapping]] = ..., random: _Optional[_Union[RandomStrategy, _Mapping]] = ..., search: _Optional[_Union[SearchStrategy, _Mapping]] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., gates: _Optional[_Iterable[_Union[_job_pb2.Gate, _Mapping]]] = ..., seeds: _Optional[_Union[SweepSpec.Seeds, str]] = ...) -> None: ...
+    def __init__(self, base: _Optional[_Union[_job_pb2.CompressionSpec, _Mapping]] = ..., job_policy: _Optional[_Union[_job_pb2.ExecutionPolicy, _Mapping]] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[_struct_pb2.Struct, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[_struct_pb2.Struct, _Mapping]]] = ..., grid: _Optional[_Union[GridStrategy, _Mapping]] = ..., random: _Optional[_Union[RandomStrategy, _Mapping]] = ..., search: _Optional[_Union[SearchStrategy, _Mapping]] = ..., tickets: _Optional[_Union[TicketStrategy, _Mapping]] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., gates: _Optional[_Iterable[_Union[_job_pb2.Gate, _Mapping]]] = ..., seeds: _Optional[_Union[SweepSpec.Seeds, str]] = ...) -> None: ...
 
 class Axis(_message.Message):
     __slots__ = ("parameter", "values", "range")
@@ -164,6 +166,36 @@ class SearchStrategy(_message.Message):
     tolerance: float
     seeds: int
     def __init__(self, goal: _Optional[_Union[SearchStrategy.Goal, str]] = ..., min_density: _Optional[float] = ..., max_density: _Optional[float] = ..., tolerance: _Optional[float] = ..., seeds: _Optional[int] = ...) -> None: ...
+
+class TicketStrategy(_message.Message):
+    __slots__ = ("step", "controls", "table_tasks", "transfer_density", "transfer_sources", "transfer_targets")
+    class Control(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CONTROL_UNSPECIFIED: _ClassVar[TicketStrategy.Control]
+        RANDOM_MASK: _ClassVar[TicketStrategy.Control]
+        RANDOM: _ClassVar[TicketStrategy.Control]
+        SHUFFLED: _ClassVar[TicketStrategy.Control]
+        SHUFFLED_LAYERS: _ClassVar[TicketStrategy.Control]
+        NONE: _ClassVar[TicketStrategy.Control]
+    CONTROL_UNSPECIFIED: TicketStrategy.Control
+    RANDOM_MASK: TicketStrategy.Control
+    RANDOM: TicketStrategy.Control
+    SHUFFLED: TicketStrategy.Control
+    SHUFFLED_LAYERS: TicketStrategy.Control
+    NONE: TicketStrategy.Control
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    CONTROLS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_TASKS_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_DENSITY_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_TARGETS_FIELD_NUMBER: _ClassVar[int]
+    step: float
+    controls: _containers.RepeatedScalarFieldContainer[TicketStrategy.Control]
+    table_tasks: _containers.RepeatedScalarFieldContainer[str]
+    transfer_density: float
+    transfer_sources: _containers.RepeatedScalarFieldContainer[str]
+    transfer_targets: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, step: _Optional[float] = ..., controls: _Optional[_Iterable[_Union[TicketStrategy.Control, str]]] = ..., table_tasks: _Optional[_Iterable[str]] = ..., transfer_density: _Optional[float] = ..., transfer_sources: _Optional[_Iterable[str]] = ..., transfer_targets: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Objective(_message.Message):
     __slots__ = ("metric", "direction")

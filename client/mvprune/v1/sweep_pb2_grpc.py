@@ -157,7 +157,7 @@ class SweepServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExtendSweep(self, request, context):
-        """Appends points. Points that the sweep has already are no second time in it.
+        """Appends points; in a study of tickets tasks, densities and seeds. What the sweep has already is no second time in it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

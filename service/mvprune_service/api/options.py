@@ -60,6 +60,7 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
         yield from check_numbers(f"job.spec.{method}", options)
         if method == "locked_mask":
             yield from _check_mask(spec.locked_mask.mask_from)
+            yield from _check_rewind(spec.locked_mask, spec.training.max_steps)
         if "schedule" in METHODS[method].message_type.fields_by_name:
             yield from _check_schedule(f"job.spec.{method}.schedule", options.schedule, spec.training)
     yield from _check_names("job.spec.include", spec.include)
@@ -167,6 +168,13 @@ def _check_mask(mask: job_pb2.Mask) -> Iterator[Violation]:
         yield bad(f"{field}.revision", mask.revision, "unset without a model of the hub")
     if mask.artifact:
         yield bad(f"{field}.artifact", mask.artifact, "unset; the server sets it to the artifact of the job")
+
+
+def _check_rewind(mask: job_pb2.LockedMask, steps: int) -> Iterator[Violation]:
+    """That steps train the dense model, and others the mask's weights; where the number of steps is given."""
+    if mask.rewind and steps > 0 and 0 < mask.rewind < 1 and not 0 < round(mask.rewind * steps) < steps:
+        rule = f"at least one of the {steps} steps, and leave one to train the mask's weights; give more steps, or 0"
+        yield bad("job.spec.locked_mask.rewind", mask.rewind, rule)
 
 
 def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Training) -> Iterator[Violation]:

@@ -26,7 +26,6 @@ _MAX_SEEDS, _MAX_PARALLEL, _MAX_FAILED = 100, 10_000, 1_000_000
 _TOLERANCE = (0.01, 1.0)
 _SHOWN = 10  # values of an axis
 _OBJECTIVES = ("latency_ms", "encoder_nonzero", "kept_weights", "sparse_flops")  # beside those of gates
-_STRATEGIES = ("grid", "random", "search")
 _SEARCHED = {  # parameters that a search does not take, and why
     DENSITY: "it is searched",
     SEED: "give search.seeds, the jobs for each density",
@@ -36,8 +35,8 @@ _SEARCHED = {  # parameters that a search does not take, and why
 
 
 def strategy_of(spec: sweep_pb2.SweepSpec) -> str:
-    """grid, random or search."""
-    return str(spec.WhichOneof("strategy") or _STRATEGIES[0])
+    """grid, random, search or tickets."""
+    return str(spec.WhichOneof("strategy") or "grid")
 
 
 def check_id(sweep_id: str) -> Iterator[Violation]:
@@ -52,11 +51,13 @@ class Axes:
     Args:
         field: the message that has them, for violations.
         may_have_ranges: whether values may be drawn from a range.
+        may_have_tasks: whether the task may differ.
     """
 
-    def __init__(self, field: str, *, may_have_ranges: bool = False) -> None:
+    def __init__(self, field: str, *, may_have_ranges: bool = False, may_have_tasks: bool = False) -> None:
         self._field = field
         self._may_have_ranges = may_have_ranges
+        self._may_have_tasks = may_have_tasks
         self.axes: list[Axis] = []
         self.points: list[Cell] = []
         self.exclude: list[Cell] = []
@@ -88,9 +89,16 @@ class Axes:
                     known = ", ".join(map(str, values[name][:_SHOWN]))
                     self.violations.append(bad(f"{place}.{name}", value, f"a value of its axis ({known})"))
 
+    def _check_parameter(self, name: str) -> None:
+        """Raises BadValue unless the points of the sweep may differ in this parameter."""
+        cells.parameter_named(name)
+        if name == "task" and not self._may_have_tasks:
+            rule = "must be a parameter whose values can be compared, got 'task'; create one sweep for each task"
+            raise BadValue(rule)
+
     def _read_axis(self, place: str, axis: Any, known: set[str]) -> None:
         try:
-            _parameter(axis.parameter)
+            self._check_parameter(axis.parameter)
         except BadValue as error:
             self.violations.append(Violation(f"{place}.parameter", str(error)))
             return
@@ -139,7 +147,7 @@ class Axes:
                 self.violations.append(Violation(place, "must have at least one parameter, got none"))
             for key, value in struct.fields.items():
                 try:
-                    _parameter(key)
+                    self._check_parameter(key)
                     cells.checked(key, plain(value))
                 except BadValue as error:
                     self.violations.append(Violation(f"{place}.{key[:63]}", str(error)))
@@ -147,13 +155,6 @@ class Axes:
             else:
                 found.append(cell_of(struct))
         return found
-
-
-def _parameter(name: str) -> None:
-    """Raises BadValue unless the points of a sweep may differ in this parameter."""
-    cells.parameter_named(name)
-    if name == "task":
-        raise BadValue("must be a parameter whose values can be compared, got 'task'; create one sweep for each task")
 
 
 def check_strategy(spec: sweep_pb2.SweepSpec, axes: Axes, max_points: int) -> Iterator[Violation]:
@@ -241,8 +242,8 @@ def check_policy_of_sweep(policy: sweep_pb2.SweepPolicy, spec: sweep_pb2.SweepSp
         yield bad(f"{_POLICY}.max_failed", policy.max_failed, f"from 0 to {_MAX_FAILED:,}")
     if policy.HasField("max_runtime") and policy.max_runtime.ToMicroseconds() <= 0:
         yield bad(f"{_POLICY}.max_runtime", f"{policy.max_runtime.ToSeconds()} s", "above 0 s")
-    if policy.early_stop and spec.HasField("search"):
-        yield bad(f"{_POLICY}.early_stop", "true", "unset with a search, which needs every result")
+    if policy.early_stop and (strategy := strategy_of(spec)) in ("search", "tickets"):
+        yield bad(f"{_POLICY}.early_stop", "true", f"unset with the strategy {strategy}, which needs every result")
     elif policy.early_stop and not spec.base.training.HasField("evaluate_every"):
         rule = "unset without evaluate_every; give evaluate_every, the steps between evaluations"
         yield bad(f"{_POLICY}.early_stop", "true", rule)

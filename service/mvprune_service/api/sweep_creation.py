@@ -21,6 +21,7 @@ from mvprune_service.api.principal import current_principal
 from mvprune_service.api.sweep_checks import MAX_ID, check_id
 from mvprune_service.api.sweep_plan import Surroundings, SweepPlan, plan_extension, plan_sweep
 from mvprune_service.api.threads import Threads
+from mvprune_service.api.ticket_plan import added_of, plan_study, plan_study_extension
 from mvprune_service.api.uploaded import UploadReader, uploads_of
 from mvprune_service.clock import Clock, system_clock
 from mvprune_service.db import estimates, lifecycle, masks, sweep_records, sweeps, teachers
@@ -31,6 +32,7 @@ from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.domain.placement import together
 from mvprune_service.executors.base import Capacity
 from mvprune_service.points import NewPoint
+from mvprune_service.ticket_points import extended
 
 _PARALLEL = 4
 _PLANNED_AT_ONCE = 2  # sweeps: each takes memory
@@ -79,13 +81,14 @@ class SweepCreation:
         if known is not None:
             return await self.shown(known)
         sweep = self._with_defaults(request.sweep)
-        wanted = partial(plan_sweep, sweep, max_points=self._max_points)
+        planner = plan_study if sweep.spec.HasField("tickets") else plan_sweep
+        wanted = partial(planner, sweep, max_points=self._max_points)
         plan = await self._plan(wanted, project, validate_only=request.validate_only)
         plan.violations += check_id(request.sweep_id)
         await self._check_jobs(plan, project)
         if plan.violations:
             raise invalid(*plan.violations)
-        sweep_id = request.sweep_id or ids.new_job_id(f"{sweep.spec.base.task}-sweep"[:MAX_ID])
+        sweep_id = request.sweep_id or ids.new_job_id(f"{sweep.spec.base.task or 'tickets'}-sweep"[:MAX_ID])
         new = NewSweep(
             project=project,
             sweep_id=sweep_id,
@@ -135,9 +138,10 @@ class SweepCreation:
         sweep = await self.shown(row)
         if sweep.spec.HasField("search"):
             raise invalid(Violation("name", f"must be a sweep with points of its own, got {name}, which searches"))
-        plan = await self._plan(
-            partial(plan_extension, sweep, request), name.project, validate_only=request.validate_only
-        )
+        wanted = partial(plan_extension, sweep, request)
+        if is_study := sweep.spec.HasField("tickets"):
+            wanted = partial(plan_study_extension, sweep, request, max_points=self._max_points)
+        plan = await self._plan(wanted, name.project, validate_only=request.validate_only)
         await self._check_jobs(plan, name.project)
         if plan.violations:
             raise invalid(*plan.violations)
@@ -151,15 +155,15 @@ class SweepCreation:
 
         if request.validate_only:
             sweeps.check_extensible(row, request.etag)
-            return await self._extended(sweep, await self._db.read(new_points, row.uid), plan)
+            added = plan.checked if is_study else await self._db.read(new_points, row.uid)
+            return await self._extended(sweep, _extended_spec(sweep.spec, request, added), added, plan)
 
         def work(tx: Tx) -> SweepRow:
             locked = sweeps.lock_sweep_named(tx, name)
             if locked is None:
                 raise not_found(str(name))
             added = new_points(tx.conn, locked.uid)
-            spec = sweep_pb2.SweepSpec.FromString(locked.spec)
-            spec.points.extend(sweep_mapping.struct(point.cell) for point in added)
+            spec = _extended_spec(sweep_pb2.SweepSpec.FromString(locked.spec), request, added)
             notes = [*locked.notes, *(note for note in plan.notes if note not in locked.notes)]
             return sweeps.extend(
                 tx,
@@ -221,13 +225,15 @@ class SweepCreation:
         sweep.policy.CopyFrom(policy_with_defaults(sweep.policy))
         return sweep
 
-    async def _extended(self, sweep: sweep_pb2.Sweep, added: Sequence[NewPoint], plan: SweepPlan) -> sweep_pb2.Sweep:
+    async def _extended(
+        self, sweep: sweep_pb2.Sweep, spec: sweep_pb2.SweepSpec, added: Sequence[NewPoint], plan: SweepPlan
+    ) -> sweep_pb2.Sweep:
         """The answer of an extension that stores nothing: the sweep as it would be, and what the new points take."""
         answer = sweep_pb2.Sweep()
         answer.CopyFrom(sweep)
         if not added:
             return answer
-        answer.spec.points.extend(sweep_mapping.struct(point.cell) for point in added)
+        answer.spec.CopyFrom(spec)
         answer.notes.extend(note for note in plan.notes if note not in sweep.notes)
         answer.counts.total += len(added)
         answer.counts.pending += len(added)
@@ -250,6 +256,18 @@ class SweepCreation:
         answer.estimate.CopyFrom(found)
         answer.counts.total = answer.counts.pending = len(plan.points)
         return answer
+
+
+def _extended_spec(
+    spec: sweep_pb2.SweepSpec, request: sweep_pb2.ExtendSweepRequest, added: Sequence[NewPoint]
+) -> sweep_pb2.SweepSpec:
+    """The spec of a sweep with what a request appends."""
+    if spec.HasField("tickets"):
+        return extended(spec, added_of(request))
+    result = sweep_pb2.SweepSpec()
+    result.CopyFrom(spec)
+    result.points.extend(sweep_mapping.struct(point.cell) for point in added)
+    return result
 
 
 def _deleted(error: NoUpload) -> ApiError:

@@ -41,7 +41,7 @@ class SweepPlan:
     """What a sweep consists of, and what is wrong with it.
 
     Attributes:
-        points: to create now; a search adds more.
+        points: to create now; a search, or a study of tickets, adds more.
         most_jobs: how many jobs there are at most.
         checked: points that were checked: those of the sweep, or of a search a sample.
         teachers: name of a job that teaches to the spec of a student of it, and to its place, for violations.
@@ -99,7 +99,7 @@ def plan_sweep(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) ->
     if strategy_of(spec) == "random" and drawn < spec.random.points:
         plan.notes.append(f"the axes have {drawn:,} different cells, fewer than the {spec.random.points:,} of the spec")
     found = _build(plan, sweep, placed)
-    _check(plan, sweep, found, around)
+    check_points(plan, sweep, found, around)
     plan.checked = [point for point, _ in found]
     if strategy_of(spec) == "search":
         beside = [point for point, origin in found if origin.point is not None]
@@ -121,7 +121,7 @@ def plan_extension(sweep: sweep_pb2.Sweep, request: sweep_pb2.ExtendSweepRequest
     if plan.violations:
         return plan
     found = _build(plan, sweep, list(grid(axes.axes, axes.points, ())))
-    _check(plan, sweep, found, around)
+    check_points(plan, sweep, found, around)
     plan.violations = [Violation(field.removeprefix(f"{_SPEC}."), text) for field, text in plan.violations]
     plan.teachers = _without_spec(plan.teachers)
     plan.masks = _without_spec(plan.masks)
@@ -191,7 +191,7 @@ def _build(plan: SweepPlan, sweep: sweep_pb2.Sweep, placed: Sequence[Placed]) ->
     return found
 
 
-def _check(
+def check_points(
     plan: SweepPlan,
     sweep: sweep_pb2.Sweep,
     found: Sequence[tuple[NewPoint, Origin]],

@@ -1,7 +1,7 @@
-"""One step of a sweep: results are kept, densities are searched, jobs are created, and the sweep ends.
+"""One step of a sweep: results are kept, its strategy adds points, jobs are created, and the sweep ends.
 
 The step is one transaction. It may be repeated, or cut off at any moment: what it decides follows from the rows of the
-sweep, of its points and of their jobs. domain/sweeping.py and domain/search.py decide.
+sweep, of its points and of their jobs. domain/sweeping.py and proposals.py decide.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mvprune_service.db.database import Tx
 from mvprune_service.db.early_stops import hopeless_points
 from mvprune_service.db.lifecycle import NewJob, canonical
 from mvprune_service.db.masks import NoMask
+from mvprune_service.db.proposals import propose
 from mvprune_service.db.quotas import QueueFull, QueueQuota
 from mvprune_service.db.reuse import reusable
-from mvprune_service.db.search import next_points
 from mvprune_service.db.sweep_results import keep_results, recommendation_of, result_of, verdict_of
 from mvprune_service.db.sweep_rows import PointRow, SweepRow
 from mvprune_service.db.teachers import NoTeacher
@@ -80,10 +80,10 @@ def expand(tx: Tx, uid: str, quota: QueueQuota) -> bool:
     policy = sweep_pb2.SweepPolicy.FromString(sweep.policy)
     points, has_new = keep_results(tx, sweep, sweep_records.points_of(tx.conn, uid))
     found, is_complete = _Found.of(verdict_of(spec, points)) if has_new else _Found.stored(sweep), True
-    if spec.HasField("search") and sweep.state is SweepState.ACTIVE:
-        search = next_points(spec, policy, points)
-        is_complete = search.is_complete
-        if sweeps.add_points(tx, sweep, search.points):
+    if sweep.state is SweepState.ACTIVE:
+        proposal = propose(spec, policy, points)
+        is_complete = proposal.is_complete
+        if sweeps.add_points(tx, sweep, proposal.points):
             points = sweep_records.points_of(tx.conn, uid)
     step = _Step(tx, sweep, spec, policy, {point.number: point for point in points}, quota)
     facts = Facts(

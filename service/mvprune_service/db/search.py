@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from mvprune.spec import cells
 from mvprune.spec.cells import DENSITY, SEED
@@ -15,20 +15,13 @@ from mvprune_service.domain.cells import grid
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.search import next_step
 from mvprune_service.domain.sweeping import PointState
-from mvprune_service.points import NewPoint, axes_of, cell_of, ladder_of, new_point, question_of
+from mvprune_service.points import NewPoint, Proposal, axes_of, cell_of, ladder_of, new_point, question_of
 
 _UNDECIDED = frozenset({PointState.PENDING, PointState.QUEUED, PointState.RUNNING})
 _NOT_REACHED = FailureReason.DENSITY_NOT_REACHED.value
 
 
-class Search(NamedTuple):
-    """What a search needs next, and whether it is complete: no further points will be added."""
-
-    points: list[NewPoint]
-    is_complete: bool
-
-
-def next_points(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, points: Sequence[PointRow]) -> Search:
+def next_points(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, points: Sequence[PointRow]) -> Proposal:
     """The points to add now. Each combination of the axes is searched by itself."""
     question, densities = question_of(spec), ladder_of(spec.search)
     by_spec = {point.spec_sha256: point for point in points}
@@ -46,7 +39,7 @@ def next_points(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, points
             if passes is None:
                 break
             passed[step] = passes
-    return Search(added, is_complete)
+    return Proposal(added, is_complete)
 
 
 def combinations(spec: sweep_pb2.SweepSpec) -> list[Mapping[str, Any]]:

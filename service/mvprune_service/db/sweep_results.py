@@ -12,6 +12,7 @@ from mvprune.v1 import sweep_pb2
 from mvprune_service.db import records, sweep_records, sweeps
 from mvprune_service.db.database import Tx
 from mvprune_service.db.lifecycle import canonical
+from mvprune_service.db.proposals import propose
 from mvprune_service.db.rows import JobRow
 from mvprune_service.db.sweep_rows import PointRow, SweepRow
 from mvprune_service.domain.gates import observations
@@ -35,8 +36,10 @@ def keep_results(tx: Tx, sweep: SweepRow, points: Sequence[PointRow]) -> tuple[l
 
 
 def take_in_late(tx: Tx, job: JobRow, *, actor: str) -> None:
-    """Takes in the result of a job that was retried after its sweep had ended, in the transaction that ends the job. A
-    sweep that has not ended takes it in by itself."""
+    """Takes in the result of a job that was retried after its sweep had ended, in the transaction that ends the job.
+
+    The sweep goes on if its strategy has further points then. One that has not ended takes the result in by itself.
+    """
     if job.sweep_id is None:
         return
     name = SweepName(job.project, job.sweep_id)
@@ -53,8 +56,11 @@ def take_in_late(tx: Tx, job: JobRow, *, actor: str) -> None:
     spec = sweep_pb2.SweepSpec.FromString(sweep.spec)
     found = verdict_of(spec, points)
     recommendation = recommendation_of(found)
-    state, reason = with_late_result(sweep.state, sweep.state_reason, passes=found.passed or not spec.gates)
-    changed = {
+    proposal = propose(spec, sweep_pb2.SweepPolicy.FromString(sweep.policy), points)
+    passes = found.passed or not spec.gates
+    state, reason = with_late_result(sweep.state, sweep.state_reason, passes=passes, has_more=not proposal.is_complete)
+    goes_on = {} if state in ENDED else {"end_us": None, "active_us": tx.now}
+    changed = goes_on | {
         "state": state,
         "state_reason": reason,
         "recommendation": recommendation and canonical(recommendation),
@@ -64,7 +70,9 @@ def take_in_late(tx: Tx, job: JobRow, *, actor: str) -> None:
 
 
 def verdict_of(spec: sweep_pb2.SweepSpec, points: Sequence[PointRow]) -> Verdict:
-    """What the results say."""
+    """What the results say. A study of tickets recommends no point: its tables say which tickets win."""
+    if spec.HasField("tickets"):
+        return Verdict()
     results = [point for point in points if point.result is not None]
     metric = next((point.result["primary_metric"] for point in results if point.result), "")
     outcomes = [outcome(point.number, point.cell, point.result or {}) for point in results]

@@ -194,7 +194,7 @@ def extend(
     check_extensible(sweep, etag)
     use_in_sweep(tx, sweep.uid, sweep.project, uploads)
     added = add_points(tx, sweep, points)
-    if not added:
+    if not added and values.get("spec", sweep.spec) == sweep.spec:  # a study takes values whose points come later
         return sweep
     details = {"points": str(added)}
     again = {"active_us": tx.now} if sweep.state in ENDED else {}

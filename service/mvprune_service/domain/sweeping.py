@@ -207,17 +207,20 @@ def decide(facts: Facts) -> Decision:
     return Decision(SweepState.SUCCEEDED, "" if facts.passes else Reason.MISSED)
 
 
-def with_late_result(state: SweepState, reason: str, *, passes: bool) -> tuple[SweepState, str]:
+def with_late_result(state: SweepState, reason: str, *, passes: bool, has_more: bool = False) -> tuple[SweepState, str]:
     """The state and the reason of a sweep that has ended, after a further point has a result.
 
     Args:
         passes: whether a result passes all gates; True without gates.
+        has_more: whether the strategy has further points now.
     """
     if state is SweepState.FAILED and reason == Reason.BUDGET:
         return SweepState.SUCCEEDED, reason
     if (state, reason) == (SweepState.FAILED, Reason.NOTHING) or (
         state is SweepState.SUCCEEDED and reason in ("", Reason.MISSED)
     ):
+        if has_more:
+            return SweepState.ACTIVE, ""
         return SweepState.SUCCEEDED, "" if passes else Reason.MISSED
     return state, reason
 

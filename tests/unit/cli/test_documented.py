@@ -123,7 +123,7 @@ def examples() -> dict[str, Any]:
         "Job": job,
         "Sweep": sweep,
         "Sweep point": point,
-        "Sweep with front": {**sweep, "front": [point]},
+        "Sweep with front": {**sweep, "front": [point], "tickets": None},
         "Job without result": without_result,
         "Upload in a list": {**documented["Upload"], "files": []},
         "Update": {**documented["Update"], "job": without_result, "events": [documented["Event"]]},

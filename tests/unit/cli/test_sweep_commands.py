@@ -74,6 +74,41 @@ def test_get_shows_the_recommendation_the_front_and_the_cost(mvpctl: Mvpctl) -> 
     assert mvpctl("sweep", "get", "s1", "--quiet").out == "s1\n"
 
 
+def test_get_shows_which_tickets_win(fake: Fake, mvpctl: Mvpctl) -> None:
+    spec = {
+        "base": {"model": "m", "task": "sst2", "lockedMask": {}},
+        "axes": [{"parameter": "density", "values": [0.9]}, {"parameter": "seed", "values": [0, 1]}],
+        "tickets": {"controls": ["SHUFFLED"], "transferDensity": 0.9},
+    }
+    fake.answers["GetSweep"] = always(sweep("SUCCEEDED", spec=spec))
+    found = []
+    for seed in (0, 1):
+        for run, density, accuracy in (("dense", 1, 0.80), ("ticket", 0.9, 0.79), ("shuffled", 0.9, 0.6)):
+            own = {"run": run, "task": "sst2", "density": density, "seed": seed}
+            metrics = {"eval/accuracy": accuracy + seed / 50}
+            found.append(point(len(found) + 1, cell=own, task="sst2", seed=seed, metrics=metrics))
+    fake.answers["ListSweepPoints"] = points(*found)
+    outcome = mvpctl("sweep", "get", "s1")
+    lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
+    for line in (
+        "compares 1 density x 2 seed, lottery tickets, of m on sst2",
+        "result sst2: the ticket of 90.0 % wins",
+        "TICKETS",
+        "TASK KEPT METRIC DENSE TICKET DIFFERENCE WINS SHUFFLED WEIGHTS",
+        "sst2 90.0 % accuracy 81.0 ± 1.4 (2) 80.0 ± 1.4 (2) -1.0 ± 0.0 yes 61.0 ± 1.4 (2)",
+        "TRANSFER AT 90.0 %",
+        "dense 81.0 ± 1.4 (2)",
+    ):
+        assert line in lines, outcome.out
+    data = mvpctl("sweep", "get", "s1", "-o", "json").json["tickets"]
+    assert data["winners"] == "sst2: the ticket of 90.0 % wins"
+    assert data["rows"][0]["comparison"]["wins"] is True
+    for which in ("--recommended", "--front"):
+        refused = mvpctl("sweep", "download", "s1", "out", which)
+        assert refused.code == 5
+        assert "a study of tickets shows which of them win" in refused.err
+
+
 def test_get_shows_an_active_sweep(fake: Fake, mvpctl: Mvpctl) -> None:
     miss = {**MISSES, "point": 1}
     active = sweep("ACTIVE", stateReason="WAITING_FOR_QUOTA", recommendation=miss)

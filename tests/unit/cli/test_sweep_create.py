@@ -16,7 +16,7 @@ from mvprune.cli._commands import SETTING
 from mvprune.cli._sweep_parser import create_parser
 from mvprune.cli._sweep_values import MOST
 from mvprune.spec.parameters import PARAMETERS
-from mvprune.spec.sweep_options import PolicyOptions, RandomStrategy, SearchStrategy
+from mvprune.spec.sweep_options import PolicyOptions, RandomStrategy, SearchStrategy, TicketStrategy
 from mvprune.spec.sweep_settings import AXES, POLICY, SETTINGS
 from mvprune.v1 import sweep_pb2
 
@@ -115,6 +115,20 @@ def test_settings_are_sent(fake: Fake, mvpctl: Mvpctl) -> None:
     assert (request.sweep.spec.random.points, request.sweep.spec.random.seed) == (5, 0)
 
 
+def test_a_study_of_tickets_is_sent(fake: Fake, mvpctl: Mvpctl) -> None:
+    line = """--task sst2,mrpc --density 0.5,0.3 --seed 0..1 --rewind 0.1 --point task=qqp,max-steps=7 --step 0.2
+              --control random_mask,random --control shuffled --table-task sst2 --transfer-density 0.6
+              --transfer-source sst2,qqp --transfer-target mrpc"""
+    spec = sent(fake, mvpctl, *CREATE[:2], "--model", "m", *line.split()).sweep.spec
+    found = spec.tickets
+    assert (spec.WhichOneof("strategy"), found.step, found.transfer_density) == ("tickets", 0.2, 0.6)
+    assert list(found.controls) == [1, 2, 3]
+    assert (found.table_tasks, found.transfer_sources, found.transfer_targets) == (["sst2"], ["sst2", "qqp"], ["mrpc"])
+    assert spec.base.locked_mask.rewind == 0.1
+    assert dict(spec.points[0].items()) == {"task": "qqp", "max_steps": 7}
+    assert sent(fake, mvpctl, *CREATE, "--strategy", "tickets", "--density", "0.5").sweep.spec.HasField("tickets")
+
+
 def test_sparsity_is_the_same_as_density(fake: Fake, mvpctl: Mvpctl) -> None:
     fake.answers["CreateSweep"] = created
     outcome = mvpctl(*CREATE, "--sparsity", "0.03,0.1")
@@ -158,6 +172,16 @@ def test_sparsity_is_the_same_as_density(fake: Fake, mvpctl: Mvpctl) -> None:
             "--strategy random",
             "sweep.spec.random.points (--random-points): must be given with the strategy random, got nothing",
         ),
+        (
+            "--density 0.1 --strategy grid --control none",
+            "sweep.spec.tickets.controls (--control): must be used with the strategy tickets, got grid",
+        ),
+        ("--density 0.5 --control shufled", "sweep.spec.tickets.controls (--control): must be one of random_mask, "),
+        (
+            "--density 0.5 --strategy tickets --warmup 0.1",
+            "sweep.spec.base.locked_mask.warmup (--warmup): must be unset",
+        ),
+        ("--density 0.5 --strategy tickets --download x", "--download: must be unset with tickets"),
         ("--max-loss 101", "max_loss (--max-loss): must be from 0 to 100 points, got 101.0"),
         ("--objective bytes", "sweep.spec.objectives[0] (--objective): must be max or min and a metric"),
         ("--gate f1", "sweep.spec.gates[0] (--gate): must be METRIC>=NUMBER"),
@@ -195,6 +219,11 @@ def test_a_model_is_needed(mvpctl: Mvpctl) -> None:
         ("sweep.policy.parallel", "sweep.policy.parallel (--parallel)"),
         ("sweep.spec.search.min_density", "sweep.spec.search.min_density (--min-density)"),
         ("sweep.spec.random.points", "sweep.spec.random.points (--random-points)"),
+        ("sweep.spec.tickets.transfer_density", "sweep.spec.tickets.transfer_density (--transfer-density)"),
+        ("sweep.spec.base.locked_mask.rewind", "sweep.spec.base.locked_mask.rewind (--rewind)"),
+        ("sweep.spec.base.locked_mask.mask_from", "sweep.spec.base.locked_mask.mask_from (--mask-from)"),
+        ("sweep.spec.base.teacher", "sweep.spec.base.teacher (--teacher)"),
+        ("sweep.spec.base.method", "sweep.spec.base.method (--method)"),
         ("sweep.labels.team", "sweep.labels.team (--label)"),
         ("sweep.display_name", "sweep.display_name (--name)"),
         ("sweep_id", "sweep_id (--id)"),
@@ -304,4 +333,6 @@ def test_settings_are_those_of_the_client() -> None:
     assert of_search == set(SearchStrategy.__annotations__)
     of_random = {name for name, one in SETTINGS.items() if one.fields[0].startswith("sweep.spec.random.")}
     assert {name.removeprefix("random_") for name in of_random} == set(RandomStrategy.__annotations__)
+    of_tickets = {name for name, one in SETTINGS.items() if one.fields[0].startswith("sweep.spec.tickets.")}
+    assert of_tickets == set(TicketStrategy.__annotations__)
     assert not set(SETTINGS) & set(AXES), "in a job file they stand side by side"

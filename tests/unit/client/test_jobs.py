@@ -354,7 +354,7 @@ def test_exported_members() -> None:
     from mvprune.spec import models as spec_models
 
     public = {"AsyncClient", "Client", "ModelSize", "SubmitOptions", "load", "__version__"}
-    public |= {"PolicyOptions", "RandomStrategy", "SearchStrategy", "SweepOptions"}
+    public |= {"PolicyOptions", "RandomStrategy", "SearchStrategy", "SweepOptions", "TicketStrategy"}
     of_clients = (models, job, sweep, sweep_models, upload_models, catalog, job_exceptions)
     for module in (*of_clients, spec_models, gate, exceptions):
         classes = {name: each for name, each in vars(module).items() if isinstance(each, type)}

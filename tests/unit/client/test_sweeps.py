@@ -27,6 +27,7 @@ from mvprune import (
     SweepFailed,
     SweepState,
     SweepWaitTimeout,
+    TicketStrategy,
 )
 from mvprune.client.sweep_models import PointState
 from mvprune.v1 import artifact_pb2, job_pb2, sweep_pb2
@@ -161,6 +162,20 @@ def test_max_loss_is_of_the_primary_metric_of_one_task(fake: Fake, client: Clien
         assert "must be from 0 to 100 points" in refusal(client, model="m", task="sst2", max_loss=wrong)["max_loss"]
 
 
+def test_tickets_take_tasks_densities_and_seeds_and_only_rewind_of_the_methods(fake: Fake, client: Client) -> None:
+    axes = {"task": ["sst2", "mrpc"], "density": [0.5, 0.3], "seed": [0, 1]}
+    strategy = TicketStrategy(0.2, ["shuffled"], ["sst2"], 0.6, ["sst2"], ["mrpc"])
+    spec = sent(fake, client, model="m", axes=axes, rewind=0.1, strategy=strategy).sweep.spec
+    assert (spec.WhichOneof("strategy"), spec.base.WhichOneof("method")) == ("tickets", "locked_mask")
+    assert (spec.base.locked_mask.rewind, spec.base.task) == (0.1, "")
+    found = spec.tickets
+    assert (found.step, found.transfer_density) == (0.2, 0.6)
+    assert list(found.controls) == [sweep_pb2.TicketStrategy.SHUFFLED]
+    assert (found.table_tasks, found.transfer_sources, found.transfer_targets) == (["sst2"], ["sst2"], ["mrpc"])
+    found = sent(fake, client, model="m", task="sst2", density=0.5, strategy="tickets").sweep.spec.tickets
+    assert found == sweep_pb2.TicketStrategy()
+
+
 @pytest.mark.parametrize(
     ("options", "field", "words"),
     [
@@ -176,7 +191,9 @@ def test_max_loss_is_of_the_primary_metric_of_one_task(fake: Fake, client: Clien
         ({"without": ["x"]}, "sweep.spec.exclude[0]", "must be parameters with their values, got 'x'"),
         ({"gates": ["f1"]}, "sweep.spec.gates[0]", "must be METRIC>=NUMBER"),
         ({"objectives": ["accuracy"]}, "sweep.spec.objectives[0]", "must be max or min and a metric"),
-        ({"strategy": "bisect"}, "strategy", "must be 'grid', 'search', a RandomStrategy or a SearchStrategy"),
+        ({"strategy": "bisect"}, "strategy", "must be 'grid', 'search', 'tickets', a RandomStrategy, a SearchStrategy"),
+        ({"strategy": TicketStrategy(controls=["shufled"])}, "sweep.spec.tickets.controls", "did you mean shuffled?"),  # type: ignore[list-item]
+        ({"strategy": "tickets", "warmup": 0.1}, "sweep.spec.base.locked_mask.warmup", "must be unset for locked_mask"),
         ({"strategy": RandomStrategy("x")}, "sweep.spec.random.points", "must be a whole number that fits, got 'x'"),  # type: ignore[arg-type]
         ({"policy": {"paralel": 1}}, "sweep.policy.paralel", "did you mean parallel?"),
         ({"policy": {"parallel": 1.5}}, "sweep.policy.parallel", "must be a whole number that fits, got '1.5'"),

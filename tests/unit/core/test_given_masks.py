@@ -12,7 +12,17 @@ from tests.unit.core.test_resume import StopIn, same
 from transformers import AutoModel, BertConfig, BertModel
 
 from mvprune.data.loading import ClassificationData
-from mvprune_core import CompressionError, LockedMask, Magnitude, Reason, Result, Stopped, Training, compress
+from mvprune_core import (
+    CompressionError,
+    LockedMask,
+    Magnitude,
+    Reason,
+    Result,
+    RunTooShort,
+    Stopped,
+    Training,
+    compress,
+)
 
 QUICK: dict[str, Any] = {
     "training": Training(max_steps=30, batch_size=32, learning_rate=5e-3),
@@ -139,6 +149,15 @@ def test_before_the_mask_applies_the_dense_model_is_trained(
     compress(model_folder, data, method=method, mask_from=artifact, callback=Watch("none"), **QUICK)
     assert densities[:14] == [1.0] * 14
     assert densities[15:] == [pytest.approx(0.2, abs=1e-3)] * 15
+
+
+@pytest.mark.parametrize("rewind", [0.001, 0.99])
+def test_a_rewind_outside_of_the_run_is_refused(
+    artifact: Path, model_folder: Path, data: ClassificationData, rewind: float
+) -> None:
+    method = LockedMask(initial_weights="model", rewind=rewind)
+    with pytest.raises(RunTooShort, match=f"rewind must be at least one step, .*got {rewind} of 30 steps"):
+        compress(model_folder, data, method=method, mask_from=artifact, **QUICK)
 
 
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(

@@ -75,6 +75,7 @@ def sweep_json(results: Results, details: Mapping[int, PointDetails]) -> str:
         "objectives": sweep.spec.objectives,
         "varied": results.varied,
         "base": sweep.spec.base,
+        "tickets": results.tickets,
         "tasks": [_panel(panel) for panel in results.panels],
         "cells": [_cell(results, panel, cell) for panel in results.panels for cell in panel.cells],
         "crossings": [{"task": panel.task, **vars(one)} for panel in results.panels for one in crossings(panel)],

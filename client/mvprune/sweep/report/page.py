@@ -16,6 +16,8 @@ from mvprune.sweep.report.plots import MAX_PANELS, Picture, front_plot, pictures
 from mvprune.sweep.report.quantities import COSTS, DENSITY, DIFFERENCE
 from mvprune.sweep.report.results import Results
 from mvprune.sweep.report.tables import Table
+from mvprune.sweep.tickets.results import TicketResults
+from mvprune.sweep.tickets.text import standing
 
 _MAX_POINTS, _MAX_CELLS = 500, 200  # rows
 _MAX_NOTES, _MAX_SENTENCE = 20, 600
@@ -56,25 +58,15 @@ table{font-size:8pt}.wide th,.data td,.wide td.n{white-space:normal}}
 def sweep_page(results: Results, details: Mapping[int, PointDetails]) -> str:
     """The page, always the same for the same results."""
     title = tables.title(results)
-    panels = results.panels[:MAX_PANELS]
     body = [
         f"<h1>{text(title)}</h1>",
         f'<p class="standing">{text(tables.standing(results), _MAX_SENTENCE)}</p>',
         *_recommendation(results),
         *_notes(results),
-        "<h2>The front: quality against bytes</h2>",
-        *(_picture(front_plot(results, panel)) for panel in panels),
-        *_more_tasks(results),
-        "<h2>Difference from dense</h2>",
-        *_by_cost(results),
-        "<h2>Where methods cross</h2>",
-        *_crossings(results),
+        *(_tickets(results.tickets) if results.tickets is not None else _plots(results)),
         "<h2>Results over seeds</h2>",
         f'<div class="data">{_table(tables.cells(results, _MAX_CELLS), "Results over seeds")}</div>',
-        "<h2>Density by layer</h2>",
-        _layers(results, details),
-        "<h2>Overlap of the masks</h2>",
-        _either(tables.overlap(results, details), "Overlap of the masks"),
+        *(_masks(results, details) if results.tickets is None else ()),
         "<h2>Failures</h2>",
         _either(tables.failures(results), "Failures"),
         "<h2>Cost</h2>",
@@ -86,6 +78,36 @@ def sweep_page(results: Results, details: Mapping[int, PointDetails]) -> str:
         f'<div class="data">{_table(tables.points(results, _MAX_POINTS), "Every point")}</div>',
     ]
     return page(title, "\n".join(body), plots.STYLE + _STYLE)
+
+
+def _plots(results: Results) -> list[str]:
+    """What is compared with what."""
+    return [
+        "<h2>The front: quality against bytes</h2>",
+        *(_picture(front_plot(results, panel)) for panel in results.panels[:MAX_PANELS]),
+        *_more_tasks(results),
+        "<h2>Difference from dense</h2>",
+        *_by_cost(results),
+        "<h2>Where methods cross</h2>",
+        *_crossings(results),
+    ]
+
+
+def _tickets(found: TicketResults) -> list[str]:
+    """The tables of a study of lottery tickets."""
+    items = "".join(f"<li>{text(one, _MAX_SENTENCE)}</li>" for one in standing(found)[:_MAX_NOTES])
+    missing = [f"<ul>{items}</ul>"] if items else []
+    parts = [f"<h2>{text(name)}</h2>{_table(one, name)}" for name, one in tables.tickets(found)]
+    return [*missing, *parts]
+
+
+def _masks(results: Results, details: Mapping[int, PointDetails]) -> list[str]:
+    return [
+        "<h2>Density by layer</h2>",
+        _layers(results, details),
+        "<h2>Overlap of the masks</h2>",
+        _either(tables.overlap(results, details), "Overlap of the masks"),
+    ]
 
 
 def _recommendation(results: Results) -> list[str]:

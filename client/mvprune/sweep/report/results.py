@@ -13,6 +13,7 @@ from mvprune.sources.schemes import shown
 from mvprune.spec.gate import Gate
 from mvprune.sweep.analysis import Group, Outcome, front, groups, missed
 from mvprune.sweep.report.quantities import DIFFERENCE, Quality, Stat, stat, values_of
+from mvprune.sweep.tickets.results import TicketResults, tickets_of
 from mvprune.sweep.verdict import Question
 
 MAX_LINES = 5  # of a plot
@@ -94,12 +95,14 @@ class Results:
     Attributes:
         varied: parameter to its values, of those that differ between points.
         panels: one for each task with a result.
+        tickets: of a study of lottery tickets; None for other sweeps.
     """
 
     sweep: SweepRecord
     points: tuple[SweepPoint, ...]
     varied: Mapping[str, tuple[Any, ...]]
     panels: tuple[Panel, ...]
+    tickets: TicketResults | None
 
     @property
     def cells(self) -> list[Cell]:
@@ -160,7 +163,7 @@ def arrange(sweep: SweepRecord, points: Iterable[SweepPoint]) -> Results:
     panels = tuple(
         _panel(sweep, [point for point in done if (point.task, point.primary_metric) == task], *task) for task in tasks
     )
-    return Results(sweep, ordered, varied, panels)
+    return Results(sweep, ordered, varied, panels, tickets_of(sweep, ordered))
 
 
 def _varied(sweep: SweepRecord, points: Sequence[SweepPoint]) -> dict[str, tuple[Any, ...]]:

@@ -15,6 +15,8 @@ from mvprune.sweep.report.crossings import crossings
 from mvprune.sweep.report.details import Overlap, PointDetails, overlaps
 from mvprune.sweep.report.quantities import COSTS, DIFFERENCE, Quality, Stat, stat, values_of
 from mvprune.sweep.report.results import Cell, Results, parameters, shortened, value_text
+from mvprune.sweep.tickets.results import TicketResults
+from mvprune.sweep.tickets.text import EXPLANATION, Grid, matrices, ticket_table
 
 CSV_FILE = "report.csv"
 
@@ -70,6 +72,8 @@ def standing(results: Results) -> str:
 
 def recommendation(results: Results) -> str:
     """In words; "" until there is a result."""
+    if results.tickets is not None and results.tickets.winners:
+        return f"Winning tickets: {results.tickets.winners}"
     found = results.sweep.recommendation
     if found is None:
         return "No point has a result yet." if not results.sweep.state.is_terminal else "No point has a result."
@@ -114,6 +118,23 @@ def points(results: Results, most: int) -> Table:
     left = _left_out(len(results.points), len(rows), "points") + _columns_left_out(list(results.varied))
     note = f"All metrics and parameters of every point, not rounded, are in {CSV_FILE}.{left}"
     return Table(columns, tuple(rows), (True, *_flags(len(known)), False, False, *[True] * 9), note)
+
+
+def tickets(found: TicketResults) -> list[tuple[str, Table]]:
+    """The table of tickets and controls, and the matrices of transfer, with their titles."""
+    parts = [("Tickets and controls", _of_grid(ticket_table(found), 3, EXPLANATION))]
+    if found.transfer_density is not None:
+        kept = percent(found.transfer_density)
+        values, differences = (_of_grid(grid, 1) for grid in matrices(found))
+        parts.append((f"Transfer at {kept} kept", values))
+        parts.append(("Transfer: differences from the same task", differences))
+    return parts
+
+
+def _of_grid(grid: Grid, texts: int, note: str = "") -> Table:
+    """With columns of numbers after the first ones, which are texts."""
+    flush = tuple(index >= texts for index in range(len(grid.columns)))
+    return Table(grid.columns, grid.rows, flush, note)
 
 
 def dense(results: Results) -> Table | str:

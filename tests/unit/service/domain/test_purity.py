@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mvprune.spec import gate
+from mvprune.sweep.tickets import study
 from mvprune_service import domain
 
 ALLOWED = {
@@ -28,12 +29,13 @@ ALLOWED = {
     "mvprune.data.tasks",  # what a task is
     "mvprune.sources.schemes",  # constants
     "mvprune.spec.gate",  # checked as well
+    "mvprune.sweep.tickets.study",  # checked as well
     "mvprune.v1",
     "mvprune_service.executors.base",  # what an executor reports: types without behaviour
 }
 
 
-_PATHS = [*sorted(Path(domain.__path__[0]).glob("*.py")), Path(gate.__file__)]
+_PATHS = [*sorted(Path(domain.__path__[0]).glob("*.py")), Path(gate.__file__), Path(study.__file__)]
 
 
 @pytest.mark.parametrize("path", _PATHS, ids=lambda path: path.stem)

@@ -189,3 +189,11 @@ def test_a_late_result_changes_only_what_lacked_one() -> None:
         assert with_late_result(SweepState.SUCCEEDED, "", passes=passes) == (SweepState.SUCCEEDED, missed)
         budget = Reason.BUDGET
         assert with_late_result(SweepState.FAILED, budget, passes=passes) == (SweepState.SUCCEEDED, budget)
+
+
+def test_a_late_result_lets_a_sweep_go_on_whose_strategy_has_more() -> None:
+    natural = {(SweepState.FAILED, Reason.NOTHING), (SweepState.SUCCEEDED, ""), (SweepState.SUCCEEDED, Reason.MISSED)}
+    for state, reason in itertools.product(ENDED, ("", *Reason)):
+        found = with_late_result(state, reason, passes=True, has_more=True)
+        without = with_late_result(state, reason, passes=True)
+        assert found == ((SweepState.ACTIVE, "") if (state, reason) in natural else without)

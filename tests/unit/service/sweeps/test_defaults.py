@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from mvprune.spec.sweep_settings import SETTINGS
+from mvprune.sweep.tickets.study import STEP
 from mvprune.v1 import sweep_pb2
 from mvprune_service.api.sweep_creation import policy_with_defaults
 from mvprune_service.points import bounds_of
 
 ROOT = Path(__file__).parents[4]
 SEARCH = dict(zip(("min_density", "max_density", "tolerance"), bounds_of(sweep_pb2.SearchStrategy()), strict=True))
-DEFAULTS = SEARCH | {"parallel": policy_with_defaults(sweep_pb2.SweepPolicy()).parallel}
+DEFAULTS = SEARCH | {"parallel": policy_with_defaults(sweep_pb2.SweepPolicy()).parallel, "step": STEP}
 
 
 @pytest.mark.parametrize("name", DEFAULTS)

@@ -33,6 +33,8 @@ _STEPS = 45
 _numbers = st.integers(0, 7)
 _DENSITIES = {"parameter": "density", "values": [0.1, 0.2, 0.3]}
 _METHODS = {"parameter": "method", "values": ["movement", "magnitude"]}
+_ROUNDS = {"parameter": "density", "values": [0.8]}
+_SEEDS = {"parameter": "seed", "values": [0, 1]}
 _GATE = {"metric": "eval/accuracy", "min": 0.7}
 
 
@@ -46,6 +48,7 @@ def sweeps(draw: Callable[[st.SearchStrategy[Any]], Any]) -> sweep_pb2.CreateSwe
                 {"axes": [_DENSITIES]},
                 {"axes": [_METHODS, _DENSITIES]},
                 {"search": {"min_density": 0.05}, "gates": [_GATE], "axes": [_METHODS]},
+                {"tickets": {"controls": ["SHUFFLED", "RANDOM_MASK"]}, "axes": [_ROUNDS, _SEEDS]},
             )
         )
     )
@@ -53,7 +56,8 @@ def sweeps(draw: Callable[[st.SearchStrategy[Any]], Any]) -> sweep_pb2.CreateSwe
     policy |= draw(st.sampled_from(({}, {}, {"max_failed": 0}, {"max_failed": 1, "on_failure": "STOP"})))
     policy |= draw(st.sampled_from(({}, {}, {}, {"max_runtime": "60s"})))
     policy["reuse"] = draw(st.booleans())
-    sweep = {"spec": {"base": BASE | teacher} | strategy, "policy": policy}
+    base = {name: BASE[name] for name in ("model", "task")} if "tickets" in strategy else BASE | teacher
+    sweep = {"spec": {"base": base} | strategy, "policy": policy}
     request = {"parent": "projects/p", "sweep_id": f"sweep-{draw(st.integers(0, 2))}", "sweep": sweep}
     return ParseDict(request, sweep_pb2.CreateSweepRequest())
 

@@ -1,0 +1,22 @@
+"""The points that a strategy adds to a sweep once results are there. Other strategies have all points at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mvprune.v1 import sweep_pb2
+from mvprune_service.db import search, tickets
+from mvprune_service.db.sweep_rows import PointRow
+from mvprune_service.points import Proposal
+
+_STRATEGIES = {"search": search.next_points, "tickets": tickets.next_points}
+
+
+def propose(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, points: Sequence[PointRow]) -> Proposal:
+    """The points to add now.
+
+    Args:
+        points: all of the sweep, with the results of jobs that have SUCCEEDED.
+    """
+    next_points = _STRATEGIES.get(str(spec.WhichOneof("strategy")))
+    return Proposal([], is_complete=True) if next_points is None else next_points(spec, policy, points)
