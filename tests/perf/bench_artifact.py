@@ -7,8 +7,8 @@ dense + zstd     all weights in fp32, zeros included, compressed by zstd: the ho
 CSR int64        torch's compressed rows: int64 columns and row starts, fp32 values; CSR int32 has narrower indices
 bitmask + fp16   one bit for every weight and the kept weights in fp16, compressed by zstd
 
-A whole folder has also configuration, tokenizer, card, history, report and manifest: the vocabulary is made up, as large
-as BERT's and of words as long, and the curves have as many points as a long run gives.
+A whole folder has also configuration, tokenizer, card, history, report and manifest: the vocabulary is made up, as
+large as BERT's and of words as long, and the curves have as many points as a long run gives.
 """
 
 from __future__ import annotations
