@@ -106,7 +106,7 @@ def fit_target(
         the model, its metrics, and notes on all candidates.
 
     Raises:
-        CompressionError: DENSITY_NOT_REACHED, nothing fits.
+        CompressionError: TARGET_NOT_REACHED, nothing fits.
     """
     loaded, task, target = folded.loaded, run.data.task, run.target_bytes or 0
     rows = rows_for(loaded.model, run.max_length) if can_trim_positions(loaded.model) else None

@@ -79,7 +79,7 @@ class Result:
             spec: what to record as asked for, in place of the arguments of `compress`.
 
         Raises:
-            CompressionError: DENSITY_NOT_REACHED, the files take more than target_bytes; they are written nevertheless.
+            CompressionError: TARGET_NOT_REACHED, the files take more than target_bytes; they are written nevertheless.
         """
         if spec is not None:
             self.info = replace(self.info, spec=spec)
@@ -88,7 +88,7 @@ class Result:
         target = int(self.info.spec.get("target_bytes") or 0)
         if 0 < target < manifest.total_bytes:
             raise CompressionError(
-                Reason.DENSITY_NOT_REACHED,
+                Reason.TARGET_NOT_REACHED,
                 f"target_bytes must be at least {manifest.total_bytes} for the files of this artifact, got {target}; "
                 "take a larger target, or a lower density",
             )

@@ -161,7 +161,7 @@ def check_target(
         rows: of a trimmed table of positions; None: it cannot be trimmed.
 
     Raises:
-        CompressionError: DENSITY_NOT_REACHED, it cannot; with what it needs at least.
+        CompressionError: TARGET_NOT_REACHED, it cannot; with what it needs at least.
     """
     gaps = 0.0 if whole or density == 1 else _entropy(density) / density
     kept = density * sum(pruned.values())
@@ -177,7 +177,7 @@ def check_target(
     rest += description_bytes(model.config, tokenizer)
     if encoder + rest > target:
         raise CompressionError(
-            Reason.DENSITY_NOT_REACHED,
+            Reason.TARGET_NOT_REACHED,
             f"target_bytes must be at least about {size(encoder + rest)} for this model, got {exact_size(target)}: "
             f"{size(encoder)} for the kept weights in {values.value}, and {size(rest)} for the rest with "
             "embeddings in int4 and for the tokenizer; take a lower density, no weight_dtype, trim_vocabulary, or a "
@@ -189,11 +189,11 @@ def check_fits(smallest: Storage, total: int, target: int) -> None:
     """Checks that the smallest candidate fits into the target.
 
     Raises:
-        CompressionError: DENSITY_NOT_REACHED, it does not.
+        CompressionError: TARGET_NOT_REACHED, it does not.
     """
     if total > target:
         raise CompressionError(
-            Reason.DENSITY_NOT_REACHED,
+            Reason.TARGET_NOT_REACHED,
             f"target_bytes must be at least about {size(total)} for the trained model, got {exact_size(target)}: that "
             f"is what {smallest} take, with all other files; take a lower density, no weight_dtype, trim_vocabulary, "
             "or a smaller model",

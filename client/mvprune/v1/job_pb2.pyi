@@ -640,6 +640,7 @@ class Failure(_message.Message):
         DISK_FULL: _ClassVar[Failure.Reason]
         TRAINER_KILLED: _ClassVar[Failure.Reason]
         WRONG_VERSION: _ClassVar[Failure.Reason]
+        TARGET_NOT_REACHED: _ClassVar[Failure.Reason]
     REASON_UNSPECIFIED: Failure.Reason
     INVALID_MODEL: Failure.Reason
     INVALID_DATASET: Failure.Reason
@@ -663,6 +664,7 @@ class Failure(_message.Message):
     DISK_FULL: Failure.Reason
     TRAINER_KILLED: Failure.Reason
     WRONG_VERSION: Failure.Reason
+    TARGET_NOT_REACHED: Failure.Reason
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     reason: Failure.Reason

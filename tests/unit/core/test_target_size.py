@@ -138,7 +138,7 @@ def test_an_artifact_that_is_larger_than_its_target_is_an_error(make: Make, tmp_
         CompressionError, match=r"target_bytes must be at least \d+ for the files of this artifact, got"
     ) as raised:
         result.save(tmp_path / "again", spec={**result.info.spec, "target_bytes": "1000"})
-    assert raised.value.reason is Reason.DENSITY_NOT_REACHED
+    assert raised.value.reason is Reason.TARGET_NOT_REACHED
     assert total_of(folder) <= TARGET
 
 
@@ -151,7 +151,7 @@ def test_a_trained_model_that_does_not_fit_is_an_error(make: Make, monkeypatch: 
         r"int4 embeddings, int8 head .*take, with all other files; take a lower density",
     ) as raised:
         make(target_bytes=100_000)
-    assert raised.value.reason is Reason.DENSITY_NOT_REACHED
+    assert raised.value.reason is Reason.TARGET_NOT_REACHED
 
 
 @pytest.mark.parametrize("dtype", [None, *Values])
@@ -178,7 +178,7 @@ def test_what_is_refused_is_below_what_a_trained_model_takes(
     def observe(target: int, *args: Any, **more: Any) -> None:
         with pytest.raises(CompressionError) as raised:
             target_size.check_target(1, *args, **more)
-        assert raised.value.reason is Reason.DENSITY_NOT_REACHED
+        assert raised.value.reason is Reason.TARGET_NOT_REACHED
         number, unit = raised.value.message.split(" for this model")[0].split()[-2:]
         needed.append(float(number) * {"kB": 1e3, "MB": 1e6}[unit])
 
