@@ -38,7 +38,7 @@ class Assembly:
         counts: tuple[Accounting, tuple[LayerCount, ...]],
         above_constant: Mapping[str, float],
     ) -> Result:
-        """The result.
+        """The result; its model is where it was trained.
 
         Args:
             folded: the model as it is stored.
@@ -56,7 +56,7 @@ class Assembly:
             metrics |= {f"delta/{name}": evaluated[name] - dense[name] for name in evaluated if name in both}
             phases = [*self.baseline.history, *phases]
         return Result(
-            model=folded.loaded.model.cpu(),
+            model=folded.loaded.model,
             tokenizer=folded.loaded.tokenizer,
             pruned=folded.pruned,
             info=ResultInfo(
@@ -81,9 +81,7 @@ class Assembly:
         draft = self.result(folded, evaluated, self.run.count(folded), {})
         with TemporaryDirectory(prefix="mvprune-") as folder:
             manifest = draft.write(Path(folder))
-            total = manifest.total_bytes - (Path(folder) / WEIGHTS_FILE).stat().st_size
-        folded.loaded.model.to(self.run.resolved.device)
-        return total
+            return manifest.total_bytes - (Path(folder) / WEIGHTS_FILE).stat().st_size
 
     def _spec(self, folded: Folded) -> Mapping[str, Any]:
         """The arguments of the run with all defaults, for the artifact's manifest."""

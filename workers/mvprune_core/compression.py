@@ -236,7 +236,9 @@ def compress(
         folded, evaluated = run.evaluate(folded, assembly.other_bytes)
         counts = run.account(folded)
         above_constant = run.above_constant(folded, evaluated)
-    return assembly.result(folded, evaluated, counts, above_constant)
+        result = assembly.result(folded, evaluated, counts, above_constant)
+        result.model.cpu()
+    return result
 
 
 def _check_mask(method: Method, density: float | None, mask_from: str | Path | Source | None) -> None:
