@@ -82,11 +82,11 @@ def test_the_result_fits_and_loses_least(make: Make, measured: list[Candidate]) 
     assert (spec["target_bytes"], spec["embeddings"]) == (TARGET, result.coding.embeddings.value)
     assert spec["values"] == result.coding.values.value
     (note,) = [note for note in result.notes if "target_bytes" in note]
-    assert note.startswith(f"target_bytes 1.1MB: stored are {chosen.storage}: {size(chosen.total_bytes)}, accuracy ")
+    assert note.startswith(f"target_bytes 1100kB: stored are {chosen.storage}: {size(chosen.total_bytes)}, accuracy ")
     assert note.count("accuracy") == len(measured) + 1, "and fp16, which does not fit"
     assert "fp16 weights, fp16 embeddings, fp16 head: " in note
     for file in ("README.md", "report.html", "manifest.json"):
-        assert "target_bytes 1.1MB: stored are" in (folder / file).read_text()
+        assert "target_bytes 1100kB: stored are" in (folder / file).read_text()
 
 
 def test_what_fits_as_it_is_stays(make: Make, measured: list[Candidate]) -> None:
