@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--task", default="sst2")
     parser.add_argument("--density", type=float, default=0.1)
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--target", type=parse_size, action="append", default=[], metavar="SIZE", help="a target_bytes")
     parser.add_argument("--work", type=Path, help="folder of checkpoints and cache, to be used again")
     args = parser.parse_args()
@@ -72,7 +73,7 @@ def rows(args: argparse.Namespace, work: Path, ways: dict[str, dict[str, Any]]) 
                     args.model,
                     data,
                     density=args.density,
-                    training=Training(max_steps=args.steps),
+                    training=Training(max_steps=args.steps, batch_size=args.batch_size),
                     cache=work / "cache",
                     checkpoint=work / f"{args.model.name}-{args.density:g}",
                     **options,
