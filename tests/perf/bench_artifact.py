@@ -168,7 +168,7 @@ def add_folders(table: Table, folder: Path) -> None:
     """The rows of whole folders."""
     words, curves = tokenizer(), history()
     for number, (density, values, embeddings, aim) in enumerate(FOLDERS):
-        coding = Coding(values, embeddings)
+        coding = Coding(values, embeddings, Values.INT8 if embeddings is Values.INT4 else None)
         artifact = write_artifact(folder / str(number), pruned_bert(density, "random"), words, coding, curves)
         manifest = read_manifest(artifact)
         size, weights = manifest.total_bytes, manifest.accounting.sparse_bytes

@@ -34,6 +34,7 @@ from mvprune_core.settings import Training
 from mvprune_core.storage import Cache, Checkpoints
 from mvprune_core.structure_checks import checked_structure
 from mvprune_core.structure_kinds import Structure
+from mvprune_core.target_size import OTHERS
 from mvprune_core.tasks import TaskData, objective_for
 
 DEFAULT_METHOD = "soft_movement"
@@ -118,15 +119,16 @@ def compress(
             train it again. Another model is fine-tuned as usual. Only without a teacher.
         weight_dtype: how the artifact stores the kept weights: fp32, fp16, bf16, or int8 or int4 (with per-row
             scales). None: fp16, or what `target_bytes` chooses.
-        embedding_dtype: how it stores all other matrices, mainly the embeddings; the same choices. None: int8 if the
-            task's primary metric loses at most 0.1 points by it (a perplexity: 0.1 %), else fp16, with a note.
+        embedding_dtype: how it stores all other matrices, mainly the embeddings; the same choices. With int4, those of
+            positions, token types, pooler and head are int8. None: int8 if the task's primary metric loses at most 0.1
+            points by it (a perplexity: 0.1 %), else fp16, with a note.
         trim_vocabulary: store only the embeddings of tokens that the data uses, and of those that a WordPiece tokenizer
             composes all other words from.
         trim_positions: store only the embeddings of the positions of `training.max_length` tokens. The model then
             takes no longer inputs. For the architectures of `mvprune_core.positions.FAMILIES`; without delta.
         target_bytes: bytes of all files of the artifact, at most. Chosen are the coding of the embeddings and that of
-            the kept weights without a `weight_dtype` (fp16, int8 or int4), that of pooler and head (fp16 or int8), and
-            whether the positions are trimmed. The finest ways to store that fit are measured, and the one that loses
+            the kept weights without a `weight_dtype` (fp16, int8 or int4), that of positions, token types, pooler and
+            head (fp16 or int8), and whether the positions are trimmed. The finest ways to store that fit are measured, and the one that loses
             least is stored; a note names all. A target that none can reach is an error, before training where that is
             known. Without embedding_dtype and delta.
         delta: the artifact refers to the model for tensors that training did not change, and needs the model to load.
@@ -213,6 +215,7 @@ def compress(
         coding=Coding(
             Values.FP16 if weight_dtype is None else _values("weight_dtype", weight_dtype),
             Values.FP16 if embedding_dtype is None else _values("embedding_dtype", embedding_dtype),
+            OTHERS[-1] if embedding_dtype == Values.INT4 else None,
         ),
         may_quantize_weights=weight_dtype is None,
         may_quantize_embeddings=embedding_dtype is None,

@@ -14,7 +14,7 @@ from torch import nn
 
 from mvprune.artifact import Coding, Values
 from mvprune.artifact.model import state_arrays
-from mvprune.artifact.parts import REST, part_of
+from mvprune.artifact.parts import is_small
 from mvprune.artifact.positions import position_tables
 from mvprune.artifact.sizes import description_bytes, weights_bytes
 from mvprune.artifact.weights import tied_names
@@ -25,8 +25,8 @@ from mvprune_core.errors import CompressionError, Reason
 CANDIDATES = (Values.FP16, Values.INT8, Values.INT4)
 """Of the kept weights and of the embeddings, the finest first."""
 
-HEADS = (Values.FP16, Values.INT8)
-"""Of the matrices outside of encoder and embeddings. They are small: int4 would win next to nothing."""
+OTHERS = (Values.FP16, Values.INT8)
+"""Of positions, token types, pooler and head. They are small: int4 wins next to nothing, and loses most."""
 
 RESERVED = 10_000
 """Bytes that are left for what is written after the choice: notes, and the options of a job."""
@@ -55,11 +55,11 @@ class Storage:
     def levels(self) -> tuple[int, ...]:
         """How coarse each part is; 0 is the finest."""
         kinds, coding = list(Values), self.coding
-        return *(kinds.index(one) for one in (coding.values, coding.embeddings, _heads(coding))), int(self.trimmed)
+        return *(kinds.index(one) for one in (coding.values, coding.embeddings, _others(coding))), int(self.trimmed)
 
     def __str__(self) -> str:
         coding = self.coding
-        parts = (("weights", coding.values), ("embeddings", coding.embeddings), ("head", _heads(coding)))
+        parts = (("weights", coding.values), ("embeddings", coding.embeddings), ("others", _others(coding)))
         words = [f"{kind.value} {part}" for part, kind in parts]
         return " and ".join([", ".join(words), *["trimmed positions"] * self.trimmed])
 
@@ -86,8 +86,8 @@ def storages(values: Sequence[Values], trimmed: Sequence[bool]) -> list[Storage]
         values: allowed codings of the kept weights.
         trimmed: whether the positions may be, or have to be, trimmed.
     """
-    made = itertools.product(values, CANDIDATES, HEADS, trimmed)
-    return [Storage(Coding(kept, embeddings, heads), cut) for kept, embeddings, heads, cut in made]
+    made = itertools.product(values, CANDIDATES, OTHERS, trimmed)
+    return [Storage(Coding(kept, embeddings, others), cut) for kept, embeddings, others, cut in made]
 
 
 def finest(ways: Sequence[Storage]) -> list[Storage]:
@@ -123,8 +123,8 @@ class Sizes:
         weights = (
             self._part("weights", coding.values, None)
             + self._part("embeddings", coding.embeddings, None)
-            + self._part("positions", coding.embeddings, rows)
-            + self._part("heads", _heads(coding), None)
+            + self._part("positions", _others(coding), rows)
+            + self._part("others", _others(coding), None)
         )
         return weights + self._others + RESERVED
 
@@ -172,8 +172,8 @@ def check_target(
     parts["embeddings"] = {name: array for name, array in parts["embeddings"].items() if name not in names}
     if rows:
         parts["positions"] = {name: array[:rows] for name, array in parts["positions"].items()}
-    smallest = Coding(values, CANDIDATES[-1], HEADS[-1])
-    rest = weights_bytes({**parts["embeddings"], **parts["positions"], **parts["heads"]}, (), smallest)
+    smallest = Coding(values, CANDIDATES[-1], OTHERS[-1])
+    rest = weights_bytes({**parts["embeddings"], **parts["positions"], **parts["others"]}, (), smallest)
     rest += description_bytes(model.config, tokenizer)
     if encoder + rest > target:
         raise CompressionError(
@@ -233,18 +233,18 @@ def note_on_target(candidates: Sequence[Candidate], chosen: Candidate, fp16: Can
     return "; ".join([text, *[f"measured: {', '.join(map(described, others))}"] * bool(others)])
 
 
-def _heads(coding: Coding) -> Values:
-    return coding.embeddings if coding.heads is None else coding.heads
+def _others(coding: Coding) -> Values:
+    return coding.embeddings if coding.others is None else coding.others
 
 
 def _parts(arrays: _Arrays, pruned: Sequence[str], model: nn.Module) -> dict[str, _Arrays]:
     """The tensors of a model by what they are stored as."""
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {}
-    for part in ("weights", "embeddings", "positions", "heads"):
+    for part in ("weights", "embeddings", "positions", "others"):
         parts[part] = {}
     tables = {f"{name}.weight" for name in position_tables(model)}
     for names in tied_names(arrays):
-        part = "heads" if part_of(*names) == REST else "embeddings"
+        part = "others" if is_small(*names) else "embeddings"
         if tables.intersection(names):
             part = "positions"
         if any(name in pruned for name in names):

@@ -32,7 +32,7 @@ from mvprune.artifact.header import (
     read_header,
 )
 from mvprune.artifact.packing import Unpacked, pack_mask, pack_tensor, unpack_parts
-from mvprune.artifact.parts import REST, part_of
+from mvprune.artifact.parts import is_small
 from mvprune.artifact.values import FLOATS, Values, check_exact, decode_values, encode_values, row_counts
 
 Array = npt.NDArray[Any]
@@ -48,18 +48,18 @@ class Coding:
     Attributes:
         values: the kept weights of pruned matrices.
         embeddings: every other matrix.
-        heads: of these, the matrices outside of encoder and embeddings, such as a pooler's; None: as the embeddings.
+        others: of these, the small ones: positions, token types, pooler and head; None: as the embeddings.
     """
 
     values: Values = Values.FP16
     embeddings: Values = Values.FP16
-    heads: Values | None = None
+    others: Values | None = None
 
     def of(self, *names: str, pruned: bool, dimensions: int) -> Values:
         """The coding of a tensor with these names. Vectors (biases, norms) are sensitive: never int8 or int4."""
         if pruned:
             return self.values
-        kind = self.heads if self.heads is not None and part_of(*names) == REST else self.embeddings
+        kind = self.others if self.others is not None and is_small(*names) else self.embeddings
         return Values.FP16 if dimensions < 2 and kind.is_scaled else kind
 
 

@@ -84,7 +84,7 @@ def test_the_result_fits_and_loses_least(make: Make, measured: list[Candidate]) 
     (note,) = [note for note in result.notes if "target_bytes" in note]
     assert note.startswith(f"target_bytes 1100kB: stored are {chosen.storage}: {size(chosen.total_bytes)}, accuracy ")
     assert note.count("accuracy") == len(measured) + 1, "and fp16, which does not fit"
-    assert "fp16 weights, fp16 embeddings, fp16 head: " in note
+    assert "fp16 weights, fp16 embeddings, fp16 others: " in note
     for file in ("README.md", "report.html", "manifest.json"):
         assert "target_bytes 1100kB: stored are" in (folder / file).read_text()
 
@@ -127,7 +127,7 @@ def test_positions_are_trimmed_where_nothing_else_fits(save: Callable[..., Path]
     assert result.info.spec["trim_positions"] is True
     assert result.coding == Coding(FP16, FP16, FP16)
     assert any(
-        "stored are fp16 weights, fp16 embeddings, fp16 head and trimmed positions: " in note for note in result.notes
+        "stored are fp16 weights, fp16 embeddings, fp16 others and trimmed positions: " in note for note in result.notes
     )
     assert any(note.startswith("the positions are trimmed to 128 of 100,000: ") for note in result.notes)
 
@@ -148,7 +148,7 @@ def test_a_trained_model_that_does_not_fit_is_an_error(make: Make, monkeypatch: 
     with pytest.raises(
         CompressionError,
         match=r"target_bytes must be at least about .* for the trained model, got 100kB: that is what int4 weights, "
-        r"int4 embeddings, int8 head .*take, with all other files; take a lower density",
+        r"int4 embeddings, int8 others .*take, with all other files; take a lower density",
     ) as raised:
         make(target_bytes=100_000)
     assert raised.value.reason is Reason.TARGET_NOT_REACHED
@@ -220,9 +220,9 @@ def test_the_choice() -> None:
     assert choose([small, trimmed, large], SST2) is large
     fp16 = candidate(FP16, FP16, 40, accuracy=0.8125)
     assert note_on_target([small, trimmed], trimmed, fp16, 30, SST2) == (
-        "target_bytes 30B: stored are fp16 weights, int8 embeddings, fp16 head and trimmed positions: 30 B, accuracy "
-        "0.8000 (-0.0125); measured: int4 weights, int8 embeddings, fp16 head: 10 B, accuracy 0.8000 (-0.0125), fp16 "
-        "weights, fp16 embeddings, fp16 head: 40 B, accuracy 0.8125"
+        "target_bytes 30B: stored are fp16 weights, int8 embeddings, fp16 others and trimmed positions: 30 B, accuracy "
+        "0.8000 (-0.0125); measured: int4 weights, int8 embeddings, fp16 others: 10 B, accuracy 0.8000 (-0.0125), fp16 "
+        "weights, fp16 embeddings, fp16 others: 40 B, accuracy 0.8125"
     )
 
 
