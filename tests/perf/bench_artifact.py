@@ -6,6 +6,9 @@ values are normally distributed.
 dense + zstd     all weights in fp32, zeros included, compressed by zstd: the honest baseline
 CSR int64        torch's compressed rows: int64 columns and row starts, fp32 values; CSR int32 has narrower indices
 bitmask + fp16   one bit for every weight and the kept weights in fp16, compressed by zstd
+
+A whole folder has also configuration, tokenizer, card, history, report and manifest: the vocabulary is made up, as
+large as BERT's and of words as long, and the curves have as many points as a long run gives.
 """
 
 from __future__ import annotations
@@ -23,10 +26,14 @@ from typing import Any
 
 import numpy as np
 import zstandard
+from pruned_bert import pruned_bert, write_artifact
 from rich.console import Console
 from rich.table import Table
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
-from mvprune.artifact import Coding, Values, read_weights, write_weights
+from mvprune.artifact import Coding, Values, read_manifest, read_weights, write_weights
+from mvprune.artifact.history import MAX_POINTS, Evaluated, Histogram, History, Phase, Plane
 from mvprune.artifact.values import rounded
 
 MATRICES = [(768, 768)] * 4 + [(768, 3072), (3072, 768)]
@@ -47,6 +54,17 @@ AIMS = (
     (0.03, Values.INT8, Values.INT8, 15),
     (0.03, Values.FP16, Values.INT4, 24),
     (0.03, Values.INT8, Values.INT4, 25),
+)
+
+# density, kept weights, embeddings, and how many times smaller than fp32 the aim for all files is.
+FOLDERS = (
+    (0.03, Values.FP16, Values.FP16, None),
+    (0.03, Values.FP16, Values.INT8, None),
+    (0.03, Values.INT8, Values.INT8, None),
+    (0.03, Values.FP16, Values.INT4, None),
+    (0.03, Values.INT8, Values.INT4, 25),
+    (0.03, Values.INT4, Values.INT4, 25),
+    (0.1, Values.INT8, Values.INT4, None),
 )
 
 Tensors = dict[str, np.ndarray[Any, Any]]
@@ -116,6 +134,54 @@ def rivals(tensors: Tensors) -> dict[str, int]:
     }
 
 
+def tokenizer() -> PreTrainedTokenizerFast:
+    """A WordPiece tokenizer with as many words as BERT's, of 6.5 letters on average."""
+    source = np.random.default_rng(0)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    words = {"[PAD]": 0, "[UNK]": 1}
+    while len(words) < TABLES[0][0]:
+        words.setdefault("".join(source.choice(letters, source.integers(3, 11))), len(words))
+    made = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="[PAD]", unk_token="[UNK]")
+
+
+def history() -> History:
+    """Two phases with all points that a curve may have, and the distributions of weights and scores."""
+    source = np.random.default_rng(0)
+    points = tuple(range(10, 10 * MAX_POINTS + 1, 10))
+    end = (Evaluated(points[-1], {"accuracy": 0.9}),)
+    phases = tuple(
+        Phase(name, points[-1], points, tuple(source.random(MAX_POINTS)), tuple(source.random(MAX_POINTS)), end)
+        for name in ("dense", "pruning")
+    )
+    bins = {"weights": (64, ("original", "kept")), "scores": (48, ("kept", "pruned"))}
+    histograms = {
+        name: Histogram(-0.1, 0.1, {group: tuple(source.integers(10**6, size=size).tolist()) for group in groups})
+        for name, (size, groups) in bins.items()
+    }
+    cells = {group: tuple(map(tuple, source.integers(10**5, size=(48, 64)).tolist())) for group in ("kept", "pruned")}
+    return History(phases, histograms, {"scores": Plane(x="weights", y="scores", counts=cells)})
+
+
+def add_folders(table: Table, folder: Path) -> None:
+    """The rows of whole folders."""
+    words, curves = tokenizer(), history()
+    for number, (density, values, embeddings, aim) in enumerate(FOLDERS):
+        coding = Coding(values, embeddings, Values.INT8 if embeddings is Values.INT4 else None)
+        artifact = write_artifact(folder / str(number), pruned_bert(density, "random"), words, coding, curves)
+        manifest = read_manifest(artifact)
+        size, weights = manifest.total_bytes, manifest.accounting.sparse_bytes
+        table.add_row(
+            f"{density:.0%}",
+            f"whole folder, {embeddings.value} embeddings",
+            f"artifact, {values.value}",
+            f"{size / 1e6:.2f} ({(size - weights) / 1e6:.2f} other files)",
+            f"{manifest.accounting.dense_bytes / size:.1f}x",
+            f"{aim}x" if aim else "",
+        )
+
+
 def main() -> None:
     """Prints one table."""
     table = Table(title=f"BERT-base, one thread, minimum of {ROUNDS}")
@@ -142,6 +208,7 @@ def main() -> None:
                 f"{encode:.2f} s",
                 f"{decode:.2f} s",
             )
+        add_folders(table, Path(folder))
         for density, tensors in made.items():
             dense = sum(4 * tensor.size for tensor in tensors.values())
             for name, size in rivals(tensors).items():

@@ -25,6 +25,7 @@ from mvprune.artifact import (
     round_values,
     save_model,
 )
+from mvprune.artifact.history import History
 
 MASKS = ("uneven", "random")
 SHAPES: dict[str, dict[str, int]] = {
@@ -78,6 +79,7 @@ def write_artifact(
     model: BertForSequenceClassification,
     tokenizer: Any = None,
     coding: Coding = Coding(),  # noqa: B008 (immutable)
+    history: History = History(),  # noqa: B008 (immutable)
 ) -> Path:
     """Stores the model as the service does; returns the folder."""
     names = [name for name, _ in encoder_matrices(model)]
@@ -111,7 +113,7 @@ def write_artifact(
         versions={},
         seed=0,
     )
-    save_model(folder, model, tokenizer or _NoTokenizer(), pruned=names, result=result, coding=coding)
+    save_model(folder, model, tokenizer or _NoTokenizer(), pruned=names, result=result, coding=coding, history=history)
     return folder
 
 

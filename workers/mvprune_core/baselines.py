@@ -40,9 +40,9 @@ class SharedBaseline:
         return {name.removeprefix(prefix): value for name, value in found if name.startswith(prefix)}
 
     @property
-    def has_whole_vocabulary(self) -> bool:
-        """Whether the artifact has the tokenizer of the original model."""
-        return not self.result.spec.get("trim_vocabulary")
+    def is_whole(self) -> bool:
+        """Whether the artifact has the tokenizer and all positions of the original model."""
+        return not any(self.result.spec.get(option) for option in ("trim_vocabulary", "trim_positions"))
 
     def why_not(self, model: ModelSource, data: TaskData) -> str:
         """Why the model cannot be the dense baseline of a run with this model and these data, as the rest of a

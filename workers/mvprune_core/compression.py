@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from mvprune.artifact import Coding, DatasetSource, ResultInfo, Values
-from mvprune.artifact.history import History
+from mvprune.artifact import Coding, Values
 from mvprune.common.patterns import METHODS as RANKING
 from mvprune.common.patterns import Pattern
 from mvprune.common.suggestions import must_be_one_of
+from mvprune_core.assembly import Assembly
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.callbacks import Callback, Silent
 from mvprune_core.distillation import Teacher
@@ -28,18 +27,18 @@ from mvprune_core.metrics import check_packages
 from mvprune_core.models import Source, find_model, load_model
 from mvprune_core.notes import Notes
 from mvprune_core.options import check_fraction
-from mvprune_core.plan import Plan, ResolvedRun, resolve
-from mvprune_core.result import Result, versions
+from mvprune_core.plan import Plan, resolve
+from mvprune_core.result import Result
 from mvprune_core.run import CompressionRun
 from mvprune_core.settings import Training
 from mvprune_core.storage import Cache, Checkpoints
 from mvprune_core.structure_checks import checked_structure
 from mvprune_core.structure_kinds import Structure
+from mvprune_core.target_size import OTHERS
 from mvprune_core.tasks import TaskData, objective_for
 
 DEFAULT_METHOD = "soft_movement"
 _CHECKPOINT_SECONDS = 300.0
-_KEYS = {"lr_density_exponent": "learning_rate_growth"}  # of options whose key in manifests is another
 _LEAST_BYTES = 1 << 20  # of an artifact
 _MAX_SEED = 2**32 - 1
 
@@ -63,9 +62,10 @@ def compress(
     exclude: Sequence[str] = (),
     allow_density_miss: bool = False,
     keep_fine_tuned: bool = False,
-    weight_dtype: str = "fp16",
+    weight_dtype: str | None = None,
     embedding_dtype: str | None = None,
     trim_vocabulary: bool = False,
+    trim_positions: bool = False,
     target_bytes: int | None = None,
     delta: bool = False,
     seed: int = 0,
@@ -118,14 +118,19 @@ def compress(
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
             train it again. Another model is fine-tuned as usual. Only without a teacher.
         weight_dtype: how the artifact stores the kept weights: fp32, fp16, bf16, or int8 or int4 (with per-row
-            scales).
-        embedding_dtype: how it stores all other matrices, mainly the embeddings; the same choices. None: int8 if the
-            task's primary metric loses at most 0.1 points by it (a perplexity: 0.1 %), else fp16, with a note.
+            scales). None: fp16, or what `target_bytes` chooses.
+        embedding_dtype: how it stores all other matrices, mainly the embeddings; the same choices. With int4, those of
+            positions, token types, pooler and head are int8. None: int8 if the task's primary metric loses at most 0.1
+            points by it (a perplexity: 0.1 %), else fp16, with a note.
         trim_vocabulary: store only the embeddings of tokens that the data uses, and of those that a WordPiece tokenizer
             composes all other words from.
-        target_bytes: bytes of all files of the artifact, at most. Embeddings in fp16, int8 and int4 are measured, and
-            those that fit and lose least are stored; a note names all. A target that none can reach is refused before
-            training. Without embedding_dtype and delta.
+        trim_positions: store only the embeddings of the positions of `training.max_length` tokens. The model then
+            takes no longer inputs. For the architectures of `mvprune_core.positions.FAMILIES`; without delta.
+        target_bytes: bytes of all files of the artifact, at most. Chosen are the coding of the embeddings and that of
+            the kept weights without a `weight_dtype` (fp16, int8 or int4), that of positions, token types, pooler and
+            head (fp16 or int8), and whether the positions are trimmed. The finest ways to store that fit are measured,
+            and the one that loses least is stored; a note names all. A target that none can reach is an error, before
+            training where that is known. Without embedding_dtype and delta.
         delta: the artifact refers to the model for tensors that training did not change, and needs the model to load.
         seed: seed of new heads, batches, dropout, gates and ties. The same seed, number of threads and choice of sparse
             products (see docs/models.md) give the same model.
@@ -161,6 +166,8 @@ def compress(
         pattern=pattern,
         delta=delta,
     )
+    if trim_positions and delta:
+        raise ValueError("delta must be False with trim_positions, got True")
     if target_bytes is not None:
         _check_target_bytes(target_bytes, embedding_dtype, delta=delta)
     if density is None and mask_from is None and parsed is None:
@@ -206,11 +213,14 @@ def compress(
         exclude=tuple(exclude),
         device=torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
         coding=Coding(
-            _values("weight_dtype", weight_dtype),
+            Values.FP16 if weight_dtype is None else _values("weight_dtype", weight_dtype),
             Values.FP16 if embedding_dtype is None else _values("embedding_dtype", embedding_dtype),
+            OTHERS[-1] if embedding_dtype == Values.INT4 else None,
         ),
+        may_quantize_weights=weight_dtype is None,
         may_quantize_embeddings=embedding_dtype is None,
         trim_vocabulary=trim_vocabulary,
+        trim_positions=trim_positions,
         target_bytes=target_bytes,
         delta=delta,
         allow_density_miss=allow_density_miss,
@@ -225,36 +235,13 @@ def compress(
         distillation = distillation or run.distillation()
         masked = run.prune(distillation)
         folded = run.fold(masked)
-        folded, evaluated = run.evaluate(folded)
-        accounting, layers = run.account(folded)
+        assembly = Assembly(run, baseline, masked)
+        folded, evaluated = run.evaluate(folded, assembly.other_bytes)
+        counts = run.account(folded)
         above_constant = run.above_constant(folded, evaluated)
-    metrics = {f"eval/{name}": value for name, value in evaluated.items()} | above_constant
-    phases = [folded.curve.history()]
-    if baseline is not None:
-        metrics = {f"dense/{name}": value for name, value in baseline.metrics.items()} | metrics
-        both = evaluated.keys() & baseline.metrics.keys()
-        metrics |= {f"delta/{name}": evaluated[name] - baseline.metrics[name] for name in evaluated if name in both}
-        phases = [*baseline.history, *phases]
-    return Result(
-        model=folded.loaded.model.cpu(),
-        tokenizer=folded.loaded.tokenizer,
-        pruned=folded.pruned,
-        info=ResultInfo(
-            spec=_spec(run.resolved, folded.coding),
-            model=run.resolved.model,
-            dataset=DatasetSource(data.task.name, data.fingerprint, len(data.train), len(data.validation)),
-            metrics=metrics,
-            primary_metric=data.task.primary_metric,
-            accounting=accounting,
-            layers=layers,
-            versions=versions(),
-            seed=seed,
-            notes=(*data.columns, *run.notes.texts),
-        ),
-        history=History(tuple(phases), *folded.distributions),
-        coding=folded.coding,
-        base=run.resolved.base,
-    )
+        result = assembly.result(folded, evaluated, counts, above_constant)
+        result.model.cpu()
+    return result
 
 
 def _check_mask(method: Method, density: float | None, mask_from: str | Path | Source | None) -> None:
@@ -332,42 +319,6 @@ def _values(option: str, given: str) -> Values:
     if given not in tuple(Values):
         raise ValueError(f"{option} {must_be_one_of(Values, given)}")
     return Values(given)
-
-
-def _spec(run: ResolvedRun, coding: Coding) -> Mapping[str, Any]:
-    """The arguments of the run with all defaults, for the artifact's manifest."""
-    spec: dict[str, Any] = {
-        "model": run.source.name,
-        "model_revision": run.source.revision,
-        "task": run.data.task.name,
-        "method": {run.method.name: asdict(run.method)},  # type: ignore[call-overload]
-        "target_density": run.density,
-        "training": {_KEYS.get(name, name): value for name, value in asdict(run.settings).items() if value is not None},
-        "seed": run.seed,
-    }
-    if run.teacher is not None:
-        named = {"model": run.named_teacher.name if run.named_teacher else "", "revision": run.teacher.revision or ""}
-        spec["teacher"] = asdict(run.teacher) | named
-    if run.given_mask is not None:
-        source = run.given_mask.source
-        digest = run.given_mask.sha256
-        spec["mask_from"] = {"model": source.name, "revision": source.revision, "sha256": digest}
-    spec |= {"values": coding.values.value, "embeddings": coding.embeddings.value}
-    optional = {
-        "pattern": "" if run.pattern is None else str(run.pattern),
-        "structure": run.structure and run.structure.structure,
-        "structure_density": run.structure and run.structure.density,
-        "structure_block_size": run.structure and run.structure.block_size,
-        "structure_fill": run.structure and run.structure.fill,
-        "include": list(run.include),
-        "exclude": list(run.exclude),
-        "allow_density_miss": run.allow_density_miss,
-        "keep_fine_tuned": run.keep_fine_tuned,
-        "trim_vocabulary": run.trim_vocabulary,
-        "target_bytes": run.target_bytes,
-        "delta": run.delta,
-    }
-    return spec | {name: value for name, value in optional.items() if value}
 
 
 @contextmanager

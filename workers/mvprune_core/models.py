@@ -17,6 +17,7 @@ import transformers
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from torch import nn
 
+from mvprune.artifact import positions
 from mvprune.artifact.config import build_config
 from mvprune.sources.model_config import CONFIG_FILE, check_tokenizer, read_json
 from mvprune.sources.model_folder import inspect_model
@@ -139,14 +140,7 @@ def description_digest(source: Source) -> str:
 
 def longest_input(loaded: Loaded, max_length: int) -> int:
     """`max_length`, or the longest input of the model if that is shorter."""
-    positions = getattr(loaded.config, "max_position_embeddings", None) or max_length
-    if positions < 0:  # XLNet: unlimited
-        positions = max_length
-    for name, module in loaded.model.named_modules():
-        # RoBERTa and similar models start to count positions after that of padding.
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            positions = module.num_embeddings - module.padding_idx - 1
-    return int(min(max_length, loaded.tokenizer.model_max_length, positions))
+    return int(min(max_length, loaded.tokenizer.model_max_length, positions.longest_input(loaded.model) or max_length))
 
 
 def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> None:

@@ -25,6 +25,7 @@ from mvprune_core.methods import LockedMask, Method, TopV
 from mvprune_core.models import Loaded, Source, find_model, longest_input
 from mvprune_core.notes import Notes
 from mvprune_core.patterns import InPattern, check_pattern
+from mvprune_core.positions import can_trim_positions, check_positions, rows_for
 from mvprune_core.precision import check_speed, with_length_buckets
 from mvprune_core.prunable import prunable_layers
 from mvprune_core.result import model_source
@@ -33,7 +34,7 @@ from mvprune_core.settings import BASE_WIDTH, Settings, Training
 from mvprune_core.sparse_structures import SparseStructures
 from mvprune_core.storage import Cache
 from mvprune_core.structure_kinds import StructureOptions, new_selector, pruned_structures
-from mvprune_core.target_size import check_target
+from mvprune_core.target_size import CANDIDATES, check_target
 from mvprune_core.tasks import Objective, TaskData
 from mvprune_core.token_cache import cached_examples, tokenizer_digest
 
@@ -61,8 +62,10 @@ class Plan:
     exclude: tuple[str, ...]
     device: torch.device
     coding: Coding
+    may_quantize_weights: bool
     may_quantize_embeddings: bool
     trim_vocabulary: bool
+    trim_positions: bool
     target_bytes: int | None
     delta: bool
     allow_density_miss: bool
@@ -175,6 +178,9 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
             "training.gradient_checkpointing must be false for a model that does not support it, got true for a "
             f"{type(student.model).__name__}; take more accumulation_steps to save memory",
         )
+    if plan.trim_positions:
+        check_positions(student.model)
+    max_length = input_length(plan, plan.source, student, training.max_length or data.task.max_length)
     if plan.target_bytes is not None:
         check_target(
             plan.target_bytes,
@@ -182,11 +188,11 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
             student.tokenizer,
             {f"{name}.weight": layer.weight.numel() for name, layer in layers.items()},
             density,
-            plan.coding,
+            CANDIDATES[-1] if plan.may_quantize_weights else plan.coding.values,
             whole=plan.structure is not None or plan.pattern is not None,
             trimmed=plan.trim_vocabulary,
+            rows=rows_for(student.model, max_length) if can_trim_positions(student.model) else None,
         )
-    max_length = input_length(plan, plan.source, student, training.max_length or data.task.max_length)
     train = cached_examples(cache, plan.objective, data, student, max_length, "train")
     validation = cached_examples(cache, plan.objective, data, student, max_length, "validation")
     for split in (train, validation):
@@ -375,7 +381,7 @@ def _resolve_teacher(
     """The teacher with a `Source`, unless it is the dense baseline, and with a weight for its hidden states."""
     given = teacher.hidden_states
     # Another named teacher may have been pretrained differently. Its hidden states then mean something else.
-    shared = isinstance(baseline, SharedBaseline) and baseline.is_teacher and baseline.has_whole_vocabulary
+    shared = isinstance(baseline, SharedBaseline) and baseline.is_teacher and baseline.is_whole
     default = float(passes >= _PASSES_FOR_HIDDEN_STATES and (teacher.model is None or shared))
     weight = default if given is None else given
     try:

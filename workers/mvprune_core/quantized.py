@@ -1,43 +1,59 @@
-"""The coding of embeddings, chosen by what the task's metric loses: int8 or fp16, or what fits into a target."""
+"""How an artifact is stored, chosen by what the task's metric loses: embeddings in int8 or fp16, or what fits into a
+target."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mvprune.artifact import Coding, Values, round_values
 from mvprune.artifact.base import Base
 from mvprune.data.tasks import Task
 from mvprune_core.plan import ResolvedRun
+from mvprune_core.positions import can_trim_positions, rows_for, trim_positions
 from mvprune_core.stages import Folded
 from mvprune_core.state import load_tensors, tensors_of
-from mvprune_core.target_size import CANDIDATES, Candidate, choose, estimated_bytes, note_on_target
+from mvprune_core.target_size import (
+    CANDIDATES,
+    Candidate,
+    Sizes,
+    Storage,
+    check_fits,
+    choose,
+    finest,
+    note_on_target,
+    storages,
+)
 
 TOLERANCE = 0.001
 """What the primary metric may lose by int8: 0.1 points; of a perplexity, that fraction."""
 
 
-def round_matrices(model: nn.Module, pruned: Collection[str], coding: Coding, base: Base | None) -> dict[str, Tensor]:
-    """Rounds a model, in place, whose values are rounded to another coding of the matrices that are not pruned.
+def round_matrices(folded: Folded, coding: Coding, base: Base | None) -> dict[str, Tensor]:
+    """Rounds the model of a `Folded`, in place, to another coding of its matrices.
 
     Args:
-        model, pruned, coding, base: see `round_values`.
+        folded: its values are rounded to its own coding.
+        coding: the other one.
+        base: the base model of a delta artifact; its matrices do not change.
 
     Returns:
-        the matrices that it changed, as they were. Those of the base model do not change.
+        the matrices that changed, as they were.
     """
-    matrices = {name: tensor for name, tensor in tensors_of(model).items() if tensor.dim() > 1 and name not in pruned}
+    unchanged = folded.pruned if coding.values is folded.coding.values else ()
+    tensors = tensors_of(folded.loaded.model)
+    matrices = {name: tensor for name, tensor in tensors.items() if tensor.dim() > 1 and name not in unchanged}
     before = {name: tensor.clone() for name, tensor in matrices.items()}
-    round_values(model, pruned, coding, base)
+    round_values(folded.loaded.model, folded.pruned, coding, base)
     return {name: tensor for name, tensor in before.items() if not torch.equal(tensor, matrices[name])}
 
 
 def quantize_embeddings(
     folded: Folded, metrics: dict[str, float], run: ResolvedRun, measure: Callable[[Folded], dict[str, float]]
-) -> tuple[Folded, dict[str, float], str]:
+) -> tuple[Folded, dict[str, float], tuple[str, ...]]:
     """Rounds the embeddings of a folded model to int8, unless the task's metric loses by it.
 
     Args:
@@ -47,16 +63,16 @@ def quantize_embeddings(
         measure: gives the metrics of the model as it is.
 
     Returns:
-        the model, its metrics, and a note; "" if nothing was lost.
+        the model, its metrics, and a note if something would have been lost.
     """
     model = folded.loaded.model
     coding = replace(folded.coding, embeddings=Values.INT8)
-    before = round_matrices(model, folded.pruned, coding, run.base)
+    before = round_matrices(folded, coding, run.base)
     if not before:
-        return folded, metrics, ""
+        return folded, metrics, ()
     quantized = measure(folded)
     if is_worth_it(run.data.task, metrics, quantized):
-        return replace(folded, coding=coding), quantized, ""
+        return replace(folded, coding=coding), quantized, ()
     load_tensors(model, before)
     folded.curve.add_evaluation(folded.steps, metrics)
     name = run.data.task.primary_metric
@@ -64,38 +80,63 @@ def quantize_embeddings(
         f"the embeddings are stored in fp16: with int8 the {name} would be {quantized[name]:.4f}, not "
         f"{metrics[name]:.4f}"
     )
-    return folded, metrics, note
+    return folded, metrics, (note,)
 
 
 def fit_target(
-    folded: Folded, metrics: dict[str, float], run: ResolvedRun, measure: Callable[[Folded], dict[str, float]]
-) -> tuple[Folded, dict[str, float], str]:
-    """Rounds the embeddings of a folded model so that its artifact fits into the run's target and loses least.
+    folded: Folded,
+    metrics: dict[str, float],
+    run: ResolvedRun,
+    measure: Callable[[Folded], dict[str, float]],
+    others: int,
+) -> tuple[Folded, dict[str, float], tuple[str, ...]]:
+    """Rounds and trims a folded model so that its artifact fits into the run's target and loses least.
+
+    Measured is the metric of what would be stored, for the finest ways to store that fit: of those of which no other
+    is as fine in every part.
 
     Args:
-        folded: the model, its values rounded.
+        folded: the model, its values rounded to the finest coding.
         metrics: of the task, with these.
         run: what is compressed, and how; with a target.
         measure: gives the metrics of the model as it is.
+        others: bytes of all files but the weights.
 
     Returns:
-        the model, its metrics, and a note on all candidates.
+        the model, its metrics, and notes on all candidates.
+
+    Raises:
+        CompressionError: TARGET_NOT_REACHED, nothing fits.
     """
-    loaded, task = folded.loaded, run.data.task
-    candidates = []
-    for embeddings in CANDIDATES:
-        coding = replace(folded.coding, embeddings=embeddings)
-        before = round_matrices(loaded.model, folded.pruned, coding, run.base)
-        found = measure(folded) if before else metrics
-        total = estimated_bytes(loaded.model, loaded.tokenizer, folded.pruned, coding)
-        candidates.append(Candidate(embeddings, total, found))
-        load_tensors(loaded.model, before)
-    target = run.target_bytes or 0
-    chosen = choose(candidates, target, task)
-    coding = replace(folded.coding, embeddings=chosen.embeddings)
-    round_matrices(loaded.model, folded.pruned, coding, run.base)
+    loaded, task, target = folded.loaded, run.data.task, run.target_bytes or 0
+    rows = rows_for(loaded.model, run.max_length) if can_trim_positions(loaded.model) else None
+    is_trimmable = rows is not None and not folded.trimmed
+    ways = storages(
+        CANDIDATES if run.may_quantize_weights else (folded.coding.values,),
+        (False, True) if is_trimmable else (folded.trimmed,),
+    )
+    sizes = Sizes(loaded.model, folded.pruned, others, rows if is_trimmable else None)
+    totals = {way: sizes.total(way) for way in ways}
+    smallest = min(ways, key=totals.__getitem__)
+    check_fits(smallest, totals[smallest], target)
+    measured: dict[Coding, dict[str, float]] = {ways[0].coding: metrics}
+
+    def candidate(way: Storage) -> Candidate:
+        if way.coding not in measured:  # trimming the positions changes nothing for inputs of max_length tokens
+            before = round_matrices(folded, way.coding, run.base)
+            measured[way.coding] = measure(folded) if before else metrics
+            load_tensors(loaded.model, before)
+        return Candidate(way, totals[way], measured[way.coding])
+
+    candidates = [candidate(way) for way in finest([way for way in ways if totals[way] <= target])]
+    chosen = choose(candidates, task)
+    notes = [note_on_target(candidates, chosen, candidate(ways[0]), target, task)]
+    coding, trimmed = chosen.storage.coding, chosen.storage.trimmed
+    round_matrices(folded, coding, run.base)
+    if trimmed and not folded.trimmed:
+        notes.append(trim_positions(loaded.model, loaded.tokenizer, run.max_length))
     folded.curve.add_evaluation(folded.steps, dict(chosen.metrics))
-    return replace(folded, coding=coding), dict(chosen.metrics), note_on_target(candidates, chosen, target, task)
+    return replace(folded, coding=coding, trimmed=trimmed), dict(chosen.metrics), tuple(notes)
 
 
 def is_worth_it(task: Task, before: Mapping[str, float], after: Mapping[str, float]) -> bool:

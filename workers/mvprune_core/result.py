@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,9 +15,8 @@ from torch import nn
 
 from mvprune.artifact import Accounting, Base, Coding, LayerCount, Manifest, ModelSource, ResultInfo, save_model
 from mvprune.artifact.history import History
+from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.models import Source
-
-log = logging.getLogger(__name__)
 
 _PACKAGES = ("mvprune", "torch", "transformers", "numpy", "safetensors")
 
@@ -60,7 +58,7 @@ class Result:
         """Exact counts. Before `save`, the artifact is written to a temporary folder to count its bytes."""
         if not self.info.accounting.sparse_bytes:
             with TemporaryDirectory(prefix="mvprune-") as folder:
-                self.save(Path(folder) / "artifact")
+                self.info = replace(self.info, accounting=self.write(Path(folder)).accounting)
         return self.info.accounting
 
     @property
@@ -79,11 +77,27 @@ class Result:
         Args:
             directory: a new or empty folder.
             spec: what to record as asked for, in place of the arguments of `compress`.
+
+        Raises:
+            CompressionError: TARGET_NOT_REACHED, the files take more than target_bytes; they are written nevertheless.
         """
         if spec is not None:
             self.info = replace(self.info, spec=spec)
-        manifest = save_model(
-            Path(directory),
+        manifest = self.write(Path(directory))
+        self.info = replace(self.info, accounting=manifest.accounting)
+        target = int(self.info.spec.get("target_bytes") or 0)
+        if 0 < target < manifest.total_bytes:
+            raise CompressionError(
+                Reason.TARGET_NOT_REACHED,
+                f"target_bytes must be at least {manifest.total_bytes} for the files of this artifact, got {target}; "
+                "take a larger target, or a lower density",
+            )
+        return manifest
+
+    def write(self, directory: Path) -> Manifest:
+        """Writes the artifact, whatever its size, to a new or empty folder."""
+        return save_model(
+            directory,
             self.model,
             self.tokenizer,
             pruned=self.pruned,
@@ -92,15 +106,6 @@ class Result:
             coding=self.coding,
             base=self.base,
         )
-        self.info = replace(self.info, accounting=manifest.accounting)
-        target = int(self.info.spec.get("target_bytes") or 0)
-        if 0 < target < manifest.total_bytes:  # the other files were estimated
-            log.warning(
-                "the artifact has %s bytes in all files, more than target_bytes, %s; take a lower density",
-                f"{manifest.total_bytes:,}",
-                f"{target:,}",
-            )
-        return manifest
 
 
 def model_source(source: Source) -> ModelSource:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,6 +42,7 @@ from mvprune_core.notes import Notes
 from mvprune_core.optimization import build_optimizer
 from mvprune_core.plan import ResolvedRun
 from mvprune_core.plateau import above_constant, notes_on_loss, notes_on_result
+from mvprune_core.positions import trim_positions
 from mvprune_core.quantized import fit_target, quantize_embeddings
 from mvprune_core.stages import Baseline, Folded, Masked, SizesBefore, Trained
 from mvprune_core.state import load_tensors, tensors_of
@@ -166,6 +167,8 @@ class CompressionRun:
             self.notes.add(note)
         if run.trim_vocabulary:
             self.notes.add(trim_vocabulary(loaded.model, loaded.tokenizer, (run.train, run.validation)))
+        if run.trim_positions:
+            self.notes.add(trim_positions(loaded.model, loaded.tokenizer, run.max_length))
         parameters = dict(loaded.model.named_parameters())
         kept = sum(int(torch.count_nonzero(parameters[name])) for name in names)
         try:
@@ -176,9 +179,18 @@ class CompressionRun:
                 f"training diverged ({error}); lower the learning rate ({run.settings.learning_rate:g})",
             ) from error
         set_padding_side(loaded.tokenizer, run.train.padding_side)
-        distributions = masked.original.after(masked.masks.matrices)
         density = self._filled_density(masked.masks) if run.selector.fills else run.density
-        return Folded(loaded, masked.curve, masked.steps, names, distributions, before, run.coding, density, kept)
+        return Folded(
+            loaded,
+            masked.curve,
+            masked.steps,
+            pruned=names,
+            before=before,
+            coding=run.coding,
+            density=density,
+            kept=kept,
+            trimmed=run.trim_positions,
+        )
 
     def _filled_density(self, masks: Masks) -> float:
         filled, density = masks.current_density, self.resolved.selector.nearest(self.resolved.density)
@@ -190,13 +202,10 @@ class CompressionRun:
 
     def account(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
         """Counts the weights that are left, and checks their density."""
-        run = self.resolved
-        before = folded.before
-        accounting, layers = account(
-            folded.loaded.model, folded.pruned, run.density, before.parameters, before.prunable
-        )
+        run, before = self.resolved, folded.before
+        accounting, layers = self.count(folded)
         # int4 has no place for the small weights of a row: that is what was asked for, and no failure of the training.
-        is_coarse = run.coding.values is Values.INT4
+        is_coarse = folded.coding.values is Values.INT4
         if not (run.allow_density_miss or run.is_kept):
             remedy = "take more steps, store finer values"
             kept = folded.kept if is_coarse else accounting.kept_weights
@@ -210,6 +219,11 @@ class CompressionRun:
         dense = before.flops or dense if sparse else 0
         return replace(accounting, dense_flops=dense, sparse_flops=sparse), layers
 
+    def count(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
+        """Counts the weights that are left."""
+        before = folded.before
+        return account(folded.loaded.model, folded.pruned, self.resolved.density, before.parameters, before.prunable)
+
     def _flops(self, model: nn.Module, pruned: Sequence[str]) -> tuple[int, int]:
         """FLOPs, dense and of the weights left; 0 where they cannot be counted."""
         run, model = self.resolved, model.to(self.resolved.device)
@@ -220,16 +234,25 @@ class CompressionRun:
             self.notes.add(f"the FLOPs could not be counted: {type(error).__name__}: {first_line(error)}")
             return 0, 0
 
-    def evaluate(self, folded: Folded) -> tuple[Folded, Mapping[str, float]]:
-        """The folded model, with the embeddings of the target size, or in int8 if these may be and cost nearly nothing;
-        and the task's metrics."""
+    def evaluate(
+        self, folded: Folded, others: Callable[[Folded, Mapping[str, float]], int]
+    ) -> tuple[Folded, Mapping[str, float]]:
+        """The folded model as it is stored, and the task's metrics: fitted into the target size, or with embeddings in
+        int8 if these may be and cost nearly nothing.
+
+        Args:
+            folded: the model.
+            others: gives the bytes of all files of its artifact but the weights.
+        """
+        run = self.resolved
         metrics, notes = self._evaluate(folded)
-        if self.resolved.target_bytes is not None:
-            folded, metrics, note = fit_target(folded, metrics, self.resolved, self._remeasure)
-            self.notes.add(note)
-        elif self.resolved.may_quantize_embeddings:
-            folded, metrics, note = quantize_embeddings(folded, metrics, self.resolved, self._remeasure)
-            self.notes.add(*[note] if note else [])
+        if run.target_bytes is not None:
+            size = self.group.broadcast(others(folded, metrics) if self.group.rank == 0 else 0)
+            folded, metrics, chosen = fit_target(folded, metrics, run, self._remeasure, size)
+            self.notes.add(*chosen)
+        elif run.may_quantize_embeddings:
+            folded, metrics, chosen = quantize_embeddings(folded, metrics, run, self._remeasure)
+            self.notes.add(*chosen)
         self.callback.on_evaluate("pruning", folded.steps, metrics)
         self.notes.add(*notes)
         return folded, metrics

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from mvprune.artifact import Coding
-from mvprune.artifact.history import Histogram, Phase, Plane
+from mvprune.artifact.history import Phase
 from mvprune_core.curves import Curve
 from mvprune_core.distributions import Distributions
 from mvprune_core.masking import Masks
@@ -64,19 +64,19 @@ class Folded(Trained):
 
     Attributes:
         pruned: names of the pruned weights.
-        distributions: histograms and planes of `History`.
         before: the sizes of the model before structures were removed.
         coding: how the values are stored.
         density: what the masks were to keep.
         kept: non-zeros of the pruned weights before they were rounded.
+        trimmed: whether the positions are trimmed.
     """
 
     pruned: tuple[str, ...]
-    distributions: tuple[Mapping[str, Histogram], Mapping[str, Plane]]
     before: SizesBefore
     coding: Coding
     density: float
     kept: int
+    trimmed: bool
 
 
 @dataclass(frozen=True)

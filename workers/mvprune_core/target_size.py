@@ -1,61 +1,152 @@
-"""An artifact of at most so many bytes: the coding of the embeddings with which the task's metric loses least."""
+"""An artifact of at most so many bytes: the ways to store its parts, what each takes, and which one is taken."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy.typing as npt
 from torch import nn
 
 from mvprune.artifact import Coding, Values
-from mvprune.artifact.sizes import tokenizer_bytes, unpruned_bytes, weights_bytes
+from mvprune.artifact.model import state_arrays
+from mvprune.artifact.parts import is_small
+from mvprune.artifact.positions import position_tables
+from mvprune.artifact.sizes import description_bytes, weights_bytes
+from mvprune.artifact.weights import tied_names
 from mvprune.common.units import exact_size, size
 from mvprune.data.tasks import Task
 from mvprune_core.errors import CompressionError, Reason
 
 CANDIDATES = (Values.FP16, Values.INT8, Values.INT4)
-"""Of the matrices that are not pruned, the finest first."""
+"""Of the kept weights and of the embeddings, the finest first."""
 
-OTHER_FILES = 160_000
-"""Bytes that are left for configuration, card, history, report and manifest, which the result's numbers fill."""
+OTHERS = (Values.FP16, Values.INT8)
+"""Of positions, token types, pooler and head. They are small: int4 wins next to nothing, and loses most."""
+
+RESERVED = 10_000
+"""Bytes that are left for what is written after the choice: notes, and the options of a job."""
 
 _LEAST_BITS = MappingProxyType(
     {Values.FP32: 20.0, Values.FP16: 10.0, Values.BF16: 7.0, Values.INT8: 5.0, Values.INT4: 2.5}
-)  # of a kept weight, compressed: a bound from below, as weights that nobody has trained yet can only be estimated
+)
+"""Of a kept weight, compressed: a bound from below, as weights that nobody has trained yet can only be estimated."""
+
+_Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A way to store an artifact.
+
+    Attributes:
+        coding: of the values.
+        trimmed: whether the positions are trimmed.
+    """
+
+    coding: Coding
+    trimmed: bool
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """How coarse each part is; 0 is the finest."""
+        kinds, coding = list(Values), self.coding
+        return *(kinds.index(one) for one in (coding.values, coding.embeddings, _others(coding))), int(self.trimmed)
+
+    def __str__(self) -> str:
+        coding = self.coding
+        parts = (("weights", coding.values), ("embeddings", coding.embeddings), ("others", _others(coding)))
+        words = [f"{kind.value} {part}" for part, kind in parts]
+        return " and ".join([", ".join(words), *["trimmed positions"] * self.trimmed])
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A coding of the embeddings.
+    """A way to store an artifact, measured.
 
     Attributes:
-        total_bytes: about, of all files of the artifact.
-        metrics: of the task, with it.
+        storage: the way.
+        total_bytes: of all files.
+        metrics: of the task, of what is stored.
     """
 
-    embeddings: Values
+    storage: Storage
     total_bytes: int
     metrics: Mapping[str, float]
 
 
-def estimated_bytes(model: nn.Module, tokenizer: Any, pruned: Collection[str], coding: Coding) -> int:
-    """Bytes of all files of an artifact of a model whose values are rounded: weights and tokenizer are counted."""
-    return weights_bytes(model, pruned, coding) + tokenizer_bytes(tokenizer) + OTHER_FILES
+def storages(values: Sequence[Values], trimmed: Sequence[bool]) -> list[Storage]:
+    """All ways to store an artifact.
+
+    Args:
+        values: allowed codings of the kept weights.
+        trimmed: whether the positions may be, or have to be, trimmed.
+    """
+    made = itertools.product(values, CANDIDATES, OTHERS, trimmed)
+    return [Storage(Coding(kept, embeddings, others), cut) for kept, embeddings, others, cut in made]
+
+
+def finest(ways: Sequence[Storage]) -> list[Storage]:
+    """Those of which no other is as fine in every part. The best is among them: what is coarser loses no less."""
+    return [
+        one
+        for one in ways
+        if not any(
+            other != one and all(mine >= its for mine, its in zip(one.levels, other.levels, strict=True))
+            for other in ways
+        )
+    ]
+
+
+class Sizes:
+    """Bytes of all files of a model's artifact, by how it is stored. What each part takes is measured once.
+
+    Args:
+        model: values rounded to the finest coding.
+        pruned: names of the pruned weights.
+        others: bytes of all files but the weights.
+        rows: of a trimmed table of positions; None: it cannot be trimmed, or is already.
+    """
+
+    def __init__(self, model: nn.Module, pruned: Sequence[str], others: int, rows: int | None) -> None:
+        self._pruned, self._others, self._rows = pruned, others, rows
+        self._parts = _parts(state_arrays(model), pruned, model)
+        self._found: dict[tuple[str, Values, int | None], int] = {}
+
+    def total(self, storage: Storage) -> int:
+        """Bytes of all files, `RESERVED` ones among them."""
+        coding, rows = storage.coding, self._rows if storage.trimmed else None
+        weights = (
+            self._part("weights", coding.values, None)
+            + self._part("embeddings", coding.embeddings, None)
+            + self._part("positions", _others(coding), rows)
+            + self._part("others", _others(coding), None)
+        )
+        return weights + self._others + RESERVED
+
+    def _part(self, part: str, kind: Values, rows: int | None) -> int:
+        key = part, kind, rows
+        if key not in self._found:
+            tensors = {name: array[:rows] if rows else array for name, array in self._parts[part].items()}
+            self._found[key] = weights_bytes(tensors, self._pruned, Coding(kind, kind))
+        return self._found[key]
 
 
 def check_target(
     target: int,
-    model: nn.Module,
+    model: Any,
     tokenizer: Any,
     pruned: Mapping[str, int],
     density: float,
-    coding: Coding,
+    values: Values,
     *,
     whole: bool,
     trimmed: bool,
+    rows: int | None,
 ) -> None:
     """Checks, before training, that an artifact can have `target` bytes, with the smallest candidate.
 
@@ -64,51 +155,102 @@ def check_target(
         model, tokenizer: before training.
         pruned: names of the weights that will be pruned, with their sizes.
         density: fraction of them to keep.
-        coding: of the kept weights.
+        values: the coarsest allowed coding of the kept weights.
         whole: whether positions may be next to free, as those of structures and patterns.
         trimmed: whether the vocabulary will be trimmed, to a size that is not counted here.
+        rows: of a trimmed table of positions; None: it cannot be trimmed.
 
     Raises:
-        CompressionError: DENSITY_NOT_REACHED, it cannot; with what it needs at least.
+        CompressionError: TARGET_NOT_REACHED, it cannot; with what it needs at least.
     """
-    positions = 0.0 if whole or density == 1 else _entropy(density) / density
+    gaps = 0.0 if whole or density == 1 else _entropy(density) / density
     kept = density * sum(pruned.values())
-    encoder = math.ceil(kept * (positions + _LEAST_BITS[coding.values]) / 8)
-    words = model.get_input_embeddings().weight  # type: ignore[operator]
+    encoder = math.ceil(kept * (gaps + _LEAST_BITS[values]) / 8)
+    parts = _parts(state_arrays(model), tuple(pruned), model)
+    words = model.get_input_embeddings().weight
     names = {name for name, value in model.state_dict(keep_vars=True).items() if value is words} if trimmed else set()
-    smallest = Coding(coding.values, CANDIDATES[-1])
-    rest = unpruned_bytes(model, pruned, names, smallest) + tokenizer_bytes(tokenizer)
+    parts["embeddings"] = {name: array for name, array in parts["embeddings"].items() if name not in names}
+    if rows:
+        parts["positions"] = {name: array[:rows] for name, array in parts["positions"].items()}
+    smallest = Coding(values, CANDIDATES[-1], OTHERS[-1])
+    rest = weights_bytes({**parts["embeddings"], **parts["positions"], **parts["others"]}, (), smallest)
+    rest += description_bytes(model.config, tokenizer)
     if encoder + rest > target:
         raise CompressionError(
-            Reason.DENSITY_NOT_REACHED,
+            Reason.TARGET_NOT_REACHED,
             f"target_bytes must be at least about {size(encoder + rest)} for this model, got {exact_size(target)}: "
-            f"{size(encoder)} for the kept weights in {coding.values.value}, and {size(rest)} for the rest with "
-            "embeddings in int4 and for the tokenizer; take a lower density, weight_dtype int8, trim_vocabulary, or a "
+            f"{size(encoder)} for the kept weights in {values.value}, and {size(rest)} for the rest with "
+            "embeddings in int4 and for the tokenizer; take a lower density, no weight_dtype, trim_vocabulary, or a "
             "smaller model",
         )
 
 
-def choose(candidates: Sequence[Candidate], target: int, task: Task) -> Candidate:
-    """The candidate of at most `target` bytes with the best primary metric, the finest of equals; if there is none, the
-    smallest."""
-    fitting = [one for one in candidates if one.total_bytes <= target]
-    if not fitting:
-        return min(candidates, key=lambda one: one.total_bytes)
+def check_fits(smallest: Storage, total: int, target: int) -> None:
+    """Checks that the smallest candidate fits into the target.
+
+    Raises:
+        CompressionError: TARGET_NOT_REACHED, it does not.
+    """
+    if total > target:
+        raise CompressionError(
+            Reason.TARGET_NOT_REACHED,
+            f"target_bytes must be at least about {size(total)} for the trained model, got {exact_size(target)}: that "
+            f"is what {smallest} take, with all other files; take a lower density, no weight_dtype, trim_vocabulary, "
+            "or a smaller model",
+        )
+
+
+def choose(candidates: Sequence[Candidate], task: Task) -> Candidate:
+    """The candidate with the best primary metric; of equals one with all positions, then the largest."""
     sign = 1 if task.higher_is_better else -1
-    return max(fitting, key=lambda one: sign * one.metrics[task.primary_metric])
+    return max(
+        candidates,
+        key=lambda one: (sign * one.metrics[task.primary_metric], not one.storage.trimmed, one.total_bytes),
+    )
 
 
-def note_on_target(candidates: Sequence[Candidate], chosen: Candidate, target: int, task: Task) -> str:
-    """What was chosen, and what each candidate would have cost."""
+def note_on_target(candidates: Sequence[Candidate], chosen: Candidate, fp16: Candidate, target: int, task: Task) -> str:
+    """What was chosen, and what each candidate takes and loses.
+
+    Args:
+        candidates: the measured ones.
+        chosen: one of them.
+        fp16: the finest way, which need not fit.
+        target: bytes.
+        task: of the metrics.
+    """
+    name = task.primary_metric
 
     def described(one: Candidate) -> str:
-        value = one.metrics[task.primary_metric]
-        return f"{one.embeddings.value} with {size(one.total_bytes)} and {task.primary_metric} {value:.4f}"
+        value = one.metrics[name]
+        change = f" ({value - fp16.metrics[name]:+.4f})" if one.storage != fp16.storage else ""
+        return f"{one.storage}: {size(one.total_bytes)}, {name} {value:.4f}{change}"
 
-    others = ", ".join(described(one) for one in candidates if one is not chosen)
-    missed = "" if chosen.total_bytes <= target else ", which misses it: take a lower density or weight_dtype int8"
-    stored = f"the embeddings are stored in {described(chosen)}{missed}"
-    return f"target_bytes {exact_size(target)}: {stored}; measured: {others}"
+    others = [one for one in candidates if one is not chosen]
+    if chosen.storage != fp16.storage:
+        others.append(fp16)
+    text = f"target_bytes {exact_size(target)}: stored are {described(chosen)}"
+    return "; ".join([text, *[f"measured: {', '.join(map(described, others))}"] * bool(others)])
+
+
+def _others(coding: Coding) -> Values:
+    return coding.embeddings if coding.others is None else coding.others
+
+
+def _parts(arrays: _Arrays, pruned: Sequence[str], model: nn.Module) -> dict[str, _Arrays]:
+    """The tensors of a model by what they are stored as."""
+    parts: dict[str, dict[str, npt.NDArray[Any]]] = {}
+    for part in ("weights", "embeddings", "positions", "others"):
+        parts[part] = {}
+    tables = {f"{name}.weight" for name in position_tables(model)}
+    for names in tied_names(arrays):
+        part = "others" if is_small(*names) else "embeddings"
+        if tables.intersection(names):
+            part = "positions"
+        if any(name in pruned for name in names):
+            part = "weights"
+        parts[part] |= {name: arrays[name] for name in names}
+    return dict(parts)
 
 
 def _entropy(density: float) -> float:

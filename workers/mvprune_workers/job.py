@@ -127,6 +127,7 @@ def run_job(
             keep_fine_tuned=spec.keep_fine_tuned,
             **{option: given for option, given in _given(spec).items() if option in _DTYPES},
             trim_vocabulary=spec.trim_vocabulary,
+            trim_positions=spec.trim_positions,
             target_bytes=_given(spec).get("target_bytes"),
             delta=spec.delta,
             seed=spec.seed,
@@ -186,6 +187,7 @@ def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dic
     complete.training.ClearField("preset")  # the epochs say it
     _fill(complete.training, training)
     _fill(complete, {key: used[key] for key in (manifest_key(_SPEC[name]) for name in _DTYPES)})
+    complete.trim_positions = used.get("trim_positions", False)  # target_bytes may have chosen it
     if spec.structure == job_pb2.CompressionSpec.BLOCKS_AND_UNITS:
         complete.structure_block_size = used["structure_block_size"]
     if not spec.target_density:  # that of the mask

@@ -6,8 +6,8 @@ import logging
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from mvprune.artifact.positions import longest_input
 from mvprune.common.metrics import LATENCY_MS, LATENCY_RATIO
 from mvprune_core.result import Result
 
@@ -29,8 +29,7 @@ def add_latency(result: Result, base: Path) -> None:
     """
     from mvprune.runtime import measure  # few jobs need it
 
-    config: Any = result.model.config
-    tokens = min(_TOKENS, getattr(config, "max_position_embeddings", _TOKENS))
+    tokens = min(_TOKENS, longest_input(result.model) or _TOKENS)
     try:
         with tempfile.TemporaryDirectory() as draft:
             result.save(draft)

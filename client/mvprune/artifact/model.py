@@ -37,6 +37,7 @@ from mvprune.artifact.manifest import (
 )
 from mvprune.artifact.packing import Unpacked
 from mvprune.artifact.parts import EMBEDDINGS, ENCODER, bytes_by_part
+from mvprune.artifact.positions import refuse_longer_inputs
 from mvprune.artifact.report import REPORT_FILE, report_page
 from mvprune.artifact.structures import shrink_to
 from mvprune.artifact.values import rounded
@@ -91,7 +92,8 @@ def round_values(
             try:
                 values = _masked_base(names[0], array, base) if base and sparse else None
                 if values is None:
-                    values = rounded(array, coding.of(pruned=sparse, dimensions=array.ndim), sparse=sparse)
+                    kind = coding.of(*names, pruned=sparse, dimensions=array.ndim)
+                    values = rounded(array, kind, sparse=sparse)
             except ArtifactError as error:
                 raise ArtifactError(f"tensor {names[0]!r}: {error}") from None
             for name in names:
@@ -201,6 +203,7 @@ def load(
     model = _without_values(config)
     shrink_to(model, shapes)
     model.tie_weights()
+    refuse_longer_inputs(model)
     names, shared = header.names(), frozenset(header.whole_base if isinstance(base, Base) else ())
     filling = _Filling(model.float())
     replacing = replacement(model) if replacement is not None else None

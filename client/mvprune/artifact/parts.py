@@ -15,6 +15,7 @@ EMBEDDINGS = "embeddings"
 REST = "rest"
 PARTS = (ENCODER, EMBEDDINGS, REST)
 
+_SMALL_TABLES = re.compile(r"(position|token_type)_embeddings|(^|\.)wpe\.")
 _EMBEDDINGS = re.compile(r"embed|(^|\.)(wte|wpe|shared)\.", re.IGNORECASE)
 
 
@@ -44,6 +45,12 @@ def part_of(*names: str) -> str:
     if any(map(in_block, names)):
         return ENCODER
     return EMBEDDINGS if any(map(_EMBEDDINGS.search, names)) else REST
+
+
+def is_small(*names: str) -> bool:
+    """Whether a tensor with these names is outside of the encoder and is no table of words: positions, token types, a
+    pooler or a head. An error in it is one of every input, or of every token."""
+    return part_of(*names) == REST or (part_of(*names) == EMBEDDINGS and any(map(_SMALL_TABLES.search, names)))
 
 
 def stored_tensors(header: Header) -> Iterator[StoredTensor]:

@@ -7,53 +7,39 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-from torch import nn
 
-from mvprune.artifact.model import TOKENIZER_FILE, compact_json, state_arrays
+from mvprune.artifact.model import TOKENIZER_FILE, compact_json
 from mvprune.artifact.values import rounded
-from mvprune.artifact.weights import Coding, write_weights
-from mvprune.sources.model_config import WEIGHTS_FILE
+from mvprune.artifact.weights import Coding, tied_names, write_weights
+from mvprune.sources.model_config import CONFIG_FILE, WEIGHTS_FILE
 
 
-def weights_bytes(model: nn.Module, pruned: Collection[str], coding: Coding) -> int:
-    """Bytes of the weights file of a model whose values are rounded to `coding`."""
-    return _written(state_arrays(model), pruned, coding)
-
-
-def unpruned_bytes(model: nn.Module, pruned: Collection[str], without: Collection[str], coding: Coding) -> int:
-    """Bytes of a weights file of what is not pruned, rounded to `coding`; the model does not change.
+def weights_bytes(tensors: Mapping[str, npt.NDArray[Any]], pruned: Collection[str], coding: Coding) -> int:
+    """Bytes of the weights file of some tensors, rounded to a coding; the tensors do not change.
 
     Args:
-        model: any.
-        pruned: names of its pruned weights.
-        without: names of further tensors that do not count.
+        tensors: of `state_arrays`; tied ones are one array.
+        pruned: names of those whose non-zeros are stored.
         coding: how the values would be stored.
     """
     arrays: dict[str, npt.NDArray[Any]] = {}
-    seen: dict[int, npt.NDArray[Any]] = {}  # tied tensors stay one array
-    for name, array in state_arrays(model).items():
-        if name in pruned or name in without:
-            continue
+    for names in tied_names(tensors):
+        array, sparse = tensors[names[0]], any(name in pruned for name in names)
         if array.dtype.kind == "f":
-            if id(array) not in seen:
-                seen[id(array)] = rounded(array, coding.of(pruned=False, dimensions=array.ndim))
-            array = seen[id(array)]
-        arrays[name] = array
-    return _written(arrays, (), coding)
+            kind = coding.of(*names, pruned=sparse, dimensions=array.ndim)
+            array = rounded(array, kind, sparse=sparse)
+        arrays |= dict.fromkeys(names, array)
+    with TemporaryDirectory(prefix="mvprune-") as folder:
+        path = Path(folder) / WEIGHTS_FILE
+        write_weights(path, arrays, [name for name in arrays if name in pruned], coding)
+        return path.stat().st_size
 
 
-def tokenizer_bytes(tokenizer: Any) -> int:
-    """Bytes of a tokenizer's files in an artifact."""
+def description_bytes(config: Any, tokenizer: Any) -> int:
+    """Bytes of a model's configuration and of its tokenizer's files in an artifact."""
     with TemporaryDirectory(prefix="mvprune-") as folder:
         tokenizer.save_pretrained(Path(folder))
         compact_json(Path(folder) / TOKENIZER_FILE)
+        (Path(folder) / CONFIG_FILE).write_text(config.to_json_string())
         return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
-
-
-def _written(arrays: Mapping[str, np.ndarray[Any, Any]], pruned: Collection[str], coding: Coding) -> int:
-    with TemporaryDirectory(prefix="mvprune-") as folder:
-        path = Path(folder) / WEIGHTS_FILE
-        write_weights(path, arrays, pruned, coding)
-        return path.stat().st_size

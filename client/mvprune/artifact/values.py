@@ -256,10 +256,15 @@ def _shared(factors: Numbers, unit: np.float32) -> Numbers:
     """For each factor the smallest of unit, unit / 4, unit / 16, … that is not below it; for 0, 0."""
     if not unit:
         return np.zeros_like(factors)
-    last = (np.log2(unit) - np.log2(_SMALLEST_SCALE)) // 2
     filled = factors > 0
-    steps = np.clip((np.log2(unit) - np.log2(factors, where=filled, out=np.zeros_like(factors))) // 2, 0, last)
-    return np.where(filled, np.ldexp(unit, (-2 * steps).astype(np.int32)), 0)
+    ratios = np.divide(unit, factors, where=filled, out=np.ones(len(factors)), dtype=np.float64)
+    steps = np.clip(_powers_of_4(ratios), 0, _powers_of_4(np.float64(unit) / _SMALLEST_SCALE))
+    return np.where(filled, np.ldexp(unit, -2 * steps), 0)
+
+
+def _powers_of_4(ratios: Any) -> Any:
+    """The exponent of the largest power of 4 up to each ratio. A logarithm would be a little less for some powers."""
+    return (np.frexp(ratios)[1] - 1) // 2
 
 
 def _blocks(counts: Counts) -> Iterator[tuple[slice, slice]]:

@@ -32,6 +32,7 @@ from mvprune.artifact.header import (
     read_header,
 )
 from mvprune.artifact.packing import Unpacked, pack_mask, pack_tensor, unpack_parts
+from mvprune.artifact.parts import is_small
 from mvprune.artifact.values import FLOATS, Values, check_exact, decode_values, encode_values, row_counts
 
 Array = npt.NDArray[Any]
@@ -47,16 +48,19 @@ class Coding:
     Attributes:
         values: the kept weights of pruned matrices.
         embeddings: every other matrix.
+        others: of these, the small ones: positions, token types, pooler and head; None: as the embeddings.
     """
 
     values: Values = Values.FP16
     embeddings: Values = Values.FP16
+    others: Values | None = None
 
-    def of(self, *, pruned: bool, dimensions: int) -> Values:
-        """Vectors (biases, norms) are small and sensitive: never int8 or int4."""
+    def of(self, *names: str, pruned: bool, dimensions: int) -> Values:
+        """The coding of a tensor with these names. Vectors (biases, norms) are sensitive: never int8 or int4."""
         if pruned:
             return self.values
-        return Values.FP16 if dimensions < 2 and self.embeddings.is_scaled else self.embeddings
+        kind = self.others if self.others is not None and is_small(*names) else self.embeddings
+        return Values.FP16 if dimensions < 2 and kind.is_scaled else kind
 
 
 def write_weights(
@@ -91,7 +95,7 @@ def write_weights(
         first, array = names[0], tensors[names[0]]
         aliases.update(dict.fromkeys(names[1:], first))
         pruned = any(name in sparse for name in names)
-        kind = coding.of(pruned=pruned, dimensions=array.ndim)
+        kind = coding.of(*names, pruned=pruned, dimensions=array.ndim)
         try:
             same = base.find(first, array, pruned=pruned) if base and array.dtype.kind == "f" else None
             if same is not None:

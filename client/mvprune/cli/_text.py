@@ -72,7 +72,8 @@ def stored(spec: Spec) -> str:
     words = [f"{dtype} {what}" for what, dtype in dtypes if dtype]
     if spec.target_bytes:
         words.append(f"at most {exact_size(spec.target_bytes)}")
-    return ", ".join([*words, *["trimmed vocabulary"] * spec.trim_vocabulary, *["delta"] * spec.delta])
+    words += [f"trimmed {what}" for what in ("vocabulary", "positions") if getattr(spec, f"trim_{what}")]
+    return ", ".join([*words, *["delta"] * spec.delta])
 
 
 def state(job: JobRecord) -> str:

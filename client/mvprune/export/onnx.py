@@ -20,6 +20,7 @@ from torch import Tensor
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.model import load
+from mvprune.artifact.positions import longest_input
 from mvprune.export.written import Written
 from mvprune.sources.model_config import CONFIG_FILE
 
@@ -161,8 +162,7 @@ def _fixed(model: Any) -> dict[str, bool]:
 
 
 def _longest(model: Any) -> int:
-    positions = getattr(model.config, "max_position_embeddings", None)
-    return positions if isinstance(positions, int) and positions > 0 else _UNBOUNDED
+    return longest_input(model) or _UNBOUNDED
 
 
 def _example(model: Any, examples: int, tokens: int) -> dict[str, Tensor]:

@@ -32,6 +32,7 @@ with needs("mvprune.hf", "runtime"):
     from mvprune.artifact.header import VERSION, Header, open_header
     from mvprune.artifact.model import QUANT_METHOD
     from mvprune.artifact.packing import unpack_parts
+    from mvprune.artifact.positions import refuse_longer_inputs
     from mvprune.artifact.structures import shrink_to
 
 __all__ = ["MvpruneConfig", "MvpruneQuantizer"]
@@ -101,6 +102,7 @@ class MvpruneQuantizer(HfQuantizer):
     def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
         model._weight_conversions = None  # saving writes plain tensors
         del model.config.transformers_weights
+        refuse_longer_inputs(model)
         if self._discard is not None:
             self._discard()
         return model

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mvprune.artifact import load
+from mvprune.artifact.positions import longest_input
 from mvprune.runtime import kernel
 from mvprune.runtime._choice import fastest
 from mvprune.runtime._compressed import Compressed
@@ -127,7 +128,7 @@ def _example(model: Any, batch: int, tokens: int) -> dict[str, Tensor]:
     try:
         with torch.inference_mode():
             model(**made)
-    except (IndexError, RuntimeError) as error:  # what torch raises for a position that has no embedding
-        limit = getattr(model.config, "max_position_embeddings", "an unknown number")
+    except (IndexError, RuntimeError, ValueError) as error:  # what is raised for a position that has no embedding
+        limit = longest_input(model) or "an unknown number"
         raise ValueError(f"tokens must be at most {limit}, the model's positions, got {tokens} ({error})") from error
     return made

@@ -143,11 +143,14 @@ class Spec:
         weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 and
             int4 have per-row scales.
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings; int4 has a scale for 64
-            weights.
+            weights, and int8 for small matrices: positions, token types, pooler and head.
         trim_vocabulary: keep only the embeddings of tokens that occur in the data, and of word pieces that compose
             all others.
-        target_bytes: bytes of all files of the artifact, at most; chooses the embedding_dtype, fp16, int8 or int4,
-            with which the metric loses least.
+        trim_positions: keep only the embeddings of the positions of max_length tokens; the model then takes no
+            longer inputs.
+        target_bytes: bytes of all files of the artifact, at most; chooses the data types of embeddings, of small
+            matrices, and of weights without a weight_dtype, and may trim the positions; takes what loses least of
+            what fits.
         delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the
             pruned weights are a bit mask.
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
@@ -173,6 +176,7 @@ class Spec:
     weight_dtype: str | None
     embedding_dtype: str | None
     trim_vocabulary: bool
+    trim_positions: bool
     target_bytes: int | None
     delta: bool
     teacher: Teacher | None

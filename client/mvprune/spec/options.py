@@ -172,13 +172,17 @@ class ArtifactOptions(TypedDict, total=False):
 
     Attributes:
         weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 and
-            int4 have per-row scales; default: fp16.
+            int4 have per-row scales; default: fp16; with target_bytes fp16, int8 or int4.
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings; int4 has a scale for 64
-            weights; default: int8 where the metric loses at most 0.1 points by it, else fp16.
+            weights, and int8 for small matrices: positions, token types, pooler and head; default: int8 where the
+            metric loses at most 0.1 points by it, else fp16.
         trim_vocabulary: keep only the embeddings of tokens that occur in the data, and of word pieces that compose
             all others; default: no.
-        target_bytes: bytes of all files of the artifact, at most; chooses the embedding_dtype, fp16, int8 or int4,
-            with which the metric loses least; from 1 MiB to 1 PiB; default: no limit.
+        trim_positions: keep only the embeddings of the positions of max_length tokens; the model then takes no
+            longer inputs; default: no.
+        target_bytes: bytes of all files of the artifact, at most; chooses the data types of embeddings, of small
+            matrices, and of weights without a weight_dtype, and may trim the positions; takes what loses least of
+            what fits; from 1 MiB to 1 PiB; default: no limit.
         delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the
             pruned weights are a bit mask; default: no.
     """
@@ -186,6 +190,7 @@ class ArtifactOptions(TypedDict, total=False):
     weight_dtype: Literal["fp32", "fp16", "bf16", "int8", "int4"] | None
     embedding_dtype: Literal["fp32", "fp16", "bf16", "int8", "int4"] | None
     trim_vocabulary: bool | None
+    trim_positions: bool | None
     target_bytes: int | None
     delta: bool | None
 

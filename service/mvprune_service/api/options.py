@@ -79,7 +79,9 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
 
 
 def check_storage(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
-    """That a target size has something to choose. Only the worker knows whether it can be reached."""
+    """That the options go together. Only the worker knows whether a target size can be reached."""
+    if spec.trim_positions and spec.delta:
+        yield bad("job.spec.delta", "true", "false with trim_positions, which changes the shape of a table")
     if not spec.HasField("target_bytes"):
         return
     if spec.embedding_dtype:

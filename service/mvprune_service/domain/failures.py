@@ -33,6 +33,7 @@ class FailureReason(StrEnum):
     DISK_FULL = "DISK_FULL"
     TRAINER_KILLED = "TRAINER_KILLED"
     WRONG_VERSION = "WRONG_VERSION"
+    TARGET_NOT_REACHED = "TARGET_NOT_REACHED"
 
 
 class Retry(Enum):
@@ -83,5 +84,6 @@ RULES: Mapping[FailureReason, Rule] = MappingProxyType(
             Retry.ALWAYS,
             "the worker has another version of mvprune than the server",  # another node may have the right one
         ),
+        FailureReason.TARGET_NOT_REACHED: Rule(Retry.NEVER, "the artifact cannot be as small as target_bytes"),
     }
 )

@@ -79,6 +79,16 @@ def test_sparse_int8_rows_share_a_scale() -> None:
         assert not row or 31 <= np.abs(numbers[end - len(row) : end].astype(int)).max() <= 127
 
 
+def test_a_row_that_is_exactly_a_power_of_4_smaller_has_that_scale() -> None:
+    """What rounding makes of a row whose largest number is about 127 scales. Also where 32 bits of logarithms differ by
+    a little less than the power."""
+    for unit in (bfloat16((128 + mantissa) * 2.0**exponent) for mantissa in range(128) for exponent in range(-20, -6)):
+        rows = np.array([[127 * unit / 4**power, unit / 4**power] for power in range(6)], np.float32)
+        numbers, scales = encode_values(rows.reshape(-1), np.full(6, 2), Values.INT8, sparse=True)
+        assert numbers.tolist() == [127, 1] * 6
+        assert np.array_equal(decode_values(numbers, scales, np.full(6, 2), Values.INT8), rows.reshape(-1))
+
+
 @given(
     st.sampled_from([Values.INT8, Values.INT4]),
     st.booleans(),

@@ -59,7 +59,8 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --shape linear --selection global --initial-scores magnitude
         --include *.attention.* --include *.dense --exclude *.0.* --pattern 1:10 --structure heads_and_units
         --structure-density 0.5 --structure-block-size 16 --structure-fill --allow-density-miss
-        --weight-dtype int8 --embedding-dtype bf16 --trim-vocabulary --target-bytes 10MB --delta
+        --weight-dtype int8 --embedding-dtype bf16 --trim-vocabulary --trim-positions
+        --target-bytes 10MB --delta
         --teacher org/t --teacher-revision v1 --temperature 3 --alpha 0.5 --hidden-states 2
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
         --accumulation-steps 2 --precision bf16 --train-embeddings --compile --gradient-checkpointing --deterministic
@@ -103,6 +104,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         weight_dtype="INT8",
         embedding_dtype="BF16",
         trim_vocabulary=True,
+        trim_positions=True,
         target_bytes=10_000_000,
         delta=True,
         target_density=0.1,

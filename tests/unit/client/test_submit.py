@@ -36,6 +36,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         structure_density=0.5,
         structure_block_size=16,
         structure_fill=True,
+        trim_positions=True,
         target_bytes=10_000_000,
         allow_density_miss=True,
         teacher="org/teacher",
@@ -130,7 +131,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert spec.pattern == "1:32"
     assert spec.structure == job_pb2.CompressionSpec.HEADS
     assert (spec.structure_density, spec.structure_block_size, spec.structure_fill) == (0.5, 16, True)
-    assert spec.target_bytes == 10_000_000
+    assert (spec.trim_positions, spec.target_bytes) == (True, 10_000_000)
     assert spec.allow_density_miss
     assert policy.resources == job_pb2.Resources(gpus=0.0, cpus=1.5, memory_bytes=8 << 30, workers=2)
     assert policy.resources.HasField("gpus")

@@ -60,10 +60,11 @@ def test_a_student_of_a_shared_baseline_is_that_of_its_own_baseline_and_trains_n
         assert torch.equal(student.model.state_dict()[name], value)
 
 
-def test_hidden_states_of_a_teacher_without_the_whole_vocabulary_are_not_matched_unasked(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+@pytest.mark.parametrize("option", ["trim_vocabulary", "trim_positions"])
+def test_hidden_states_of_a_teacher_without_all_embeddings_are_not_matched_unasked(
+    model_folder: Path, data: ClassificationData, tmp_path: Path, option: str
 ) -> None:
-    other = dense(model_folder, data, trim_vocabulary=True)
+    other = dense(model_folder, data, **{option: True})
     teacher = Teacher(folder_of(other, tmp_path / "teacher"))
     options: dict[str, Any] = {"teacher": teacher, "dense_baseline": shared(other, is_teacher=True)}
     student = compress(model_folder, data, density=0.3, training=LONG, **options)

@@ -1,74 +1,162 @@
-"""A target size: the embeddings that fit and lose least."""
+"""A target size: what fits and loses least."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.unit.core.training_runs import SHORT
+from transformers import BertConfig, BertModel
 
 from mvprune.artifact import Coding, Values, load, read_manifest
 from mvprune.artifact.header import open_header
+from mvprune.common.units import size
 from mvprune.data.loading import ClassificationData
 from mvprune.data.tasks import TASKS
 from mvprune_core import compress, target_size
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.target_size import Candidate, choose, estimated_bytes, note_on_target
+from mvprune_core.target_size import RESERVED, Candidate, Storage, choose, finest, note_on_target, storages
 
+FP16, INT8, INT4 = Values.FP16, Values.INT8, Values.INT4
 SST2 = TASKS["sst2"]
+TARGET = 1_100_000
+
+Make = Callable[..., tuple[Any, Path]]
 
 
-def test_the_result_has_at_most_the_target(make: Callable[..., tuple[Any, Path]]) -> None:
-    result, folder = make(target_bytes=2 * 10**6)
-    total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    assert total == read_manifest(folder).total_bytes <= 2 * 10**6
+def bert(vocabulary: int, positions: int) -> BertModel:
+    """A BERT with large tables: a row takes 64 bytes in fp16."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    torch.manual_seed(1)
+    return BertModel(
+        BertConfig(vocab_size=vocabulary, max_position_embeddings=positions, **sizes, initializer_range=0.2)
+    )
+
+
+@pytest.fixture
+def model_folder(save: Callable[..., Path]) -> Path:
+    """1.3 MB of word embeddings in fp16."""
+    return save(bert(20_000, 64))
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
+    """The candidates that were measured."""
+    seen: list[Candidate] = []
+
+    def recording(candidates: Sequence[Candidate], task: Any) -> Candidate:
+        seen.extend(candidates)
+        return choose(candidates, task)
+
+    monkeypatch.setattr("mvprune_core.quantized.choose", recording)
+    return seen
+
+
+def total_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def dtype_of(folder: Path, name: str) -> str:
+    return open_header(folder / "weights.safetensors").packed[name].dtype
+
+
+def test_the_result_fits_and_loses_least(make: Make, measured: list[Candidate]) -> None:
+    result, folder = make(target_bytes=TARGET)
+    assert total_of(folder) == read_manifest(folder).total_bytes <= TARGET
     loaded, expected = load(folder).state_dict(), result.model.state_dict()
     assert all(torch.equal(loaded[name], expected[name]) for name in expected)
-    assert result.info.spec["target_bytes"] == 2 * 10**6
+
+    assert len(measured) == len({one.storage for one in measured}) >= 1
+    assert all(one.total_bytes <= TARGET and one.storage.coding.embeddings is not FP16 for one in measured)
+    best = max(one.metrics["accuracy"] for one in measured)
+    assert result.metrics["eval/accuracy"] == best
+    (chosen,) = [one for one in measured if one.storage.coding == result.coding]
     last = result.history.phases[-1].evaluations[-1].metrics
-    assert {f"eval/{name}": value for name, value in last.items()} == {
-        name: value for name, value in result.metrics.items() if name.startswith("eval/")
-    }
+    assert last["accuracy"] == best == chosen.metrics["accuracy"]
+    assert chosen.total_bytes - RESERVED <= total_of(folder) <= chosen.total_bytes
+
+    spec = result.info.spec
+    assert (spec["target_bytes"], spec["embeddings"]) == (TARGET, result.coding.embeddings.value)
+    assert spec["values"] == result.coding.values.value
     (note,) = [note for note in result.notes if "target_bytes" in note]
-    for embeddings in ("fp16", "int8", "int4"):
-        assert f"{embeddings} with " in note
-    assert note.startswith(f"target_bytes 2MB: the embeddings are stored in {result.info.spec['embeddings']} with ")
+    assert note.startswith(f"target_bytes 1100kB: stored are {chosen.storage}: {size(chosen.total_bytes)}, accuracy ")
+    assert note.count("accuracy") == len(measured) + 1, "and fp16, which does not fit"
+    assert "fp16 weights, fp16 embeddings, fp16 others: " in note
+    for file in ("README.md", "report.html", "manifest.json"):
+        assert "target_bytes 1100kB: stored are" in (folder / file).read_text()
 
 
-def test_an_artifact_that_is_larger_than_estimated_is_said(
-    make: Callable[..., tuple[Any, Path]], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    result, folder = make(target_bytes=2 * 10**6)
-    assert "more than target_bytes" not in caplog.text
-    result.save(tmp_path / "again", spec={**result.info.spec, "target_bytes": "1000"})
-    total = f"{read_manifest(folder).total_bytes // 1000:,},"
-    assert f"the artifact has {total}" in caplog.text
-    assert "more than target_bytes, 1,000; take a lower density" in caplog.text
+def test_what_fits_as_it_is_stays(make: Make, measured: list[Candidate]) -> None:
+    result, _ = make(target_bytes=3 * 10**6)
+    assert [one.storage for one in measured] == [Storage(Coding(FP16, FP16, FP16), trimmed=False)]
+    assert len(result.history.phases[-1].evaluations) == 1
+    assert result.info.spec["embeddings"] == result.info.spec["values"] == "fp16"
+    (note,) = [note for note in result.notes if "target_bytes" in note]
+    assert "measured" not in note
 
 
-def test_the_choice_follows_the_target(make: Callable[..., tuple[Any, Path]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where only int4 fits, int4 is stored; where nothing does, it is said."""
-    sizes = []
-
-    def measured(*args: Any) -> int:
-        sizes.append(estimated_bytes(*args))
-        return 4_000_000 - 1_000_000 * len(sizes)  # 3, 2 and 1 MB
-
-    monkeypatch.setattr("mvprune_core.quantized.estimated_bytes", measured)
-    result, folder = make(target_bytes=1_100_000)
-    assert result.info.spec["embeddings"] == "int4"
-    assert sizes == sorted(sizes, reverse=True)
-    assert len(set(sizes)) == 3
-    dtypes = {one.dtype for name, one in open_header(folder / "weights.safetensors").packed.items() if "_emb" in name}
-    assert dtypes == {"I4"}
+def test_weights_of_a_given_dtype_keep_it(make: Make, measured: list[Candidate]) -> None:
+    result, folder = make(target_bytes=TARGET, weight_dtype="bf16")
+    assert {one.storage.coding.values for one in measured} == {Values.BF16}
+    assert {dtype_of(folder, name) for name in result.pruned} == {"BF16"}
 
 
-@pytest.mark.parametrize("dtype", list(Values))
+def test_what_is_chosen_is_stored(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also int4 weights, some of which become zero."""
+    monkeypatch.setattr("mvprune_core.quantized.choose", lambda candidates, task: candidates[-1])
+    monkeypatch.setattr("mvprune_core.quantized.finest", lambda ways: ways)
+    result, folder = make(target_bytes=TARGET, method="random")
+    assert result.coding == Coding(INT4, INT4, INT8)
+    assert {dtype_of(folder, name) for name in result.pruned} == {"I4"}
+    assert dtype_of(folder, "bert.embeddings.word_embeddings.weight") == "I4"
+    assert dtype_of(folder, "bert.pooler.dense.weight") == dtype_of(folder, "classifier.weight") == "I8"
+    assert any("int4 made" in note for note in result.notes)
+    loaded, expected = load(folder).state_dict(), result.model.state_dict()
+    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
+    kept = result.history.histograms["weights"].counts["kept"]
+    assert sum(kept) >= result.accounting.kept_weights
+
+
+def test_positions_are_trimmed_where_nothing_else_fits(save: Callable[..., Path], data: ClassificationData) -> None:
+    folder = save(bert(40, 100_000), "long")
+    result = compress(folder, data, density=0.2, training=SHORT, dense_baseline=False, target_bytes=TARGET)
+    assert result.model.config.max_position_embeddings == 128
+    assert result.info.spec["trim_positions"] is True
+    assert result.coding == Coding(FP16, FP16, FP16)
+    assert any(
+        "stored are fp16 weights, fp16 embeddings, fp16 others and trimmed positions: " in note for note in result.notes
+    )
+    assert any(note.startswith("the positions are trimmed to 128 of 100,000: ") for note in result.notes)
+
+
+def test_an_artifact_that_is_larger_than_its_target_is_an_error(make: Make, tmp_path: Path) -> None:
+    result, folder = make(target_bytes=TARGET)
+    with pytest.raises(
+        CompressionError, match=r"target_bytes must be at least \d+ for the files of this artifact, got"
+    ) as raised:
+        result.save(tmp_path / "again", spec={**result.info.spec, "target_bytes": "1000"})
+    assert raised.value.reason is Reason.TARGET_NOT_REACHED
+    assert total_of(folder) <= TARGET
+
+
+def test_a_trained_model_that_does_not_fit_is_an_error(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mvprune_core.compression._LEAST_BYTES", 1)
+    monkeypatch.setattr("mvprune_core.plan.check_target", lambda *args, **more: None)
+    with pytest.raises(
+        CompressionError,
+        match=r"target_bytes must be at least about .* for the trained model, got 100kB: that is what int4 weights, "
+        r"int4 embeddings, int8 others .*take, with all other files; take a lower density",
+    ) as raised:
+        make(target_bytes=100_000)
+    assert raised.value.reason is Reason.TARGET_NOT_REACHED
+
+
+@pytest.mark.parametrize("dtype", [None, *Values])
 def test_a_target_that_cannot_be_reached_is_refused_before_training(
-    model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch, dtype: Values
+    model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch, dtype: Values | None
 ) -> None:
     monkeypatch.setattr("mvprune_core.run.CompressionRun.prune", None)
     monkeypatch.setattr("mvprune_core.plan.check_target", lambda *args, **more: refuse(*args, **more))
@@ -80,8 +168,9 @@ def test_a_target_that_cannot_be_reached_is_refused_before_training(
         compress(model_folder, data, density=0.2, training=SHORT, weight_dtype=dtype, target_bytes=2 * 10**6)
 
 
+@pytest.mark.parametrize("options", [{}, {"trim_vocabulary": True}])
 def test_what_is_refused_is_below_what_a_trained_model_takes(
-    make: Callable[..., tuple[Any, Path]], monkeypatch: pytest.MonkeyPatch
+    make: Make, monkeypatch: pytest.MonkeyPatch, options: Mapping[str, Any]
 ) -> None:
     """The estimate before training must not refuse what can be reached."""
     needed = []
@@ -89,47 +178,59 @@ def test_what_is_refused_is_below_what_a_trained_model_takes(
     def observe(target: int, *args: Any, **more: Any) -> None:
         with pytest.raises(CompressionError) as raised:
             target_size.check_target(1, *args, **more)
-        assert raised.value.reason is Reason.DENSITY_NOT_REACHED
-        words = raised.value.message.split(" for this model")[0].split()[-2:]
-        needed.append(float(words[0]) * {"B": 1, "kB": 1e3, "MB": 1e6}[words[1]])
+        assert raised.value.reason is Reason.TARGET_NOT_REACHED
+        number, unit = raised.value.message.split(" for this model")[0].split()[-2:]
+        needed.append(float(number) * {"kB": 1e3, "MB": 1e6}[unit])
 
     monkeypatch.setattr("mvprune_core.plan.check_target", observe)
-    monkeypatch.setattr("mvprune_core.quantized.CANDIDATES", (Values.INT4,))
-    result, folder = make(target_bytes=2 * 10**6)
-    assert result.coding == Coding(Values.FP16, Values.INT4)
-    written = sum((folder / name).stat().st_size for name in ("weights.safetensors", "tokenizer.json"))
-    assert 0.5 * written < needed[0] < written
+    monkeypatch.setattr("mvprune_core.quantized.finest", lambda ways: ways[-1:])
+    result, folder = make(target_bytes=3 * 10**6, **options)
+    assert result.coding == Coding(INT4, INT4, INT8)
+    counted = ("weights.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
+    written = sum((folder / name).stat().st_size for name in counted)
+    assert 0.3 * written < needed[0] < written
 
 
-@pytest.mark.parametrize(
-    ("target", "metrics", "embeddings"),
-    [
-        (30, (0.9, 0.8, 0.7), Values.FP16),
-        (30, (0.9, 0.91, 0.7), Values.INT8),
-        (30, (0.9, 0.9, 0.9), Values.FP16),
-        (25, (0.9, 0.8, 0.7), Values.INT8),
-        (20, (0.9, 0.8, 0.8), Values.INT8),
-        (10, (0.9, 0.8, 0.7), Values.INT4),
-        (9, (0.9, 0.8, 0.7), Values.INT4),
-    ],
-)
-def test_the_choice(target: int, metrics: tuple[float, ...], embeddings: Values) -> None:
-    candidates = [
-        Candidate(kind, size, {"accuracy": value})
-        for kind, size, value in zip(target_size.CANDIDATES, (30, 20, 10), metrics, strict=True)
+def test_the_finest_ways() -> None:
+    """Those of which no other is as fine in every part."""
+    ways = storages(target_size.CANDIDATES, (False, True))
+    assert len(ways) == 36
+    assert finest(ways) == ways[:1] == [Storage(Coding(FP16, FP16, FP16), trimmed=False)]
+    assert finest([way for way in ways if way.coding.embeddings is INT4]) == [
+        Storage(Coding(FP16, INT4, FP16), trimmed=False)
     ]
-    chosen = choose(candidates, target, SST2)
-    assert chosen.embeddings is embeddings
-    note = note_on_target(candidates, chosen, target, SST2)
-    assert note.count(" with ") == 3
-    assert ("which misses it" in note) == (target < 10)
+    cheap = [way for way in ways if way.trimmed or way.coding.values is INT8]
+    assert finest(cheap) == [
+        Storage(Coding(FP16, FP16, FP16), trimmed=True),
+        Storage(Coding(INT8, FP16, FP16), trimmed=False),
+    ]
+    assert finest([]) == []
+
+
+def candidate(values: Values, embeddings: Values, total: int, *, trimmed: bool = False, **metrics: float) -> Candidate:
+    return Candidate(Storage(Coding(values, embeddings, FP16), trimmed), total, metrics)
+
+
+def test_the_choice() -> None:
+    """The best metric; of equals one with all positions, then the largest."""
+    small, large = candidate(INT4, INT8, 10, accuracy=0.8), candidate(INT8, INT8, 20, accuracy=0.8)
+    best = candidate(FP16, INT4, 5, accuracy=0.9)
+    trimmed = candidate(FP16, INT8, 30, trimmed=True, accuracy=0.8)
+    assert choose([small, large, best, trimmed], SST2) is best
+    assert choose([small, trimmed, large], SST2) is large
+    fp16 = candidate(FP16, FP16, 40, accuracy=0.8125)
+    assert note_on_target([small, trimmed], trimmed, fp16, 30, SST2) == (
+        "target_bytes 30B: stored are fp16 weights, int8 embeddings, fp16 others and trimmed positions: 30 B, accuracy "
+        "0.8000 (-0.0125); measured: int4 weights, int8 embeddings, fp16 others: 10 B, accuracy 0.8000 (-0.0125), fp16 "
+        "weights, fp16 embeddings, fp16 others: 40 B, accuracy 0.8125"
+    )
 
 
 def test_a_perplexity_is_better_where_it_is_smaller() -> None:
     task = TASKS["masked-lm"]
-    sizes = ((Values.FP16, 5.0), (Values.INT8, 4.0), (Values.INT4, 6.0))
-    candidates = [Candidate(kind, 1, {task.primary_metric: value}) for kind, value in sizes]
-    assert choose(candidates, 1, task).embeddings is Values.INT8
+    kinds = ((FP16, 5.0), (INT8, 4.0), (INT4, 6.0))
+    candidates = [candidate(FP16, kind, 1, **{task.primary_metric: value}) for kind, value in kinds]
+    assert choose(candidates, task) is candidates[1]
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,8 @@ def test_the_core_takes_the_numbers_that_the_contract_allows(field: Any, kind: A
                 kind(**_BESIDE.get(field.name, {}), **{field.name: number(value)})
 
 
-_NONE = ("pattern", "structure", "structure_density", "structure_block_size", "embedding_dtype", "target_bytes")
+_STORED = ("weight_dtype", "embedding_dtype", "target_bytes")
+_NONE = ("pattern", "structure", "structure_density", "structure_block_size", *_STORED)
 
 
 def test_compress_takes_what_else_the_contract_has() -> None:

@@ -257,6 +257,17 @@ def test_the_artifact_is_stored_as_the_job_says(
     assert int(kept.sum()) == 4 + 3 + pieces
 
 
+def test_an_artifact_with_a_target_size(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
+    """Also what the job's own options take in the manifest is in the size."""
+    spec.target_bytes, spec.trim_positions, spec.training.max_length = 2 << 20, True, 16
+    run(spec, tmp_path)
+    manifest = read_manifest(folders(tmp_path).output)
+    assert manifest.total_bytes <= spec.target_bytes
+    wanted = {"values": "FP16", "embeddings": "FP16", "trim_positions": True, "target_bytes": str(2 << 20)}
+    assert wanted.items() <= manifest.spec.items()
+    assert load(folders(tmp_path).output).config.max_position_embeddings == 16
+
+
 def test_a_teacher_that_is_a_delta(spec: job_pb2.CompressionSpec, tmp_path: Path, tiny: Any) -> None:
     spec.delta, spec.target_density = True, 1.0
     run(spec, tmp_path / "first")

@@ -52,7 +52,8 @@ GOOD: list[dict[str, Any]] = [
     {"structure": "BLOCKS_AND_UNITS", "structure_fill": True, "soft_movement": {}},
     {"include": ["*.attention.*"] * 64, "exclude": ["x" * 256]},
     {"weight_dtype": "INT8", "embedding_dtype": "BF16", "trim_vocabulary": True, "delta": True},
-    {"weight_dtype": "INT4", "target_bytes": 10_000_000, "trim_vocabulary": True},
+    {"weight_dtype": "INT4", "target_bytes": 10_000_000, "trim_vocabulary": True, "trim_positions": True},
+    {"trim_positions": True},
     {"target_density": 1.0, "keep_fine_tuned": True},
     {"target_density": 1.0, "keep_fine_tuned": True, "teacher": {"none": True}},
     {"training": {"batch_size": 8, "accumulation_steps": 8}},
@@ -136,6 +137,7 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"target_bytes": 99_999}, "target_bytes", "99999", "from 1 MiB to"),
     ({"target_bytes": 10**7, "embedding_dtype": "INT8"}, "embedding_dtype", "'int8'", "unset with target_bytes"),
     ({"target_bytes": 10**7, "delta": True}, "delta", "'true'", "false with target_bytes"),
+    ({"trim_positions": True, "delta": True}, "delta", "'true'", "false with trim_positions"),
     (
         {"structure": "HEADS", "structure_density": 0.05, "target_density": 0.1},
         "structure_density",

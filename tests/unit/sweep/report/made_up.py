@@ -44,7 +44,7 @@ def base_spec(**changes: Any) -> Spec:
     """The spec that the jobs have in common."""
     values: dict[str, Any] = {
         **dict.fromkeys(Spec.__dataclass_fields__),
-        **dict.fromkeys(("allow_density_miss", "trim_vocabulary", "delta", "keep_fine_tuned"), False),
+        **dict.fromkeys(("allow_density_miss", "trim_vocabulary", "trim_positions", "delta", "keep_fine_tuned"), False),
         "model": "bert-tiny",
         "model_revision": "",
         "task": "sst2",
