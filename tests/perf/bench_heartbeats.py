@@ -55,7 +55,7 @@ class Load:
     created: int = 0
     claimed: int = 0
     failed: dict[str, int] = field(default_factory=dict)  # calls, by their status
-    interval: float = 0.0  # what the server asked for last
+    interval: float = 1.0  # seconds: the server's default, until it asks for another
 
     async def timed(self, call: Awaitable[T], times: list[float] | None = None) -> T | None:
         """The answer of a call; None if it failed."""
@@ -89,13 +89,13 @@ class Workers:
                 return
             self.load.claimed += 1
         end, step = time.perf_counter() + seconds, 0
-        delay = random.uniform(0, self.load.interval or 1.0)
+        delay = random.uniform(0, self.load.interval)
         while time.perf_counter() + delay < end:
             await asyncio.sleep(delay)
             step += 1
             beat = worker_pb2.HeartbeatRequest(lease=lease, progress={"phase": "pruning", "step": step})
             answer = await self.load.timed(stub.Heartbeat(beat, metadata=metadata, timeout=60), self.load.beats)
-            if answer is not None:
+            if answer is not None and answer.HasField("interval"):  # as a worker does: else the one before
                 self.load.interval = answer.interval.ToTimedelta().total_seconds()
             delay = self.load.interval * random.uniform(0.8, 1.2)
         if claims:
