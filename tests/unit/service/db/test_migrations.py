@@ -192,6 +192,7 @@ def sample() -> Rows:
     of = [{"job_uid": row["job_uid"], "attempt_uid": row["uid"]} for row in attempts]
     event = {"actor": "local", "from_state": None, "to_state": "QUEUED", "details": {"a": "b"}}
     metric = {"attempt": 1, "metric": "loss", "step": 1, "value": 0.1, "time_us": 1}
+    chunk = {"size_bytes": 1 << 20, "sha256": "ab" * 32, "stored_bytes": 1 << 33, "create_us": 1}
     token = {"project": "p", "display_name": "", "scope": "READ", "creator": "local", "create_us": 1}
     labelled = [(uid, key, value) for uid, job in JOBS.items() for key, value in job[2].items()]
     return {
@@ -220,6 +221,10 @@ def sample() -> Rows:
         ],
         "metrics": [{"id": number, **ids, **metric} for number, ids in enumerate(of, 1)],
         "logs": [{"attempt_uid": ids["attempt_uid"], "offset": 0, "data": b"\x00\xfflog\n"} for ids in of],
+        "log_chunks": [
+            {**chunk, "attempt_uid": ids["attempt_uid"], "offset": 7, "uid": f"c-{ids['attempt_uid']}"} for ids in of
+        ],
+        "long_logs": [{"attempt_uid": "attempt-running", "moved_bytes": 1 << 40, "due_us": 2}],
         "labels": [{"job_uid": uid, "key": key, "value": value, "project": "p"} for uid, key, value in labelled],
         "checkpoints": [{**ids, "step": 7, "manifest_sha256": "ab" * 32, "create_us": 1} for ids in of],
         "tokens": [{"token_id": "t", "secret_sha256": "ab" * 32, **token}],
