@@ -75,7 +75,7 @@ def take(engine: Engine) -> Snapshot:
             checkpoints={(row.attempt_uid, row.step): row for row in checkpoints},
             logs=dict(logs),
             log_chunks=dict(log_chunks),
-            metrics={uid: count for uid, count in conn.execute(points)},
+            metrics=dict(row._tuple() for row in conn.execute(points)),
         )
 
 

@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE, until
 
 from mvprune.v1 import job_pb2
 from mvprune_migrations import HEAD, LOCK, SchemaMismatch, config_for, revisions, state, upgrade
+from mvprune_service.db.attempt_logs import LONG_BYTES
 from mvprune_service.db.database import Database
 from mvprune_service.db.schema import METADATA
 
@@ -341,6 +342,21 @@ def test_an_upgrade_loses_nothing(engine: Engine, revision: str) -> None:
         (row["job_uid"], row["key"], row["value"], row["project"]) for row in expected["labels"]
     }
     command.check(config_for(engine))
+
+
+def test_long_logs_of_an_older_database_are_to_be_moved(engine: Engine) -> None:
+    command.upgrade(config_for(engine), "0011")
+    fill(engine)
+    with engine.begin() as conn:
+        for uid, size in (("succeeded", LONG_BYTES), ("failed", LONG_BYTES + 1), ("running", 1 << 26)):
+            conn.exec_driver_sql(f"UPDATE attempts SET log_bytes = {size} WHERE job_uid = '{uid}'")
+    upgrade(engine)
+    found = read(engine)
+    assert [(row["attempt_uid"], row["moved_bytes"], row["due_us"]) for row in found["long_logs"]] == [
+        ("attempt-failed", 0, 0),
+        ("attempt-running", 0, 0),
+    ]
+    assert found["log_chunks"] == []
 
 
 @pytest.mark.parametrize("revision", REVISIONS[:-1])
