@@ -88,9 +88,10 @@ def claim_logs(tx: Tx, limit: int, for_us: int) -> list[Claimed]:
     """Claims logs that are to be moved: of an attempt that runs when there is a whole chunk, of one that has ended when
     the database has more than LONG_BYTES. No other server moves them for `for_us`."""
     until_us = tx.now + for_us
-    batch = _due(tx.now).order_by(LONG_LOGS.c.due_us).limit(limit)
-    claim = update(LONG_LOGS).where(LONG_LOGS.c.attempt_uid.in_(batch), LONG_LOGS.c.due_us <= tx.now)
-    claimed = tx.conn.execute(claim.values(due_us=until_us).returning(LONG_LOGS.c.attempt_uid, LONG_LOGS.c.moved_bytes))
+    batch = _due(tx.now).order_by(LONG_LOGS.c.due_us).limit(limit).with_for_update(skip_locked=True, of=LONG_LOGS)
+    uids = tx.conn.execute(batch).scalars().all()
+    claim = update(LONG_LOGS).where(LONG_LOGS.c.attempt_uid.in_(uids)).values(due_us=until_us)
+    claimed = tx.conn.execute(claim.returning(LONG_LOGS.c.attempt_uid, LONG_LOGS.c.moved_bytes))
     return [Claimed(row.attempt_uid, row.moved_bytes, until_us) for row in claimed]
 
 
@@ -124,7 +125,7 @@ def record_log_chunk(tx: Tx, claimed: Claimed, packed: Packed | None) -> bool:
     if packed is not None:
         end += packed.size_bytes
         _replace_rows(tx, claimed, packed, end)
-    is_dropped = packed is None and attempt.log_bytes > LOG_CAP  # what is not in the store now
+    is_dropped = packed is None and attempt.log_bytes > LOG_CAP  # what is left, which has no rows
     if attempt.end_us is not None and (is_dropped or attempt.log_bytes - end <= LONG_BYTES):
         tx.conn.execute(delete(LONG_LOGS).where(*mine))
     elif packed is not None:
