@@ -97,7 +97,8 @@ def test_a_server_that_is_killed_between_a_chunk_and_its_rows_loses_nothing(serv
         until(lambda: read(server, "SELECT sum(length(data)) FROM logs") <= LONG_BYTES, "only the tail is kept")
         assert b"".join(client.logs(job)) == text
     steps = [line for line in text.split(b"\n") if line.startswith(b"step ")]
-    assert len(steps) > 2 * CHUNK_BYTES / len(steps[-1])
+    assert len(text) > 2 * CHUNK_BYTES
+    del steps[-1]  # it may have been cut by the end of the trainer
     assert steps == [b"step %d" % number for number in range(len(steps))]
 
 
