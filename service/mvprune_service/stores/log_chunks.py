@@ -13,7 +13,7 @@ import hashlib
 from mvprune_service.stores.base import BlobStore, ObjectNotFound
 from mvprune_service.stores.layout import ArtifactCorrupt
 
-_LEVEL = 6  # of gzip: logs become a tenth, at some 40 MB a second
+_LEVEL = 6  # of gzip
 
 
 def log_chunk_key(attempt_uid: str, chunk_uid: str) -> str:
