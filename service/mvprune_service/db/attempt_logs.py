@@ -125,7 +125,7 @@ def record_log_chunk(tx: Tx, claimed: Claimed, packed: Packed | None) -> bool:
     if packed is not None:
         end += packed.size_bytes
         _replace_rows(tx, claimed, packed, end)
-    is_dropped = packed is None and attempt.log_bytes > LOG_CAP  # what is left, which has no rows
+    is_dropped = packed is None and attempt.log_bytes > LOG_CAP  # the rest has no rows
     if attempt.end_us is not None and (is_dropped or attempt.log_bytes - end <= LONG_BYTES):
         tx.conn.execute(delete(LONG_LOGS).where(*mine))
     elif packed is not None:

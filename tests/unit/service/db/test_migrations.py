@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, MetaData, Table, create_engine, inspect
+from sqlalchemy import Engine, MetaData, Table, create_engine, inspect, text
 from sqlalchemy.exc import IntegrityError
 from tests.neighbours import PostgresServer
 from tests.waiting import PATIENCE, until
@@ -349,7 +349,8 @@ def test_long_logs_of_an_older_database_are_to_be_moved(engine: Engine) -> None:
     fill(engine)
     with engine.begin() as conn:
         for uid, size in (("succeeded", LONG_BYTES), ("failed", LONG_BYTES + 1), ("running", 1 << 26)):
-            conn.exec_driver_sql(f"UPDATE attempts SET log_bytes = {size} WHERE job_uid = '{uid}'")
+            longer = text("UPDATE attempts SET log_bytes = :size WHERE job_uid = :uid")
+            conn.execute(longer, {"size": size, "uid": uid})
     upgrade(engine)
     found = read(engine)
     assert [(row["attempt_uid"], row["moved_bytes"], row["due_us"]) for row in found["long_logs"]] == [
