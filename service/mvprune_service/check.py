@@ -14,11 +14,10 @@ from mvprune_service.config import CommandFailed, Settings, command_settings
 from mvprune_service.control.ownership import Standing, compare, is_used_store, read_mark
 from mvprune_service.db import opening
 from mvprune_service.db.installation import installation
-from mvprune_service.db.models import ARTIFACTS, CHECKPOINTS
+from mvprune_service.db.models import ARTIFACTS, CHECKPOINTS, LOG_CHUNKS
 from mvprune_service.db.overview import has_stored
 from mvprune_service.db.schema import METADATA
 from mvprune_service.db.upload_models import UPLOAD_CHUNKS
-from mvprune_service.db.upload_rows import ChunkRow
 from mvprune_service.observability.logs import redact
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
@@ -35,6 +34,7 @@ from mvprune_service.stores.layout import (
     upload_key,
     verify,
 )
+from mvprune_service.stores.log_chunks import log_chunk_key
 
 _ROWS = 500  # fetched at a time
 
@@ -47,7 +47,7 @@ class Report:
         database: sqlite or postgresql.
         rows: rows of the database that were read.
         artifacts: number of artifacts that were checked in the store; `checkpoints` is that of checkpoints.
-        chunks: number of chunks of uploads that were checked there.
+        chunks: number of chunks of uploads that were checked there; `log_chunks` is that of chunks of logs.
         problems: one line for each problem.
     """
 
@@ -56,6 +56,7 @@ class Report:
     artifacts: int
     checkpoints: int
     chunks: int
+    log_chunks: int
     problems: list[str]
 
 
@@ -76,7 +77,7 @@ def _check(settings: Settings, files: bool) -> Report:
     lost = opening.lost_commits(settings.database)
     problems = opening.damage(settings.database)
     if problems:  # rows of a damaged file prove nothing
-        return Report("sqlite", 0, 0, 0, 0, problems)
+        return Report("sqlite", 0, 0, 0, 0, 0, problems)
     with opening.looked_at(settings.database) as conn:
         if conn is None:
             raise CommandFailed("the database is empty")
@@ -89,7 +90,7 @@ def _check(settings: Settings, files: bool) -> Report:
         if lost is not None:
             problems.append(lost)
         if problems:
-            return Report(conn.dialect.name, rows, 0, 0, 0, problems)
+            return Report(conn.dialect.name, rows, 0, 0, 0, 0, problems)
         store = open_store(settings.store_url, create=False)
         problems += _ownership(conn, store)
         artifacts = conn.execute(select(ARTIFACTS.c.project, ARTIFACTS.c.sha256, ARTIFACTS.c.manifest)).all()
@@ -106,9 +107,14 @@ def _check(settings: Settings, files: bool) -> Report:
         for row in chunks:
             problems += [
                 f"chunk {row.sha256} of uploads of projects/{row.project}: {what}"
-                for what in _chunk(store, ChunkRow._make(row), files)
+                for what in _object(store, upload_key(row.uid), row.size_bytes, row.sha256, files)
             ]
-        return Report(conn.dialect.name, rows, len(artifacts), len(checkpoints), len(chunks), problems)
+        log_chunks = conn.execute(select(LOG_CHUNKS)).all()
+        for row in log_chunks:
+            key = log_chunk_key(row.attempt_uid, row.uid)
+            problems += [f"log {key}: {what}" for what in _object(store, key, row.stored_bytes, row.sha256, files)]
+        counts = (len(artifacts), len(checkpoints), len(chunks), len(log_chunks))
+        return Report(conn.dialect.name, rows, *counts, problems)
 
 
 def _ownership(conn: Connection, store: BlobStore) -> list[str]:
@@ -135,14 +141,13 @@ def _checkpoint(store: BlobStore, prefix: str, sha256: str) -> Iterator[str]:
         yield str(error)
 
 
-def _chunk(store: BlobStore, chunk: ChunkRow, files: bool) -> Iterator[str]:
-    key = upload_key(chunk.uid)
+def _object(store: BlobStore, key: str, size_bytes: int, sha256: str, files: bool) -> Iterator[str]:
     size = store.size(key)
     if size is None:
         yield "it is missing"
-    elif size != chunk.size_bytes:
-        yield f"it has {size} bytes, the database says {chunk.size_bytes}"
-    elif files and hashlib.sha256(store.read(key, 0, max(size, 1))).hexdigest() != chunk.sha256:
+    elif size != size_bytes:
+        yield f"it has {size} bytes, the database says {size_bytes}"
+    elif files and hashlib.sha256(store.read(key, 0, max(size, 1))).hexdigest() != sha256:
         yield "it has other content than its SHA-256 says"
 
 

@@ -114,7 +114,7 @@ def check_command(argv: Sequence[str]) -> int:
         print(
             f"{report.database}: {report.rows:,} rows, {report.artifacts:,} artifacts, "
             f"{report.checkpoints:,} checkpoints, {report.chunks:,} chunks, "
-            f"{len(report.problems):,} problems"
+            f"{report.log_chunks:,} chunks of logs, {len(report.problems):,} problems"
         )
 
     answer(args.form, asdict(report), report.problems, text)

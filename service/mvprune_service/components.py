@@ -38,6 +38,7 @@ from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.jobs import JobServicer
 from mvprune_service.api.limits import RateLimiter
+from mvprune_service.api.log_reader import LogReader
 from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.status import StatusReporter
 from mvprune_service.api.streams import Streams
@@ -53,6 +54,7 @@ from mvprune_service.control.dispatcher import Dispatcher
 from mvprune_service.control.expander import Expander
 from mvprune_service.control.finalizer import Finalizer
 from mvprune_service.control.janitor import Janitor
+from mvprune_service.control.log_mover import LogMover
 from mvprune_service.control.loop import Loop, Loops
 from mvprune_service.control.pace import Pace
 from mvprune_service.control.scheduler import Scheduler
@@ -80,6 +82,7 @@ _STREAMS_OF_TOKEN, _STREAMS_OF_ADDRESS = 200, 2_000  # open streams
 _LOOP_SECONDS = 1.0  # between steps that a change in the database starts earlier
 _DESCRIPTOR_SECONDS = 2.0
 _PACE_SECONDS = 5.0
+_LOG_SECONDS = 5.0
 _STREAM_SECONDS = 2.0
 _CONNECTION_SECONDS = 1.0
 _WRITE_SECONDS = 10.0  # between checks whether the database accepts writes: each is a write to the disk
@@ -193,7 +196,8 @@ def _add_client_services(
         retention_seconds=settings.retention_seconds,
         uploads=reader,
     )
-    jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
+    logs = LogReader(db, resources.store)
+    jobs = JobServicer(db, changes, Feeds(db, changes), submissions, logs)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, clients)
     sweep_pb2_grpc.add_SweepServiceServicer_to_server(SweepServicer(db, changes, creation), clients)
     artifacts = ArtifactServicer(db, resources.store)
@@ -206,7 +210,7 @@ def _add_client_services(
     if settings.reflection:
         names = [service.full_name for service in (*_CONTRACT, _HEALTH)]
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), clients)
-    return tuple(one.close for one in (submissions, creation, artifacts, uploads, catalog))
+    return tuple(one.close for one in (submissions, creation, logs, artifacts, uploads, catalog))
 
 
 def _schedule(
@@ -242,6 +246,7 @@ def _schedule(
         Loop("dispatcher", dispatcher.step, changes, _LOOP_SECONDS),
         Loop("watchdog", watchdog.step, changes, _LOOP_SECONDS),
         Loop("finalizer", finalizer.step, changes, _LOOP_SECONDS),
+        Loop("logs", LogMover(db, store).step, unchanging, _LOG_SECONDS),
         Loop("janitor", janitor.step, unchanging, settings.janitor_seconds),
         Loop("pace", pace.step, unchanging, _PACE_SECONDS),
         Loop("streams", streams.step, unchanging, _STREAM_SECONDS),

@@ -14,6 +14,7 @@ from mvprune_service.api import mapping
 from mvprune_service.api.errors import Violation, bad, etag_mismatch, invalid, not_found, precondition, wrong_state
 from mvprune_service.api.feeds import UNREAD, Feed, Feeds
 from mvprune_service.api.filters import parse_filter, parse_order
+from mvprune_service.api.log_reader import LogReader
 from mvprune_service.api.names import parse_job, parse_parent
 from mvprune_service.api.pagination import make_page, page_size, read_number, read_token
 from mvprune_service.api.principal import current_principal
@@ -28,18 +29,19 @@ from mvprune_service.observability import traces
 
 _DEFAULT_GRACE_US, _LONGEST_GRACE_US = 10 * SECOND, 3600 * SECOND
 _RECHECK_SECONDS = 10.0  # streams look again even if no change was announced
-_LOG_CHUNK = 64 << 10
+_LOG_PIECE = 64 << 10  # bytes of a message
 _EVENTS = 200
 
 
 class JobServicer(job_pb2_grpc.JobServiceServicer):
     """Jobs: submit, poll, watch, cancel, retry, delete."""
 
-    def __init__(self, db: Database, changes: Changes, feeds: Feeds, submissions: Submissions) -> None:
+    def __init__(self, db: Database, changes: Changes, feeds: Feeds, submissions: Submissions, logs: LogReader) -> None:
         self._db = db
         self._changes = changes
         self._feeds = feeds
         self._submissions = submissions
+        self._logs = logs
 
     async def CreateJob(self, request: job_pb2.CreateJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
         with tracing.span("submit", traces.of_call(context)) as traceparent:
@@ -165,11 +167,11 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
                 if attempt is not None:
                     # A retry must not add another attempt's bytes to this stream.
                     name = name._replace(number=attempt.number)
-                    uid = attempt.uid
-                    data = await self._db.read(records.read_log, uid, offset, _LOG_CHUNK)
-                    if data:
-                        yield job_pb2.FollowLogsResponse(offset=offset, data=data)
-                        offset += len(data)
+                    if data := await self._logs.read(attempt.uid, offset):
+                        for start in range(0, len(data), _LOG_PIECE):
+                            piece = data[start : start + _LOG_PIECE]
+                            yield job_pb2.FollowLogsResponse(offset=offset, data=piece)
+                            offset += len(piece)
                         continue
                 elif name.number is not None:
                     raise not_found(str(name))

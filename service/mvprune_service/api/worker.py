@@ -23,7 +23,7 @@ from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.policies import with_defaults
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.pace import Pace
-from mvprune_service.db import leases, records, upload_uses, uploads
+from mvprune_service.db import attempt_logs, leases, records, upload_uses, uploads
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.heartbeats import Beat
 from mvprune_service.db.leases import WORKER, Fence
@@ -126,7 +126,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
 
         def work(tx: Tx) -> int:
             _, attempt = leases.fenced(tx, fence)
-            return records.append_log(tx, attempt, request.offset, request.data)
+            return attempt_logs.append_log(tx, attempt, request.offset, request.data)
 
         return worker_pb2.AppendLogsResponse(next_offset=await self._db.write(work))
 

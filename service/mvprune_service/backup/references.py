@@ -1,4 +1,4 @@
-"""What a database refers to in its store: artifacts, uploads, and what unfinished jobs continue from.
+"""What a database refers to in its store: artifacts, uploads, logs, and what unfinished jobs continue from.
 
 KINDS lists the kinds of objects. Whoever stores a new kind adds a function there; backup, restore and the check of a
 backup need nothing else.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 
 from mvprune_service.control.ownership import OWNER_KEY
-from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, LOG_CHUNKS
 from mvprune_service.db.upload_models import UPLOAD_CHUNKS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS
 from mvprune_service.stores.base import Readable
@@ -28,6 +28,7 @@ from mvprune_service.stores.layout import (
     parse,
     upload_key,
 )
+from mvprune_service.stores.log_chunks import log_chunk_key
 
 _OF_THE_SERVICE = "collection/"  # flags and holds, which are about the store itself
 
@@ -112,11 +113,19 @@ def _uploads(conn: Connection, store: Readable) -> Iterator[Referenced]:
         yield Referenced(what, (Reference(upload_key(row.uid), row.sha256, row.size_bytes),))
 
 
+def _logs(conn: Connection, store: Readable) -> Iterator[Referenced]:
+    """Chunks of the logs of attempts."""
+    for row in conn.execute(select(LOG_CHUNKS)):
+        key = log_chunk_key(row.attempt_uid, row.uid)
+        yield Referenced(f"log {key}", (Reference(key, row.sha256, row.stored_bytes),))
+
+
 KINDS: tuple[Callable[[Connection, Readable], Iterator[Referenced]], ...] = (
     _artifacts,
     _offered,
     _checkpoints,
     _uploads,
+    _logs,
 )
 
 

@@ -1,5 +1,5 @@
-"""Garbage collection of the store: blobs, manifests, markers, checkpoints, chunks of uploads, and torn transfers that
-nothing refers to.
+"""Garbage collection of the store: blobs, manifests, markers, checkpoints, chunks of logs and of uploads, and torn
+transfers that nothing refers to.
 
 Blobs are shared, and an upload does not send a blob that the store has. No upload loses a blob to a collection:
 
@@ -19,7 +19,8 @@ removes it after its restart, and others do once it is older than any step can b
 may differ by hours.
 
 Objects under attempts/ belong to one attempt. An attempt that has ended never becomes live again, so nobody needs its
-objects except committed checkpoints.
+objects except committed checkpoints and the chunks of its log. The row of a chunk is written within a minute after its
+object, or never: see log_mover.py. So an old object without a row has no row later either.
 
 Objects under uploads/ have the uid of a row of `upload_chunks`. The row is written before the object, and a uid is
 never used again. So an object without a row has no row later either: nobody needs it.
@@ -51,12 +52,13 @@ from collections.abc import Iterable, Iterator
 
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.ownership import Ownership
-from mvprune_service.db import janitor, uploads
+from mvprune_service.db import attempt_logs, janitor, uploads
 from mvprune_service.db.database import Database
 from mvprune_service.db.janitor import ArtifactKey, CheckpointKey
 from mvprune_service.db.quarantine import Found, page_of_quarantine, put_in_quarantine, release
 from mvprune_service.stores.base import FRESH_US, BlobStore, Entry, ObjectNotFound, StoreUnavailable
 from mvprune_service.stores.layout import COLLECTION_KEY
+from mvprune_service.stores.log_chunks import log_chunk_uid
 
 log = logging.getLogger(__name__)
 
@@ -146,8 +148,13 @@ class Collector:
             page = uids[start : start + _PAGE]
             live = await self._db.read(janitor.live_attempts, page)
             committed = await self._db.read(janitor.committed_checkpoints, page)
+            chunks = await self._db.read(attempt_logs.log_chunk_uids, page)
             for uid in set(page) - live:
-                garbage += [entry for entry in by_attempt[uid] if _checkpoint(entry.key) not in committed]
+                garbage += [
+                    entry
+                    for entry in by_attempt[uid]
+                    if _checkpoint(entry.key) not in committed and log_chunk_uid(entry.key) not in chunks
+                ]
         return await self._delete_due(_ATTEMPTS, garbage, mark)
 
     async def _delete_due(self, part: str, garbage: list[Entry], mark: bytes) -> bool:

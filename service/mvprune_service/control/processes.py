@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from mvprune_service.clock import SECOND, Clock, system_clock
-from mvprune_service.db import janitor, records
+from mvprune_service.db import attempt_logs, janitor
 from mvprune_service.db.database import Database
 from mvprune_service.domain.outputs import unsent
 from mvprune_service.executors.base import OUTPUT_BYTES, Executor, Refs
@@ -70,4 +70,5 @@ class Processes:
     async def _keep_output(self, ref: str) -> None:
         """Appends what a lost worker did not send to its attempt's log."""
         output = await asyncio.to_thread(self._executor.output, ref)
-        await self._db.write(records.append_output, ref.removeprefix(_REF), OUTPUT_BYTES, lambda t: unsent(t, output))
+        uid = ref.removeprefix(_REF)
+        await self._db.write(attempt_logs.append_output, uid, OUTPUT_BYTES, lambda tail: unsent(tail, output))

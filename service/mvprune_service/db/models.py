@@ -314,7 +314,7 @@ METRICS = Table(
 
 
 class LogColumns(TypedColumns):
-    """A piece of an attempt's log, by byte offset."""
+    """A piece of an attempt's log, by byte offset. What is before the first piece is in `log_chunks`."""
 
     attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
     offset: Named[int] = Column(BigInteger, primary_key=True, autoincrement=False)
@@ -325,6 +325,41 @@ LOGS = Table(
     "logs",
     METADATA,
     LogColumns,
+)
+
+
+class LogChunkColumns(TypedColumns):
+    """A piece of an attempt's log that is in the store, as attempts/{attempt_uid}/logs/{uid}."""
+
+    attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
+    offset: Named[int] = Column(BigInteger, primary_key=True, autoincrement=False)
+    size_bytes: Named[int] = Column(BigInteger)  # of the log
+    uid: Named[str] = Column(Text)  # never used again
+    sha256: Named[str] = Column(Text)  # of the object, which is compressed
+    stored_bytes: Named[int] = Column(BigInteger)  # of the object
+    create_us: Named[int] = Column(BigInteger)
+
+
+LOG_CHUNKS = Table(
+    "log_chunks",
+    METADATA,
+    LogChunkColumns,
+)
+
+
+class LongLogColumns(TypedColumns):
+    """An attempt of whose log the database has, or will have, more than it keeps."""
+
+    attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
+    moved_bytes: Named[int] = Column(BigInteger)  # that are in the store: the offset of the first row of `logs`
+    due_us: Named[int] = Column(BigInteger)  # until then a server is moving it
+
+
+LONG_LOGS = Table(
+    "long_logs",
+    METADATA,
+    LongLogColumns,
+    Index("ix_long_logs_due_us", "due_us"),
 )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, column, func, or_, select, table, text, update
 
 from mvprune_service.db.database import Tx
-from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, LOG_CHUNKS, LONG_LOGS
 from mvprune_service.db.upload_models import UPLOAD_CHUNKS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
 from mvprune_service.domain.times import PRIORITY_POINT
@@ -25,6 +25,7 @@ class Overview:
     oldest_queued_us: int | None  # None: no job waits, or only for a teacher
     live_attempts: int
     oldest_heartbeat_us: int | None  # of attempts whose worker has to send heartbeats
+    waiting_logs: int  # of attempts that have ended, and whose logs are to be moved to the store
     cpus: float
     gpus: float
     memory_bytes: int
@@ -51,12 +52,14 @@ def overview(conn: Connection, states: Iterable[JobState]) -> Overview:
     beats = select(func.min(ATTEMPTS.c.heartbeat_us)).where(
         ATTEMPTS.c.state == AttemptState.RUNNING, ATTEMPTS.c.lease_expire_us.is_not(None)
     )
+    waiting = select(func.count()).select_from(LONG_LOGS).join(ATTEMPTS, ATTEMPTS.c.uid == LONG_LOGS.c.attempt_uid)
     count, cpus, gpus, memory = conn.execute(live).one()
     return Overview(
         jobs=dict.fromkeys(map(str, states), 0) | {row.state: row.number for row in conn.execute(counts)},
         oldest_queued_us=conn.execute(queued).scalar(),
         live_attempts=count,
         oldest_heartbeat_us=conn.execute(beats).scalar(),
+        waiting_logs=conn.execute(waiting.where(ATTEMPTS.c.end_us.is_not(None))).scalar_one(),
         cpus=float(cpus),
         gpus=float(gpus),
         memory_bytes=int(memory),
@@ -82,6 +85,7 @@ def has_stored(conn: Connection) -> bool:
     stored = (
         select(ARTIFACTS.c.sha256),
         select(CHECKPOINTS.c.step),
+        select(LOG_CHUNKS.c.uid),
         select(UPLOAD_CHUNKS.c.uid).where(UPLOAD_CHUNKS.c.is_ready),
     )
     return any(conn.execute(one.limit(1)).first() for one in stored)

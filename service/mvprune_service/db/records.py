@@ -1,16 +1,16 @@
-"""Reads of single rows and pages, and what is only appended: logs and metrics."""
+"""Reads of single rows and pages, and metrics, which are only appended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, literal, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, literal, or_, select, tuple_
 
 from mvprune_service.db.database import Tx
 from mvprune_service.db.job_order import LabelOrder, Order
-from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, LOGS, METRICS, REQUESTS
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, METRICS, REQUESTS
 from mvprune_service.db.rows import ArtifactRow, AttemptRow, EventRow, JobRow, Live, MetricRow, RequestRow
 from mvprune_service.db.statements import Query, fetch_all, fetch_one
 from mvprune_service.domain.dispatch import DUE_ATTEMPT, DUE_JOB
@@ -26,8 +26,6 @@ _REQUEST = Query(
     RequestRow,
     select(REQUESTS).where(REQUESTS.c.project == bindparam("in_project"), REQUESTS.c.request_id == bindparam("id")),
 )
-
-LOG_CAP = 64 << 20  # bytes that an attempt may log; the rest is dropped
 
 
 def job_named(conn: Connection, name: JobName) -> JobRow | None:
@@ -114,42 +112,6 @@ def events_of(conn: Connection, job_uid: str, after: int, size: int) -> list[Eve
     """Events of a job after a sequence number."""
     found = select(EVENTS).where(EVENTS.c.job_uid == job_uid, EVENTS.c.sequence > after)
     return fetch_all(conn, EventRow, found.order_by(EVENTS.c.sequence).limit(size))
-
-
-def append_log(tx: Tx, attempt: AttemptRow, offset: int, data: bytes) -> int:
-    """Appends the new part of `data`, nothing after a gap; returns the offset of the next byte."""
-    stored = attempt.log_bytes
-    fresh = data[stored - offset :] if offset <= stored else b""
-    if not fresh:
-        return stored
-    if stored < LOG_CAP:
-        tx.conn.execute(insert(LOGS).values(attempt_uid=attempt.uid, offset=stored, data=fresh))
-        tx.changed.add(attempt.job_uid)
-    tx.conn.execute(update(ATTEMPTS).where(ATTEMPTS.c.uid == attempt.uid).values(log_bytes=stored + len(fresh)))
-    return stored + len(fresh)
-
-
-def append_output(tx: Tx, attempt_uid: str, tail_bytes: int, rest: Callable[[bytes], bytes]) -> None:
-    """Appends to the log of an attempt that has ended what `rest` makes of its last `tail_bytes`."""
-    attempt = fetch_one(tx.conn, AttemptRow, select(ATTEMPTS).where(ATTEMPTS.c.uid == attempt_uid).with_for_update())
-    if attempt is not None:
-        tail = read_log(tx.conn, attempt_uid, max(0, attempt.log_bytes - tail_bytes), tail_bytes)
-        append_log(tx, attempt, attempt.log_bytes, rest(tail))
-
-
-def read_log(conn: Connection, attempt_uid: str, offset: int, limit: int) -> bytes:
-    """Up to `limit` bytes of the log from `offset` on."""
-    start = select(func.max(LOGS.c.offset)).where(LOGS.c.attempt_uid == attempt_uid, LOGS.c.offset <= offset)
-    rows = conn.execute(
-        select(LOGS.c.offset, LOGS.c.data)
-        .where(LOGS.c.attempt_uid == attempt_uid, LOGS.c.offset >= start.scalar_subquery())
-        .order_by(LOGS.c.offset)
-        .limit(16)
-    ).all()
-    if not rows:
-        return b""
-    joined = b"".join(row.data for row in rows)
-    return joined[offset - rows[0].offset :][:limit]
 
 
 def add_metrics(tx: Tx, attempt: AttemptRow, points: Sequence[tuple[str, int, float, int]]) -> None:

@@ -186,6 +186,18 @@ class MetricRow(NamedTuple):
     time_us: int
 
 
+class LogChunkRow(NamedTuple):
+    """A row of `log_chunks`."""
+
+    attempt_uid: str
+    offset: int
+    size_bytes: int
+    uid: str
+    sha256: str
+    stored_bytes: int
+    create_us: int
+
+
 class CheckpointRow(NamedTuple):
     """A row of `checkpoints`."""
 

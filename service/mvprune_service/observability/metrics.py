@@ -28,6 +28,7 @@ _commit_writes = Histogram(
     "mvprune_database_commit_writes", "Writes that shared a commit", buckets=(1, 2, 4, 8, 16, 32, 64)
 )
 waiting_writes = Gauge("mvprune_database_waiting_writes", "Writes that wait for the writer thread (SQLite)")
+_moved_bytes = Counter("mvprune_log_moved_bytes", "Bytes of logs that were moved from the database to the store")
 lease_length = Gauge("mvprune_lease_seconds", "Length of a lease; longer with many workers")
 descriptor_usage = Gauge("mvprune_descriptor_usage_ratio", "Open file descriptors, as a part of the limit")
 _build = Info("mvprune_build", "Versions of this server; the value is always 1")
@@ -68,6 +69,11 @@ def attempt_ended(state: str, reason: str = "") -> None:
 def job_ended(task: str, state: str, reason: str = "") -> None:
     """A job is over, and its transaction committed."""
     _jobs.labels(task, state, reason).inc()
+
+
+def log_moved(size: int) -> None:
+    """A chunk of a log is in the store, and its rows are deleted."""
+    _moved_bytes.inc(size)
 
 
 def committed(writes: int, seconds: float) -> None:

@@ -67,6 +67,9 @@ class GaugeCollector(Collector):
         for state, count in seen.jobs.items():
             jobs.add_metric([state], count)
         yield jobs
+        yield GaugeMetricFamily(
+            "mvprune_logs_waiting", "Logs of ended attempts that wait to be moved to the store", value=seen.waiting_logs
+        )
         for name, text, since in (
             ("mvprune_queue_oldest_age_seconds", "Longest wait in the queue", seen.oldest_queued_us),
             ("mvprune_lease_lag_seconds", "Age of the oldest heartbeat of a running attempt", seen.oldest_heartbeat_us),

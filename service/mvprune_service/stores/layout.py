@@ -4,6 +4,7 @@
     manifests/sha256/...             manifest.json, by content: the artifact's identity
     attempts/UID/RESULT.json         the commit marker: written last, once; names the manifest
     attempts/UID/checkpoints/...     see checkpoints.py
+    attempts/UID/logs/...            see log_chunks.py
     uploads/UID                      a chunk of what a client sent: of one project, known by a row of `upload_chunks`
     OWNER, collection/flag           see the service's control/collector.py
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,14 +12,16 @@ from typing import Any
 from sqlalchemy import Engine, Row, func, select
 
 from mvprune.v1 import job_pb2
-from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS, JOBS, LOGS, METRICS
+from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS, JOBS, LOG_CHUNKS, LOGS, METRICS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, TRANSITIONS, Command, JobState
 from mvprune_service.stores.checkpoints import checkpoint_prefix
 from mvprune_service.stores.layout import blob_key, manifest_key
+from mvprune_service.stores.log_chunks import log_chunk_key
 
 from .model_neighbours import CPUS, MemoryStore
 
+WORD = b"log"  # what workers write, again and again
 _CARRIED = {JobState.STARTING, JobState.RUNNING, JobState.FINALIZING, JobState.CANCELLING}
 _Rows = Mapping[Any, Row[Any]]
 
@@ -32,7 +35,9 @@ class Snapshot:
     events: Mapping[str, Sequence[Row[Any]]]
     artifacts: _Rows
     checkpoints: _Rows
-    written: Mapping[str, Sequence[int]]  # bytes of logs and number of metrics of each attempt
+    logs: Mapping[str, Sequence[Row[Any]]]  # rows of each attempt
+    log_chunks: Mapping[str, Sequence[Row[Any]]]
+    metrics: Mapping[str, int]  # number of each attempt
 
     def attempts_of(self, job_uid: str) -> list[Row[Any]]:
         """A job's attempts, by number."""
@@ -54,11 +59,12 @@ def take(engine: Engine) -> Snapshot:
         events: dict[str, list[Row[Any]]] = defaultdict(list)
         for event in conn.execute(select(EVENTS).order_by(EVENTS.c.sequence)):
             events[event.job_uid].append(event)
-        sizes = select(LOGS.c.attempt_uid, func.sum(func.length(LOGS.c.data))).group_by(LOGS.c.attempt_uid)
+        logs: dict[str, list[Row[Any]]] = defaultdict(list)
+        log_chunks: dict[str, list[Row[Any]]] = defaultdict(list)
+        for table, found in ((LOGS, logs), (LOG_CHUNKS, log_chunks)):
+            for row in conn.execute(select(table).order_by(table.c.offset)):
+                found[row.attempt_uid].append(row)
         points = select(METRICS.c.attempt_uid, func.count()).group_by(METRICS.c.attempt_uid)
-        written: dict[str, list[int]] = defaultdict(list)
-        for uid, count in [*conn.execute(sizes), *conn.execute(points)]:
-            written[uid].append(count)
         jobs, attempts = (conn.execute(select(row)).all() for row in (JOBS, ATTEMPTS))
         artifacts, checkpoints = (conn.execute(select(row)).all() for row in (ARTIFACTS, CHECKPOINTS))
         return Snapshot(
@@ -67,7 +73,9 @@ def take(engine: Engine) -> Snapshot:
             events=dict(events),
             artifacts={(row.project, row.sha256): row for row in artifacts},
             checkpoints={(row.attempt_uid, row.step): row for row in checkpoints},
-            written=dict(written),
+            logs=dict(logs),
+            log_chunks=dict(log_chunks),
+            metrics=dict(row._tuple() for row in conn.execute(points)),
         )
 
 
@@ -92,6 +100,9 @@ def check_moment(seen: Snapshot, store: MemoryStore, now: int) -> None:
         assert all(whole), "an artifact lacks files"
     for row in seen.checkpoints.values():
         assert store.holds(checkpoint_prefix(row.attempt_uid, row.step) + "manifest.json"), "a checkpoint is torn"
+    for uid, attempt in seen.attempts.items():
+        log = _log(uid, seen, store)
+        assert log == (WORD * attempt.log_bytes)[: attempt.log_bytes], f"the log of {uid} is {log!r}"
 
 
 def check_change(before: Snapshot, after: Snapshot, *, deletes: bool) -> None:
@@ -112,8 +123,21 @@ def check_change(before: Snapshot, after: Snapshot, *, deletes: bool) -> None:
     for uid, attempt in before.attempts.items():
         if attempt.end_us is not None and uid in after.attempts:
             assert after.attempts[uid] == attempt, "an attempt changed after its end"
-            assert after.written.get(uid) == before.written.get(uid), "an attempt wrote after its end"
+            assert after.metrics.get(uid) == before.metrics.get(uid), "an attempt wrote after its end"
             assert not [key for key in after.checkpoints.keys() - before.checkpoints.keys() if key[0] == uid]
+
+
+def _log(attempt_uid: str, seen: Snapshot, store: MemoryStore) -> bytes:
+    """A log from its parts, each of which begins where the one before ends."""
+    log = b""
+    for chunk in seen.log_chunks.get(attempt_uid, ()):
+        data = gzip.decompress(store.peek(log_chunk_key(attempt_uid, chunk.uid)))
+        assert (chunk.offset, chunk.size_bytes) == (len(log), len(data)), "a gap or an overlap of chunks"
+        log += data
+    for row in seen.logs.get(attempt_uid, ()):
+        assert row.offset == len(log), "a gap or an overlap of rows"
+        log += row.data
+    return log
 
 
 def _check_history(job: Row[Any], events: Sequence[Row[Any]]) -> None:

@@ -34,6 +34,10 @@ class MemoryStore:
         """Whether it is there, even while nobody can reach it."""
         return key in self._objects and size in (None, len(self._objects[key][0]))
 
+    def peek(self, key: str) -> bytes:
+        """What is there, even while nobody can reach it. Raises KeyError."""
+        return self._objects[key][0]
+
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         self._reach()
         if if_absent and key in self._objects:

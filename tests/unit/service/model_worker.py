@@ -16,6 +16,7 @@ from mvprune_service.stores.base import StoreUnavailable
 from mvprune_service.stores.checkpoints import fetch_checkpoint, put_checkpoint
 from mvprune_service.stores.layout import publish
 
+from .model_invariants import WORD
 from .model_neighbours import MemoryStore, Process
 
 _USUAL = ("heartbeat", "report", "checkpoint") * 3
@@ -113,7 +114,7 @@ class Worker:
         self._cancelled = answer.directive == worker_pb2.HeartbeatResponse.CANCEL
 
     async def _report(self, choice: int, servicer: WorkerServicer) -> None:
-        request = worker_pb2.AppendLogsRequest(lease=self._lease, offset=self._logged, data=b"log" * (choice + 1))
+        request = worker_pb2.AppendLogsRequest(lease=self._lease, offset=self._logged, data=WORD * (choice + 1))
         answer = await servicer.AppendLogs(request, self._call)
         assert answer.next_offset >= self._logged + len(request.data), "log bytes were not stored"
         self._logged = answer.next_offset

@@ -12,6 +12,7 @@ from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
+from mvprune_service.api.log_reader import LogReader
 from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.worker import WorkerServicer
@@ -19,6 +20,7 @@ from mvprune_service.changes import Changes
 from mvprune_service.control.dispatcher import Dispatcher
 from mvprune_service.control.finalizer import Finalizer
 from mvprune_service.control.janitor import Janitor
+from mvprune_service.control.log_mover import LogMover
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db.quotas import QueueQuota
@@ -33,7 +35,7 @@ from .model_gate import Activity, Fault, GatedDatabase
 from .model_neighbours import Cluster, MemoryStore
 from .model_worker import Call, Worker
 
-LOOPS = ("scheduler", "dispatcher", "finalizer", "watchdog", "janitor")
+LOOPS = ("scheduler", "dispatcher", "finalizer", "watchdog", "logs", "janitor")
 COMMANDS = ("repeat", "cancel", "retry", "delete")  # of users, about jobs that are there
 CHANGES = (
     *(f"time {seconds}" for seconds in (1, 6, 16, 61, 400, 90_000)),
@@ -62,7 +64,7 @@ class Plane:
         self.db = db = GatedDatabase(url, clock)
         submissions = Submissions(db, Roots(), capacity_of(cluster), quota=QueueQuota(100))
         changes = Changes()
-        self.jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
+        self.jobs = JobServicer(db, changes, Feeds(db, changes), submissions, LogReader(db, store))
         self.worker = WorkerServicer(db, _KEY, LostChunks(db, store), pace=steady(db, _LEASE))
         janitor = Janitor(
             db,
@@ -81,6 +83,7 @@ class Plane:
             "dispatcher": Dispatcher(db, cluster, _KEY, {}, python="python").step,
             "watchdog": Watchdog(db, cluster, store, pace=steady(db, _LEASE), clock=clock).step,
             "finalizer": Finalizer(db, store).step,
+            "logs": LogMover(db, store, clock).step,
             "janitor": janitor.step,
         }
 

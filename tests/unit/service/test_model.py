@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
 from sqlalchemy import Engine
 
 from mvprune.v1 import job_pb2
+from mvprune_service.db import attempt_logs
 from mvprune_service.db.database import Database
 from mvprune_service.db.schema import METADATA
 from mvprune_service.db.server_models import INSTALLATION
@@ -98,8 +100,16 @@ def _with(name: str) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
 happenings = st.sampled_from([name for name, (often, _) in _HAPPENINGS.items() for _ in range(often)]).flatmap(_with)
 
 
+@pytest.fixture(autouse=True)
+def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logs of the model are long."""
+    for name, size in (("KEPT_BYTES", 4), ("LONG_BYTES", 8), ("CHUNK_BYTES", 16)):
+        monkeypatch.setattr(attempt_logs, name, size)
+
+
 def test_no_job_is_lost_whatever_happens(new_database: Callable[..., str], request: pytest.FixtureRequest) -> None:
     url = new_database()
+    moved = REGISTRY.get_sample_value("mvprune_log_moved_bytes_total") or 0
     kind = request.node.callspec.params["new_database"]
 
     @settings(
@@ -116,6 +126,7 @@ def test_no_job_is_lost_whatever_happens(new_database: Callable[..., str], reque
 
     with closing(Database(url)) as db:
         example()
+    assert (REGISTRY.get_sample_value("mvprune_log_moved_bytes_total") or 0) > moved
 
 
 async def _tell(

@@ -14,11 +14,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert, make_url, text
+from tests.logged import Logged, lines
+from tests.unit.service.conftest import Jobs
 from tests.waiting import until
 
 from mvprune.cli import main
 from mvprune_service.check import check
 from mvprune_service.config import CommandFailed, Settings
+from mvprune_service.control.log_mover import LogMover
 from mvprune_service.control.ownership import OWNER_KEY, Ownership, Standing
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.integrity import Witness
@@ -217,7 +220,7 @@ def test_a_check_of_what_is_whole(url: str, store: BlobStore, tmp_path: Path, ca
     words = ("check", "--home", str(tmp_path), "--database-url", url, "--store", store.url)
     code, out, _ = run(capsys, *words)
     assert code == 0
-    assert "1 artifacts, 0 checkpoints, 0 chunks, 0 problems" in out
+    assert "1 artifacts, 0 checkpoints, 0 chunks, 0 chunks of logs, 0 problems" in out
     assert run(capsys, *words, "--files")[0] == 0
 
 
@@ -248,6 +251,38 @@ def test_a_check_finds_chunks_of_uploads_that_the_store_has_lost(
         found = json.loads(out)
         assert (code, found["chunks"]) == (0 if told is None else 1, 1)
         assert [told in problem and sha256 in problem for problem in found["problems"]] == [True] * (told is not None)
+
+
+def test_a_check_finds_chunks_of_logs_that_the_store_has_lost(
+    url: str, store: BlobStore, tmp_path: Path, capsys: Any
+) -> None:
+    own(url, store)
+    log = lines(3_000)
+
+    async def move(db: Database) -> str:
+        logged = await Logged.start(db, store, Jobs(db))
+        await logged.append(log)
+        await logged.end()
+        await LogMover(db, store).step()
+        (uid,) = await logged.chunk_uids()
+        return f"attempts/{logged.attempt_uid}/logs/{uid}"
+
+    with opened(url) as db:
+        prepare(db, migrate=False)
+        key = asyncio.run(move(db))
+    packed = store.get(key)
+    words = ("check", "--home", str(tmp_path), "--database-url", url, "--store", store.url, "--files", "-o", "json")
+    for content, told in (
+        (packed, None),
+        (packed[:-1] + b"x", "it has other content than its SHA-256 says"),
+        (b"short", f"it has 5 bytes, the database says {len(packed)}"),
+        (None, "it is missing"),
+    ):
+        store.delete(key) if content is None else store.put(key, content)
+        code, out, _ = run(capsys, *words)
+        found = json.loads(out)
+        assert (code, found["log_chunks"]) == (0 if told is None else 1, 1)
+        assert found["problems"] == ([f"log {key}: {told}"] if told else [])
 
 
 def test_a_check_finds_what_the_store_has_lost(url: str, store: BlobStore, tmp_path: Path, capsys: Any) -> None:

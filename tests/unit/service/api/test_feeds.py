@@ -17,9 +17,10 @@ from mvprune_service.api import feeds
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
+from mvprune_service.api.log_reader import LogReader
 from mvprune_service.changes import Changes
 from mvprune_service.clock import SECOND
-from mvprune_service.db import leases, lifecycle, records
+from mvprune_service.db import attempt_logs, leases, lifecycle
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.domain.failures import FailureReason
@@ -38,7 +39,7 @@ class Watched:
         self._read = db.read
         db.read = self._count  # type: ignore[method-assign]
         self.feeds = Feeds(db, changes)
-        self.servicer = JobServicer(db, changes, self.feeds, None)  # type: ignore[arg-type]
+        self.servicer = JobServicer(db, changes, self.feeds, None, LogReader(db, None))  # type: ignore[arg-type]
 
     async def _count(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.reads[work.__name__] += 1
@@ -197,12 +198,12 @@ async def test_a_log_ends_with_what_its_attempt_wrote_last(db: Database, jobs: J
 
     def end(tx: Tx) -> None:
         _, row = leases.fenced(tx, fence)
-        records.append_log(tx, row, 0, b"last words")
+        attempt_logs.append_log(tx, row, 0, b"last words")
         leases.fail_attempt(tx, fence, Failure(FailureReason.NAN_LOSS), actor="worker")
 
     async def read_before_the_end(work: Callable[..., Any], *given: Any) -> Any:
         found = await read(work, *given)
-        if work is records.read_log and not found:
+        if work is attempt_logs.read_log and not found:
             db.read = read  # type: ignore[method-assign]
             await db.write(end)
         return found
@@ -217,13 +218,13 @@ async def test_a_log_ends_with_what_its_attempt_wrote_last(db: Database, jobs: J
 async def test_a_retry_adds_nothing_to_the_log_that_is_followed(db: Database, jobs: Jobs, watched: Watched) -> None:
     await jobs.create()
     fence = await attempt(db, jobs)
-    await db.write(records.append_log, (await jobs.live()).attempt, 0, b"first")
+    await db.write(attempt_logs.append_log, (await jobs.live()).attempt, 0, b"first")
     request = job_pb2.FollowLogsRequest(attempt="projects/p/jobs/a/attempts/-", follow=True)
     stream = watched.servicer.FollowLogs(request, None)  # type: ignore[arg-type]
     assert (await anext(stream)).data == b"first"
     await db.write(leases.fail_attempt, fence, Failure(FailureReason.WORKER_LOST), actor="worker")
     await attempt(db, jobs)
-    await db.write(records.append_log, (await jobs.live()).attempt, 0, b"the second")
+    await db.write(attempt_logs.append_log, (await jobs.live()).attempt, 0, b"the second")
     assert await anext(stream) == job_pb2.FollowLogsResponse(offset=5, end=True)
 
 

@@ -64,7 +64,7 @@ async def servicer(db: Database) -> JobServicer:
 
     await db.write(work)
     changes = Changes()
-    return JobServicer(db, changes, Feeds(db, changes), None)  # type: ignore[arg-type]
+    return JobServicer(db, changes, Feeds(db, changes), None, None)  # type: ignore[arg-type]
 
 
 async def jobs_of(servicer: JobServicer, page_size: int = 500, **request: Any) -> list[job_pb2.Job]:

@@ -42,7 +42,7 @@ class Api:
         submissions = Submissions(
             db, Roots(buckets=("s3://ours",)), capacity_of(executor), quota=QueueQuota(3), retention_seconds=86_400
         )
-        self.servicer = JobServicer(db, changes, Feeds(db, changes), submissions)
+        self.servicer = JobServicer(db, changes, Feeds(db, changes), submissions, None)  # type: ignore[arg-type]
 
     async def create(
         self, request_id: str = "", job_id: str = "a", validate_only: bool = False, **job: Any

@@ -16,6 +16,7 @@ import pytest
 from alembic import command as alembic
 from sqlalchemy import select, text
 from tests.integration.load import Load
+from tests.logged import Logged, lines
 from tests.unit.service.beating import steady
 from tests.unit.service.conftest import Jobs, ScriptedExecutor, TestClock
 
@@ -23,12 +24,15 @@ from mvprune_migrations import config_for
 from mvprune_service.clock import system_clock
 from mvprune_service.control.finalizer import Finalizer
 from mvprune_service.control.janitor import Janitor
+from mvprune_service.control.log_mover import LogMover
 from mvprune_service.control.ownership import OWNER_KEY
 from mvprune_service.control.watchdog import Watchdog
-from mvprune_service.db import leases
+from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
+from mvprune_service.db.leases import Fence
 from mvprune_service.db.opening import opened
 from mvprune_service.db.schema import METADATA
+from mvprune_service.ids import AttemptName
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.checkpoints import fetch_checkpoint
 from mvprune_service.stores.layout import fetch
@@ -82,6 +86,38 @@ def test_a_backup_of_one_database_restores_into_the_other(
     with closing(Database(target.url)) as db, db.engine.begin() as conn:
         again = "SELECT job_uid, attempt_uid, attempt, metric, 2, value, time_us FROM metrics"
         conn.execute(text(f"INSERT INTO metrics (job_uid, attempt_uid, attempt, metric, step, value, time_us) {again}"))
+
+
+def test_a_log_in_the_store_is_part_of_a_backup(new: New, place: Path) -> None:
+    server, other, log = new("server"), new("other"), lines(3_000)
+    keys: list[str] = []
+
+    async def move(load: Load) -> None:
+        logged = await Logged.start(load.db, server.store, Jobs(load.db))
+        await logged.append(log)
+        await logged.end()
+        await LogMover(load.db, server.store).step()
+        keys.extend(f"attempts/{logged.attempt_uid}/logs/{uid}" for uid in await logged.chunk_uids())
+
+    async def read(load: Load) -> None:
+        (attempt,) = await load.db.read(records.attempts_of, (await Jobs(load.db).get("a")).uid, 0, 2)
+        fence = Fence(AttemptName("p", "a", 1), attempt.fencing_token)
+        logged = Logged(load.db, other.store, fence, attempt.uid)
+        assert len(await logged.rows()) < len(log)
+        assert await logged.read() == log
+
+    server.fill(move)
+    (key,) = keys
+    code, made, _ = server.run("backup", place)
+    assert (code, made["problems"]) == (0, [])
+    assert server.run("backup", place, "--check")[0] == 0
+    code, told, _ = other.run("restore", place)
+    assert (code, told["owns_store"]) == (0, True)
+    other.fill(read)
+    server.store.delete(key)
+    code, made, _ = server.run("backup", place.with_name("later"))
+    (problem,) = made["problems"]
+    assert (code, problem.startswith(f"log {key}: "), problem.endswith("is missing")) == (1, True, True)
 
 
 def looking(load: Load, server: Installation) -> tuple[Watchdog, TestClock]:

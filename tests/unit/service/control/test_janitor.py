@@ -16,7 +16,7 @@ from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.ownership import Ownership
-from mvprune_service.db import records
+from mvprune_service.db import attempt_logs
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS
 from mvprune_service.db.rows import AttemptRow
@@ -429,10 +429,10 @@ async def test_what_a_lost_worker_wrote_is_kept(
     def send(tx: Tx) -> None:
         attempt = fetch_one(tx.conn, AttemptRow, select(ATTEMPTS).where(ATTEMPTS.c.uid == "ended"))
         assert attempt is not None
-        records.append_log(tx, attempt, 0, b"step 1\n")
+        attempt_logs.append_log(tx, attempt, 0, b"step 1\n")
 
     await db.write(send)
     executor.ended, executor.outputs = {"mvprune-ended": 1}, {"mvprune-ended": output}
     await janitor.step()
     assert executor.ended == {}
-    assert await db.read(records.read_log, "ended", 0, 1000) == log
+    assert await db.read(attempt_logs.read_log, "ended", 0, 1000) == log

@@ -12,7 +12,7 @@ from tests.unit.service.beating import beat
 from tests.unit.service.conftest import Jobs, TestClock
 
 from mvprune_service.clock import SECOND
-from mvprune_service.db import leases, lifecycle, records
+from mvprune_service.db import attempt_logs, leases, lifecycle, records
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.models import ATTEMPTS, EVENTS, JOBS, LOGS, METRICS
@@ -268,7 +268,7 @@ async def test_only_finished_jobs_are_deleted_and_their_artifacts_stay(db: Datab
         await db.write(remove)
     await db.write(leases.offer, fence, SHA, actor="worker")
     attempt = (await jobs.live()).attempt
-    await db.write(records.append_log, attempt, 0, b"hello")
+    await db.write(attempt_logs.append_log, attempt, 0, b"hello")
     await db.write(records.add_metrics, attempt, [("loss", 1, 0.5, 0)])
     await db.write(leases.publish, uid, attempt.uid, MANIFEST, 1)
     with pytest.raises(lifecycle.EtagMismatch):
@@ -325,14 +325,14 @@ async def test_logs_are_kept_by_offset(db: Database, jobs: Jobs) -> None:
     written = b""
     for offset, data in ((0, b"hello "), (0, b"hello "), (3, b"lo world"), (20, b"gap"), (11, b"\n")):
         attempt = (await jobs.live()).attempt
-        following = await db.write(records.append_log, attempt, offset, data)
+        following = await db.write(attempt_logs.append_log, attempt, offset, data)
         written = (written + data[len(written) - offset :]) if offset <= len(written) else written
         assert following == len(written)
     assert written == b"hello world"[:11] + b"\n"
     uid = (await jobs.live()).attempt.uid
     for offset in range(len(written) + 1):
-        assert await db.read(records.read_log, uid, offset, 100) == written[offset:]
-    assert await db.read(records.read_log, uid, 2, 4) == written[2:6]
+        assert await db.read(attempt_logs.read_log, uid, offset, 100) == written[offset:]
+    assert await db.read(attempt_logs.read_log, uid, 2, 4) == written[2:6]
 
 
 async def test_metrics_ignore_what_they_know(db: Database, jobs: Jobs) -> None:

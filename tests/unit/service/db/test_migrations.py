@@ -13,13 +13,14 @@ import psycopg
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, MetaData, Table, create_engine, inspect
+from sqlalchemy import Engine, MetaData, Table, create_engine, inspect, text
 from sqlalchemy.exc import IntegrityError
 from tests.neighbours import PostgresServer
 from tests.waiting import PATIENCE, until
 
 from mvprune.v1 import job_pb2
 from mvprune_migrations import HEAD, LOCK, SchemaMismatch, config_for, revisions, state, upgrade
+from mvprune_service.db.attempt_logs import LONG_BYTES
 from mvprune_service.db.database import Database
 from mvprune_service.db.schema import METADATA
 
@@ -192,6 +193,7 @@ def sample() -> Rows:
     of = [{"job_uid": row["job_uid"], "attempt_uid": row["uid"]} for row in attempts]
     event = {"actor": "local", "from_state": None, "to_state": "QUEUED", "details": {"a": "b"}}
     metric = {"attempt": 1, "metric": "loss", "step": 1, "value": 0.1, "time_us": 1}
+    chunk = {"size_bytes": 1 << 20, "sha256": "ab" * 32, "stored_bytes": 1 << 33, "create_us": 1}
     token = {"project": "p", "display_name": "", "scope": "READ", "creator": "local", "create_us": 1}
     labelled = [(uid, key, value) for uid, job in JOBS.items() for key, value in job[2].items()]
     return {
@@ -220,6 +222,10 @@ def sample() -> Rows:
         ],
         "metrics": [{"id": number, **ids, **metric} for number, ids in enumerate(of, 1)],
         "logs": [{"attempt_uid": ids["attempt_uid"], "offset": 0, "data": b"\x00\xfflog\n"} for ids in of],
+        "log_chunks": [
+            {**chunk, "attempt_uid": ids["attempt_uid"], "offset": 7, "uid": f"c-{ids['attempt_uid']}"} for ids in of
+        ],
+        "long_logs": [{"attempt_uid": "attempt-running", "moved_bytes": 1 << 40, "due_us": 2}],
         "labels": [{"job_uid": uid, "key": key, "value": value, "project": "p"} for uid, key, value in labelled],
         "checkpoints": [{**ids, "step": 7, "manifest_sha256": "ab" * 32, "create_us": 1} for ids in of],
         "tokens": [{"token_id": "t", "secret_sha256": "ab" * 32, **token}],
@@ -336,6 +342,22 @@ def test_an_upgrade_loses_nothing(engine: Engine, revision: str) -> None:
         (row["job_uid"], row["key"], row["value"], row["project"]) for row in expected["labels"]
     }
     command.check(config_for(engine))
+
+
+def test_long_logs_of_an_older_database_are_to_be_moved(engine: Engine) -> None:
+    command.upgrade(config_for(engine), "0011")
+    fill(engine)
+    with engine.begin() as conn:
+        for uid, size in (("succeeded", LONG_BYTES), ("failed", LONG_BYTES + 1), ("running", 1 << 26)):
+            longer = text("UPDATE attempts SET log_bytes = :size WHERE job_uid = :uid")
+            conn.execute(longer, {"size": size, "uid": uid})
+    upgrade(engine)
+    found = read(engine)
+    assert [(row["attempt_uid"], row["moved_bytes"], row["due_us"]) for row in found["long_logs"]] == [
+        ("attempt-failed", 0, 0),
+        ("attempt-running", 0, 0),
+    ]
+    assert found["log_chunks"] == []
 
 
 @pytest.mark.parametrize("revision", REVISIONS[:-1])

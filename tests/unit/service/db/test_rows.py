@@ -20,6 +20,7 @@ TABLES: dict[type[NamedTuple], tuple[Table[Any], type]] = {
     rows.EventRow: (models.EVENTS, models.EventColumns),
     rows.RequestRow: (models.REQUESTS, models.RequestColumns),
     rows.MetricRow: (models.METRICS, models.MetricColumns),
+    rows.LogChunkRow: (models.LOG_CHUNKS, models.LogChunkColumns),
     rows.CheckpointRow: (models.CHECKPOINTS, models.CheckpointColumns),
     rows.TokenRow: (server_models.TOKENS, server_models.TokenColumns),
     rows.ProjectRow: (server_models.PROJECTS, server_models.ProjectColumns),

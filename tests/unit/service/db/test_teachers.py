@@ -62,7 +62,7 @@ class School:
         roots = Roots(models=self.tiny.models, allowed=(self.tiny.train.parent,), buckets=buckets)
         changes = Changes()
         submissions = Submissions(self.db, roots, capacity_of(self.executor), quota=QueueQuota(100))
-        self.servicer = JobServicer(self.db, changes, Feeds(self.db, changes), submissions)
+        self.servicer = JobServicer(self.db, changes, Feeds(self.db, changes), submissions, None)  # type: ignore[arg-type]
 
     async def submit(self, job_id: str = "student", *, parent: str = "projects/p", **spec: Any) -> job_pb2.Job:
         request = {name: spec.pop(name) for name in ("request_id", "validate_only") if name in spec}

@@ -17,6 +17,7 @@ from mvprune.v1 import job_pb2, sweep_pb2, upload_pb2, worker_pb2
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
+from mvprune_service.api.log_reader import LogReader
 from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.sweep_creation import SweepCreation
@@ -60,7 +61,7 @@ class World:
         changes, capacity, self.reader = Changes(), capacity_of(executor), UploadReader(db, store, self.lost, folder)
         self.worker = WorkerServicer(db, KEY, self.lost, pace=steady(db), clock=clock)
         submissions = Submissions(db, Roots(), capacity, quota=QueueQuota(1000), uploads=self.reader)
-        self.jobs = JobServicer(db, changes, Feeds(db, changes), submissions)
+        self.jobs = JobServicer(db, changes, Feeds(db, changes), submissions, LogReader(db, store))
         creation = SweepCreation(db, Roots(), capacity, max_points=100, uploads=self.reader, clock=clock)
         self.sweeps = SweepServicer(db, changes, creation)
         self.expander = Expander(db, QueueQuota(1000))
