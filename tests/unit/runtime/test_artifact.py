@@ -74,21 +74,24 @@ def test_embeddings_stay_as_stored(artifact: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [(), (0, 5, 6)])  # where rows of zeros are not stored
-@pytest.mark.parametrize("kind", ["fp16", "int8"])
-def test_an_embedding_is_exact(kind: str, rows: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("kind", ["fp16", "int8", "int4"])
+@pytest.mark.parametrize("columns", [10, 70])
+def test_an_embedding_is_exact(columns: int, kind: str, rows: tuple[int, ...]) -> None:
     source = np.random.default_rng(0)
-    matrix = source.standard_normal((24, 10), np.float32) * np.geomspace(0.01, 10, 24, dtype=np.float32)[:, None]
+    matrix = source.standard_normal((24, columns), np.float32) * np.geomspace(0.01, 10, 24, dtype=np.float32)[:, None]
     matrix[list(rows)] = 0
     rounded = values.rounded(matrix, Values(kind))
     parts = pack_tensor(rounded, Values(kind), pruned=False)
     stored = {name: content for name, (_, content) in parts.entries.items()}
     description = parts.description
     entries = dict.fromkeys(("positions", "values", "scales"))
-    tensor = PackedTensor(description["layout"], (24, 10), description["values"], description["count"], **entries)
+    tensor = PackedTensor(description["layout"], matrix.shape, description["values"], description["count"], **entries)
     embedding = StoredEmbedding(*unpack_parts(tensor, stored).rows())
     ids = torch.from_numpy(source.integers(0, 24, (3, 50)))
     assert torch.equal(embedding(ids), torch.from_numpy(rounded)[ids])
-    assert embedding.nbytes == (480 if kind == "fp16" else 240 + 4 * 24)
+    assert torch.equal(embedding._converted(ids.view(-1).numpy()), torch.from_numpy(rounded)[ids.view(-1)])
+    sizes = {"fp16": 2 * columns, "int8": columns + 4, "int4": {10: 16 + 4, 70: 48 + 2 * 4}[columns]}
+    assert embedding.nbytes == 24 * sizes[kind]
 
 
 @pytest.mark.usefixtures("sparse_wins")
