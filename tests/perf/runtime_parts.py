@@ -1,6 +1,6 @@
 """Where the time of a call goes, beside the least that arithmetic allows: bench_runtime.py --parts.
 
-A part's time is a difference: of passes with and without it. A pass without products has matrices of zeros; one without
+A part's time is a difference: of passes with and without it, in seconds of the CPU, so that other programs disturb less. A pass without products has matrices of zeros; one without
 attention has a head of one feature. What a core can do at most is measured by peak.cpp: multiply-adds in registers, and
 with one operand from the first and from the second cache, which the panels of the products come from.
 """
@@ -83,7 +83,6 @@ def parts_of(shape: str, density: float, rounds: int, tokens: int, peak: Mapping
     x, y = torch.randn(1, tokens, hidden), torch.empty(1, tokens, hidden)
     calls: dict[str, Callable[[], object]] = {
         "model": lambda: model(input_ids=ids, attention_mask=torch.ones_like(ids)),
-        "pass": lambda: forward._run(ids.numpy(), None, None, None),
     }
     for name, some in (("layers", made), ("nothing", nothing), ("linear", linear), ("narrow", narrow), ("none", none)):
         calls[name] = _call(Layers(some), x, y)
@@ -108,12 +107,11 @@ def parts_of(shape: str, density: float, rounds: int, tokens: int, peak: Mapping
         part("softmax", _millions(exponentials, "exponentials"), _EXP * exponentials, softmax),
         part("activation", _millions(activated, "values"), _GELU * activated, took["nothing"] - took["linear"]),
         part("norms, residuals, biases", _millions(normed, "values"), _NORM * normed, took["narrow"] - softmax),
-        part("embeddings", f"{3 * tokens} rows", (3 + _NORM) * tokens * hidden, took["pass"] - took["layers"]),
         part(
-            "pooler, head, Python",
-            f"{hidden * hidden / 1e6:.1f} M weights",
-            hidden * hidden,
-            took["model"] - took["pass"],
+            "embeddings, pooler, head, Python",
+            f"{3 * tokens} rows, {hidden * hidden / 1e6:.2g} M weights",
+            (3 + _NORM) * tokens * hidden + hidden * hidden,
+            took["model"] - took["layers"],
         ),
     ]
 
@@ -162,13 +160,13 @@ def _least(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, 
     with torch.inference_mode():
         for _ in range(rounds + 1):
             for name, call in calls.items():
-                start = time.perf_counter()
+                start = time.thread_time()
                 call()
-                best[name] = min(best[name], time.perf_counter() - start)
+                best[name] = min(best[name], time.thread_time() - start)
     return best
 
 
-def _best(call: Callable[[], object], rounds: int = 7) -> float:
+def _best(call: Callable[[], object], rounds: int = 40) -> float:
     return _least({"": call}, rounds)[""]
 
 
