@@ -1,8 +1,9 @@
 """Where the time of a call goes, beside the least that arithmetic allows: bench_runtime.py --parts.
 
-A part's time is a difference: of passes with and without it, in seconds of the CPU, so that other programs disturb less. A pass without products has matrices of zeros; one without
-attention has a head of one feature. What a core can do at most is measured by peak.cpp: multiply-adds in registers, and
-with one operand from the first and from the second cache, which the panels of the products come from.
+A part's time is a difference, of passes with and without it, in CPU time, which other programs disturb less. A pass
+without products has matrices of zeros; one without attention has a head of one feature. What a core can do at most is
+measured by peak.cpp: multiply-adds in registers, and with one operand from the first and from the second cache, which
+the panels of the products come from.
 """
 
 from __future__ import annotations
