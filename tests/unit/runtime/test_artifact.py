@@ -82,10 +82,13 @@ def test_an_embedding_is_exact(columns: int, kind: str, rows: tuple[int, ...]) -
     matrix[list(rows)] = 0
     rounded = values.rounded(matrix, Values(kind))
     parts = pack_tensor(rounded, Values(kind), pruned=False)
-    stored = {name: content for name, (_, content) in parts.entries.items()}
     description = parts.description
     entries = dict.fromkeys(("positions", "values", "scales"))
     tensor = PackedTensor(description["layout"], matrix.shape, description["values"], description["count"], **entries)
+    stored = {name: content for name, (_, content) in parts.entries.items()}
+    for name, (count, numbers) in {"values": (tensor.count, Values(kind)), "scales": (0, Values.BF16)}.items():
+        if parts.entries.get(name, ("",))[0] == "U8":
+            stored[name] = values.unpack(stored[name], count or tensor.scale_count, numbers)
     embedding = StoredEmbedding(*unpack_parts(tensor, stored).rows())
     ids = torch.from_numpy(source.integers(0, 24, (3, 50)))
     assert torch.equal(embedding(ids), torch.from_numpy(rounded)[ids])
