@@ -28,7 +28,8 @@ class StoredEmbedding(Compressed):
     def __init__(self, numbers: npt.NDArray[Any], scales: npt.NDArray[np.float32] | None) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim = numbers.shape
-        self._kind: Numbers = "int4" if scales is not None and scales.ndim > 1 else numbers.dtype.name
+        whole: Any = numbers.dtype.name
+        self._kind: Numbers = "int4" if scales is not None and scales.ndim > 1 else whole
         self.numbers = joined(numbers) if self._kind == "int4" else np.ascontiguousarray(numbers)
         self.scales = None if scales is None else np.ascontiguousarray(scales)
         self.nbytes = self.numbers.nbytes + (0 if scales is None else scales.nbytes)
