@@ -14,7 +14,7 @@ from tests.unit.runtime.conftest import save
 from tests.unit.runtime.pruned_models import SIZES, inputs, prune
 
 import mvprune
-from mvprune.artifact import WEIGHTS_FILE, Base, Values, values
+from mvprune.artifact import WEIGHTS_FILE, Base, Coding, Values, values
 from mvprune.artifact.header import PackedTensor, open_header
 from mvprune.artifact.packing import Unpacked, pack_tensor, unpack_parts
 from mvprune.runtime import _choice, backends, kernel, measure, model_bytes
@@ -71,6 +71,18 @@ def test_embeddings_stay_as_stored(artifact: Path) -> None:
     for wrong in (-1, 60):
         with pytest.raises(IndexError, match="an index of an embedding must be that of one of its rows"):
             sparse(torch.tensor([[3, wrong]]))
+
+
+@pytest.mark.usefixtures("sparse_wins")
+def test_int4_embeddings_stay_int4(tmp_path: Path) -> None:
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES)).eval()
+    folder = save(tmp_path / "int4", model, prune(model), coding=Coding(embeddings=Values.INT4))
+    dense, sparse = mvprune.load(folder), mvprune.load(folder, runtime="sparse")
+    stored = sparse.bert.embeddings.word_embeddings
+    assert (stored.numbers.shape, stored.numbers.dtype) == ((60, 32), np.uint8)  # 48 columns, filled up to 64
+    assert torch.equal(copy.deepcopy(stored).weight, dense.bert.embeddings.word_embeddings.weight)
+    with torch.inference_mode():
+        torch.testing.assert_close(sparse(**inputs()).logits, dense(**inputs()).logits, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [(), (0, 5, 6)])  # where rows of zeros are not stored
