@@ -24,7 +24,7 @@ from mvprune.artifact import Coding, Values
 from mvprune.runtime import optimize
 
 DENSITY = 0.03
-EMBEDDINGS = ("int8", "fp16")
+EMBEDDINGS = ("int4", "int8", "fp16")
 RUNTIMES = ("dense", "sparse")
 
 

@@ -22,6 +22,7 @@ import torch
 from pruned_bert import MASKS, SHAPES, pruned_bert
 from rich.console import Console
 from rich.table import Table
+from runtime_parts import show_parts
 from runtime_rivals import BUILDERS, Call, CannotRunHere, Rivals
 
 from mvprune.runtime import backends, kernel, optimize
@@ -65,9 +66,13 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32], help="leaves the others out")
     parser.add_argument("--shape", choices=SHAPES, default="BERT-base")
     parser.add_argument("--rivals", nargs="*", choices=BUILDERS, default=list(BUILDERS))
+    parser.add_argument("--parts", action="store_true", help="prints where the time of a call goes, and nothing else")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the figures too")
     args = parser.parse_args()
     logging.disable(logging.WARNING)  # exporters tell much
+    if args.parts:
+        show_parts(args.shape, (DENSITIES[0], DENSITIES[-1]), args.rounds)
+        return
     absent: dict[str, str] = {}
     found: dict[Case, Seconds] = {}
     with tempfile.TemporaryDirectory() as scratch:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from mvprune.artifact.coding import GAP, decode_positions, encode_positions
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.header import FULL, OF_BASE, ROWS, SPARSE_LAYOUTS, PackedTensor
+from mvprune.artifact.header import FULL, GROUP, OF_BASE, ROWS, SPARSE_LAYOUTS, PackedTensor
 from mvprune.artifact.values import (
     KINDS,
     Counts,
@@ -151,24 +151,26 @@ class Unpacked:
         return positions, flat[positions]
 
     def rows(self) -> tuple[Array, npt.NDArray[np.float32] | None]:
-        """The matrix as numbers, (rows, columns), and for int8 the scale of each row, (rows,), in fp32.
+        """The matrix as numbers, (rows, columns), and the scales of int8, (rows,), or of int4, (rows, groups), in fp32.
 
-        An element is its number, in int8 times the scale. Numbers are not converted: fp16 stays fp16.
+        An element is its number, times its scale where there are scales; a group is of 64 columns. Numbers are not
+        converted: fp16 stays fp16, and int4 is in int8.
 
         Raises:
             ArtifactError: as `array`, or it is no matrix that is stored by rows.
         """
-        if self.kind in (None, Values.INT4) or self.layout in SPARSE_LAYOUTS or len(self.shape) != 2:
-            raise ArtifactError("a tensor must be a matrix stored by rows, with at most one scale for each")
+        if self.kind is None or self.layout in SPARSE_LAYOUTS or len(self.shape) != 2:
+            raise ArtifactError("a tensor must be a matrix of floats that is stored by rows")
         stored, columns = self._stored_rows(), self.shape[1]
         numbers = self.numbers.reshape(stored, columns)
+        by_row = (stored, -(-columns // GROUP)) if self.kind is Values.INT4 else (stored,)
+        scales = None if self.scales is None else self.scales.reshape(by_row)
         step = max(1, _CHECKED // max(1, columns))
         for first in range(0, stored, step):  # a part at a time: fp32 takes four times the memory of int8
             part = slice(first, first + step)
-            scales = None if self.scales is None else self.scales[part]
-            some = numbers[part]
-            decode_values(some.reshape(-1), scales, row_counts(some.shape), self.kind)
-        factors = None if self.scales is None else from_bfloat16(self.scales)
+            some, of_some = numbers[part], None if scales is None else scales[part].reshape(-1)
+            decode_values(some.reshape(-1), of_some, scaled_counts(some.shape, self.kind), self.kind)
+        factors = None if scales is None else from_bfloat16(scales)
         if self.kind is Values.BF16:
             numbers = from_bfloat16(numbers)
         if self.positions is None:
@@ -177,7 +179,7 @@ class Unpacked:
         array[self.positions] = numbers
         if factors is None:
             return array, None
-        placed = np.zeros(len(array), np.float32)
+        placed = np.zeros((len(array), *factors.shape[1:]), np.float32)
         placed[self.positions] = factors
         return array, placed
 

@@ -9,26 +9,30 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from mvprune.artifact.header import GROUP
 from mvprune.runtime import kernel
 from mvprune.runtime._compressed import Compressed
+from mvprune.runtime._nibbles import joined, separated
 from mvprune.runtime.kernel import NO_ROW
-from mvprune.runtime.layers import Embedding, Table
+from mvprune.runtime.layers import Embedding, Numbers, Table
 
 
 class StoredEmbedding(Compressed):
-    """Looks up rows of fp16 numbers, or of int8 numbers with a scale each: the same float32 as from the dense matrix.
+    """Looks up rows of fp16, int8 or int4 numbers: the same float32 as from the dense matrix.
 
     Args:
-        numbers: (rows, columns), fp16 or int8.
-        scales: (rows,), for int8.
+        numbers: (rows, columns), fp16, or int8, which int4 numbers are given in too.
+        scales: of int8, (rows,), or of int4, (rows, groups of 64 columns).
     """
 
     def __init__(self, numbers: npt.NDArray[Any], scales: npt.NDArray[np.float32] | None) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim = numbers.shape
-        self.numbers = np.ascontiguousarray(numbers)
+        whole: Any = numbers.dtype.name
+        self._kind: Numbers = "int4" if scales is not None and scales.ndim > 1 else whole
+        self.numbers = joined(numbers) if self._kind == "int4" else np.ascontiguousarray(numbers)
         self.scales = None if scales is None else np.ascontiguousarray(scales)
-        self.nbytes = numbers.nbytes + (0 if scales is None else scales.nbytes)
+        self.nbytes = self.numbers.nbytes + (0 if scales is None else scales.nbytes)
         self.eval()
 
     @property
@@ -47,13 +51,12 @@ class StoredEmbedding(Compressed):
 
     def table(self) -> Table:
         """As the kernel takes it."""
-        kind: Any = self.numbers.dtype.name
         scales = 0 if self.scales is None else self.scales.ctypes.data
-        return Table(self.num_embeddings, self.numbers.ctypes.data, scales, kind)
+        return Table(self.num_embeddings, self.numbers.ctypes.data, scales, self._kind)
 
     def extra_repr(self) -> str:
         """As `nn.Embedding` shows itself, and the dtype."""
-        return f"{self.num_embeddings}, {self.embedding_dim}, dtype={self.numbers.dtype}"
+        return f"{self.num_embeddings}, {self.embedding_dim}, dtype={self._kind}"
 
     def _rows(self, places: Tensor) -> Tensor:
         if kernel.load():
@@ -66,9 +69,13 @@ class StoredEmbedding(Compressed):
         """The same without the kernel."""
         if places.size and (places.min() < 0 or places.max() >= self.num_embeddings):
             raise IndexError(NO_ROW)
-        found = self.numbers[places].astype(np.float32)
+        numbers = self.numbers[places]
+        if self._kind == "int4":
+            numbers = separated(numbers, self.embedding_dim)
+        found = numbers.astype(np.float32)
         if self.scales is not None:
-            found *= self.scales[places, None]
+            scales = self.scales[places].reshape(len(places), -1)
+            found *= np.repeat(scales, GROUP, axis=1)[:, : self.embedding_dim] if self._kind == "int4" else scales
         return torch.from_numpy(found)
 
 

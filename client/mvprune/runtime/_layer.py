@@ -58,7 +58,7 @@ class OneCall(ABC):
         return made[1]
 
     def __getstate__(self) -> dict[str, Any]:  # a copy has other addresses
-        return {name: value for name, value in self.__dict__.items() if name != "_made"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_made", "_held")}
 
 
 class LayerForward(OneCall):
@@ -66,6 +66,8 @@ class LayerForward(OneCall):
 
     The block stays: hooks, such as those that record hidden states, look for its class.
     """
+
+    _held: list[tuple[dict[str, Any], str]] | None = None  # where the tensors lie; modules look them up slowly
 
     def __init__(self, block: nn.Module, parts: dict[str, Any], activation: Activation) -> None:
         self._block, self._parts, self._activation = block, parts, activation
@@ -98,18 +100,25 @@ class LayerForward(OneCall):
         first: KernelLinear = self._parts["query"]
         return first
 
+    @property
+    def config(self) -> Any:
+        """The model's: what decides whether the kernel computes a layer at once is the same for all that share it."""
+        return self._parts["attention"].config
+
     def takes(self, examples: int, length: int) -> bool:
         """Whether the kernel computes the layer at once for this shape."""
-        attention = self._parts["attention"].config._attn_implementation
-        return attention == "sdpa" and (examples == 1 or _padded(length) <= 1.5 * length)  # "eager": weights are wanted
+        if self.config._attn_implementation != "sdpa":  # "eager": weights are wanted
+            return False
+        return examples == 1 or _padded(length) <= 1.5 * length
 
     def tensors(self) -> Iterator[Tensor]:
-        for name in _PRODUCTS:
-            if self._parts[name].bias is not None:
-                yield self._parts[name].bias
-        for name in _NORMS:
-            yield self._parts[name].weight
-            yield self._parts[name].bias
+        if self._held is None:
+            products = [vars(self._parts[name]) for name in _PRODUCTS]
+            norms = [self._parts[name]._parameters for name in _NORMS]
+            held = [(part, "bias") for part in products if part["bias"] is not None]
+            self._held = held + [(part, name) for part in norms for name in ("weight", "bias")]
+        for part, name in self._held:
+            yield part[name]
 
     def make(self) -> layers.Layers:
         return layers.Layers([self.layer()])

@@ -31,6 +31,7 @@ class ModelForward(OneCall):
     def __init__(self, model: Any, blocks: list[LayerForward]) -> None:
         self._model, self._blocks = model, blocks
         self._counts_padding = class_name(model) in _COUNT_FROM_0
+        self._deciding = list({id(block.config): block for block in blocks}.values())
         self._watched = (model.embeddings, model.encoder, *model.encoder.layer)
 
     def __call__(
@@ -60,7 +61,7 @@ class ModelForward(OneCall):
             and not any(getattr(config, name, False) for name in _RECORDED)
             and getattr(config, "return_dict", True)
             and not any(module._forward_hooks or module._forward_pre_hooks for module in self._watched)
-            and all(block.takes(*ids.shape) for block in self._blocks)
+            and all(block.takes(*ids.shape) for block in self._deciding)
         )
 
     def _run(self, ids: Ids, mask: Tensor | None, types: Tensor | None, positions: Tensor | None) -> Tensor:

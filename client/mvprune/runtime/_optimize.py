@@ -23,7 +23,7 @@ from mvprune.runtime.kernel import Stored
 
 Model = TypeVar("Model", bound=nn.Module)
 
-_STORED = (Values.FP16, Values.INT8)  # embeddings that stay as they are: others take as much memory dense
+_STORED = (Values.FP16, Values.INT8, Values.INT4)  # embeddings that stay as they are: others are fp32 in any case
 
 
 def optimize(

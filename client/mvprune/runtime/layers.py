@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 from mvprune.runtime import kernel
 from mvprune.runtime.kernel import Activation, Packed, Product
 
-Numbers = Literal["float32", "float16", "int8"]
+Numbers = Literal["float32", "float16", "int8", "int4"]
 
-_KINDS = MappingProxyType({"float32": 0, "int8": 2, "float16": 3})
+_KINDS = MappingProxyType({"float32": 0, "int8": 2, "float16": 3, "int4": 4})
 _PRODUCTS = ("query", "key", "value", "out", "up", "down")
 
 
@@ -84,7 +84,10 @@ class Layer(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows that tokens refer to: addresses of (rows, columns) numbers and of (rows,) float32 scales, or 0 for none."""
+    """Rows that tokens refer to: addresses of (rows, columns) numbers and of (rows,) float32 scales, or 0 for none.
+
+    int4 numbers are two in a byte, as `_nibbles` joins them, and have (rows, groups of 64 columns) scales.
+    """
 
     rows: int
     numbers: int

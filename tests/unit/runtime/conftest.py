@@ -14,6 +14,7 @@ from tests.unit.runtime.pruned_models import SIZES, prune
 from mvprune.artifact import (
     Accounting,
     Base,
+    Coding,
     DatasetSource,
     LayerCount,
     ModelSource,
@@ -57,9 +58,15 @@ def _save(folder: Path, base: Path | None = None) -> Path:
     return save(folder, model, names, opened)
 
 
-def save(folder: Path, model: transformers.PreTrainedModel, names: list[str], base: Base | None = None) -> Path:
+def save(
+    folder: Path,
+    model: transformers.PreTrainedModel,
+    names: list[str],
+    base: Base | None = None,
+    coding: Coding = Coding(),  # noqa: B008 (immutable)
+) -> Path:
     """Writes an artifact of a pruned model."""
-    round_values(model, names, base=base)
+    round_values(model, names, coding, base=base)
     layers = []
     for name in names:
         weight = model.get_parameter(name)
@@ -78,7 +85,7 @@ def save(folder: Path, model: transformers.PreTrainedModel, names: list[str], ba
         versions={},
         seed=0,
     )
-    save_model(folder, model, _NoTokenizer(), pruned=names, result=result, base=base)
+    save_model(folder, model, _NoTokenizer(), pruned=names, result=result, coding=coding, base=base)
     return folder
 
 

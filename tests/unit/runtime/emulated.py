@@ -16,6 +16,7 @@ import numpy as np
 from mvprune.runtime import kernel
 
 _SIZES = (4, 2, 1, 2)  # of a number, by kind
+_INT4 = 4
 
 
 def library(command: Sequence[str]) -> Any:
@@ -176,12 +177,15 @@ def _embedding(embedding: Any) -> bytes:
     content = [_number(embedding.count)]
     for place in range(embedding.count):
         table = embedding.tables[place]
-        size = table.rows * embedding.columns * _SIZES[table.kind]
+        if table.kind == _INT4:
+            size, scales = 16 * -(-embedding.columns // 32), -(-embedding.columns // 64)
+        else:
+            size, scales = embedding.columns * _SIZES[table.kind], 1
         content += [
             _number(table.rows),
             _number(table.kind),
-            _at(table.numbers, size),
-            _floats(table.scales, table.rows),
+            _at(table.numbers, table.rows * size),
+            _floats(table.scales, table.rows * scales),
         ]
     content += [_number(embedding.columns), _number(bool(embedding.norm))]
     if embedding.norm:

@@ -14,7 +14,7 @@ from tests.unit.runtime.conftest import save
 from tests.unit.runtime.pruned_models import SIZES, inputs, prune
 
 import mvprune
-from mvprune.artifact import WEIGHTS_FILE, Base, Values, values
+from mvprune.artifact import WEIGHTS_FILE, Base, Coding, Values, values
 from mvprune.artifact.header import PackedTensor, open_header
 from mvprune.artifact.packing import Unpacked, pack_tensor, unpack_parts
 from mvprune.runtime import _choice, backends, kernel, measure, model_bytes
@@ -73,22 +73,40 @@ def test_embeddings_stay_as_stored(artifact: Path) -> None:
             sparse(torch.tensor([[3, wrong]]))
 
 
+@pytest.mark.usefixtures("sparse_wins")
+def test_int4_embeddings_stay_int4(tmp_path: Path) -> None:
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES)).eval()
+    folder = save(tmp_path / "int4", model, prune(model), coding=Coding(embeddings=Values.INT4))
+    dense, sparse = mvprune.load(folder), mvprune.load(folder, runtime="sparse")
+    stored = sparse.bert.embeddings.word_embeddings
+    assert (stored.numbers.shape, stored.numbers.dtype) == ((60, 32), np.uint8)  # 48 columns, filled up to 64
+    assert torch.equal(copy.deepcopy(stored).weight, dense.bert.embeddings.word_embeddings.weight)
+    with torch.inference_mode():
+        torch.testing.assert_close(sparse(**inputs()).logits, dense(**inputs()).logits, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("rows", [(), (0, 5, 6)])  # where rows of zeros are not stored
-@pytest.mark.parametrize("kind", ["fp16", "int8"])
-def test_an_embedding_is_exact(kind: str, rows: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("kind", ["fp16", "int8", "int4"])
+@pytest.mark.parametrize("columns", [10, 70])
+def test_an_embedding_is_exact(columns: int, kind: str, rows: tuple[int, ...]) -> None:
     source = np.random.default_rng(0)
-    matrix = source.standard_normal((24, 10), np.float32) * np.geomspace(0.01, 10, 24, dtype=np.float32)[:, None]
+    matrix = source.standard_normal((24, columns), np.float32) * np.geomspace(0.01, 10, 24, dtype=np.float32)[:, None]
     matrix[list(rows)] = 0
     rounded = values.rounded(matrix, Values(kind))
     parts = pack_tensor(rounded, Values(kind), pruned=False)
-    stored = {name: content for name, (_, content) in parts.entries.items()}
     description = parts.description
     entries = dict.fromkeys(("positions", "values", "scales"))
-    tensor = PackedTensor(description["layout"], (24, 10), description["values"], description["count"], **entries)
+    tensor = PackedTensor(description["layout"], matrix.shape, description["values"], description["count"], **entries)
+    stored = {name: content for name, (_, content) in parts.entries.items()}
+    for name, (count, numbers) in {"values": (tensor.count, Values(kind)), "scales": (0, Values.BF16)}.items():
+        if parts.entries.get(name, ("",))[0] == "U8":
+            stored[name] = values.unpack(stored[name], count or tensor.scale_count, numbers)
     embedding = StoredEmbedding(*unpack_parts(tensor, stored).rows())
     ids = torch.from_numpy(source.integers(0, 24, (3, 50)))
     assert torch.equal(embedding(ids), torch.from_numpy(rounded)[ids])
-    assert embedding.nbytes == (480 if kind == "fp16" else 240 + 4 * 24)
+    assert torch.equal(embedding._converted(ids.view(-1).numpy()), torch.from_numpy(rounded)[ids.view(-1)])
+    sizes = {"fp16": 2 * columns, "int8": columns + 4, "int4": {10: 16 + 4, 70: 48 + 2 * 4}[columns]}
+    assert embedding.nbytes == 24 * sizes[kind]
 
 
 @pytest.mark.usefixtures("sparse_wins")

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.runtime.kernel_cases import KERNEL_TESTS
 
 from mvprune.runtime._native import build
 
@@ -21,7 +22,7 @@ COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The command that runs kernel_driver.cpp with the library that a wheel for ARM contains."""
     if platform.machine() == "aarch64":
-        pytest.skip("test_kernel.py tests NEON on this machine")
+        pytest.skip("the tests of the kernel test NEON on this machine")
     for program, package in ((COMPILER, "g++-aarch64-linux-gnu"), (EMULATOR, "qemu-user")):
         if not shutil.which(program):
             pytest.skip(f"there is no {program}: the Debian package {package} has it")
@@ -43,10 +44,11 @@ def _run(*command: str | Path) -> str:
 
 
 def test_the_neon_kernel_agrees_with_numpy(emulator: str) -> None:
-    """test_kernel.py, except for what is about this machine's library and processes."""
+    """The same tests, except for what is about this machine's library and processes."""
     left_out = "not environment and not forked and not library and not many_threads"
     options = ["-q", "--noconftest", "-p", "no:cacheprovider", "-k", left_out]
-    command = [sys.executable, "-m", "pytest", *options, str(Path(__file__).with_name("test_kernel.py"))]
+    tests = [str(Path(__file__).with_name(name)) for name in KERNEL_TESTS]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     environment = {**os.environ, "MVPRUNE_TEST_EMULATOR": emulator}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests.unit.runtime.kernel_cases import KERNEL_TESTS
 
 from mvprune.runtime._native import build
 
@@ -34,7 +35,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_the_kernel_is_clean_under_sanitizers(sanitized: dict[str, str]) -> None:
-    tests = [str(Path(__file__).with_name(name)) for name in ("test_kernel.py", "test_passes.py")]
+    tests = [str(Path(__file__).with_name(name)) for name in (*KERNEL_TESTS, "test_passes.py")]
     options = ["-q", "--noconftest", "-p", "no:cacheprovider", "-k", "not environment"]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=sanitized)

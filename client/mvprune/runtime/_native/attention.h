@@ -11,7 +11,7 @@ namespace {
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kRows = 6;
 #else
-constexpr int kRows = 2;
+constexpr int kRows = 3;
 #endif
 constexpr int kGroup = 4;
 

@@ -9,7 +9,7 @@
 namespace mvprune {
 namespace {
 
-// kLanes numbers as floats. A type of its own for each kind: its size, and the conversion.
+// kLanes numbers as floats. A type of its own for each kind of a byte or more: its size, and the conversion.
 template <Values>
 struct Numbers;
 template <>
@@ -45,25 +45,67 @@ struct Numbers<Values::int8> {
   }
 };
 
-// out (+)= row of a table. The last columns, too few for a vector, are computed in one of their own.
+// A row of a table: kLanes of its columns as floats, or the last ones, too few for a vector.
+template <Values kind>
+class Row {
+ public:
+  Row(const Table& table, int64_t row, int64_t columns)
+      : numbers_(static_cast<const Type*>(table.numbers) + row * columns),
+        scale_(table.scales ? table.scales[row] : 1.0f) {}
+
+  Vector load(int64_t column) const { return Numbers<kind>::load(numbers_ + column) * scale_; }
+
+  Vector load(int64_t column, int64_t count) const {
+    Type in[kLanes] = {};
+    std::memcpy(in, numbers_ + column, count * sizeof(Type));
+    return Numbers<kind>::load(in) * scale_;
+  }
+
+ private:
+  using Type = typename Numbers<kind>::Type;
+  const Type* numbers_;
+  float scale_;
+};
+
+template <>
+class Row<Values::int4> {
+ public:
+  Row(const Table& table, int64_t row, int64_t columns)
+      : bytes_(static_cast<const uint8_t*>(table.numbers) + row * runs(columns, 2 * kHalf) * kHalf),
+        scales_(table.scales + row * runs(columns, kScaled)) {}
+
+  Vector load(int64_t column) const {
+    typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
+    Bytes bytes;
+    std::memcpy(&bytes, bytes_ + column / (2 * kHalf) * kHalf + column % kHalf, sizeof bytes);
+    const int shift = column % (2 * kHalf) < kHalf ? 0 : 4;
+    const Integers numbers = ((__builtin_convertvector(bytes, Integers) >> shift) & 15) - 8;
+    return __builtin_convertvector(numbers, Vector) * scales_[column / kScaled];
+  }
+
+  Vector load(int64_t column, int64_t) const { return load(column); }  // the row is filled up
+
+ private:
+  static int64_t runs(int64_t columns, int64_t size) { return (columns + size - 1) / size; }
+
+  const uint8_t* bytes_;
+  const float* scales_;
+};
+
+// out (+)= row of a table.
 template <Values kind>
 void add_row(const Table& table, int64_t row, int64_t columns, bool first, float* out) {
-  using Load = Numbers<kind>;
-  using Type = typename Load::Type;
-  const Type* numbers = static_cast<const Type*>(table.numbers) + row * columns;
-  const float scale = table.scales ? table.scales[row] : 1.0f;
+  const Row<kind> values(table, row, columns);
   for (int64_t column = 0; column < columns; column += kLanes) {
     const int64_t filled = columns - column < kLanes ? columns - column : kLanes;
-    Type in[kLanes] = {};
     Vector sum{};
     if (filled == kLanes) {
       if (!first) std::memcpy(&sum, out + column, sizeof sum);
-      sum += Load::load(numbers + column) * scale;
+      sum += values.load(column);
       std::memcpy(out + column, &sum, sizeof sum);
     } else {
-      std::memcpy(in, numbers + column, filled * sizeof(Type));
       if (!first) std::memcpy(&sum, out + column, filled * sizeof(float));
-      sum += Load::load(in) * scale;
+      sum += values.load(column, filled);
       std::memcpy(out + column, &sum, filled * sizeof(float));
     }
   }
@@ -100,6 +142,7 @@ void embed(const Embedding& embedding, const int64_t* const* ids, Tokens tokens,
       const Table& table = embedding.tables[k];
       switch (table.kind) {
         case Values::int8: add_row<Values::int8>(table, ids[k][token], columns, k == 0, out); break;
+        case Values::int4: add_row<Values::int4>(table, ids[k][token], columns, k == 0, out); break;
         case Values::fp16: add_row<Values::fp16>(table, ids[k][token], columns, k == 0, out); break;
         default: add_row<Values::fp32>(table, ids[k][token], columns, k == 0, out);
       }

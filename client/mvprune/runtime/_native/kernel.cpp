@@ -300,27 +300,46 @@ void feed_forward(const Product& up, const Product& down, const float* x, Tokens
   transpose_out(down, {0, down.matrix->rows}, sums, tokens, width);
 }
 
-// values = norm(values + residual) over the rows, for each token.
+// values = norm(values + residual) over the rows, for K vectors of tokens.
+template <int K>
 void add_and_normalize(const Norm& norm, int64_t rows, int64_t width, const float* residual, float* values) {
-  for (int64_t first = 0; first < width; first += kLanes) {
-    const auto value = [&](int64_t row) -> Vector& { return *reinterpret_cast<Vector*>(values + row * width + first); };
-    Vector mean{}, scale{};
-    for (int64_t row = 0; row < rows; ++row) {
-      value(row) += *reinterpret_cast<const Vector*>(residual + row * width + first);
-      mean += value(row);
-    }
-    mean /= static_cast<float>(rows);
-    for (int64_t row = 0; row < rows; ++row) {
-      const Vector difference = value(row) - mean;
-      scale += difference * difference;
-    }
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      scale[lane] = 1 / __builtin_sqrtf(scale[lane] / static_cast<float>(rows) + norm.epsilon);
-    }
-    for (int64_t row = 0; row < rows; ++row) {
-      value(row) = (value(row) - mean) * scale * norm.weight[row] + norm.bias[row];
+  const auto row_of = [&](int64_t row) { return reinterpret_cast<Vector*>(values + row * width); };
+  Vector mean[K] = {}, scale[K] = {};
+  for (int64_t row = 0; row < rows; ++row) {
+    Vector* value = row_of(row);
+    const Vector* added = reinterpret_cast<const Vector*>(residual + row * width);
+    for (int k = 0; k < K; ++k) {
+      value[k] += added[k];
+      mean[k] += value[k];
     }
   }
+  for (int k = 0; k < K; ++k) mean[k] /= static_cast<float>(rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    const Vector* value = row_of(row);
+    for (int k = 0; k < K; ++k) {
+      const Vector difference = value[k] - mean[k];
+      scale[k] += difference * difference;
+    }
+  }
+  for (Vector& one : scale) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      one[lane] = 1 / __builtin_sqrtf(one[lane] / static_cast<float>(rows) + norm.epsilon);
+    }
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    Vector* value = row_of(row);
+    for (int k = 0; k < K; ++k) value[k] = (value[k] - mean[k]) * scale[k] * norm.weight[row] + norm.bias[row];
+  }
+}
+
+// The same for all tokens of a block.
+void add_and_normalize(const Norm& norm, int64_t rows, int64_t width, const float* residual, float* values) {
+  constexpr int together = 4;
+  int64_t first = 0;
+  for (; first + together * kLanes <= width; first += together * kLanes) {
+    add_and_normalize<together>(norm, rows, width, residual + first, values + first);
+  }
+  for (; first < width; first += kLanes) add_and_normalize<1>(norm, rows, width, residual + first, values + first);
 }
 
 int64_t layer_scratch(const Layer& layer, int64_t length, int64_t vectors) {

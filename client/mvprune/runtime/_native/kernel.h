@@ -5,7 +5,7 @@
 
 namespace mvprune {
 
-enum class Values : int32_t { fp32 = 0, bf16 = 1, int8 = 2, fp16 = 3 };  // fp16: only tables
+enum class Values : int32_t { fp32 = 0, bf16 = 1, int8 = 2, fp16 = 3, int4 = 4 };  // fp16, int4: only tables
 
 enum class Activation : int32_t { none = 0, gelu = 1, gelu_tanh = 2, relu = 3 };
 
@@ -56,11 +56,18 @@ struct Layer {
   float scale;  // of the scores
 };
 
-// Rows that tokens refer to: a row is its numbers, times its scale if there are scales. Laid out as kernel.py's _Table.
+// Two int4 numbers make a byte, each plus 8: those of kHalf columns the low bits, those of the next kHalf the high bits.
+// Rows are filled up to 2 kHalf columns.
+constexpr int64_t kHalf = 16;
+
+// Columns of an int4 row that share a scale.
+constexpr int64_t kScaled = 64;
+
+// Rows that tokens refer to: a row is its numbers, times its scales if there are scales. Laid out as kernel.py's _Table.
 struct Table {
   int64_t rows;
   const void* numbers;  // (rows, columns)
-  const float* scales;  // one a row; null: none
+  const float* scales;  // one a row, of int4 one for kScaled columns of it; null: none
   Values kind;
 };
 
