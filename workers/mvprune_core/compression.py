@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +30,7 @@ from mvprune_core.models import Source, find_model, load_model
 from mvprune_core.notes import Notes
 from mvprune_core.options import check_fraction
 from mvprune_core.plan import Plan, ResolvedRun, resolve
-from mvprune_core.result import Result, versions
+from mvprune_core.result import Result, model_source, versions
 from mvprune_core.run import CompressionRun
 from mvprune_core.settings import Training
 from mvprune_core.storage import Cache, Checkpoints
@@ -219,15 +220,16 @@ def compress(
     with _memory_errors(), stop_scope(), _flushed_denormals():
         called = (callback or Callback()) if group.rank == 0 else Silent()
         run = _prepare(plan, called, cache, checkpoint, checkpoint_seconds, group)
-        # A named teacher comes first: one that does not fit is refused before anything is trained.
-        distillation = run.distillation() if run.resolved.named_teacher else None
-        baseline = run.baseline()
-        distillation = distillation or run.distillation()
-        masked = run.prune(distillation)
-        folded = run.fold(masked)
-        folded, evaluated = run.evaluate(folded)
-        accounting, layers = run.account(folded)
-        above_constant = run.above_constant(folded, evaluated)
+        with run.checkpoints or nullcontext():
+            # A named teacher comes first: one that does not fit is refused before anything is trained.
+            distillation = run.distillation() if run.resolved.named_teacher else None
+            baseline = run.baseline()
+            distillation = distillation or run.distillation()
+            masked = run.prune(distillation)
+            folded = run.fold(masked)
+            folded, evaluated = run.evaluate(folded)
+            accounting, layers = run.account(folded)
+            above_constant = run.above_constant(folded, evaluated)
     metrics = {f"eval/{name}": value for name, value in evaluated.items()} | above_constant
     phases = [folded.curve.history()]
     if baseline is not None:
@@ -307,11 +309,13 @@ def _prepare(
     notes.add(*plan.data.notes)
     if group.size > 1:
         notes.add(f"{group.size} ranks train together; another number of ranks gives the same result up to rounding")
-    student = load_model(plan.source, plan.objective, plan.seed)
-    notes.add(*student.notes)
     folder = None if checkpoint is None else Path(checkpoint)
     results = Cache(Path(cache) if cache is not None else folder and folder / "cache", group)
-    resolved = resolve(plan, student, results, notes)
+    with ThreadPoolExecutor(1) as beside:  # hashing lets other threads run
+        source = beside.submit(model_source, plan.source)
+        student = load_model(plan.source, plan.objective, plan.seed)
+        notes.add(*student.notes)
+        resolved = resolve(plan, student, source, results, notes)
     keys = run_keys(resolved)
     if not resolved.is_kept:
         check_group(group, student.model, resolved.settings, keys)

@@ -37,6 +37,7 @@ from mvprune_core.keys import RunKeys
 from mvprune_core.layers import empty_bypassed, remove_structures
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Magnitude
+from mvprune_core.metrics import import_packages_beside
 from mvprune_core.models import Loaded, load_model
 from mvprune_core.notes import Notes
 from mvprune_core.optimization import build_optimizer
@@ -293,6 +294,7 @@ class CompressionRun:
         steps_before: int = 0,
     ) -> int:
         """Trains a model for one phase. Returns the number of steps."""
+        import_packages_beside()
         run, model = self.resolved, loaded.model.to(self.resolved.device)
         metric = run.settings.best_metric or run.data.task.primary_metric
 
