@@ -30,8 +30,8 @@ def check_packages() -> None:
 
 
 def import_packages_beside() -> None:
-    """Starts to import the packages of the metrics in a thread, which takes a second: no evaluation waits for them."""
-    Thread(target=_import_packages, name="metrics", daemon=True).start()
+    """Imports the packages of the metrics in a thread, which takes a second or more: evaluations find them there."""
+    Thread(target=_import_packages, name="metrics").start()
 
 
 def _import_packages() -> None:
