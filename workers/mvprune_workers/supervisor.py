@@ -115,7 +115,7 @@ class Supervisor:
         }
         return TrainerProcess(
             [*self._trainer, *(str(word) for option in options.items() for word in option)],
-            trainer_environment(os.environ, temporary, threads),
+            trainer_environment(os.environ, temporary, threads, self._settings.scratch),
             temporary,
             on_output=log.append,
             on_event=take,
