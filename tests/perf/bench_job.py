@@ -186,7 +186,9 @@ def main() -> None:
         times = folder / "times"
         server = Server(folder / "home")
         server.home.mkdir()
-        server.start({"PYTHONPATH": str(STOPWATCH), "MVPRUNE_STOPWATCH": str(times)}, models=folder / "models")
+        others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(path).is_absolute()]
+        path = os.pathsep.join([str(STOPWATCH), *others])
+        server.start({"PYTHONPATH": path, "MVPRUNE_STOPWATCH": str(times)}, models=folder / "models")
         runs = []
         try:
             for turn in range(args.rounds + 1):
