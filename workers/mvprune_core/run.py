@@ -123,8 +123,10 @@ class CompressionRun:
     def prune(self, distillation: DistillationLoss | None) -> Masked:
         """Trains the original model while the masks follow the schedule."""
         run = self.resolved
-        self._dense = None  # frees its memory
-        loaded = self._take_student()
+        dense, self._dense = self._dense, None
+        loaded = dense.loaded if dense is not None and dense.steps == 0 else None  # it was only evaluated
+        del dense  # frees its memory
+        loaded = loaded or self._take_student()
         model = loaded.model.to(run.device)
         layers = run.layers_of(model)
         if run.is_kept:
