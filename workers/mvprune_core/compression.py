@@ -13,6 +13,7 @@ import torch
 
 from mvprune.artifact import Coding, DatasetSource, ResultInfo, Values
 from mvprune.artifact.history import History
+from mvprune.common.collection import without_collection
 from mvprune.common.patterns import METHODS as RANKING
 from mvprune.common.patterns import Pattern
 from mvprune.common.suggestions import must_be_one_of
@@ -313,7 +314,8 @@ def _prepare(
     results = Cache(Path(cache) if cache is not None else folder and folder / "cache", group)
     with ThreadPoolExecutor(1) as beside:  # hashing lets other threads run
         source = beside.submit(model_source, plan.source)
-        student = load_model(plan.source, plan.objective, plan.seed)
+        with without_collection():  # transformers imports the code of the model
+            student = load_model(plan.source, plan.objective, plan.seed)
         notes.add(*student.notes)
         resolved = resolve(plan, student, source, results, notes)
     keys = run_keys(resolved)
