@@ -300,7 +300,7 @@ def test_work_goes_on_while_the_server_is_away(worker: Any) -> None:
 
 
 def test_publishing_does_not_wait_for_the_trainer_to_end(worker: Any) -> None:
-    worker.start("lingers")
+    worker.start("lingers", stop=0.2)
     assert worker.wait() is ExitCode.PUBLISHED
     assert worker.service.outcomes[0].manifest_sha256 == worker.marker()
     worker.assert_clean()
