@@ -33,7 +33,7 @@ class _Range:
     def index(self, values: Tensor) -> Tensor:
         """The bin of every value. Values outside the range are in the outer bins."""
         places = (values.float() - self.low) / self.width
-        return places.floor_().clamp_(0, self.bins - 1).long()
+        return places.clamp_(0, self.bins - 1).int()  # which rounds down what is not negative
 
     def count(self, values: Iterable[Tensor]) -> Tensor:
         """The number of values in each bin, on the CPU."""
@@ -114,6 +114,6 @@ def _by_mask(matrices: Sequence[Matrix], weights: _Range, scores: _Range) -> dic
             continue
         for score, weight, masked in in_pieces(matrix.scores, matrix.weight, matrix.masked):
             cells = scores.index(score) * weights.bins + weights.index(weight)
-            counts += torch.bincount(cells.add_(size * (masked == 0)), minlength=2 * size).cpu()
+            counts += torch.bincount(cells + size * (masked == 0).int(), minlength=2 * size).cpu()
     kept, pruned = counts.reshape(2, scores.bins, weights.bins)
     return {"kept": kept, "pruned": pruned}
