@@ -75,6 +75,10 @@ bench: setup ## step time and artifact size beside their rivals (minutes; nothin
 	$(BIN)/python tests/perf/bench_sweeps.py
 	PYTHONPATH=. $(BIN)/python tests/perf/bench_upload.py
 
+.PHONY: bench-job
+bench-job: setup ## where the seconds of a job go before its first step and after its last (nothing else should run)
+	PYTHONPATH=. $(BIN)/python tests/perf/bench_job.py $(ARGS)
+
 .PHONY: bench-service
 bench-service: setup ## the control plane beside bare gRPC and SQLite (MVPRUNE_SOAK_SECONDS=600: memory in earnest)
 	$(BIN)/python tests/perf/bench_control_plane.py $(ARGS)

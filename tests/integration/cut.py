@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
@@ -14,6 +15,7 @@ class Cut:
         self._store = store
         self._left = calls
         self._names = names
+        self._lock = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
@@ -21,9 +23,10 @@ class Cut:
             return found
 
         def call(*args: object, **kwargs: object) -> object:
-            if self._left == 0:
-                raise StoreUnavailable("cut")
-            self._left -= 1
+            with self._lock:  # files are sent side by side
+                if self._left == 0:
+                    raise StoreUnavailable("cut")
+                self._left -= 1
             return found(*args, **kwargs)
 
         return call

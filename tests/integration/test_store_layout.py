@@ -24,6 +24,7 @@ from mvprune_service.stores.layout import (
 
 from .conftest import keys_in
 from .cut import Cut
+from .together import Together
 
 
 @pytest.fixture
@@ -122,6 +123,11 @@ def test_an_upload_cut_anywhere_leaves_no_marker_and_can_be_repeated(tmp_path: P
         assert read_marker(store, "uid") is None
         assert len(keys_in(store, "")) == min(cut, 4) + (cut == 9)
         assert verify(store, publish(store, artifact, "uid"))
+
+
+def test_files_are_sent_and_read_back_side_by_side(store: BlobStore, artifact: Path) -> None:
+    together = Together(store, 4, "put_file", "read")
+    assert verify(together, publish(together, artifact, "uid"))  # else the barrier would break
 
 
 def test_what_is_not_confirmed_is_whole_but_for_its_marker(store: BlobStore, artifact: Path) -> None:

@@ -4,10 +4,11 @@ Run: make bench. CPU: one thread, the rivals interleaved, the minimum of N round
 
 dense      transformers' Trainer: fused AdamW, clipping at 1, embeddings frozen
 a method   a step of mvprune_core at the final density, with the same optimizer and clipping
-undropped  movement without dropout, which is the default; all others have BERT's
 distilled  movement with a teacher's cached logits
 locked_dense  locked_mask with dense products; locked_mask itself has sparse ones where they are measured to be faster
 sorting    as the original research code did it: every forward pass sorts every score matrix; Trainer's step otherwise
+
+All steps of a table have the same dropout: BERT's, and none, which is the default of mvprune.
 
 An event of oBERT, which estimates the Fisher matrix and prunes, is timed once; so is an exchange of weights of RigL and
 sparse momentum, which they do at intervals.
@@ -46,8 +47,9 @@ SHAPES = {
     "BERT-small": {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048},
     "BERT-base": {},
 }
-KINDS = ("dense", *METHODS, "undropped", "distilled", "locked_dense", "sorting")
-USUAL_KINDS = ("dense", "movement", "soft_movement", "undropped", "distilled", "sorting")
+KINDS = ("dense", *METHODS, "distilled", "locked_dense", "sorting")
+USUAL_KINDS = ("dense", "movement", "soft_movement", "distilled", "sorting")
+DROPOUT = 0.1
 TOTAL, AT = 1000, 700  # steps; the densities of all default schedules are final then
 LENGTH = 128
 DENSITY = 0.1
@@ -81,7 +83,7 @@ class SortingLinear(nn.Module):
         return linear(x, _TopV.apply(self.scores, self._density) * self.weight, self.bias)
 
 
-def model_of(shape: str, dropout: float = 0.1) -> BertForSequenceClassification:
+def model_of(shape: str, dropout: float = DROPOUT) -> BertForSequenceClassification:
     """A model with random weights, embeddings frozen."""
     torch.manual_seed(0)
     chances = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
@@ -173,12 +175,20 @@ def layers_of(model: nn.Module) -> list[tuple[str, nn.Linear]]:
     return [(name, layer) for name, layer in prunable_layers(model).items() if isinstance(layer, nn.Linear)]
 
 
-def build(shape: str, kind: str, tokens: int, precision: str, device: torch.device, density: float = DENSITY) -> Step:
+def build(
+    shape: str,
+    kind: str,
+    tokens: int,
+    precision: str,
+    device: torch.device,
+    density: float = DENSITY,
+    dropout: float = DROPOUT,
+) -> Step:
     """A function that runs one training step."""
     ids = torch.randint(5, 1000, (tokens // LENGTH, LENGTH))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.zeros(len(ids)).long()}
     batch = {name: value.to(device) for name, value in batch.items()}
-    model = model_of(shape, dropout=0.0 if kind == "undropped" else 0.1)
+    model = model_of(shape, dropout)
     if kind not in ("dense", "sorting"):
         return our_step(model.to(device), batch, precision, kind, density)
     if kind == "sorting":
@@ -189,7 +199,7 @@ def build(shape: str, kind: str, tokens: int, precision: str, device: torch.devi
 
 
 def main() -> None:
-    """Prints one table."""
+    """Prints a table for each dropout."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -197,17 +207,25 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(USUAL_KINDS))
     parser.add_argument("--density", type=float, default=DENSITY)
+    parser.add_argument("--dropout", type=float, nargs="+", default=[DROPOUT, 0.0])
     parser.add_argument("--precision", choices=("fp32", "bf16"), help="default: bf16 on a GPU, else fp32")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     precision = args.precision or ("bf16" if device.type == "cuda" else "fp32")
-    table = Table(title=f"one training step, {args.density:.0%}, {device.type} {precision}, minimum of {args.rounds}")
+    for dropout in args.dropout:
+        compare(args, precision, device, dropout)
+
+
+def compare(args: argparse.Namespace, precision: str, device: torch.device, dropout: float) -> None:
+    """Measures all steps with one dropout, and prints their table."""
+    title = f"one training step, {args.density:.0%}, dropout {dropout:g}, {device.type} {precision}"
+    table = Table(title=f"{title}, minimum of {args.rounds}")
     for column in ("shape", "tokens", "step", "time", "to dense"):
         table.add_column(column, justify="left" if column in ("shape", "step") else "right")
     for tokens in args.tokens:
         for shape in args.shapes:
-            steps = {kind: build(shape, kind, tokens, precision, device, args.density) for kind in args.kinds}
+            steps = {kind: build(shape, kind, tokens, precision, device, args.density, dropout) for kind in args.kinds}
             best = dict.fromkeys(steps, float("inf"))
             for turn in range(args.rounds + 1):
                 for kind, step in steps.items():

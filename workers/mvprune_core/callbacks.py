@@ -46,7 +46,8 @@ class Callback:
         """`phase` resumes from a checkpoint, after `step` steps."""
 
     def on_checkpoint(self, steps: int) -> None:
-        """A checkpoint is complete on the disk; `steps` are done in all phases together."""
+        """A checkpoint is complete on the disk; `steps` are done in all phases together. The last one of a phase is
+        written in a thread, which then calls this."""
 
     def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
         """A model was evaluated after `step` steps: `phase` is "dense" or "pruning"; `metrics` has no prefixes."""

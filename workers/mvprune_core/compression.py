@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
 import torch
 
 from mvprune.artifact import Coding, Values
+from mvprune.common.collection import without_collection
 from mvprune.common.patterns import METHODS as RANKING
 from mvprune.common.patterns import Pattern
 from mvprune.common.suggestions import must_be_one_of
@@ -28,7 +30,7 @@ from mvprune_core.models import Source, find_model, load_model
 from mvprune_core.notes import Notes
 from mvprune_core.options import check_fraction
 from mvprune_core.plan import Plan, resolve
-from mvprune_core.result import Result
+from mvprune_core.result import Result, model_source
 from mvprune_core.run import CompressionRun
 from mvprune_core.settings import Training
 from mvprune_core.storage import Cache, Checkpoints
@@ -229,17 +231,18 @@ def compress(
     with _memory_errors(), stop_scope(), _flushed_denormals():
         called = (callback or Callback()) if group.rank == 0 else Silent()
         run = _prepare(plan, called, cache, checkpoint, checkpoint_seconds, group)
-        # A named teacher comes first: one that does not fit is refused before anything is trained.
-        distillation = run.distillation() if run.resolved.named_teacher else None
-        baseline = run.baseline()
-        distillation = distillation or run.distillation()
-        masked = run.prune(distillation)
-        folded = run.fold(masked)
-        assembly = Assembly(run, baseline, masked)
-        folded, evaluated = run.evaluate(folded, assembly.other_bytes)
-        counts = run.account(folded)
-        above_constant = run.above_constant(folded, evaluated)
-        result = assembly.result(folded, evaluated, counts, above_constant)
+        with run.checkpoints or nullcontext():
+            # A named teacher comes first: one that does not fit is refused before anything is trained.
+            distillation = run.distillation() if run.resolved.named_teacher else None
+            baseline = run.baseline()
+            distillation = distillation or run.distillation()
+            masked = run.prune(distillation)
+            folded = run.fold(masked)
+            assembly = Assembly(run, baseline, masked)
+            folded, evaluated = run.evaluate(folded, assembly.other_bytes)
+            counts = run.account(folded)
+            above_constant = run.above_constant(folded, evaluated)
+            result = assembly.result(folded, evaluated, counts, above_constant)
         result.model.cpu()
     return result
 
@@ -294,11 +297,14 @@ def _prepare(
     notes.add(*plan.data.notes)
     if group.size > 1:
         notes.add(f"{group.size} ranks train together; another number of ranks gives the same result up to rounding")
-    student = load_model(plan.source, plan.objective, plan.seed)
-    notes.add(*student.notes)
     folder = None if checkpoint is None else Path(checkpoint)
     results = Cache(Path(cache) if cache is not None else folder and folder / "cache", group)
-    resolved = resolve(plan, student, results, notes)
+    with ThreadPoolExecutor(1) as beside:  # hashing lets other threads run
+        source = beside.submit(model_source, plan.source)
+        with without_collection():  # transformers imports the code of the model
+            student = load_model(plan.source, plan.objective, plan.seed)
+        notes.add(*student.notes)
+        resolved = resolve(plan, student, source, results, notes)
     keys = run_keys(resolved)
     if not resolved.is_kept:
         check_group(group, student.model, resolved.settings, keys)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mvprune.artifact.history import Histogram, Plane
+from mvprune_core.elementwise import in_pieces
 from mvprune_core.methods import Matrix
 
 WEIGHT_BINS, SCORE_BINS = 64, 48
@@ -30,15 +31,16 @@ class _Range:
         return self.low + self.bins * self.width
 
     def index(self, values: Tensor) -> Tensor:
-        """The bin of every value, in one dimension. Values outside the range are in the outer bins."""
-        places = (values.detach().reshape(-1).float() - self.low) / self.width
-        return places.floor_().clamp_(0, self.bins - 1).long()
+        """The bin of every value. Values outside the range are in the outer bins."""
+        places = (values.float() - self.low) / self.width
+        return places.clamp_(0, self.bins - 1).int()  # which rounds down what is not negative
 
     def count(self, values: Iterable[Tensor]) -> Tensor:
         """The number of values in each bin, on the CPU."""
         counts = torch.zeros(self.bins, dtype=torch.long)
         for some in values:
-            counts += torch.bincount(self.index(some), minlength=self.bins).cpu()
+            for (part,) in in_pieces(some):
+                counts += torch.bincount(self.index(part), minlength=self.bins).cpu()
         return counts
 
 
@@ -105,12 +107,13 @@ def _score_range(matrices: Sequence[Matrix]) -> _Range:
 
 def _by_mask(matrices: Sequence[Matrix], weights: _Range, scores: _Range) -> dict[str, Tensor]:
     """Counts of the kept and of the pruned weights, shape (score bins, weight bins)."""
-    planes = {name: torch.zeros(scores.bins * weights.bins, dtype=torch.long) for name in ("kept", "pruned")}
+    size = scores.bins * weights.bins
+    counts = torch.zeros(2 * size, dtype=torch.long)
     for matrix in matrices:
         if matrix.scores is None:
             continue
-        cells = scores.index(matrix.scores) * weights.bins + weights.index(matrix.weight)
-        kept = matrix.kept.reshape(-1)
-        for name, mask in (("kept", kept), ("pruned", ~kept)):
-            planes[name] += torch.bincount(cells[mask], minlength=scores.bins * weights.bins).cpu()
-    return {name: plane.reshape(scores.bins, weights.bins) for name, plane in planes.items()}
+        for score, weight, masked in in_pieces(matrix.scores, matrix.weight, matrix.masked):
+            cells = scores.index(score) * weights.bins + weights.index(weight)
+            counts += torch.bincount(cells + size * (masked == 0).int(), minlength=2 * size).cpu()
+    kept, pruned = counts.reshape(2, scores.bins, weights.bins)
+    return {"kept": kept, "pruned": pruned}

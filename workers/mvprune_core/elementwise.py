@@ -109,10 +109,11 @@ def _share_in_pieces(grad: Floats, weight: Floats, masked: Floats) -> None:
         np.multiply(grads, kept_piece, out=grads)
 
 
-def in_pieces(left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Two contiguous tensors of one shape, flat: on the CPU in pieces that fit the cores' caches, else whole."""
-    size = PIECE * torch.get_num_threads() if left.device.type == "cpu" else left.numel()
-    yield from zip(torch.split(left.view(-1), size), torch.split(right.view(-1), size), strict=True)
+def in_pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Contiguous tensors of one shape, flat: on the CPU in pieces that fit the cores' caches, else whole."""
+    first = tensors[0]
+    size = PIECE * torch.get_num_threads() if first.device.type == "cpu" else max(1, first.numel())
+    yield from zip(*(torch.split(tensor.detach().view(-1), size) for tensor in tensors), strict=True)
 
 
 def in_parallel(function: Callable[[int, _T], None], items: Sequence[_T]) -> None:

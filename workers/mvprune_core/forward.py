@@ -39,11 +39,13 @@ def check_forward(
 def padding_side(model: Any, splits: Sequence[Examples]) -> Side:
     """The padding side with which the outputs for an example do not depend on the rest of its batch. Runs on the CPU.
 
-    Compares the shortest example of each split alone and in a batch with the longest. Padding on the left suits outputs
-    for whole examples only: outputs for tokens would change their places.
+    Compares the shortest example of each split alone and in a batch with the longest, so it also checks that the model
+    can read its examples. Padding on the left suits outputs for whole examples only: outputs for tokens would change
+    their places.
 
     Raises:
-        CompressionError: UNSUPPORTED_ARCHITECTURE, the outputs depend on the batch with either side.
+        CompressionError: UNSUPPORTED_ARCHITECTURE, the outputs depend on the batch with either side, or the forward
+            pass fails; with the error of the model's own code.
     """
     difference = max(_difference(model, split, "right") for split in splits)
     if difference <= _TOLERANCE:
@@ -90,10 +92,12 @@ def _difference(model: Any, examples: Examples, side: Side) -> float:
     """The change of the shortest example's outputs in a batch with the longest, relative to the largest output."""
     short, long = int(examples.lengths.argmin()), int(examples.lengths.argmax())
     count = int(examples.lengths[short])
+    if count == examples.lengths[long] or examples.masking is not None:
+        check_forward(model, examples)
     if count == examples.lengths[long]:
         return 0.0
     plain = replace(examples, masking=None, padding_side=side)
-    alone, beside = (_outputs(model, plain, chosen) for chosen in ([short], [short, long]))
+    beside, alone = (_outputs(model, plain, chosen) for chosen in ([short, long], [short]))
     differences = [0.0]
     for name, expected in alone.items():
         found = beside[name] if beside[name].shape == expected.shape else beside[name][:count]

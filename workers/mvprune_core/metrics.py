@@ -6,6 +6,9 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -14,16 +17,27 @@ from numpy.typing import NDArray
 from mvprune.data.kinds.token_classification.tagschemes import OUTSIDE, Split, split_tags
 from mvprune_core.errors import CompressionError, Reason
 
+_PACKAGES = ("scipy", "sklearn")
+
 
 def check_packages() -> None:
     """Raises CompressionError MISSING_DEPENDENCY where a package of the metrics is missing; called before training."""
-    try:
+    missing = next((package for package in _PACKAGES if find_spec(package) is None), None)
+    if missing is not None:
+        raise CompressionError(
+            Reason.MISSING_DEPENDENCY, f"metrics need the package {missing}: pip install 'mvprune[worker]'"
+        )
+
+
+def import_packages_beside() -> None:
+    """Imports the packages of the metrics in a thread, which takes a second or more: evaluations find them there."""
+    Thread(target=_import_packages, name="metrics").start()
+
+
+def _import_packages() -> None:
+    with suppress(Exception):  # `compute_metrics` raises it again
         from scipy import stats  # noqa: F401
         from sklearn import metrics  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise CompressionError(
-            Reason.MISSING_DEPENDENCY, f"metrics need the package {error.name}: pip install 'mvprune[worker]'"
-        ) from error
 
 
 def compute_metrics(names: Sequence[str], predictions: NDArray[Any], references: NDArray[Any]) -> dict[str, float]:

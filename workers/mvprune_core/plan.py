@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -28,7 +29,6 @@ from mvprune_core.patterns import InPattern, check_pattern
 from mvprune_core.positions import can_trim_positions, check_positions, rows_for
 from mvprune_core.precision import check_speed, with_length_buckets
 from mvprune_core.prunable import prunable_layers
-from mvprune_core.result import model_source
 from mvprune_core.selectors import WEIGHTS, Selector
 from mvprune_core.settings import BASE_WIDTH, Settings, Training
 from mvprune_core.sparse_structures import SparseStructures
@@ -146,12 +146,13 @@ class ResolvedRun(Plan):
         return self.objective.class_order(config)
 
 
-def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> ResolvedRun:
+def resolve(plan: Plan, student: Loaded, source: Future[ModelSource], cache: Cache, notes: Notes) -> ResolvedRun:
     """Checks a plan against the model and the data, and fills in its defaults. Trains nothing.
 
     Args:
         plan: the plan.
         student: the model of `plan.source`; left in evaluation mode.
+        source: provenance of that model, computed meanwhile.
         cache: for tokenised data.
         notes: receives a note on a shared baseline.
 
@@ -193,10 +194,9 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
             trimmed=plan.trim_vocabulary,
             rows=rows_for(student.model, max_length) if can_trim_positions(student.model) else None,
         )
-    train = cached_examples(cache, plan.objective, data, student, max_length, "train")
-    validation = cached_examples(cache, plan.objective, data, student, max_length, "validation")
-    for split in (train, validation):
-        check_forward(student.model, split)
+    tokenizer = tokenizer_digest(student.tokenizer)
+    train = cached_examples(cache, plan.objective, data, student, max_length, "train", tokenizer)
+    validation = cached_examples(cache, plan.objective, data, student, max_length, "validation", tokenizer)
     side = padding_side(student.model, (train, validation))
     train, validation = (replace(split, padding_side=side) for split in (train, validation))
     settings = training.settings(data.task, getattr(student.config, "hidden_size", BASE_WIDTH), len(train))
@@ -204,7 +204,7 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
     total_steps = settings.total_steps(len(train))
     method = _with_cooldown(_with_global_selection(plan, notes), training)
     method.schedule.check(total_steps)
-    model = model_source(plan.source)
+    model = source.result()
     baseline = _resolve_baseline(plan, student, model, settings, notes)
     if training.preset != "short":
         notes.add(preset_note(data.task, len(train), settings.batch_size, training.preset))
@@ -225,7 +225,7 @@ def resolve(plan: Plan, student: Loaded, cache: Cache, notes: Notes) -> Resolved
         **vars(plan) | chosen,
         model=model,
         config=student.config,
-        tokenizer=tokenizer_digest(student.tokenizer),
+        tokenizer=tokenizer,
         fine_tuned=student.fine_tuned,
         max_length=max_length,
         train=with_length_buckets(train, settings.precision),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune.artifact import Accounting, ArtifactError, LayerCount, Values, round_values
+from mvprune.artifact import Accounting, ArtifactError, Coding, LayerCount, Values, round_values
 from mvprune.common.metrics import ABOVE_CONSTANT
 from mvprune.common.units import percent
 from mvprune_core.accounting import account, check_density
@@ -37,6 +37,7 @@ from mvprune_core.keys import RunKeys
 from mvprune_core.layers import empty_bypassed, remove_structures
 from mvprune_core.masking import Masks
 from mvprune_core.methods import Magnitude
+from mvprune_core.metrics import import_packages_beside
 from mvprune_core.models import Loaded, load_model
 from mvprune_core.notes import Notes
 from mvprune_core.optimization import build_optimizer
@@ -45,7 +46,7 @@ from mvprune_core.plateau import above_constant, notes_on_loss, notes_on_result
 from mvprune_core.positions import trim_positions
 from mvprune_core.quantized import fit_target, quantize_embeddings
 from mvprune_core.stages import Baseline, Folded, Masked, SizesBefore, Trained
-from mvprune_core.state import load_tensors, tensors_of
+from mvprune_core.state import digest_of, load_tensors, tensors_of
 from mvprune_core.storage import Cache, Checkpoints
 from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.chance import note_on
@@ -54,6 +55,7 @@ from mvprune_core.teachers import load_for_hidden_states, load_for_logits
 from mvprune_core.training import Evaluation, Trainer
 from mvprune_core.vocabulary import trim_vocabulary
 
+_EXACT = Coding(Values.FP32, Values.FP32)
 _TAKEN = "the model was taken as fine-tuned for this data, and"
 
 
@@ -81,6 +83,7 @@ class CompressionRun:
     checkpoints: Checkpoints | None
     group: Group = ALONE
     _dense: Trained | None = None
+    _measured: dict[str | None, tuple[dict[str, float], Any]] = field(default_factory=dict)  # by a model's digest
 
     def baseline(self) -> Baseline | None:
         """The dense baseline; None if the run is to have none.
@@ -121,8 +124,10 @@ class CompressionRun:
     def prune(self, distillation: DistillationLoss | None) -> Masked:
         """Trains the original model while the masks follow the schedule."""
         run = self.resolved
-        self._dense = None  # frees its memory
-        loaded = self._take_student()
+        dense, self._dense = self._dense, None
+        loaded = dense.loaded if dense is not None and dense.steps == 0 else None  # it was only evaluated
+        del dense  # frees its memory
+        loaded = loaded or self._take_student()
         model = loaded.model.to(run.device)
         layers = run.layers_of(model)
         if run.is_kept:
@@ -289,11 +294,19 @@ class CompressionRun:
 
     def _measure(self, loaded: Loaded, curve: Curve, step: int) -> tuple[dict[str, float], Any]:
         """Metrics, and the predictions that they are computed from."""
-        run = self.resolved
-        predictions = run.objective.predict(loaded.model.to(run.device), run.validation, run.device, self.group)
-        metrics = run.objective.measure(predictions)
+        run, digest = self.resolved, None
+        # The last model that was evaluated in training, or the best one, is the result if it is stored as it is.
+        if run.settings.evaluate_every and (curve.phase == "dense" or run.coding == _EXACT):
+            digest = digest_of(loaded.model)
+        found = self._measured.get(digest)
+        if found is None:
+            predictions = run.objective.predict(loaded.model.to(run.device), run.validation, run.device, self.group)
+            found = run.objective.measure(predictions), predictions
+        if digest is not None:
+            self._measured[digest] = found
+        metrics, predictions = found
         curve.add_evaluation(step, metrics)
-        return metrics, predictions
+        return dict(metrics), predictions
 
     @contextmanager
     def _counted(self, phase: str, model: nn.Module, total: int) -> Iterator[None]:
@@ -316,6 +329,7 @@ class CompressionRun:
         steps_before: int = 0,
     ) -> int:
         """Trains a model for one phase. Returns the number of steps."""
+        import_packages_beside()
         run, model = self.resolved, loaded.model.to(self.resolved.device)
         metric = run.settings.best_metric or run.data.task.primary_metric
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -19,6 +20,15 @@ def load_tensors(model: nn.Module, values: Mapping[str, Tensor]) -> None:
     tensors = tensors_of(model)
     for name, value in values.items():
         tensors[name].copy_(value)
+
+
+def digest_of(model: nn.Module) -> str:
+    """SHA-256 of the names, shapes and values of a model's tensors; −0 counts as 0."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors_of(model).items():
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)} ".encode())
+        digest.update((tensor + 0).cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 @contextmanager

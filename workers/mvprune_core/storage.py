@@ -13,9 +13,10 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 import torch
@@ -80,7 +81,7 @@ class Cache:
 
 
 class Checkpoints:
-    """The checkpoints of a run, one for each phase of training.
+    """The checkpoints of a run, one for each phase of training. As a context manager, it waits for `save_beside`.
 
     Args:
         folder: where they are; created if missing.
@@ -95,6 +96,13 @@ class Checkpoints:
         self._run = identity(run, _FORMAT)
         self._seconds = seconds
         self._next = time.monotonic() + seconds
+        self._saving: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait()
 
     @property
     def due(self) -> bool:
@@ -103,18 +111,54 @@ class Checkpoints:
 
     def save(self, phase: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Replaces the checkpoint of `phase`. Raises OSError if it cannot be written; the last one stays."""
-        try:
-            if self._group.rank == 0:
-                _write(self._path(phase), tensors, {"run": self._run, **facts})
-        finally:
-            self._next = time.monotonic() + self._seconds
+        self._wait()
+        self._save(phase, tensors, facts)
+
+    def save_beside(
+        self,
+        phase: str,
+        tensors: Mapping[str, Tensor],
+        facts: Mapping[str, Any],
+        saved: Callable[[OSError | None], None],
+    ) -> None:
+        """The same in a thread, which then calls `saved` with the error, if there is one.
+
+        The tensors must stay as they are until the next use of the checkpoints, which waits for the thread.
+        """
+
+        def save() -> None:
+            error = None
+            try:
+                self._save(phase, tensors, facts)
+            except OSError as raised:
+                error = raised
+            saved(error)
+
+        self._wait()
+        pool = ThreadPoolExecutor(1, "checkpoint")
+        self._saving = pool.submit(save)
+        pool.shutdown(wait=False)
 
     def load(self, phase: str) -> _Content | None:
         """The newest checkpoint of `phase`: its tensors and facts; None if this run has none.
 
         Warns if the checkpoint is damaged or of another run. The next `save` replaces it.
         """
+        self._wait()
         return _shared(self._group, lambda: self._load(phase))
+
+    def _wait(self) -> None:
+        """Waits for `save_beside`; raises what `saved` raised."""
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.result()
+
+    def _save(self, phase: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        try:
+            if self._group.rank == 0:
+                _write(self._path(phase), tensors, {"run": self._run, **facts})
+        finally:
+            self._next = time.monotonic() + self._seconds
 
     def _load(self, phase: str) -> _Content | None:
         path = self._path(phase)

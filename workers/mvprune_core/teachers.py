@@ -9,7 +9,7 @@ import numpy as np
 from mvprune_core.batching import Examples
 from mvprune_core.distillation import shape_in_words
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.forward import check_forward, padding_side
+from mvprune_core.forward import padding_side
 from mvprune_core.models import Loaded, Source, load_model
 from mvprune_core.plan import ResolvedRun, input_length
 from mvprune_core.precision import with_length_buckets
@@ -32,8 +32,8 @@ def load_for_logits(source: Source, run: ResolvedRun, cache: Cache) -> tuple[Loa
             "head for these labels; give one that is, or let the service train one",
         )
     length = input_length(run, source, teacher, run.settings.max_length)
-    examples = cached_examples(cache, run.objective, run.data, teacher, length, "train")
-    check_forward(teacher.model, examples)
+    digest = tokenizer_digest(teacher.tokenizer)
+    examples = cached_examples(cache, run.objective, run.data, teacher, length, "train", digest)
     examples = replace(examples, padding_side=padding_side(teacher.model, [examples]))
     per_token = any(output.per_token for output in run.objective.outputs)
     if per_token and not np.array_equal(examples.lengths, run.train.lengths):

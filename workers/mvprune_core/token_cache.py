@@ -32,12 +32,17 @@ def cached_examples(
     loaded: Loaded,
     max_length: int,
     split: Literal["train", "validation"],
+    tokenizer: str,
 ) -> Examples:
-    """A split of `data`, tokenised for the model `loaded`; from the cache if possible."""
+    """A split of `data`, tokenised for the model `loaded`; from the cache if possible.
+
+    Args:
+        tokenizer: the `tokenizer_digest` of the model's tokenizer.
+    """
     make = objective.training_examples if split == "train" else objective.validation_examples
     key = identity(
         [data.task.name, data.fingerprint, split, max_length],
-        [tokenizer_digest(loaded.tokenizer), class_names(loaded.config)],
+        [tokenizer, class_names(loaded.config)],
         loaded.config.is_encoder_decoder and loaded.config.eos_token_id,  # see `Classification`
     )
     return unpack(cache.tensors(_KIND, key, lambda: pack(make(loaded.tokenizer, loaded.config, max_length))))

@@ -140,7 +140,7 @@ class Trainer:
                 self._train()
                 self._check_same()
                 if self.checkpoints is not None and self.step > first:
-                    self._save(self.checkpoints)
+                    self._save(self.checkpoints, is_last=True)
             finally:
                 if self._products is not None:
                     self._products.remove()
@@ -321,9 +321,13 @@ class Trainer:
         model = {name: x for name, x in model.items() if name not in self.masks.weight_names}
         return {"model": model, "masks": self.masks.state()}
 
-    def _save(self, checkpoints: Checkpoints) -> None:
+    def _save(self, checkpoints: Checkpoints, *, is_last: bool = False) -> None:
+        """Saves a checkpoint; the last one in a thread, while the run goes on."""
         self._check_finite()  # on a GPU not every step is checked, and a good checkpoint must not be overwritten
-        parts = self._tensors() | {
+        tensors = self._tensors()
+        if is_last:  # what follows changes the model and its gates, but no weights behind the masks
+            tensors = {part: _with_copies(part, values) for part, values in tensors.items()}
+        parts = tensors | {
             "best": self._best.tensors,
             "optimizer": self.optimizer.state(),
             "random": random_states(self.device),
@@ -338,12 +342,24 @@ class Trainer:
             "curve": self.curve.state(),
             "sparse": None if self._products is None else self._products.chosen,
         }
+
+        def saved(error: OSError | None) -> None:
+            if error is None:
+                self.callback.on_checkpoint(self.steps_before + self.step)
+            else:  # a full disk must not end the run
+                text = f"step {self.step}: the checkpoint cannot be written ({error})"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+        checkpoint = self.curve.phase, dict(_named(parts)), facts
+        if is_last:
+            checkpoints.save_beside(*checkpoint, saved)
+            return
         try:
-            checkpoints.save(self.curve.phase, dict(_named(parts)), facts)
-        except OSError as error:  # a full disk must not end the run
-            warnings.warn(f"step {self.step}: the checkpoint cannot be written ({error})", RuntimeWarning, stacklevel=2)
+            checkpoints.save(*checkpoint)
+        except OSError as error:
+            saved(error)
         else:
-            self.callback.on_checkpoint(self.steps_before + self.step)
+            saved(None)
 
     def _resume(self) -> None:
         found = None if self.checkpoints is None else self.checkpoints.load(self.curve.phase)
@@ -374,6 +390,12 @@ class Trainer:
                 f"({self.curve.phase}); lower the learning rate (now {self.settings.learning_rate:g}), its growth "
                 f"({self.settings.lr_density_exponent:g}) or that of the scores",
             )
+
+
+def _with_copies(part: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The values of a part of a checkpoint; those that are folded and rounded after training are copied."""
+    changes = part == "model"
+    return {name: value.clone() if changes or name.startswith("mask.") else value for name, value in values.items()}
 
 
 def _named(parts: Mapping[str, Mapping[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

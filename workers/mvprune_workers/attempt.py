@@ -152,8 +152,8 @@ class Attempt:
     def _wait(self, heartbeat: Heartbeat, uploader: CheckpointUploader) -> Outcome:
         """Waits for the end of training and publishing. Raises LeaseLost."""
         with tracing.span("train"):
-            event = self.events.wait(_URGENT)
-        if event is Event.TRAINER_ENDED:
+            event = self.events.wait((*_URGENT, Event.RESULT))
+        if event in (Event.TRAINER_ENDED, Event.RESULT):
             if self.report.result is None:
                 uploader.finish(self.limits.checkpoint)
                 return self._ended()
@@ -191,6 +191,7 @@ class Attempt:
             self.events.wait((Event.LEASE_LOST, Event.PUBLISH_ENDED), grace)
         self._check_lease()
         if publication.result is not None:
+            self.events.wait((Event.LEASE_LOST, Event.TRAINER_ENDED), self.limits.stop)  # it may still write to the log
             return _published(publication.result)
         if publication.error is not None and event is Event.PUBLISH_ENDED:
             return _failed(_store_failure(publication.error, job_pb2.Failure.ARTIFACT_CORRUPT, "The artifact"))

@@ -19,6 +19,7 @@ class Event(Enum):
     STOPPED = auto()  # this process received SIGTERM or SIGINT
     CANCELLED = auto()  # the control plane wants the attempt cancelled
     TRAINER_ENDED = auto()
+    RESULT = auto()  # the trainer has an artifact, and will end
     PUBLISH_ENDED = auto()
     FETCH_ENDED = auto()
 

@@ -140,7 +140,7 @@ class PartActor:
         given = {**{f"--{name}": folder for name, folder in asdict(self._folders).items()}, **options}
         trainer = TrainerProcess(
             [*TRAINER, *(str(word) for option in given.items() for word in option)],
-            trainer_environment({**os.environ, **settings}, temporary, threads),
+            trainer_environment({**os.environ, **settings}, temporary, threads, temporary.parent.parent),
             temporary,
             on_output=_print,
             on_event=events.append,

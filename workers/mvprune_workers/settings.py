@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
 from mvprune.common.threads import SPIN
@@ -107,9 +108,10 @@ class Settings:
         )
 
 
-def trainer_environment(environ: Mapping[str, str], temporary: Path, threads: int) -> dict[str, str]:
+def trainer_environment(environ: Mapping[str, str], temporary: Path, threads: int, scratch: Path) -> dict[str, str]:
     """The environment of the trainer: `environ` without credentials, temporary files under `temporary`, math
-    libraries held to `threads` that soon sleep, output unbuffered and free of progress bars."""
+    libraries held to `threads` that soon sleep, output unbuffered and free of progress bars, bytecode in `scratch` if
+    it cannot be anywhere else."""
     kept = {
         name: value
         for name, value in environ.items()
@@ -118,6 +120,7 @@ def trainer_environment(environ: Mapping[str, str], temporary: Path, threads: in
     return {
         **dict([SPIN]),
         **kept,
+        **bytecode_environment(environ, scratch / "bytecode"),
         "TMPDIR": str(temporary),
         "OMP_NUM_THREADS": str(threads),
         "RAYON_NUM_THREADS": str(threads),
@@ -125,6 +128,18 @@ def trainer_environment(environ: Mapping[str, str], temporary: Path, threads: in
         "TQDM_DISABLE": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     }
+
+
+def bytecode_environment(environ: Mapping[str, str], folder: Path, package: str = "torch") -> dict[str, str]:
+    """Variables that keep Python's bytecode in `folder`, if that of `package` is not beside it and cannot be written
+    there. Without bytecode, each trainer would compile its libraries, for ten seconds."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None or environ.get("PYTHONPYCACHEPREFIX"):
+        return {}
+    is_written = not environ.get("PYTHONDONTWRITEBYTECODE") and os.access(Path(spec.origin).parent, os.W_OK)
+    if is_written or Path(cache_from_source(spec.origin)).exists():
+        return {}
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder)}
 
 
 def _tls(environ: Mapping[str, str]) -> Tls | None:

@@ -5,8 +5,8 @@
       └─────────────────────┴────────────────────┴──────────┴── lease lost, cancelled, stop signal: the trainer's
                                                                 process group is killed first
 
-The trainer is started before the gRPC channel is opened (a process that uses gRPC must not fork) and imports its
-libraries during the claim. Neither the trainer nor the scratch folder outlives this process, however it ends.
+The trainer is started before this process imports gRPC: a process that uses it must not fork, and so both import their
+libraries at the same time. Neither the trainer nor the scratch folder outlives this process, however it ends.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mvprune.common import tracing
-from mvprune.v1 import worker_pb2
 from mvprune_workers import backoff
-from mvprune_workers.attempt import Attempt
 from mvprune_workers.cache import trim
-from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
 from mvprune_workers.event_queue import Event, EventQueue
+from mvprune_workers.events import TrainerEvent
 from mvprune_workers.exits import ExitCode
 from mvprune_workers.folders import Folders
 from mvprune_workers.limits import Limits
@@ -38,6 +37,10 @@ from mvprune_workers.process import TrainerProcess
 from mvprune_workers.report import TrainerReport
 from mvprune_workers.scratch import Scratch
 from mvprune_workers.settings import Settings, SettingsError, trainer_environment
+
+if TYPE_CHECKING:
+    from mvprune.v1 import worker_pb2
+    from mvprune_workers.channel import WorkerClient
 
 TRAINER = (sys.executable, "-P", "-m", "mvprune_workers.trainer")  # -P: no module comes from the working folder
 
@@ -82,6 +85,9 @@ class Supervisor:
                 forwarder.join(self._limits.stop)
 
     def _run(self, trainer: TrainerProcess, log: LogFile, report: TrainerReport, folders: Folders) -> ExitCode:
+        from mvprune_workers.attempt import Attempt
+        from mvprune_workers.channel import WorkerClient
+
         settings, limits = self._settings, self._limits
         with WorkerClient(
             settings.target, settings.tls, settings.secret, settings.attempt, settings.fencing_token, limits.call
@@ -92,6 +98,11 @@ class Supervisor:
             return Attempt(settings, limits, client, self._events, log, trainer, report, folders).run(claim)
 
     def _start_trainer(self, temporary: Path, folders: Folders, log: LogFile, report: TrainerReport) -> TrainerProcess:
+        def take(event: TrainerEvent) -> None:
+            report.take(event)
+            if report.result is not None:
+                self._events.post(Event.RESULT)
+
         threads = self._settings.threads
         temporary.mkdir()
         options = {
@@ -104,16 +115,18 @@ class Supervisor:
         }
         return TrainerProcess(
             [*self._trainer, *(str(word) for option in options.items() for word in option)],
-            trainer_environment(os.environ, temporary, threads),
+            trainer_environment(os.environ, temporary, threads, self._settings.scratch),
             temporary,
             on_output=log.append,
-            on_event=report.take,
+            on_event=take,
             on_end=lambda: self._events.post(Event.TRAINER_ENDED),
         )
 
     @tracing.span("claim")
     def _claim(self, client: WorkerClient, log: LogFile) -> worker_pb2.ClaimAttemptResponse | ExitCode:
         """The claimed lease, or the exit code if there is none."""
+        from mvprune_workers.channel import LeaseLost, Rejected, Unreachable
+
         deadline = time.monotonic() + self._limits.claim
         for delay in backoff.delays():
             try:

@@ -8,6 +8,7 @@ part of the attempt (siblings.py), and, as rank 0, the --parts on other nodes (p
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ from typing import NoReturn
 
 from google.protobuf.json_format import Parse
 
+from mvprune.common.collection import without_collection
 from mvprune.sources.references import Roots
 from mvprune.v1 import worker_pb2
 from mvprune_workers.classify import disk_full
@@ -76,11 +78,13 @@ def _run(
     lifeline: Lifeline, siblings: Siblings | None, events: EventWriter, args: argparse.Namespace, roots: Roots
 ) -> int:
     try:
-        import torch  # slow: done while the supervisor claims the attempt
+        with without_collection():
+            import torch  # slow: done while the supervisor claims the attempt
 
-        from mvprune_core import CompressionError, RankLost, Stopped, TorchGroup, request_stop
-        from mvprune_core.group import ALONE, Group
-        from mvprune_workers.job import check_device, run_job
+            from mvprune_core import CompressionError, RankLost, Stopped, TorchGroup, request_stop
+            from mvprune_core.group import ALONE, Group
+            from mvprune_workers.job import check_device, run_job
+        gc.freeze()  # modules stay: later collections need not look at them
     except ModuleNotFoundError as error:
         message = f"The worker lacks the package {error.name}: pip install 'mvprune[worker]'"
         events.emit(FailureEvent("MISSING_DEPENDENCY", message))

@@ -17,6 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -27,6 +28,7 @@ MANIFEST_FILE = "manifest.json"
 COLLECTION_KEY = "collection/flag"  # exists while unreferenced blobs and manifests are being deleted
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 8 << 20
+_FILES_AT_A_TIME = 4  # each waits for the disk or the network most of the time
 
 
 class ArtifactCorrupt(Exception):
@@ -64,16 +66,21 @@ def publish(store: BlobStore, directory: Path, attempt_uid: str, confirm: Callab
     data = (directory / MANIFEST_FILE).read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     files = listed_files(parse(data))
-    for file in files:
+
+    def send(file: StoredFile) -> None:
         path = directory / file.path
         if not path.is_file():
             raise ArtifactCorrupt(f"{file.path}: in the manifest, not in the folder")
         file.check(read_chunks(path))
         store.put_file(blob_key(file.sha256), path, file.sha256)
+
+    def send_again(file: StoredFile) -> None:
+        store.put_file(blob_key(file.sha256), directory / file.path, file.sha256)
+
+    _side_by_side(send, files)
     if store.size(COLLECTION_KEY) is not None:
         raise StoreUnavailable(f"{store.url} is being garbage-collected")
-    for file in files:  # repairs what a garbage collection deleted meanwhile: see control/collector.py
-        store.put_file(blob_key(file.sha256), directory / file.path, file.sha256)
+    _side_by_side(send_again, files)  # repairs what a garbage collection deleted meanwhile: see control/collector.py
     store.put(manifest_key(digest), data)
     confirm()
     marker = json.dumps({"manifest_sha256": digest}).encode()
@@ -103,8 +110,7 @@ def verify(store: BlobStore, manifest_sha256: str) -> dict[str, Any]:
     """Reads and hashes every file of an artifact, in chunks. Returns the manifest. Raises ArtifactCorrupt,
     StoreUnavailable."""
     manifest = parse(get_manifest(store, manifest_key(manifest_sha256), manifest_sha256))
-    for file in listed_files(manifest):
-        check_file(store, blob_key(file.sha256), file)
+    _side_by_side(lambda file: check_file(store, blob_key(file.sha256), file), listed_files(manifest))
     return manifest
 
 
@@ -153,11 +159,14 @@ def read_chunks(path: Path) -> Iterator[bytes]:
 
 def download(store: BlobStore, files: Iterable[StoredFile], key: Callable[[StoredFile], str], directory: Path) -> None:
     """Writes `files`, which lie at `key`, below `directory`. Raises ArtifactCorrupt after the file that is."""
-    for file in files:
+
+    def write(file: StoredFile) -> None:
         path = directory / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as copy:
             check_file(store, key(file), file, copy)
+
+    _side_by_side(write, files)
 
 
 def get_manifest(store: Readable, key: str, sha256: str) -> bytes:
@@ -192,6 +201,18 @@ def check_file(store: BlobStore, key: str, file: StoredFile, copy: IO[bytes] | N
         file.check(chunks())
     except ObjectNotFound:
         raise ArtifactCorrupt(f"{file.path}: blob {file.sha256} is missing") from None
+
+
+def _side_by_side(work: Callable[[StoredFile], None], files: Iterable[StoredFile]) -> None:
+    """Does `work` for some files at a time. Raises the error of the first file in their order that has one, once none
+    is in work; those that were not begun by then are left."""
+    with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
+        begun = [pool.submit(work, file) for file in files]
+        try:
+            for each in begun:
+                each.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def parse(data: bytes) -> dict[str, Any]:

@@ -84,6 +84,9 @@ if mode == "works":
     wait_for("go")
     print("went on", flush=True)
     artifact()
+elif mode == "lingers":
+    artifact()
+    signal.pause()
 elif mode == "fails":
     events.emit(FailureEvent("INVALID_DATASET", "train.jsonl line 7: not JSON"))
     sys.exit(1)

@@ -299,6 +299,13 @@ def test_work_goes_on_while_the_server_is_away(worker: Any) -> None:
     worker.assert_clean()
 
 
+def test_publishing_does_not_wait_for_the_trainer_to_end(worker: Any) -> None:
+    worker.start("lingers", stop=0.2)
+    assert worker.wait() is ExitCode.PUBLISHED
+    assert worker.service.outcomes[0].manifest_sha256 == worker.marker()
+    worker.assert_clean()
+
+
 def test_a_published_result_needs_no_report(worker: Any) -> None:
     worker.start(flush=0.2, complete=0.5)
     worker.told("working")

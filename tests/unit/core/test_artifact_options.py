@@ -16,7 +16,7 @@ from mvprune.artifact.header import open_header
 from mvprune.artifact.parts import is_small
 from mvprune.data.loading import ClassificationData
 from mvprune.data.tasks import TASKS
-from mvprune_core import compress, quantized
+from mvprune_core import Callback, Training, compress, quantized
 from mvprune_core.tasks import objective_for
 
 
@@ -48,6 +48,29 @@ def test_the_metric_is_of_what_is_stored(
         assert tensor.dtype == codes[values if name in result.pruned else of_others]
     assert result.info.spec["values"] == values
     assert result.info.spec["embeddings"] == embeddings
+
+
+@pytest.mark.parametrize("keep_best", [False, True])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_what_was_evaluated_in_training_is_not_evaluated_again(
+    model_folder: Path, data: ClassificationData, tmp_path: Path, dtype: str, keep_best: bool
+) -> None:
+    """The dense model, and a result that is stored as it is."""
+    read = []
+
+    class Reads(Callback):
+        def on_examples(self, phase: str, done: int, total: int) -> None:
+            if phase == "evaluating":
+                read.append(done)
+
+    training = Training(max_steps=20, batch_size=32, learning_rate=5e-3, evaluate_every=5, keep_best=keep_best)
+    options: dict[str, Any] = {"weight_dtype": dtype, "embedding_dtype": dtype, "callback": Reads()}
+    result = compress(model_folder, data, density=0.2, training=training, **options)
+    assert sum(done == len(data.validation) for done in read) == (dtype == "fp16")
+    result.save(tmp_path / "out")
+    assert measured(load(tmp_path / "out"), result, data) == of_the_task(result)
+    for phase in result.history.phases:
+        assert {evaluation.step for evaluation in phase.evaluations} >= {5, 10, 15, 20}
 
 
 def test_small_weights_become_zero_in_int4(make: Callable[..., tuple[Any, Path]]) -> None:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from tests.unit.core.training_runs import run, same, settings, trainer, with_dropout
+from tests.waiting import PATIENCE
 
-from mvprune_core import METHODS, Callback, CompressionError, Movement, Progress, Stopped, interruption, request_stop
+from mvprune_core import (
+    METHODS,
+    Callback,
+    CompressionError,
+    Movement,
+    Progress,
+    Stopped,
+    interruption,
+    request_stop,
+    storage,
+)
 from mvprune_core.interruption import check_stop
 from mvprune_core.models import Loaded
 from mvprune_core.storage import Checkpoints
@@ -130,6 +143,39 @@ def test_a_checkpoint_holds_all_that_the_next_step_depends_on(
     monkeypatch.setattr("mvprune_core.storage._FORMAT", 0)
     with pytest.warns(RuntimeWarning, match="is of another run"):
         assert Checkpoints(tmp_path, "run", seconds=1e9).load("pruning") is None, "of another version"
+
+
+@pytest.mark.parametrize("name", [None, *METHODS])
+def test_the_last_checkpoint_is_written_while_the_run_goes_on(
+    model_folder: Path, objective: Objective, name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, write = threading.Event(), storage._write
+
+    def write_later(*args: Any) -> None:
+        assert trained.wait(PATIENCE)
+        write(*args)
+
+    class Told(Callback):
+        steps: ClassVar[list[int]] = []
+
+        def on_checkpoint(self, steps: int) -> None:
+            self.steps.append(steps)
+
+    monkeypatch.setattr(storage, "_write", write_later)
+    method = METHODS[name]() if name else None
+    whole = with_dropout(model_folder, objective)
+    Told.steps.clear()
+    with Checkpoints(tmp_path, "this run", seconds=1e9) as checkpoints:
+        run(whole, objective, settings(), method, callback=Told(), checkpoints=checkpoints)
+        expected = {name: value.clone() for name, value in whole.model.state_dict().items()}
+        for value in whole.model.state_dict().values():  # as folding and rounding change them
+            value.zero_()
+        assert Told.steps == []
+        trained.set()
+    assert Told.steps == [12]
+    again = with_dropout(model_folder, objective)
+    run(again, objective, settings(), method, callback=StopAt(1), checkpoints=Checkpoints(tmp_path, "this run", 1e9))
+    assert same(expected, again.model.state_dict())
 
 
 def test_a_damaged_checkpoint_is_not_used(model_folder: Path, objective: Objective, tmp_path: Path) -> None:

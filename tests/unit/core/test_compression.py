@@ -29,6 +29,7 @@ from mvprune_core import (
     Schedule,
     Training,
     compress,
+    run,
 )
 from mvprune_core.models import find_model, load_model
 from mvprune_core.tasks import objective_for
@@ -99,12 +100,13 @@ def test_the_same_seed_gives_the_same_result(model_folder: Path, data: Classific
 
 
 def test_a_fine_tuned_model_is_its_own_baseline(
-    fine_tuned: Callable[..., Path], model_folder: Path, data: ClassificationData, tmp_path: Path
+    model_folder: Path, data: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = compress(model_folder, data, method=Magnitude(), density=1.0, training=QUICK, dense_baseline=False)
     trained.model.save_pretrained(tmp_path / "trained")
     trained.tokenizer.save_pretrained(tmp_path / "trained")
     recorder = Recorder()
+    monkeypatch.delattr(run, "load_model")  # it is read once
     result = compress(tmp_path / "trained", data, density=0.5, training=replace(QUICK, max_steps=6), callback=recorder)
     assert recorder.phases == ["loading", "evaluating", "teaching", "pruning", "evaluating"]
     assert recorder.evaluations[0] == ("dense", 0, {"accuracy": trained.metrics["eval/accuracy"]})
