@@ -67,7 +67,7 @@ def point_of(spec: sweep_pb2.SweepSpec, run: Run, mask_job: str) -> NewPoint:
     weights = "MODEL" if run.kind in (TICKET, TRANSFER) else run.kind.upper()
     mask = job_pb2.LockedMask(
         mask_from=job_pb2.Mask(job=mask_job),
-        initial_weights=job_pb2.LockedMask.InitialWeights.Value(weights),
+        initial_weights=weights,
         selection=job_pb2.GLOBAL,
     )
     if rewind:

@@ -339,7 +339,7 @@ def _set_tickets(message: sweep_pb2.TicketStrategy, options: TicketStrategy) -> 
     for control in given:
         if control not in words:
             raise bad_field(f"sweep.spec.{TICKETS}.controls", must_be_one_of(words, str(control)[:200]))
-        message.controls.append(sweep_pb2.TicketStrategy.Control.Value(control.upper()))
+        message.MergeFrom(sweep_pb2.TicketStrategy(controls=[control.upper()]))
 
 
 def _objectives(given: Sequence[str]) -> Iterator[sweep_pb2.Objective]:
