@@ -123,7 +123,8 @@ def compress(
             scales). None: fp16, or what `target_bytes` chooses.
         embedding_dtype: how it stores all other matrices, mainly the embeddings; the same choices. With int4, those of
             positions, token types, pooler and head are int8. None: int8 if the task's primary metric loses at most 0.1
-            points by it (a perplexity: 0.1 %), else fp16, with a note.
+            points by it (a perplexity: 0.1 %), else int8 for the word embeddings only, by the same rule, else fp16;
+            with a note.
         trim_vocabulary: store only the embeddings of tokens that the data uses, and of those that a WordPiece tokenizer
             composes all other words from.
         trim_positions: store only the embeddings of the positions of `training.max_length` tokens. The model then

@@ -54,7 +54,8 @@ def round_matrices(folded: Folded, coding: Coding, base: Base | None) -> dict[st
 def quantize_embeddings(
     folded: Folded, metrics: dict[str, float], run: ResolvedRun, measure: Callable[[Folded], dict[str, float]]
 ) -> tuple[Folded, dict[str, float], tuple[str, ...]]:
-    """Rounds the embeddings of a folded model to int8, unless the task's metric loses by it.
+    """Rounds the embeddings of a folded model to int8, unless the task's metric loses by it. If it does, only the word
+    embeddings are rounded, and the small matrices stay in fp16.
 
     Args:
         folded: the model, with embeddings in fp16.
@@ -63,24 +64,22 @@ def quantize_embeddings(
         measure: gives the metrics of the model as it is.
 
     Returns:
-        the model, its metrics, and a note if something would have been lost.
+        the model, its metrics, and notes on what would have been lost.
     """
-    model = folded.loaded.model
-    coding = replace(folded.coding, embeddings=Values.INT8)
-    before = round_matrices(folded, coding, run.base)
-    if not before:
-        return folded, metrics, ()
-    quantized = measure(folded)
-    if is_worth_it(run.data.task, metrics, quantized):
-        return replace(folded, coding=coding), quantized, ()
-    load_tensors(model, before)
+    model, name, notes = folded.loaded.model, run.data.task.primary_metric, list[str]()
+    for others, kept in ((None, "positions, token types, pooler and head"), (Values.FP16, "embeddings")):
+        coding = replace(folded.coding, embeddings=Values.INT8, others=others)
+        before = round_matrices(folded, coding, run.base)
+        if not before:
+            return folded, metrics, ()
+        quantized = measure(folded)
+        if is_worth_it(run.data.task, metrics, quantized):
+            return replace(folded, coding=coding), quantized, tuple(notes)
+        load_tensors(model, before)
+        stored = f"the {kept} are stored in fp16: with int8 the"
+        notes.append(f"{stored} {name} would be {quantized[name]:.4f}, not {metrics[name]:.4f}")
     folded.curve.add_evaluation(folded.steps, metrics)
-    name = run.data.task.primary_metric
-    note = (
-        f"the embeddings are stored in fp16: with int8 the {name} would be {quantized[name]:.4f}, not "
-        f"{metrics[name]:.4f}"
-    )
-    return folded, metrics, (note,)
+    return folded, metrics, tuple(notes[1:])
 
 
 def fit_target(

@@ -175,7 +175,7 @@ class ArtifactOptions(TypedDict, total=False):
             int4 have per-row scales; default: fp16; with target_bytes fp16, int8 or int4.
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings; int4 has a scale for 64
             weights, and int8 for small matrices: positions, token types, pooler and head; default: int8 where the
-            metric loses at most 0.1 points by it, else fp16.
+            metric loses at most 0.1 points by it, at least for the words, else fp16.
         trim_vocabulary: keep only the embeddings of tokens that occur in the data, and of word pieces that compose
             all others; default: no.
         trim_positions: keep only the embeddings of the positions of max_length tokens; the model then takes no

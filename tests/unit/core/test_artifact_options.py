@@ -121,6 +121,24 @@ def test_embeddings_are_fp16_where_the_metric_would_lose_by_int8(
     )
 
 
+def test_only_the_word_embeddings_are_int8_where_the_metric_would_lose_by_the_small_matrices(
+    make: Callable[..., tuple[Any, Path]], data: ClassificationData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([False, True])
+    monkeypatch.setattr(quantized, "is_worth_it", lambda *_: next(answers))
+    result, folder = make()
+    dtypes = {
+        name.split(".")[-2]: tensor.dtype
+        for name, tensor in open_header(folder / "weights.safetensors").packed.items()
+        if "_embeddings." in name
+    }
+    assert dtypes.pop("word_embeddings") == "I8"
+    assert set(dtypes.values()) == {"F16"}
+    assert measured(load(folder), result, data) == of_the_task(result)
+    (note,) = [note for note in result.notes if "int8" in note]
+    assert note.startswith("the positions, token types, pooler and head are stored in fp16: with int8 the accuracy")
+
+
 @pytest.mark.parametrize(
     ("task", "before", "after", "worth"),
     [
