@@ -13,8 +13,7 @@ import torch
 from mvprune import Client, TicketStrategy
 from mvprune.cli import main
 from mvprune.runtime import load
-from mvprune_core import LockedMask, Magnitude, Random, Result, Training, compress
-from mvprune_core.schedule import Schedule
+from mvprune_core import LockedMask, Magnitude, Result, Training, compress
 from mvprune_core.sources import load_task
 from mvprune_core.state import tensors_of
 
@@ -57,7 +56,6 @@ def by_hand(tiny: Tiny, folder: Path) -> dict[tuple[str, float], Result]:
         found["dense" if before == 1 else "ticket", before].save(folder / str(before))
         found["ticket", density] = train(rounds, density=density, mask_from=folder / str(before))
     found["ticket", 0.8].save(folder / "0.8")
-    found["random_mask", 0.8] = train(Random(Schedule("one_shot", warmup=0.0), selection="global"), density=0.8)
     found["shuffled", 0.8] = train(LockedMask(initial_weights="shuffled"), mask_from=folder / "0.8")
     return found
 
@@ -73,7 +71,7 @@ def test_a_study_trains_what_its_rounds_are_by_hand(
             validation=server_path(tiny.validation),
             density=0.8,
             seed=SEED,
-            strategy=TicketStrategy(controls=["random_mask", "shuffled"]),
+            strategy=TicketStrategy(controls=["shuffled"]),
             sweep_id="study",
             **SETTINGS,
         )
@@ -95,7 +93,8 @@ def test_a_study_trains_what_its_rounds_are_by_hand(
         assert points[key].metrics["eval/accuracy"] == pytest.approx(result.metrics["eval/accuracy"]), key
         assert not any(name.startswith(("dense/", "delta/")) for name in points[key].metrics)
     found, own = tensors_of(load(tmp_path / "dense")), tensors_of(load(tmp_path / "by-hand" / "1.0"))
-    assert all(torch.equal(found[name], tensor) for name, tensor in own.items())
+    # The gradient of a key's bias is only rounding, which AdamW enlarges: it differs from process to process.
+    assert all(torch.allclose(found[name], tensor, atol=1e-3) for name, tensor in own.items())
     # Sparse products are used where they are measured to be faster: sums are rounded otherwise then.
     masks, same = (tensors_of(load(folder)) for folder in (tmp_path / "ticket", tmp_path / "by-hand" / "0.8"))
     pruned = [name for name, tensor in same.items() if "encoder" in name and tensor.dim() == 2]
@@ -107,12 +106,12 @@ def test_a_study_trains_what_its_rounds_are_by_hand(
     assert main(["sweep", "get", "study", "-o", "json"]) == 0
     tickets = json.loads(capsys.readouterr().out)["tickets"]
     (row,) = [row for row in tickets["rows"] if row["is_primary"]]
-    assert (tickets["missing"], tickets["runs"], row["density"]) == (0, 5, 0.8)
+    assert (tickets["missing"], tickets["runs"], row["density"]) == (0, 4, 0.8)
     assert row["ticket"]["mean"] == points["ticket", 0.8].metrics["eval/accuracy"]
-    assert row["controls"].keys() == {"random_mask", "shuffled"}
+    assert row["controls"].keys() == {"shuffled"}
     assert main(["sweep", "get", "study"]) == 0
     shown = capsys.readouterr().out
-    assert "result   text-classification: not known with fewer than two seeds" in shown
+    assert "text-classification: not known with fewer than two seeds" in shown
     assert "TICKETS" in shown
     assert main(["sweep", "report", "study", str(tmp_path / "report")]) == 0
     assert "| text-classification | 80.0 % | accuracy |" in (tmp_path / "report" / "report.md").read_text()
