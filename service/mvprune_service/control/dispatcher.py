@@ -41,7 +41,7 @@ class Dispatcher:
 
     async def step(self) -> None:
         """One round over attempts that no executor has yet."""
-        await for_each(await self._db.read(records.to_submit), self._dispatch, (ExecutorUnavailable,))
+        await for_each(await self._db.read(records.attempts_to_submit), self._dispatch, (ExecutorUnavailable,))
 
     async def _dispatch(self, live: Live) -> None:
         try:

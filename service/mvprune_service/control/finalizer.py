@@ -36,7 +36,7 @@ class Finalizer:
 
     async def step(self) -> None:
         """One round over attempts with a result."""
-        await for_each(await self._db.read(records.offered), self._traced, (StoreUnavailable,))
+        await for_each(await self._db.read(records.offered_attempts), self._traced, (StoreUnavailable,))
 
     async def _traced(self, live: Live) -> None:
         parent = await self._db.read(traces.of_job, live.job.uid)

@@ -63,8 +63,8 @@ class Watchdog:
         can be wrong but that they take too long: they are looked at once in the interval of heartbeats."""
         if not 0 <= now - self._all_us < self._pace.interval_seconds * SECOND:
             self._all_us = now
-            return records.not_offered(conn)
-        return records.without_lease(conn, {"now_us": now, "latest_us": now + LONGEST_LEASES * self._pace.lease_us})
+            return records.attempts_without_result(conn)
+        return records.attempts_without_lease(conn, now, now + LONGEST_LEASES * self._pace.lease_us)
 
     async def _watch(self, live: Live) -> None:
         try:

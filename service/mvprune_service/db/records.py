@@ -78,7 +78,7 @@ def attempt_named(conn: Connection, name: AttemptName) -> AttemptRow | None:
     return fetch_one(conn, AttemptRow, found.where(*is_it))
 
 
-class _LiveAttempts:
+class _LiveQuery:
     """Attempts that have or may get resources, with their jobs. A server may have ten thousand, so each caller reads
     only those that it does something about."""
 
@@ -87,18 +87,17 @@ class _LiveAttempts:
         self._jobs = Query(JobRow, select(JOBS).select_from(pairs).where(IS_LIVE, *where))
         self._attempts = Query(AttemptRow, select(ATTEMPTS).select_from(pairs).where(IS_LIVE, *where))
 
-    def __call__(self, conn: Connection, values: Mapping[str, int] = MappingProxyType({})) -> list[Live]:
+    def all(self, conn: Connection, values: Mapping[str, int] = MappingProxyType({})) -> list[Live]:
         """Those of one moment."""
         jobs = {job.uid: job for job in self._jobs.all(conn, values)}
         return [Live(jobs[row.job_uid], row) for row in self._attempts.all(conn, values)]
 
 
-live_attempts = _LiveAttempts()
-to_submit = _LiveAttempts(JOBS.c.state == DUE_JOB, ATTEMPTS.c.state == DUE_ATTEMPT)
-offered = _LiveAttempts(ATTEMPTS.c.manifest_sha256.is_not(None))
-not_offered = _LiveAttempts(ATTEMPTS.c.manifest_sha256.is_(None))
-# Those whose lease ends between `now_us` and `latest_us` are left out if they run.
-without_lease = _LiveAttempts(
+_LIVE = _LiveQuery()
+_TO_SUBMIT = _LiveQuery(JOBS.c.state == DUE_JOB, ATTEMPTS.c.state == DUE_ATTEMPT)
+_OFFERED = _LiveQuery(ATTEMPTS.c.manifest_sha256.is_not(None))
+_NOT_OFFERED = _LiveQuery(ATTEMPTS.c.manifest_sha256.is_(None))
+_WITHOUT_LEASE = _LiveQuery(
     ATTEMPTS.c.manifest_sha256.is_(None),
     or_(
         JOBS.c.state != JobState.RUNNING,
@@ -106,6 +105,31 @@ without_lease = _LiveAttempts(
         ATTEMPTS.c.lease_expire_us > bindparam("latest_us"),
     ),
 )
+
+
+def live_attempts(conn: Connection) -> list[Live]:
+    """All of them."""
+    return _LIVE.all(conn)
+
+
+def attempts_to_submit(conn: Connection) -> list[Live]:
+    """Those that the executor does not have yet."""
+    return _TO_SUBMIT.all(conn)
+
+
+def offered_attempts(conn: Connection) -> list[Live]:
+    """Those with a result."""
+    return _OFFERED.all(conn)
+
+
+def attempts_without_result(conn: Connection) -> list[Live]:
+    """Those without a result."""
+    return _NOT_OFFERED.all(conn)
+
+
+def attempts_without_lease(conn: Connection, now_us: int, latest_us: int) -> list[Live]:
+    """Those without a result, but for those that run and have a lease that ends between these times."""
+    return _WITHOUT_LEASE.all(conn, {"now_us": now_us, "latest_us": latest_us})
 
 
 def events_of(conn: Connection, job_uid: str, after: int, size: int) -> list[EventRow]:

@@ -326,7 +326,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "an early stop of a search": (
         SEARCH | {"policy": {"early_stop": True}},
-        {"sweep.policy.early_stop": "must be unset with a search"},
+        {"sweep.policy.early_stop": "must be unset with the strategy search"},
     ),
     "a policy of jobs": (
         {"axes": [DENSITY], "job_policy": {"max_attempts": -1}},

@@ -69,4 +69,4 @@ async def test_an_early_stop_needs_evaluations_and_no_search(db: Database, execu
     assert "unset without evaluate_every" in said["sweep.policy.early_stop"]
     gates = [{"metric": "delta/accuracy", "min": -0.01}]
     said = await gym.refused(base=TRAINED, search={}, gates=gates, policy={"earlyStop": True})
-    assert "unset with a search" in said["sweep.policy.early_stop"]
+    assert "unset with the strategy search" in said["sweep.policy.early_stop"]
