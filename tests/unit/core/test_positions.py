@@ -55,7 +55,7 @@ def test_all_that_reads_the_artifact_agrees(
     before = whole.model.base_model.embeddings.position_embeddings.num_embeddings
     assert result.metrics == whole.metrics
     assert result.accounting.dense_bytes == whole.accounting.dense_bytes, "beside the model before it"
-    (note,) = [note for note in result.notes if "positions" in note]
+    (note,) = [note for note in result.notes if "positions are trimmed" in note]
     assert note.startswith(f"the positions are trimmed to {rows} of {before}: the model takes inputs of at most 10 ")
     table = result.model.base_model.embeddings.position_embeddings
     assert torch.equal(table.weight, whole.model.base_model.embeddings.position_embeddings.weight[:rows])
