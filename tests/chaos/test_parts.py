@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from mvprune.v1 import job_pb2
+from mvprune_service.executors.ray_jobs import RayExecutor
 from mvprune_service.stores.layout import verify
 from mvprune_workers.exits import ExitCode
 
@@ -65,3 +68,31 @@ def test_the_loss_of_a_part_ends_the_attempt(worker: Any, tiny: Any, ray: RayNod
     [outcome] = worker.service.outcomes
     assert outcome.failure.reason == job_pb2.Failure.WORKER_LOST
     assert outcome.failure.message.startswith(("The attempt has lost rank 1", "A rank on another node was lost"))
+
+
+def test_a_node_that_is_drained_is_left_with_a_checkpoint(worker: Any, tiny: Any, tmp_path: Path) -> None:
+    with RayNodes(tmp_path / "ray.log", stand_in=False, head_cpus=1, quick=False) as ray:
+        ray.start_node("--num-cpus=1")
+        executor = RayExecutor(ray.address, token=ray.token)
+        worker.service.spec = real_job(tiny)
+        worker.service.spec.training.max_steps = 100_000
+        start(worker, tiny, ray)
+        worker.service.wait(lambda: any(beat.progress.step > 1 for beat in worker.service.heartbeats))
+        homes = [node for node in executor.nodes() if node.resources.cpus]
+        drain(ray, [node.uid for node in homes])
+        assert worker.wait() is ExitCode.PREEMPTED, worker.service.log.decode()
+        [outcome], [commit] = worker.service.outcomes, worker.service.committed
+        assert outcome.failure.reason == job_pb2.Failure.PREEMPTED
+        assert commit.step > 1
+        assert b"stopping, with a checkpoint" in worker.service.log
+        worker.assert_clean()
+
+
+def drain(ray: RayNodes, nodes: list[str]) -> None:
+    """Tells Ray that these nodes will be taken away."""
+    for node in nodes:
+        words = ["--node-id", node, "--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot"]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", *words]
+        address = ray.environment["RAY_ADDRESS"]
+        told = [*command, "--address", address, "--deadline-remaining-seconds", "600"]
+        subprocess.run(told, env={**os.environ, **ray.environment}, check=True, timeout=120)

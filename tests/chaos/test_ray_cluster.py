@@ -122,8 +122,9 @@ def test_check_cluster_says_what_a_node_lacks(bare: Bare, tmp_path: Path, closed
 
 
 @pytest.mark.timeout(1200)
-def test_a_job_makes_the_cluster_grow(bare: Bare, tmp_path: Path) -> None:
-    """The job waits in Ray, as an autoscaler needs it, until its node is there."""
+def test_a_job_makes_the_cluster_grow_each_time(bare: Bare, tmp_path: Path) -> None:
+    """The job waits in Ray, as an autoscaler needs it, until its node is there. The next one does too when the node
+    has been removed."""
     server = Server(tmp_path, executor="ray", ray_address=bare.ray.address, worker_python=str(bare.python))
     server.set(ray_wheel=str(bare.wheel), ray_node_types="large:1:3:0:1000000")
     server.start(environment={"RAY_AUTH_TOKEN": bare.ray.token})
@@ -135,10 +136,15 @@ def test_a_job_makes_the_cluster_grow(bare: Bare, tmp_path: Path) -> None:
         eventually(lambda: ray.list("mvprune-").live, 60, server.tail)
         (ref,) = ray.list("mvprune-").live
         assert ray.observe(ref).phase is Phase.PENDING
-        bare.ray.start_node('--resources={"large": 1}', "--num-cpus=3")
+        bare.ray.start_node('--resources={"large": 1}', "--num-cpus=3", name="large")
         eventually(lambda: client.get(job.name).state in TERMINAL, 240, server.tail)
         ended = client.get(job.name)
         assert (ended.State.Name(ended.state), ended.state_reason) == ("SUCCEEDED", ""), server.tail()
+        eventually(lambda: not ray.list("mvprune-").live, 60, server.tail)  # nothing of ours keeps the node
+        bare.ray.kill("large")
+        eventually(lambda: len(bare.ray.nodes() or ()) == 1, 240, server.tail)
+        again = client.create("b", 300, resources={"cpus": 3.0})
+        eventually(lambda: client.get(again.name).state_reason == "WAITING_FOR_NODE", 120, server.tail)
     finally:
         client.close()
         server.kill()

@@ -3,6 +3,8 @@
 A placement group reserves all parts or none. In each, an actor runs a trainer process of its own, with the job, a copy
 of the fetched inputs, and the address of rank 0. It ends with rank 0: Ray kills the actors of a process that has ended,
 and a trainer ends with the actor that holds its standard input.
+
+Before a cluster takes a node away, it drains the node. If that node has a part, the attempt stops with a checkpoint.
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import ray
+
+# Not public, but what Ray Train and Ray Serve use; the public interface has no list of drained nodes.
+from ray._private.state import state as ray_state
 from ray.exceptions import RayError
-from ray.util.placement_group import placement_group
+from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from mvprune_workers.events import TrainerEvent
@@ -37,6 +43,7 @@ ROOM_SECONDS = 600.0  # for an autoscaler to add nodes
 _FETCHED = ("teacher", "mask", "inputs")  # the folders that other ranks read; rank 0 reads the rest for them
 _SETTINGS = ("MVPRUNE_", "HF_")  # of the environment; the rest is that of the other node
 _CHUNK = 1 << 26  # bytes
+_NOTICE_SECONDS = 5.0  # between looks for nodes that are drained
 
 
 class PartLost(RuntimeError):
@@ -100,6 +107,8 @@ def start(number: int, part: Part, job: str, folders: Folders, reports: Reports)
             options = {**part.options, "--rank": str(first)}
             result = actor.run.remote(options, part.threads, job, address, settings)
             threading.Thread(target=_watch, args=(result, first, reports), name=f"part-{index}", daemon=True).start()
+        nodes = {ray.get_runtime_context().get_node_id(), *_nodes_of(group)}
+        threading.Thread(target=_watch_notices, args=(nodes,), name="notices", daemon=True).start()
     except (RayError, ConnectionError) as error:
         raise PartLost(f"a part did not start: {_first_line(error)}") from error
     return address
@@ -190,6 +199,26 @@ def _watch(result: Any, first: int, reports: Reports) -> None:
     for event in events:
         reports.emit(event)
     end_with(first, code, reports.on_failure)
+
+
+def _nodes_of(group: Any) -> list[str]:
+    table: Any = placement_group_table(group)
+    return list(table["bundles_to_node_id"].values())
+
+
+def _watch_notices(nodes: Collection[str]) -> None:
+    """Stops this process, as SIGTERM does, when the cluster drains one of these nodes."""
+    while True:
+        time.sleep(_NOTICE_SECONDS)
+        try:
+            drained = set(nodes) & ray_state.get_draining_nodes().keys()
+        except (RayError, RuntimeError, OSError) as error:  # the head is away
+            log.debug("no list of drained nodes: %s", error)
+            continue
+        if drained:
+            log.warning("Ray drains the node %s: stopping, with a checkpoint", drained.pop())
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
 
 
 def _free_port() -> int:
