@@ -204,7 +204,7 @@ def main() -> None:
                 f"{size / 1e6:.2f}",
                 f"{dense / size:.1f}x",
                 f"{aim}x" if aim else "",
-                f"+{over_entropy(path, density) - 1:.1%}",
+                f"{over_entropy(path, density) - 1:+.1%}",
                 f"{encode:.2f} s",
                 f"{decode:.2f} s",
             )
