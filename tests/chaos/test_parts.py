@@ -94,5 +94,5 @@ def drain(ray: RayNodes, nodes: list[str]) -> None:
         words = ["--node-id", node, "--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot"]
         command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", *words]
         address = ray.environment["RAY_ADDRESS"]
-        told = [*command, "--address", address, "--deadline-remaining-seconds", "600"]
-        subprocess.run(told, env={**os.environ, **ray.environment}, check=True, timeout=120)
+        argv = [*command, "--address", address, "--deadline-remaining-seconds", "600"]
+        subprocess.run(argv, env={**os.environ, **ray.environment}, check=True, timeout=120)

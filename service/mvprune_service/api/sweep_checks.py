@@ -157,6 +157,15 @@ class Axes:
         return found
 
 
+def read_extension(axes: Axes, request: sweep_pb2.ExtendSweepRequest) -> list[Violation]:
+    """Reads the axes and points of a request; what is wrong with them, at its fields."""
+    axes.read(request.axes, request.points)
+    found = [Violation(field.removeprefix("extend."), text) for field, text in axes.violations]
+    if not found and not (axes.axes or axes.points):
+        found.append(Violation("axes", "must have at least one axis, or points, got none"))
+    return found
+
+
 def check_strategy(spec: sweep_pb2.SweepSpec, axes: Axes, max_points: int) -> Iterator[Violation]:
     """The strategy, with the axes and the base that it needs; and how many points it makes."""
     named = {axis.parameter for axis in axes.axes}

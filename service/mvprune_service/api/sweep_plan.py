@@ -20,6 +20,7 @@ from mvprune_service.api.sweep_checks import (
     check_strategy,
     place_of,
     place_of_value,
+    read_extension,
     strategy_of,
 )
 from mvprune_service.api.sweep_inputs import inputs_of
@@ -112,12 +113,8 @@ def plan_sweep(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) ->
 
 def plan_extension(sweep: sweep_pb2.Sweep, request: sweep_pb2.ExtendSweepRequest, around: Surroundings) -> SweepPlan:
     """Plans the points that a request appends."""
-    plan = SweepPlan()
-    axes = Axes("extend")
-    axes.read(request.axes, request.points)
-    plan.violations += [Violation(field.removeprefix("extend."), text) for field, text in axes.violations]
-    if not plan.violations and not (axes.axes or axes.points):
-        plan.violations.append(Violation("axes", "must have at least one axis, or points, got none"))
+    plan, axes = SweepPlan(), Axes("extend")
+    plan.violations += read_extension(axes, request)
     if plan.violations:
         return plan
     found = _build(plan, sweep, list(grid(axes.axes, axes.points, ())))

@@ -16,7 +16,7 @@ from mvprune.sweep.tickets.study import AXES, DENSITY, NO_CONTROL, SEED, STEP, T
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.errors import Violation, bad
 from mvprune_service.api.options import check_numbers
-from mvprune_service.api.sweep_checks import Axes, check_policy_of_sweep, place_of_value
+from mvprune_service.api.sweep_checks import Axes, check_policy_of_sweep, place_of_value, read_extension
 from mvprune_service.api.sweep_plan import Surroundings, SweepPlan, check_points
 from mvprune_service.domain.cells import Origin, size
 from mvprune_service.domain.tickets import next_runs
@@ -79,11 +79,7 @@ def plan_study_extension(
     """Plans the runs that a request appends: those of further tasks, densities and seeds."""
     known = {run.key for run in study_of(sweep.spec).runs()}
     wanted, plan = sweep_pb2.Sweep(), SweepPlan()
-    axes = Axes("extend", may_have_tasks=True)
-    axes.read(request.axes, request.points)
-    plan.violations += [Violation(field.removeprefix("extend."), text) for field, text in axes.violations]
-    if not plan.violations and not (axes.axes or axes.points):
-        plan.violations.append(Violation("axes", "must have at least one axis, or points, got none"))
+    plan.violations += read_extension(Axes("extend", may_have_tasks=True), request)
     if plan.violations:
         return plan
     wanted.CopyFrom(sweep)
