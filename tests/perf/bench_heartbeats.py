@@ -43,6 +43,7 @@ T = TypeVar("T")
 _FILLED = 200  # jobs a transaction
 _CHANNELS = 4  # of workers: one connection carries some thousand calls a second
 _LIFE_SECONDS = 20.0  # of a worker that is started during the run
+_RETRY_SECONDS = 2.0  # of a worker, after a call without an answer
 _READERS = 4  # callers of GetJob, one after the other
 
 
@@ -85,8 +86,10 @@ class Workers:
         lease = worker_pb2.Lease(attempt=attempt, fencing_token=token)
         if claims:
             claim = worker_pb2.ClaimAttemptRequest(lease=lease, runner_id="r", node="n", version=mvprune.__version__)
-            if await self.load.timed(stub.ClaimAttempt(claim, metadata=metadata, timeout=60)) is None:
-                return
+            while True:
+                if await self.load.timed(stub.ClaimAttempt(claim, metadata=metadata, timeout=60)) is not None:
+                    break
+                await asyncio.sleep(_RETRY_SECONDS)
             self.load.claimed += 1
         end, step = time.perf_counter() + seconds, 0
         delay = random.uniform(0, self.load.interval)
@@ -98,6 +101,8 @@ class Workers:
             if answer is not None and answer.HasField("interval"):  # as a worker does: else the one before
                 self.load.interval = answer.interval.ToTimedelta().total_seconds()
             delay = self.load.interval * random.uniform(0.8, 1.2)
+            if answer is None:
+                delay = min(self.load.interval, _RETRY_SECONDS)
         if claims:
             outcome = worker_pb2.CompleteAttemptRequest(lease=lease, failure={"reason": job_pb2.Failure.NAN_LOSS})
             await self.load.timed(stub.CompleteAttempt(outcome, metadata=metadata, timeout=60))

@@ -22,7 +22,9 @@ from mvprune.common.exceptions import (
 )
 
 _STATUS = grpc.StatusCode
-_CUT = (_STATUS.UNAVAILABLE, _STATUS.DEADLINE_EXCEEDED, _STATUS.CANCELLED)  # how a stream looks when its server goes
+# CANCELLED is how gRPC's server ends calls of which it has too many: thousands that it has not begun.
+_AWAY = (_STATUS.UNAVAILABLE, _STATUS.CANCELLED)
+_CUT = (*_AWAY, _STATUS.DEADLINE_EXCEEDED)  # how a stream looks when its server goes
 _REFUSALS: dict[Any, type[RequestRefused]] = {
     _STATUS.INVALID_ARGUMENT: InvalidArgument,
     _STATUS.OUT_OF_RANGE: InvalidArgument,
@@ -73,7 +75,7 @@ def refusal(error: grpc.RpcError, address: str, timeout: float) -> Refusal:
     return Refusal(
         error=_exception(code, details, told, address, timeout),
         from_server=bool(told.reason),
-        unavailable=code is _STATUS.UNAVAILABLE,
+        unavailable=code in _AWAY,
         cut=code in _CUT,
         retry_seconds=told.retry_seconds if code is _STATUS.RESOURCE_EXHAUSTED else None,
     )
@@ -92,6 +94,8 @@ def _exception(code: Any, details: str, told: _Told, address: str, timeout: floa
         if told.reason:  # the server itself said it: something behind it is away
             return ServerUnreachable(f"the server at {address} is not available now: {details}")
         return ServerUnreachable(f"no server answers at {address} ({_cause(details)})")
+    if code is _STATUS.CANCELLED:
+        return ServerUnreachable(f"the server at {address} ended the call unread; it may have too many")
     if code is _STATUS.DEADLINE_EXCEEDED:
         return ServerUnreachable(f"the server at {address} did not answer within {timeout:g} s")
     kind = _REFUSALS.get(code, ServerError)

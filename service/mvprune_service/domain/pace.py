@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 _FEW = 100  # heartbeats a second, as long as the interval stays within _SHORT
-_MANY = 1000  # heartbeats a second beyond that
+_MANY = 250  # heartbeats a second beyond that: a server has one core, and starts jobs too
 _SHORT, LONGEST = 10.0, 60.0  # seconds
 _LOST = 5  # intervals without a heartbeat
 
 
 def interval_seconds(workers: int, least: float) -> float:
-    """Seconds between the heartbeats of one worker: 1 s for 100 workers, 10 s for 1,000 to 10,000, then up to 60 s.
+    """Seconds between the heartbeats of one worker: 1 s for 100 workers, 10 s for 1,000 to 2,500, then up to 60 s.
 
     Args:
         workers: the number of all workers of all servers.

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.unit.client.scripted_server import NAME, Fake, echo, job, refuse
+from tests.unit.client.scripted_server import NAME, Fake, always, echo, job, refuse
 
 import mvprune
 from mvprune import Client, JobState
@@ -60,6 +60,17 @@ def test_what_is_not_safe_to_repeat_is_not_repeated(fake: Fake, client: Client) 
         with pytest.raises(mvprune.ServerUnreachable, match="not available now: the database is away"):
             call("j1")
     assert len(fake.requests["RetryJob"]) == len(fake.requests["DeleteJob"]) == 1
+
+
+def test_a_call_that_an_overloaded_server_ended_is_repeated_where_that_is_safe(fake: Fake, client: Client) -> None:
+    def end(request: Any, context: grpc.ServicerContext) -> None:
+        context.abort(grpc.StatusCode.CANCELLED, "CANCELLED")  # as gRPC's own server does, before any handler
+
+    fake.answers |= {"GetJob": [end, end, always(job())], "DeleteJob": end}
+    assert client.get("j1").id == "j1"
+    with pytest.raises(mvprune.ServerUnreachable, match="it may have too many"):
+        client.delete("j1")
+    assert len(fake.requests["DeleteJob"]) == 1
 
 
 @pytest.mark.parametrize(("seconds", "calls"), [(0.001, 11), (61.0, 1)])
