@@ -23,6 +23,7 @@ _OPTIONS = (
     ("grpc.max_connection_idle_ms", 30_000),  # without a call
     ("grpc.keepalive_time_ms", 30_000),  # with calls whose client does not answer any more
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # by default 60 s, which the timeout above does not shorten
     # How often clients may ask whether the server is there; by default more than one ping in 300 s counts as abuse.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 20_000),
     # Clients connect again now and then, and so find servers that have been added. Calls in progress end as usual.
