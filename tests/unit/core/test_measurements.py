@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.unit.core.training_runs import SHORT
 
 from mvprune.data.loading import ClassificationData
-from mvprune_core import Training, compress
+from mvprune_core import compress
 from mvprune_core.measurements import Measurement, Measurements
 from mvprune_core.tasks.classification import Classification
 
@@ -38,9 +39,7 @@ def test_a_run_holds_few_predictions_and_makes_none_twice(
         return found
 
     monkeypatch.setattr(Classification, "predict", watched)
-    training = Training(
-        max_steps=15, batch_size=32, learning_rate=SHORT.learning_rate, evaluate_every=1, keep_best=True
-    )
+    training = replace(SHORT, max_steps=15, evaluate_every=1, keep_best=True)
     exact = {"weight_dtype": "fp32", "embedding_dtype": "fp32"}
     compress(model_folder, data, density=0.2, training=training, teacher=None, **exact)
     assert len(made) == 2 * 15, "the results of both phases were evaluated when they were trained"
