@@ -117,14 +117,14 @@ def test_an_attempt_after_kills_ends_with_the_same_weights(worker: Any, tiny: An
     """The supervisor of the first attempt is killed, the trainer of the second; the third one ends."""
     service = worker.service
     service.spec = real_job(tiny)
-    service.spec.training.max_steps = steps = 100
+    service.spec.training.max_steps = steps = 150
     worker.cpus = "1"  # two threads on a busy machine wait for each other
     worker.start_real(tiny.models, tiny.train.parent)
     assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
     assert service.committed == []
     whole = verify(worker.store, service.outcomes[-1].manifest_sha256)
 
-    service.checkpoint_interval = 0.0  # at every step
+    service.checkpoint_interval = 0.1
     first = kill_at_a_checkpoint(worker, tiny, "supervisor", range(steps + 1, steps + steps // 2))
     second = kill_at_a_checkpoint(worker, tiny, "trainer", range(first.step + 1, 2 * steps))
     assert_resumed(worker, first)
