@@ -23,7 +23,7 @@ parser.add_argument("--output", type=pathlib.Path)
 args, _ = parser.parse_known_args()
 
 spec = json.loads(sys.stdin.readline())["spec"]
-if int(spec["training"].get("max_steps", 0)) >= 1_000_000:
+if int(spec.get("training", {}).get("max_steps", 0)) >= 1_000_000:
     sys.stdin.read()  # ends with the supervisor
     sys.exit(1)
 density, seed = float(spec["target_density"]), int(spec.get("seed", 0))
