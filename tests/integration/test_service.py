@@ -30,7 +30,13 @@ from ..waiting import until_seen, until_true
 from .plane import PARENT, Plane, local_settings, refused
 
 
-async def test_a_job_from_submit_to_artifact(plane: Plane) -> None:
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers whose trainer only talks, until it is killed."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("chatty")))
+
+
+async def test_a_job_from_submit_to_artifact_and_to_the_mask_of_the_next(plane: Plane) -> None:
     created = await plane.create(request_id="once")
     assert job_pb2.Job.State.Name(created.state) == "QUEUED"
     # Counted by hand: 2 layers of 4·32·32 + 2·32·64 weights, with biases and norms.
@@ -90,12 +96,34 @@ async def test_a_job_from_submit_to_artifact(plane: Plane) -> None:
     assert {("dense/accuracy", 120), ("pruning/accuracy", 120)} <= set(recorded)
     attempts = await plane.jobs.ListAttempts(job_pb2.ListAttemptsRequest(parent=created.name))
     assert [job_pb2.Attempt.State.Name(attempt.state) for attempt in attempts.attempts] == ["SUCCEEDED"]
+    await check_the_mask_of_the_next(plane, last.job)
 
     await plane.jobs.DeleteJob(job_pb2.DeleteJobRequest(name=created.name))
     code, reason, _ = await refused(plane.jobs.GetJob(job_pb2.GetJobRequest(name=created.name)))
     assert (code, reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
     kept = await plane.artifacts.GetArtifact(artifact_pb2.GetArtifactRequest(name=artifact.name))
     assert kept.job == ""
+
+
+async def check_the_mask_of_the_next(plane: Plane, first: job_pb2.Job) -> None:
+    """Runs a job with the mask of another one."""
+    mask = {"mask_from": {"job": first.name.rpartition("/")[2]}}
+    job = plane.job(steps=60, movement=None, target_density=None, locked_mask=mask)
+    second = (await plane.watch((await plane.create(job)).name))[-1].job
+    assert job_pb2.Job.State.Name(second.state) == "SUCCEEDED", second.failure
+    assert second.spec.locked_mask.mask_from.artifact == first.artifact
+
+    manifests = []
+    for one in (first, second):
+        read = plane.artifacts.ReadFile(artifact_pb2.ReadFileRequest(name=one.artifact, path="manifest.json"))
+        manifests.append(json.loads(b"".join([chunk.data async for chunk in read])))
+    before, after = manifests
+    assert [layer["nonzero"] for layer in after["layers"]] == [layer["nonzero"] for layer in before["layers"]]
+    assert after["spec"]["mask_from"]["model"] == first.name
+    assert len(after["spec"]["mask_from"]["sha256"]) == 64
+    logs = plane.jobs.FollowLogs(job_pb2.FollowLogsRequest(attempt=f"{second.name}/attempts/-"))
+    text = b"".join([piece.data async for piece in logs]).decode()
+    assert f"fetching the mask, artifact {first.artifact.rpartition('/')[2]}" in text
 
 
 async def test_a_student_learns_from_a_teacher_that_is_trained_for_it(plane: Plane) -> None:
@@ -127,28 +155,6 @@ async def test_a_student_learns_from_a_teacher_that_is_trained_for_it(plane: Pla
     assert "Traceback" not in text
 
 
-async def test_the_mask_of_a_job_is_that_of_the_next(plane: Plane) -> None:
-    first = (await plane.watch((await plane.create(plane.job(steps=60))).name))[-1].job
-    assert job_pb2.Job.State.Name(first.state) == "SUCCEEDED", first.failure
-    mask = {"mask_from": {"job": first.name.rpartition("/")[2]}}
-    job = plane.job(steps=60, movement=None, target_density=None, locked_mask=mask)
-    second = (await plane.watch((await plane.create(job)).name))[-1].job
-    assert job_pb2.Job.State.Name(second.state) == "SUCCEEDED", second.failure
-    assert second.spec.locked_mask.mask_from.artifact == first.artifact
-
-    manifests = []
-    for one in (first, second):
-        read = plane.artifacts.ReadFile(artifact_pb2.ReadFileRequest(name=one.artifact, path="manifest.json"))
-        manifests.append(json.loads(b"".join([chunk.data async for chunk in read])))
-    before, after = manifests
-    assert [layer["nonzero"] for layer in after["layers"]] == [layer["nonzero"] for layer in before["layers"]]
-    assert after["spec"]["mask_from"]["model"] == first.name
-    assert len(after["spec"]["mask_from"]["sha256"]) == 64
-    logs = plane.jobs.FollowLogs(job_pb2.FollowLogsRequest(attempt=f"{second.name}/attempts/-"))
-    text = b"".join([piece.data async for piece in logs]).decode()
-    assert f"fetching the mask, artifact {first.artifact.rpartition('/')[2]}" in text
-
-
 async def test_cancel_reaches_the_training_process(plane: Plane, tmp_path: Path) -> None:
     created = await plane.create(plane.job(steps=100_000))
     async for message in plane.jobs.WatchJob(job_pb2.WatchJobRequest(name=created.name)):
@@ -174,6 +180,7 @@ async def test_an_unreachable_hub_is_said_in_plain_words(plane: Plane) -> None:
     assert b"Traceback" not in b"".join([piece.data async for piece in logs])
 
 
+@pytest.mark.usefixtures("idle")
 async def test_request_ids_and_job_ids_name_one_job(plane: Plane) -> None:
     first = await plane.create(plane.job(steps=1_000_000), request_id="r", job_id="mine")
     assert first.name == "projects/default/jobs/mine"
@@ -200,6 +207,7 @@ async def test_validate_only_stores_nothing(plane: Plane) -> None:
     assert not (await plane.jobs.ListJobs(job_pb2.ListJobsRequest(parent=PARENT))).jobs
 
 
+@pytest.mark.usefixtures("idle")
 async def test_listing_pages_through_everything_newest_first(plane: Plane) -> None:
     plane_jobs = [plane.job(steps=1_000_000) for _ in range(7)]
     names = [(await plane.create(job, request_id=f"r{i}")).name for i, job in enumerate(plane_jobs)]
@@ -279,6 +287,7 @@ def worker_processes(home: Path) -> list[int]:
     return found
 
 
+@pytest.mark.usefixtures("idle")
 async def test_watchers_whose_connection_dies_leave_nothing_behind(
     plane: Plane, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,4 +1,4 @@
-"""Several jobs in one command, with a real server and real trainings: mvpctl as a process."""
+"""Several jobs in one command, with a real server whose workers train nothing: mvpctl as a process."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from ..conftest import Tiny, server_path
 from ..waiting import PATIENCE
 from .servers import Server
 
+STAND_IN = Path(__file__).parents[1] / "e2e" / "sweep_stand_in"
+
 
 @pytest.fixture
 def server(tmp_path: Path, tiny: Tiny) -> Iterator[Server]:
     server = Server(tmp_path / "home")
     try:
-        server.start(models=tiny.models, roots=tiny.train.parent, drain_seconds=0)
+        server.start({"PYTHONPATH": str(STAND_IN)}, models=tiny.models, roots=tiny.train.parent, drain_seconds=0)
         yield server
     finally:
         server.close()

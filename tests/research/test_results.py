@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +17,13 @@ from mvprune.cli._sweep_submission import submission
 
 ROOT = Path(__file__).parents[2]
 SWEEPS = sorted((ROOT / "research" / "sweeps").glob("*.yaml"))
+STAND_IN = ROOT / "tests" / "e2e" / "sweep_stand_in"  # a trainer that trains nothing
 
 
 def results(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, ROOT / "research" / "results.py", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    environment = {**os.environ, "PYTHONPATH": str(STAND_IN)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
 
 
 def test_a_sweep_is_run_and_reported_and_a_second_call_only_reports(tiny: Tiny, tmp_path: Path) -> None:

@@ -182,8 +182,8 @@ def compress(
     for field, patterns in (("include", include), ("exclude", exclude)):
         if isinstance(patterns, str):
             raise ValueError(f"{field} must be a list of patterns, such as [{patterns!r}], got {patterns!r}")
-    check_packages()
     objective = objective_for(data)
+    check_packages(objective.imports)
     if teacher == "baseline":
         teacher = Teacher() if objective.outputs and dense_baseline and density != 1 else None
     if teacher is not None and not isinstance(teacher, Teacher):

@@ -13,9 +13,9 @@ from mvprune.data.loading import Columns, DataError, load_validation
 from mvprune_core.artifact_loading import Opened, Runtime, open_artifact
 from mvprune_core.errors import CompressionError
 from mvprune_core.forward import padding_side
-from mvprune_core.metrics import check_packages
+from mvprune_core.metrics import import_packages
 from mvprune_core.sources import load_task
-from mvprune_core.tasks import TaskData, objective_for
+from mvprune_core.tasks import TaskData, objective_for, objective_of_kind
 from mvprune_core.tasks.base import counted
 
 
@@ -77,8 +77,8 @@ def evaluate(
     """
     opened = open_artifact(directory, task=task, base=base, runtime=runtime)
     try:
-        check_packages()
         found = _data(opened, data, columns)
+        import_packages(objective_of_kind(opened.task.kind).imports)
         metrics = _measure(opened, found, runtime, progress)
     except (DataError, CompressionError) as error:
         raise CannotEvaluate(str(error)) from error

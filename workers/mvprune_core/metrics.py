@@ -6,9 +6,10 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import import_module
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -16,36 +17,60 @@ from numpy.typing import NDArray
 
 from mvprune.data.kinds.token_classification.tagschemes import OUTSIDE, Split, split_tags
 from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.hub import first_line
 
-_PACKAGES = ("scipy", "sklearn")
-
-
-def check_packages() -> None:
-    """Raises CompressionError MISSING_DEPENDENCY where a package of the metrics is missing; called before training."""
-    missing = next((package for package in _PACKAGES if find_spec(package) is None), None)
-    if missing is not None:
-        raise CompressionError(
-            Reason.MISSING_DEPENDENCY, f"metrics need the package {missing}: pip install 'mvprune[worker]'"
-        )
+MODULES = ("scipy.stats", "sklearn.metrics")
+"""What `compute_metrics` imports."""
 
 
-def import_packages_beside() -> None:
-    """Imports the packages of the metrics in a thread, which takes a second or more: evaluations find them there."""
-    Thread(target=_import_packages, name="metrics").start()
+def check_packages(modules: Sequence[str]) -> None:
+    """Raises CompressionError MISSING_DEPENDENCY where the package of a module is missing. Imports nothing."""
+    for module in modules:
+        package = module.partition(".")[0]
+        if find_spec(package) is None:
+            raise CompressionError(
+                Reason.MISSING_DEPENDENCY, f"metrics need the package {package}: pip install 'mvprune[worker]'"
+            )
 
 
-def _import_packages() -> None:
-    with suppress(Exception):  # `compute_metrics` raises it again
-        from scipy import stats  # noqa: F401
-        from sklearn import metrics  # noqa: F401
+def import_packages(modules: Sequence[str]) -> None:
+    """Imports modules of metrics, which takes a second or more.
+
+    Raises:
+        CompressionError: MISSING_DEPENDENCY, where a package is missing or cannot be imported.
+    """
+    check_packages(modules)
+    for module in modules:
+        try:
+            import_module(module)
+        except Exception as error:  # such as an ImportError of a library that was built for another one
+            package = module.partition(".")[0]
+            [name, *_] = packages_distributions().get(package, [package])
+            raise CompressionError(
+                Reason.MISSING_DEPENDENCY,
+                f"metrics need the package {package}, whose import fails ({type(error).__name__}: "
+                f"{first_line(error)}): pip install --force-reinstall {name}",
+            ) from error
+
+
+def import_packages_beside(modules: Sequence[str]) -> Future[None]:
+    """`import_packages` in a thread, which ends before the interpreter does."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="metrics")
+    imported = thread.submit(import_packages, modules)
+    thread.shutdown(wait=False)
+    return imported
 
 
 def compute_metrics(names: Sequence[str], predictions: NDArray[Any], references: NDArray[Any]) -> dict[str, float]:
     """The named metrics over predictions and references of shape (examples,): class numbers, or values (regression).
 
     f1 is that of class 1, as in GLUE (Wang et al. 2019, arXiv:1804.07461).
+
+    Raises:
+        CompressionError: MISSING_DEPENDENCY.
     """
-    from scipy import stats  # here, since both are large, and a model is served without them
+    import_packages(MODULES)  # here, since both are large, and a model is served without them
+    from scipy import stats
     from sklearn import metrics as sk
 
     measures: dict[str, Callable[[], float]] = {

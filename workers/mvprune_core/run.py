@@ -36,6 +36,7 @@ from mvprune_core.interruption import check_stop
 from mvprune_core.keys import RunKeys
 from mvprune_core.layers import empty_bypassed, remove_structures
 from mvprune_core.masking import Masks
+from mvprune_core.measurements import Measurement, Measurements
 from mvprune_core.methods import Magnitude
 from mvprune_core.metrics import import_packages_beside
 from mvprune_core.models import Loaded, load_model
@@ -83,7 +84,7 @@ class CompressionRun:
     checkpoints: Checkpoints | None
     group: Group = ALONE
     _dense: Trained | None = None
-    _measured: dict[str | None, tuple[dict[str, float], Any]] = field(default_factory=dict)  # by a model's digest
+    _measured: Measurements = field(default_factory=Measurements)
 
     def baseline(self) -> Baseline | None:
         """The dense baseline; None if the run is to have none.
@@ -266,7 +267,7 @@ class CompressionRun:
         """The task's metrics of a folded model whose values were rounded again; the phase goes on."""
         check_stop(self.group)
         with self._examples_counted("evaluating", folded.loaded.model, len(self.resolved.validation)):
-            return self._measure(folded.loaded, folded.curve, folded.steps)[0]
+            return self._measure(folded.loaded, folded.curve, folded.steps).metrics
 
     def above_constant(self, folded: Folded, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short."""
@@ -292,8 +293,7 @@ class CompressionRun:
             return metrics, []
         return metrics, [note_on(replace(doubt, fit=""), "the dense model")]
 
-    def _measure(self, loaded: Loaded, curve: Curve, step: int) -> tuple[dict[str, float], Any]:
-        """Metrics, and the predictions that they are computed from."""
+    def _measure(self, loaded: Loaded, curve: Curve, step: int) -> Measurement:
         run, digest = self.resolved, None
         # The last model that was evaluated in training, or the best one, is the result if it is stored as it is.
         if run.settings.evaluate_every and (curve.phase == "dense" or run.coding == _EXACT):
@@ -301,12 +301,11 @@ class CompressionRun:
         found = self._measured.get(digest)
         if found is None:
             predictions = run.objective.predict(loaded.model.to(run.device), run.validation, run.device, self.group)
-            found = run.objective.measure(predictions), predictions
+            found = Measurement(run.objective.measure(predictions), predictions)
         if digest is not None:
-            self._measured[digest] = found
-        metrics, predictions = found
-        curve.add_evaluation(step, metrics)
-        return dict(metrics), predictions
+            self._measured.add(digest, found)
+        curve.add_evaluation(step, found.metrics)
+        return Measurement(dict(found.metrics), found.predictions)
 
     @contextmanager
     def _counted(self, phase: str, model: nn.Module, total: int) -> Iterator[None]:
@@ -329,12 +328,12 @@ class CompressionRun:
         steps_before: int = 0,
     ) -> int:
         """Trains a model for one phase. Returns the number of steps."""
-        import_packages_beside()
+        imported = import_packages_beside(self.resolved.objective.imports)
         run, model = self.resolved, loaded.model.to(self.resolved.device)
         metric = run.settings.best_metric or run.data.task.primary_metric
 
         def measure(step: int) -> dict[str, float]:
-            metrics, _ = self._measure(loaded, curve, step)
+            metrics = self._measure(loaded, curve, step).metrics
             self.callback.on_evaluate(curve.phase, step, metrics)
             if metric not in metrics:  # such as that of a second validation file
                 raise CompressionError(
@@ -343,6 +342,10 @@ class CompressionRun:
                     f"{metric!r}",
                 )
             return metrics
+
+        def check() -> None:
+            if imported.done():
+                imported.result()
 
         self.callback.on_phase(curve.phase)
         return Trainer(
@@ -355,7 +358,9 @@ class CompressionRun:
             callback=self.callback,
             masks=masks,
             distillation=distillation,
-            evaluation=Evaluation(measure, metric, metric not in run.data.task.kind.losses),
+            evaluation=Evaluation(
+                measure, metric, metric not in run.data.task.kind.losses, check, self._measured.keep_best
+            ),
             checkpoints=self.checkpoints,
             steps_before=steps_before,
             notes=self.notes,

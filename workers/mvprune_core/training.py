@@ -44,11 +44,15 @@ class Evaluation:
         measure: returns the metrics of the model after a number of steps.
         metric: the metric that decides which model is best.
         higher_is_better: whether a higher value is better.
+        check: raises the error that an evaluation would raise, if it is known by then. Called before every step.
+        on_best: called after an evaluation of the model that is kept as the best so far.
     """
 
     measure: Callable[[int], Mapping[str, float]]
     metric: str
     higher_is_better: bool
+    check: Callable[[], None] = lambda: None
+    on_best: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -166,6 +170,8 @@ class Trainer:
         for indices in itertools.islice(batches, self.step, self.total_steps):
             if self._patience_exhausted:
                 return
+            if self.evaluation is not None:
+                self.evaluation.check()
             loss = self.train_step(indices)
             if self.step == 1 or self.step % self._steps_between_syncs == 0 or self.step == self.total_steps:
                 self._check_finite()
@@ -302,6 +308,7 @@ class Trainer:
             improved = self._best.update(value, higher_is_better=self.evaluation.higher_is_better)
             if improved and self.settings.keep_best:
                 self._best.tensors = {name: tensor.cpu().clone() for name, tensor in tensors_of(self.model).items()}
+                self.evaluation.on_best()
 
     @property
     def _patience_exhausted(self) -> bool:

@@ -70,7 +70,7 @@ RULES: Mapping[FailureReason, Rule] = MappingProxyType(
         FailureReason.START_TIMEOUT: Rule(Retry.ALWAYS, "the worker did not start in time"),
         FailureReason.TRAINER_CRASHED: Rule(Retry.NEVER, "the training process ended unexpectedly; see the logs"),
         FailureReason.UNSATISFIABLE_RESOURCES: Rule(Retry.NEVER, "no node has the resources that the job asks for"),
-        FailureReason.MISSING_DEPENDENCY: Rule(Retry.NEVER, "the worker lacks a package"),
+        FailureReason.MISSING_DEPENDENCY: Rule(Retry.NEVER, "the worker lacks a package, or cannot import it"),
         FailureReason.PREEMPTED: Rule(Retry.ALWAYS, "the worker received a signal to stop"),
         FailureReason.TEACHER_FAILED: Rule(Retry.NEVER, "the job of the teacher or the baseline did not succeed"),
         FailureReason.MAX_RUNTIME: Rule(Retry.NEVER, "the job ran longer than its max_runtime"),

@@ -1,4 +1,7 @@
-"""Speaks the trainer's side of the protocol: makes a small valid artifact whose accuracy falls with the density."""
+"""Speaks the trainer's side of the protocol: makes a small valid artifact whose accuracy falls with the density.
+
+A job of a million steps waits until it is cancelled.
+"""
 
 import argparse
 import dataclasses
@@ -20,6 +23,9 @@ parser.add_argument("--output", type=pathlib.Path)
 args, _ = parser.parse_known_args()
 
 spec = json.loads(sys.stdin.readline())["spec"]
+if int(spec.get("training", {}).get("max_steps", 0)) >= 1_000_000:
+    sys.stdin.read()  # ends with the supervisor
+    sys.exit(1)
 density, seed = float(spec["target_density"]), int(spec.get("seed", 0))
 method = next((name for name in LOSSES if name in spec), "movement")
 noise = 0.001 * (seed % 3 - 1)

@@ -113,61 +113,72 @@ def trainer_of(worker: Any) -> int:
     return trainer
 
 
-def test_an_attempt_after_a_kill_ends_with_the_same_weights(worker: Any, tiny: Any) -> None:
+def test_an_attempt_after_kills_ends_with_the_same_weights(worker: Any, tiny: Any) -> None:
+    """The supervisor of the first attempt is killed, the trainer of the second; the third one ends."""
     service = worker.service
     service.spec = real_job(tiny)
-    service.spec.training.max_steps = steps = 200
+    service.spec.training.max_steps = steps = 150
     worker.cpus = "1"  # two threads on a busy machine wait for each other
     worker.start_real(tiny.models, tiny.train.parent)
     assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
     assert service.committed == []
     whole = verify(worker.store, service.outcomes[-1].manifest_sha256)
 
-    for killed in ("supervisor", "trainer"):
-        service.checkpoints = []
-        reached = kill_while_it_prunes(worker, tiny, steps, killed)
-        if killed == "trainer":
-            last = service.outcomes[-1]
-            assert last.failure.reason in (job_pb2.Failure.TRAINER_KILLED, job_pb2.Failure.OUT_OF_MEMORY)
-            assert (last.killed.signal, last.killed.phase) == (signal.SIGKILL, "pruning")
-            assert last.killed.step >= reached.step - steps, "exact, though few steps are reported"
-            assert f"after step {last.killed.step} of pruning" in last.failure.message
-        service.checkpoints = [
-            worker_pb2.Checkpoint(attempt_uid=worker.uid, step=reached.step, manifest_sha256=reached.manifest_sha256)
-        ]
-        service.log.clear()
-        worker.uid, worker.cache = f"0190-resumed-{killed}", worker.folder / f"cache-resumed-{killed}"
-        worker.start_real(tiny.models, tiny.train.parent)
-        assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
-        assert worker.log_has(f"fetched the checkpoint of step {reached.step}")
-        assert worker.log_has("pruning: resuming after step ")
-        assert not worker.log_has("dense: step "), "the dense baseline is not trained again"
-        resumed = verify(worker.store, service.outcomes[-1].manifest_sha256)
-        assert resumed["files"] == whole["files"], "bit for bit"
-        assert resumed["metrics"] == whole["metrics"]
+    service.checkpoint_interval = 0.1
+    first = kill_at_a_checkpoint(worker, tiny, "supervisor", range(steps + 1, steps + steps // 2))
+    second = kill_at_a_checkpoint(worker, tiny, "trainer", range(first.step + 1, 2 * steps))
+    assert_resumed(worker, first)
+    last = service.outcomes[-1]
+    assert last.failure.reason in (job_pb2.Failure.TRAINER_KILLED, job_pb2.Failure.OUT_OF_MEMORY)
+    assert (last.killed.signal, last.killed.phase) == (signal.SIGKILL, "pruning")
+    assert last.killed.step >= second.step - steps, "exact, though few steps are reported"
+    assert f"after step {last.killed.step} of pruning" in last.failure.message
+
+    begin(worker, tiny, "resumed")
+    assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
+    assert_resumed(worker, second)
+    resumed = verify(worker.store, service.outcomes[-1].manifest_sha256)
+    assert resumed["files"] == whole["files"], "bit for bit"
+    assert resumed["metrics"] == whole["metrics"]
 
 
-def kill_while_it_prunes(worker: Any, tiny: Any, steps: int, killed: str) -> worker_pb2.CommitCheckpointRequest:
-    """Starts a run that commits checkpoints, and kills it at one past the dense baseline. On a busy machine a run may
-    have ended by then: that takes another one. Returns what was committed last."""
+def begin(worker: Any, tiny: Any, name: str) -> None:
+    """Starts an attempt with a log and a cache of its own, from the newest checkpoint."""
+    worker.service.log.clear()
+    worker.uid, worker.cache = f"0190-{name}", worker.folder / f"cache-{name}"
+    worker.start_real(tiny.models, tiny.train.parent)
+
+
+def assert_resumed(worker: Any, checkpoint: worker_pb2.CommitCheckpointRequest) -> None:
+    """The last attempt began where that checkpoint was made."""
+    assert worker.log_has(f"fetched the checkpoint of step {checkpoint.step}")
+    assert worker.log_has("pruning: resuming after step ")
+    assert not worker.log_has("dense: step "), "the dense baseline is not trained again"
+
+
+def kill_at_a_checkpoint(worker: Any, tiny: Any, killed: str, steps: range) -> worker_pb2.CommitCheckpointRequest:
+    """Starts a run, and kills it when it commits a checkpoint of one of these steps. On a busy machine a run may have
+    passed them by then: that takes another one. Returns what was committed last, which the next run begins with."""
     service = worker.service
 
     def kill(call: str, _: Any) -> None:
-        if call == "commit" and steps < service.committed[-1].step < 2 * steps:
+        if call == "commit" and service.committed[-1].step in steps:
             with suppress(ProcessLookupError, ValueError):  # it has just ended
                 os.kill(trainer_of(worker) if killed == "trainer" else worker.process.pid, signal.SIGKILL)
 
-    service.checkpoint_interval = 0.2
     service.after.append(kill)
     for number in itertools.count():
         service.committed.clear()
-        worker.uid, worker.cache = f"0190-{killed}-{number}", worker.folder / f"cache-{killed}-{number}"
-        worker.start_real(tiny.models, tiny.train.parent)
+        begin(worker, tiny, f"{killed}-{number}")
         worker.process.wait(PATIENCE)
-        if worker.marker() is None and steps < service.committed[-1].step < 2 * steps:
+        if worker.marker() is None and service.committed and service.committed[-1].step in steps:
             break
     service.after.remove(kill)
-    return service.committed[-1]
+    last = service.committed[-1]
+    service.checkpoints = [
+        worker_pb2.Checkpoint(attempt_uid=worker.uid, step=last.step, manifest_sha256=last.manifest_sha256)
+    ]
+    return last
 
 
 def test_what_a_user_got_wrong_is_said_in_a_sentence(worker: Any, tiny: Any) -> None:

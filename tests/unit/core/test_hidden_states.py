@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.unit.core.conftest import sentences
 from tests.unit.core.training_runs import Recorder
 from torch import Tensor, nn
 from transformers import (
@@ -140,32 +142,37 @@ def test_hidden_states_come_closer(
         )
 
 
+@pytest.fixture
+def few(data: ClassificationData) -> ClassificationData:
+    """80 examples: 25 steps of 16 pass over them five times."""
+    return replace(data, train=sentences(80, 1))
+
+
 @pytest.mark.parametrize(
     ("steps", "teacher", "weight"),
     [
-        (62, Teacher(), 0.0),
-        (63, Teacher(), 1.0),
-        (63, Teacher(hidden_states=0.0), 0.0),
+        (24, Teacher(), 0.0),
+        (25, Teacher(), 1.0),
+        (25, Teacher(hidden_states=0.0), 0.0),
         (6, Teacher(hidden_states=0.5), 0.5),
     ],
 )
 def test_hidden_states_are_matched_where_examples_are_passed_over_five_times(
-    model_folder: Path, data: ClassificationData, steps: int, teacher: Teacher, weight: float
+    model_folder: Path, few: ClassificationData, steps: int, teacher: Teacher, weight: float
 ) -> None:
-    """400 examples, 32 a step."""
-    training = Training(max_steps=steps, batch_size=32)
-    result = compress(model_folder, data, density=0.3, teacher=teacher, training=training, dense_baseline=False)
+    training = Training(max_steps=steps, batch_size=16)
+    result = compress(model_folder, few, density=0.3, teacher=teacher, training=training, dense_baseline=False)
     assert result.info.spec["teacher"]["hidden_states"] == weight
 
 
 def test_a_second_run_that_matches_hidden_states_trains_at_once(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+    model_folder: Path, few: ClassificationData, tmp_path: Path
 ) -> None:
     phases = []
     for density in (0.3, 0.5):
         heard = Recorder()
-        training = Training(max_steps=63, batch_size=32)
-        compress(model_folder, data, density=density, training=training, cache=tmp_path, callback=heard)
+        training = Training(max_steps=25, batch_size=16)
+        compress(model_folder, few, density=density, training=training, cache=tmp_path, callback=heard)
         phases.append(heard.phases)
     first, second = phases
     assert first == ["loading", "dense", "evaluating", "teaching", "pruning", "evaluating"]
@@ -173,17 +180,17 @@ def test_a_second_run_that_matches_hidden_states_trains_at_once(
 
 
 def test_a_teacher_of_another_pretraining_is_not_matched_unasked(
-    model_folder: Path, save: Callable[..., Path], bert_config: Callable[..., Any], data: ClassificationData
+    model_folder: Path, save: Callable[..., Path], bert_config: Callable[..., Any], few: ClassificationData
 ) -> None:
     torch.manual_seed(2)
     teacher = Teacher(save(BertForSequenceClassification(bert_config()), "fine-tuned"))
-    training = Training(max_steps=63, batch_size=32)
-    result = compress(model_folder, data, density=0.3, teacher=teacher, training=training, dense_baseline=False)
+    training = Training(max_steps=25, batch_size=16)
+    result = compress(model_folder, few, density=0.3, teacher=teacher, training=training, dense_baseline=False)
     assert result.info.spec["teacher"]["hidden_states"] == 0.0
 
 
 def test_a_model_that_does_not_give_its_hidden_states(
-    model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch
+    model_folder: Path, few: ClassificationData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = BertForSequenceClassification.forward
 
@@ -191,10 +198,10 @@ def test_a_model_that_does_not_give_its_hidden_states(
         return whole(self, *inputs, **options)
 
     monkeypatch.setattr(BertForSequenceClassification, "forward", silent)
-    options: dict[str, Any] = {"density": 0.3, "training": Training(max_steps=63, batch_size=32)}
-    assert compress(model_folder, data, **options).info.spec["teacher"]["hidden_states"] == 0.0
+    options: dict[str, Any] = {"density": 0.3, "training": Training(max_steps=25, batch_size=16)}
+    assert compress(model_folder, few, **options).info.spec["teacher"]["hidden_states"] == 0.0
     with pytest.raises(CompressionError, match="it gives no hidden states") as raised:
-        compress(model_folder, data, teacher=Teacher(hidden_states=1.0), **options)
+        compress(model_folder, few, teacher=Teacher(hidden_states=1.0), **options)
     assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
 
 

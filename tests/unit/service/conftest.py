@@ -34,8 +34,8 @@ from .plane import Plane
 class TestClock:
     __test__ = False
 
-    def __init__(self) -> None:
-        self.now = 1_800_000_000 * SECOND
+    def __init__(self, now: int = 1_800_000_000 * SECOND) -> None:
+        self.now = now
 
     def __call__(self) -> int:
         self.now += 1

@@ -45,11 +45,13 @@ class Objective(ABC):
         data: the data set.
         kind: the name of the kind, as in `mvprune.data.kinds`.
         outputs: the outputs that a student learns from a teacher; () where the kind cannot be distilled.
+        imports: the modules that `measure` imports. They are imported while a run trains; a run ends where that fails.
     """
 
     data: TaskData
     kind: ClassVar[str]
     outputs: ClassVar[tuple[DistilledOutput, ...]] = ()
+    imports: ClassVar[tuple[str, ...]] = ()
 
     @property
     def auto_class(self) -> Any:

@@ -15,7 +15,7 @@ from mvprune.data.kinds.base import Task
 from mvprune.data.loading import ClassificationData, Split
 from mvprune_core.batching import Examples, Indices, add_inputs, pad_token, tokenize
 from mvprune_core.group import ALONE, Group
-from mvprune_core.metrics import compute_metrics
+from mvprune_core.metrics import MODULES, compute_metrics
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt, class_doubt, value_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
@@ -27,6 +27,7 @@ class _Texts(Objective):
     """What classification and regression share: their inputs, and a row of logits for each."""
 
     data: ClassificationData
+    imports: ClassVar[tuple[str, ...]] = MODULES
 
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         return _examples([split for _, split in self._validation], {}, tokenizer, config, max_length)

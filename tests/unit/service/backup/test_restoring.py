@@ -122,8 +122,7 @@ def test_a_log_in_the_store_is_part_of_a_backup(new: New, place: Path) -> None:
 
 def looking(load: Load, server: Installation) -> tuple[Watchdog, TestClock]:
     """The watchdog of a server that started some time after the restore; nothing runs on its executor."""
-    clock = TestClock()
-    clock.now = system_clock()
+    clock = TestClock(system_clock())
     watchdog = Watchdog(
         load.db,
         ScriptedExecutor(),
@@ -206,8 +205,7 @@ def test_what_is_newer_than_the_backup_is_reported_and_kept(on_sqlite: New, plac
     assert told["newer_objects"] == len(before - {OWNER_KEY}) - told["objects"] - 1, "and the marker of job a"
 
     async def collect(load: Load) -> None:
-        clock, problems = TestClock(), Problems()
-        clock.now = system_clock()
+        clock, problems = TestClock(system_clock()), Problems()
         days: dict[str, Any] = {"request_days": 7, "checkpoint_days": 7, "quarantine_days": 0, "upload_days": 1}
         janitor = Janitor(load.db, ScriptedExecutor(), other.store, problems, server="a", clock=clock, **days)
         for _ in range(20):

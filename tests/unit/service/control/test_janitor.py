@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Table, func, insert, select, update
+from tests.unit.service.clocks import clock as clock  # nearer than the one that the other tests share
 from tests.unit.service.conftest import Jobs, ScriptedExecutor, TestClock
 
-from mvprune_service.clock import SECOND, system_clock
+from mvprune_service.clock import SECOND
 from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.ownership import Ownership
@@ -23,26 +24,12 @@ from mvprune_service.db.rows import AttemptRow
 from mvprune_service.db.statements import fetch_one
 from mvprune_service.executors.base import Launch
 from mvprune_service.observability.probes import Problems
-from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.checkpoints import put_checkpoint
 from mvprune_service.stores.layout import COLLECTION_KEY, blob_key, marker_key, publish, verify
 
 DAY = 24 * 3600
 STEPS_OF_A_PASS = 18
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> BlobStore:
-    return open_store((tmp_path / "store").as_uri())
-
-
-@pytest.fixture
-def clock() -> TestClock:
-    """Starts now: the store has its own clock, and files get their times from it."""
-    clock = TestClock()
-    clock.now = system_clock()
-    return clock
 
 
 @pytest.fixture

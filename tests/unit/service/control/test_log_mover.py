@@ -12,10 +12,11 @@ import grpc
 import pytest
 from sqlalchemy import func, select
 from tests.logged import Logged, lines
+from tests.unit.service.clocks import clock as clock  # nearer than the one that the other tests share
 from tests.unit.service.conftest import Jobs, ScriptedExecutor, TestClock
 
 from mvprune_service.api.errors import ApiError
-from mvprune_service.clock import SECOND, system_clock
+from mvprune_service.clock import SECOND
 from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.log_mover import LogMover
@@ -30,14 +31,6 @@ from mvprune_service.stores.base import BlobStore, StoreUnavailable
 
 LOG = lines(3_000)
 assert LONG_BYTES < len(LOG) < CHUNK_BYTES
-
-
-@pytest.fixture
-def clock() -> TestClock:
-    """Starts now: the store has its own clock, and files get their times from it."""
-    clock = TestClock()
-    clock.now = system_clock()
-    return clock
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert, make_url, select, update
+from tests.unit.service.clocks import clock as clock  # nearer than the one that the other tests share
 from tests.unit.service.conftest import ScriptedExecutor, TestClock
 
 from mvprune_migrations import upgrade
@@ -32,14 +33,6 @@ from mvprune_service.stores.layout import blob_key, manifest_key, marker_key
 DAY = 24 * 3600
 STEPS_OF_A_PASS = 18
 OLD = blob_key("ab" * 32), manifest_key("cd" * 32), marker_key("nobody")
-
-
-@pytest.fixture
-def clock() -> TestClock:
-    """Starts now: the store has its own clock, and files get their times from it."""
-    clock = TestClock()
-    clock.now = system_clock()
-    return clock
 
 
 class Keeper:

@@ -9,7 +9,6 @@ from tests.conftest import Tiny
 
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.errors import ApiError
-from mvprune_service.clock import system_clock
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import uploads
 from mvprune_service.db.database import Database
@@ -18,7 +17,7 @@ from mvprune_service.ids import UploadName
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.layout import upload_key
 
-from ..conftest import TestClock
+from ..clocks import clock as clock  # nearer than the one that the other tests share
 from .sender import described, refusal
 from .test_using import dataset, name_of
 from .world import World
@@ -26,14 +25,6 @@ from .world import World
 DAY = 86_400
 SMALL = {"config.json": b"{}", "model.safetensors": b"weights"}
 only_local = pytest.mark.parametrize("store", ["local"], indirect=True)
-
-
-@pytest.fixture
-def clock() -> TestClock:
-    """The store has a clock of its own: the test begins now."""
-    clock = TestClock()
-    clock.now = system_clock()
-    return clock
 
 
 async def collect(world: World, days: float = 2) -> None:
