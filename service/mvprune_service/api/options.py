@@ -10,12 +10,13 @@ from mvprune.common.patterns import Pattern
 from mvprune.common.structures import GATED
 from mvprune.common.structures import METHODS as OF_STRUCTURE
 from mvprune.common.suggestions import must_be_one_of
+from mvprune.data.run_length import EVENTS
 from mvprune.data.tasks import Task
 from mvprune.spec.annotations import bound_of, default_of
 from mvprune.spec.fields import METHODS, is_duration
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation, bad
-from mvprune_service.domain.run_length import default_cooldown
+from mvprune_service.domain.run_length import default_cooldown, shape_of
 
 _CHOICES = ("train", "none")  # sources of a teacher that name nothing
 _SCHEDULE = job_pb2.Schedule.DESCRIPTOR.fields_by_name
@@ -62,7 +63,7 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
             yield from _check_mask(spec.locked_mask.mask_from)
             yield from _check_rewind(spec.locked_mask, spec.training.max_steps)
         if "schedule" in METHODS[method].message_type.fields_by_name:
-            yield from _check_schedule(f"job.spec.{method}.schedule", options.schedule, spec.training)
+            yield from _check_schedule(method, options.schedule, spec.training)
     yield from _check_names("job.spec.include", spec.include)
     yield from _check_names("job.spec.exclude", spec.exclude)
     if spec.pattern:
@@ -179,9 +180,13 @@ def _check_rewind(mask: job_pb2.LockedMask, steps: int) -> Iterator[Violation]:
         yield bad("job.spec.locked_mask.rewind", mask.rewind, rule)
 
 
-def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Training) -> Iterator[Violation]:
+def _check_schedule(method: str, schedule: job_pb2.Schedule, training: job_pb2.Training) -> Iterator[Violation]:
+    field, shape = f"job.spec.{method}.schedule", shape_of(method, schedule)
     yield from check_numbers(field, schedule)
-    if schedule.shape == job_pb2.Schedule.ONE_SHOT:
+    for name in ("events", "first_event"):
+        if shape != job_pb2.Schedule.EVENTS and schedule.HasField(name):
+            yield bad(f"{field}.{name}", getattr(schedule, name), "unset without the shape events; give that shape")
+    if shape == job_pb2.Schedule.ONE_SHOT:
         if schedule.HasField("cooldown"):
             yield bad(f"{field}.cooldown", schedule.cooldown, "unset for one_shot, which prunes when the warm-up ends")
         return
@@ -193,9 +198,14 @@ def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Tr
         yield bad(field, f"{warmup:g} + {cooldown:g}", rule)
     elif _STEPS is not None and steps in _STEPS and warmup >= 0 and cooldown > 0:
         cool = round(cooldown * steps)
-        if cool < 1 or round(warmup * steps) + cool >= steps:
+        between = steps - round(warmup * steps) - cool
+        events = schedule.events if schedule.HasField("events") else EVENTS
+        if cool < 1 or between < 1:
             rule = "long enough for a step to prune in and one at the target density; give more steps or shorter parts"
             yield bad(field, f"warmup {warmup:g} and cooldown {cooldown:g} of {steps} steps", rule)
+        elif shape == job_pb2.Schedule.EVENTS and events > between + 1:
+            rule = f"at most {between + 1}, one a step between warmup and cooldown; give more steps or fewer events"
+            yield bad(f"{field}.events", events, rule)
 
 
 def _check_pattern(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
