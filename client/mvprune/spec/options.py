@@ -56,8 +56,8 @@ class MethodOptions(TypedDict, total=False):
         cooldown: fraction of the steps at the target density, at the end; not with one_shot; above 0, at most 1;
             for movement, soft_movement, l0, magnitude, random, platon, obert, smp, rpp; default: 0.4; 0.5 with the
             preset long.
-        shape: how the density falls in between; for movement, soft_movement, l0, magnitude, random, platon, obert,
-            smp, rpp; default: cubic.
+        shape: how the density falls in between; with obert the default is events; for movement, soft_movement, l0,
+            magnitude, random, platon, obert, smp, rpp; default: cubic.
         events: how often weights are pruned; only with the shape events; from 1 to 1,000; for movement,
             soft_movement, l0, magnitude, random, platon, obert, smp, rpp; default: 4 with the shape events.
         first_event: fraction of the weights that the first event prunes; only with the shape events; above 0, at
