@@ -290,7 +290,7 @@ class ResourcesOptions(TypedDict, total=False):
     Attributes:
         gpus: GPUs: 0, a share of one, or a whole number; several train together; from 0 to 1,024; default: 1 where
             the cluster has GPUs.
-        cpus: CPUs; from 0.0001 to 4,096; default: 1.
+        cpus: CPUs; from 0.0001 to 4,096; default: 8, or 4 for each GPU; fewer if no node has so many.
         memory_bytes: memory; from 64 MiB to 1 PiB; default: nothing is reserved.
         workers: workers that train together, each with these resources; from 1 to 64; default: 1.
     """
