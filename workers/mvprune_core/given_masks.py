@@ -85,11 +85,12 @@ def load_mask(
     found = _tensors(source, objective, seed)
     for name in weight_names:
         if name not in found or found[name].shape != own[name].shape:
-            shape = tuple(found[name].shape) if name in found else "no such matrix"
+            shape = tuple(found[name].shape) if name in found else None
+            other = f"without {name}," if shape is None else f"in which {name} is {shape} in place of"
             raise CompressionError(
                 Reason.INVALID_MODEL,
-                f"mask_from must be a model with the matrices of the pruned model, got {source.name!r}, in which "
-                f"{name} is {shape} in place of {tuple(own[name].shape)}; give one of the same architecture and size",
+                f"mask_from must be a model with the matrices of the pruned model, got {source.name!r}, {other} "
+                f"{tuple(own[name].shape)}; give one of the same architecture and size",
             )
     weights = {name: found[name] for name in weight_names}
     masks = {name: weight != 0 for name, weight in weights.items()}

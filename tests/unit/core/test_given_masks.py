@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.unit.core.test_resume import StopIn, same
-from transformers import AutoModel, BertConfig, BertModel
+from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
 from mvprune.data.loading import ClassificationData, Split
 from mvprune_core import (
@@ -189,6 +189,15 @@ def test_a_mask_of_another_model_is_refused(
     with pytest.raises(CompressionError, match=r"is \(96, 32\) in place of \(64, 32\); give one of the same") as caught:
         compress(model_folder, data, mask_from=wider, density=0.5, **QUICK)
     assert caught.value.reason == Reason.INVALID_MODEL
+
+
+def test_a_mask_of_another_architecture_is_refused(
+    save: Callable[..., Path], model_folder: Path, data: ClassificationData
+) -> None:
+    other = save(DistilBertModel(DistilBertConfig(vocab_size=40, dim=32, n_layers=2, n_heads=2)), "other")
+    name = r"bert\.encoder\.layer\.0\.attention\.self\.query\.weight"
+    with pytest.raises(CompressionError, match=rf"other', without {name}, \(32, 32\); give one of the same"):
+        compress(model_folder, data, mask_from=other, density=0.5, **QUICK)
 
 
 def test_a_mask_without_zeros_is_refused_unless_a_density_makes_some(
