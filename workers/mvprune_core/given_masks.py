@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,11 +85,12 @@ def load_mask(
     found = _tensors(source, objective, seed)
     for name in weight_names:
         if name not in found or found[name].shape != own[name].shape:
-            shape = tuple(found[name].shape) if name in found else "no such matrix"
+            shape = tuple(found[name].shape) if name in found else None
+            other = f"without {name}," if shape is None else f"in which {name} is {shape} in place of"
             raise CompressionError(
                 Reason.INVALID_MODEL,
-                f"mask_from must be a model with the matrices of the pruned model, got {source.name!r}, in which "
-                f"{name} is {shape} in place of {tuple(own[name].shape)}; give one of the same architecture and size",
+                f"mask_from must be a model with the matrices of the pruned model, got {source.name!r}, {other} "
+                f"{tuple(own[name].shape)}; give one of the same architecture and size",
             )
     weights = {name: found[name] for name in weight_names}
     masks = {name: weight != 0 for name, weight in weights.items()}
@@ -147,6 +149,7 @@ def _initial_weights(
     generator = generator_of(seed, len(weight_names))  # matrices have the generators before
     match method.initial_weights:
         case "mask":
+            _check_embeddings(student, found)
             return dict(_body(student, found))
         case "random":
             with torch.random.fork_rng(devices=[]):
@@ -170,6 +173,28 @@ def _initial_weights(
     return {}
 
 
+def _check_embeddings(student: Loaded, tensors: Mapping[str, Tensor]) -> None:
+    """Checks that every token has an embedding to start from: that of a trimmed vocabulary is 0.
+
+    Raises:
+        CompressionError: INVALID_MODEL.
+    """
+    model: Any = student.model
+    own = model.get_input_embeddings().weight
+    name = next(name for name, parameter in model.named_parameters() if parameter is own)
+    other = tensors.get(name)
+    if other is None or other.shape != own.shape:
+        return
+    lost = int((own.detach().any(1) & ~other.any(1)).sum())
+    if lost:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"mask_from must have an embedding for every token of the pruned model, got one without {lost:,} of "
+            f"{len(own):,}, as after trim_vocabulary; give one with the whole vocabulary, or initial_weights other "
+            "than mask",
+        )
+
+
 def _body(student: Loaded, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a model's body; the head is the student's. A tensor that the other model lacks stays too."""
     prefix = f"{student.model.base_model_prefix}."
@@ -181,7 +206,7 @@ def _body(student: Loaded, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str,
             raise CompressionError(
                 Reason.INVALID_MODEL,
                 f"mask_from must have the tensors of the pruned model, got {tuple(other.shape)} in place of "
-                f"{tuple(own.shape)} for {name}; give one with the whole vocabulary, or "
+                f"{tuple(own.shape)} for {name}; give one with the whole vocabulary and all positions, or "
                 "initial_weights other than mask",
             )
         yield name, other

@@ -53,12 +53,14 @@ class Loaded:
         tokenizer: its tokenizer.
         fine_tuned: whether its checkpoint has a head for this task.
         notes: what was changed in the model, for the notes of the result.
+        new: names of the tensors that its checkpoint lacks: those of the task's head, and often of a pooler.
     """
 
     model: nn.Module
     tokenizer: Any
     fine_tuned: bool
     notes: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
 
     @property
     def config(self) -> Any:
@@ -126,7 +128,8 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     fit_tokenizer(source.name, tokenizer, model)
     model.config.pad_token_id = pad_token(tokenizer)  # a decoder finds the last token before it
     notes += (*head.notes(), *without_batch_effects(model))
-    return Loaded(model, tokenizer, fine_tuned=same_question and not head.names, notes=notes)
+    fine_tuned = same_question and not head.names
+    return Loaded(model, tokenizer, fine_tuned=fine_tuned, notes=notes, new=head.names)
 
 
 def description_digest(source: Source) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -66,10 +66,18 @@ class Optimizer:
         self._adamw.load_state_dict({"state": states, "param_groups": self._adamw.state_dict()["param_groups"]})
 
 
-def build_optimizer(model: nn.Module, settings: Settings, masks: Masks | None = None) -> Optimizer:
+def build_optimizer(
+    model: nn.Module, settings: Settings, masks: Masks | None = None, new: Collection[str] = ()
+) -> Optimizer:
     """The optimizer of a model. Freezes the embeddings, unless `settings` train them.
 
     Matrices have weight decay; biases and norms, which are vectors, have none, and neither have scores.
+
+    Args:
+        model: the model.
+        settings: the training settings.
+        masks: its masks.
+        new: names of its tensors that no checkpoint has, which are trained in any case.
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and not in_block(name):
@@ -77,6 +85,8 @@ def build_optimizer(model: nn.Module, settings: Settings, masks: Masks | None = 
     hidden = {} if masks is None else masks.weights
     if masks is not None and masks.method.freezes_weights:
         getattr(model, "base_model", model).requires_grad_(False)
+        for name, parameter in model.named_parameters():  # a pooler of random weights is part of the head
+            parameter.requires_grad_(parameter.requires_grad or name in new)
         for parameter in hidden:  # its gradient becomes that of the scores
             parameter.requires_grad_()
     weights = [hidden.get(parameter, parameter) for parameter in model.parameters() if parameter.requires_grad]

@@ -39,7 +39,7 @@ def above_constant(
 def notes_on_result(
     task: Task, metrics: Mapping[str, float], constants: Sequence[Mapping[str, float]], examples: int
 ) -> Iterator[str]:
-    """A note on a result that is near what a constant answer scores.
+    """A note on a result that is near what a constant answer scores, or worse.
 
     Near is less than twice the standard error of a fraction of so many examples, 1 / √examples at most, and for a
     perplexity less than 5 %.
@@ -54,8 +54,8 @@ def notes_on_result(
     above, constant = found
     near = _NEAR_LOSS * constant if task.primary_metric in task.kind.losses else 1 / math.sqrt(examples)
     if above < near:
-        name = task.primary_metric
-        yield f"the result has the {name} {metrics[name]:.4f}, near {constant:.4f} of a constant answer: {_REMEDY}"
+        name, how = task.primary_metric, "near" if above >= 0 else "worse than"
+        yield f"the result has the {name} {metrics[name]:.4f}, {how} {constant:.4f} of a constant answer: {_REMEDY}"
 
 
 def notes_on_loss(curve: Phase) -> Iterator[str]:

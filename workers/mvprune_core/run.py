@@ -350,7 +350,7 @@ class CompressionRun:
         self.callback.on_phase(curve.phase)
         return Trainer(
             model=model,
-            optimizer=build_optimizer(model, run.settings, masks),
+            optimizer=build_optimizer(model, run.settings, masks, loaded.new),
             examples=run.train,
             settings=run.settings,
             curve=curve,

@@ -7,12 +7,12 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Literal
 
-from mvprune.data.run_length import COOLDOWN
+from mvprune.data.run_length import COOLDOWN, EVENTS
 from mvprune_core.options import check_choice, check_fraction
 
 Shape = Literal["cubic", "linear", "one_shot", "events"]
 
-_EVENTS, _FIRST_EVENT = 4, 0.7
+_FIRST_EVENT = 0.7
 _LOWEST_RATE = 0.1  # learning rate before the next event, relative to the rate after the last one
 
 
@@ -169,7 +169,7 @@ class Schedule:
 
     @property
     def _events(self) -> int:
-        return self.events or _EVENTS
+        return self.events or EVENTS
 
     def _boundaries(self, total_steps: int) -> tuple[int, int]:
         return round(self.warmup * total_steps), round(self._cooldown * total_steps)

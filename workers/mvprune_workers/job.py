@@ -42,7 +42,6 @@ from mvprune_core import (
     Progress,
     Reason,
     RunTooShort,
-    Schedule,
     SharedBaseline,
     Teacher,
     Training,
@@ -370,9 +369,9 @@ def _method(spec: job_pb2.CompressionSpec) -> Method:
     name = str(spec.WhichOneof("method"))
     options = _given(getattr(spec, name))
     options.pop("mask_from", None)  # an argument of `compress`
-    if "schedule" in options:
-        options["schedule"] = Schedule(**_given(options["schedule"]))
     method: Any = METHODS[name]
+    if "schedule" in options:  # what is not given is the method's own
+        options["schedule"] = replace(method().schedule, **_given(options["schedule"]))
     chosen: Method = method(**options)
     return chosen
 

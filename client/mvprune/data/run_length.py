@@ -14,6 +14,8 @@ Preset = Literal["short", "paper", "long"]
 
 COOLDOWN, LONG_COOLDOWN = 0.4, 0.5
 """Fraction of the steps at the final density: of all runs, and of those with the preset long."""
+EVENTS = 4
+"""How often a schedule of events prunes, if it names no number."""
 NEEDED_EXAMPLES = {False: 500, True: 2_000}
 """Examples, times √density, that a run is likely to need: over single texts, and over pairs of texts. How well they fit
 the recorded runs: research/run_length.py."""

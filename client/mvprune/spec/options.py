@@ -56,8 +56,8 @@ class MethodOptions(TypedDict, total=False):
         cooldown: fraction of the steps at the target density, at the end; not with one_shot; above 0, at most 1;
             for movement, soft_movement, l0, magnitude, random, platon, obert, smp, rpp; default: 0.4; 0.5 with the
             preset long.
-        shape: how the density falls in between; for movement, soft_movement, l0, magnitude, random, platon, obert,
-            smp, rpp; default: cubic.
+        shape: how the density falls in between; with obert the default is events; for movement, soft_movement, l0,
+            magnitude, random, platon, obert, smp, rpp; default: cubic.
         events: how often weights are pruned; only with the shape events; from 1 to 1,000; for movement,
             soft_movement, l0, magnitude, random, platon, obert, smp, rpp; default: 4 with the shape events.
         first_event: fraction of the weights that the first event prunes; only with the shape events; above 0, at
@@ -290,7 +290,7 @@ class ResourcesOptions(TypedDict, total=False):
     Attributes:
         gpus: GPUs: 0, a share of one, or a whole number; several train together; from 0 to 1,024; default: 1 where
             the cluster has GPUs.
-        cpus: CPUs; from 0.0001 to 4,096; default: 1.
+        cpus: CPUs; from 0.0001 to 4,096; default: 8, or 4 for each GPU; fewer if no node has so many.
         memory_bytes: memory; from 64 MiB to 1 PiB; default: nothing is reserved.
         workers: workers that train together, each with these resources; from 1 to 64; default: 1.
     """

@@ -10,16 +10,21 @@ from mvprune.common.patterns import Pattern
 from mvprune.common.structures import GATED
 from mvprune.common.structures import METHODS as OF_STRUCTURE
 from mvprune.common.suggestions import must_be_one_of
+from mvprune.data.run_length import EVENTS
 from mvprune.data.tasks import Task
 from mvprune.spec.annotations import bound_of, default_of
 from mvprune.spec.fields import METHODS, is_duration
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation, bad
-from mvprune_service.domain.run_length import default_cooldown
+from mvprune_service.domain.run_length import default_cooldown, shape_of
 
 _CHOICES = ("train", "none")  # sources of a teacher that name nothing
 _SCHEDULE = job_pb2.Schedule.DESCRIPTOR.fields_by_name
 _WARMUP = default_of(_SCHEDULE["warmup"])
+FREEZING = ("smp",)
+"""The methods that train no weights of the model's body."""
+STARTING_DENSE = ("platon", "obert")
+"""The methods that need gradients of the dense model before they prune."""
 _DENSITY = bound_of(job_pb2.CompressionSpec.DESCRIPTOR.fields_by_name["target_density"])
 _STEPS = bound_of(job_pb2.Training.DESCRIPTOR.fields_by_name["max_steps"])
 
@@ -62,7 +67,12 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
             yield from _check_mask(spec.locked_mask.mask_from)
             yield from _check_rewind(spec.locked_mask, spec.training.max_steps)
         if "schedule" in METHODS[method].message_type.fields_by_name:
-            yield from _check_schedule(f"job.spec.{method}.schedule", options.schedule, spec.training)
+            yield from _check_schedule(method, options.schedule, spec.training)
+        if "mask_interval" in METHODS[method].message_type.fields_by_name:
+            yield from _check_interval(f"job.spec.{method}", options, spec.training.max_steps)
+        if method in FREEZING and spec.training.train_embeddings:
+            rule = f"unset with the method {method}, which trains no weights of the model's body"
+            yield bad("job.spec.training.train_embeddings", "true", rule)
     yield from _check_names("job.spec.include", spec.include)
     yield from _check_names("job.spec.exclude", spec.exclude)
     if spec.pattern:
@@ -179,9 +189,14 @@ def _check_rewind(mask: job_pb2.LockedMask, steps: int) -> Iterator[Violation]:
         yield bad("job.spec.locked_mask.rewind", mask.rewind, rule)
 
 
-def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Training) -> Iterator[Violation]:
+def _check_schedule(method: str, schedule: job_pb2.Schedule, training: job_pb2.Training) -> Iterator[Violation]:
+    field, shape = f"job.spec.{method}.schedule", shape_of(method, schedule)
     yield from check_numbers(field, schedule)
-    if schedule.shape == job_pb2.Schedule.ONE_SHOT:
+    for name in ("events", "first_event"):
+        if shape != job_pb2.Schedule.EVENTS and schedule.HasField(name):
+            yield bad(f"{field}.{name}", getattr(schedule, name), "unset without the shape events; give that shape")
+    yield from _check_start(method, schedule, training.max_steps)
+    if shape == job_pb2.Schedule.ONE_SHOT:
         if schedule.HasField("cooldown"):
             yield bad(f"{field}.cooldown", schedule.cooldown, "unset for one_shot, which prunes when the warm-up ends")
         return
@@ -193,9 +208,33 @@ def _check_schedule(field: str, schedule: job_pb2.Schedule, training: job_pb2.Tr
         yield bad(field, f"{warmup:g} + {cooldown:g}", rule)
     elif _STEPS is not None and steps in _STEPS and warmup >= 0 and cooldown > 0:
         cool = round(cooldown * steps)
-        if cool < 1 or round(warmup * steps) + cool >= steps:
+        between = steps - round(warmup * steps) - cool
+        events = schedule.events if schedule.HasField("events") else EVENTS
+        if cool < 1 or between < 1:
             rule = "long enough for a step to prune in and one at the target density; give more steps or shorter parts"
             yield bad(field, f"warmup {warmup:g} and cooldown {cooldown:g} of {steps} steps", rule)
+        elif shape == job_pb2.Schedule.EVENTS and events > between + 1:
+            rule = f"at most {between + 1}, one a step between warmup and cooldown; give more steps or fewer events"
+            yield bad(f"{field}.events", events, rule)
+
+
+def _check_start(method: str, schedule: job_pb2.Schedule, steps: int) -> Iterator[Violation]:
+    """That nothing is pruned before the first step, by a method that needs gradients of the dense model before."""
+    shape, warmup = shape_of(method, schedule), schedule.warmup if schedule.HasField("warmup") else _WARMUP
+    is_at_once = shape == job_pb2.Schedule.ONE_SHOT or (shape == job_pb2.Schedule.EVENTS and schedule.events != 1)
+    if method in STARTING_DENSE and is_at_once and (round(warmup * steps) < 1 if steps else warmup == 0):
+        rule = f"at least one step with the method {method}, which needs gradients of the dense model; give more"
+        yield bad(f"job.spec.{method}.schedule.warmup", warmup, rule)
+
+
+def _check_interval(field: str, options: Any, steps: int) -> Iterator[Violation]:
+    """That weights are exchanged before the masks stay as they are; where the number of steps is given."""
+    fields = options.DESCRIPTOR.fields_by_name
+    until = options.mask_until if options.HasField("mask_until") else default_of(fields["mask_until"])
+    last = max(1, round(until * steps))
+    if steps > 0 and 0 < until <= 1 and options.mask_interval >= last:
+        rule = f"below {last}, the steps until the masks stay as they are; give more steps or a later mask_until"
+        yield bad(f"{field}.mask_interval", options.mask_interval, rule)
 
 
 def _check_pattern(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:

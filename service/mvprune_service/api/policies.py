@@ -13,7 +13,8 @@ from mvprune.spec.gate import OF_THE_ARTIFACT
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation, bad
 from mvprune_service.api.options import check_numbers
-from mvprune_service.domain.placement import ranks_of
+from mvprune_service.domain.placement import ranks_of, resolve
+from mvprune_service.executors.base import Capacity
 
 _FIELDS = job_pb2.ExecutionPolicy.DESCRIPTOR.fields_by_name
 _MAX_ATTEMPTS = int(default_of(_FIELDS["max_attempts"]))
@@ -53,6 +54,13 @@ def notes_on_ranks(resources: job_pb2.Resources) -> Iterator[str]:
     ranks = ranks_of(resources)
     if ranks > 1:
         yield f"{ranks} processes train together, {'one on each GPU' if resources.gpus else 'on CPUs'}"
+
+
+def notes_on_cpus(resources: job_pb2.Resources, capacity: Capacity) -> Iterator[str]:
+    """That processes share CPUs, where the job leaves their number open and no node has one for each."""
+    ranks, cpus = ranks_of(resources), resolve(resources, capacity).cpus
+    if ranks > cpus > 0 and not resources.HasField("cpus"):
+        yield f"{ranks} processes share {cpus:g} CPUs, as no node has more; fewer workers are as fast"
 
 
 def check_gates(job: job_pb2.Job, task: Task | None) -> Iterator[Violation]:

@@ -41,7 +41,7 @@ from mvprune_service.api.options import (
     check_teacher,
     check_training,
 )
-from mvprune_service.api.policies import check_gates, check_policy, check_ranks, notes_on_ranks
+from mvprune_service.api.policies import check_gates, check_policy, check_ranks, notes_on_cpus, notes_on_ranks
 from mvprune_service.api.uploaded import Uploaded
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.domain.placement import Reserved, can_hold, together, workers_of
@@ -156,6 +156,7 @@ class Checker:
             return
         asked = together(resources)
         if not capacity.nodes or can_hold(capacity, asked):
+            self.notes += tuple(notes_on_cpus(resources, capacity))
             return
         apart = Reserved(asked.cpus, asked.gpus, asked.memory_bytes, workers_of(resources))
         if can_hold(capacity, apart):

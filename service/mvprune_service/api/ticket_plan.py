@@ -70,6 +70,8 @@ def plan_study(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) ->
     plan.points = [point_of(spec, run, "") for run in next_runs(runs, {}).runs]
     if len(study.seeds) == 1:
         plan.notes.append("one seed does not tell whether a ticket wins: seed takes several values, such as 0..4")
+    if study.transfer is not None and len({*study.transfer.sources, *study.transfer.targets}) == 1:
+        plan.notes.append("no mask is trained on another task: transfer_density needs several tasks, got one")
     return plan
 
 

@@ -7,7 +7,10 @@ it: the job fails with INVALID_MODEL if the artifact was deleted before a worker
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -49,6 +52,11 @@ def pin(
             f"must be a job whose artifact has all its weights, got {job.name}, whose artifact is a delta; export it "
             "(mvpctl export --to dense) and give the folder"
         )
+    if _is_smaller(stored.manifest):
+        raise NoMask(
+            f"must be a job whose artifact has all matrices of its model, got {job.name}, from which heads, units or "
+            "layers were removed; give a job that prunes single weights"
+        )
     _check_size(job, size)
     if spec.target_density == 0 and stored.manifest.get("accounting", {}).get("density") == 1:
         raise NoMask(
@@ -77,6 +85,13 @@ def _named(conn: Connection, project: str, given: str) -> JobRow:
     if job.state is not JobState.SUCCEEDED:
         raise NoMask(f"must be a job that has SUCCEEDED, got {name}, which is {job.state}; it is not waited for")
     return job
+
+
+def _is_smaller(manifest: Mapping[str, Any]) -> bool:
+    """Whether an artifact's matrices have fewer weights than those of the model that was pruned."""
+    layers = manifest.get("layers", ())
+    weights = sum(math.prod(layer["shape"]) for layer in layers)
+    return bool(layers) and weights < int(manifest.get("accounting", {}).get("prunable_weights", 0))
 
 
 def _check_size(job: JobRow, size: job_pb2.ModelSize | None) -> None:

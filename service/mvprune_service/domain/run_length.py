@@ -9,6 +9,7 @@ from mvprune.data.run_length import COOLDOWN, LONG_COOLDOWN, Preset, epochs_of, 
 from mvprune.data.tasks import Task
 from mvprune.v1 import job_pb2
 
+_EVENTS = job_pb2.Schedule.EVENTS
 _IN_EVENTS = ("obert",)  # methods that prune in events by default
 _GRADUAL = (job_pb2.Schedule.CUBIC, job_pb2.Schedule.LINEAR)
 _PRESETS: dict[int, Preset] = {
@@ -33,6 +34,11 @@ class Rows(NamedTuple):
 def default_cooldown(training: job_pb2.Training) -> float:
     """The cooldown of a schedule that names none."""
     return LONG_COOLDOWN if training.preset == job_pb2.Training.LONG else COOLDOWN
+
+
+def shape_of(method: str, schedule: job_pb2.Schedule) -> int:
+    """The shape of a method's schedule, which has one of its own by default."""
+    return schedule.shape or (_EVENTS if method in _IN_EVENTS else job_pb2.Schedule.CUBIC)
 
 
 def notes_on_length(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None) -> Iterator[str]:
@@ -61,4 +67,4 @@ def _is_gradual(spec: job_pb2.CompressionSpec) -> bool:
     options = getattr(spec, method)
     if "schedule" not in options.DESCRIPTOR.fields_by_name:
         return False
-    return options.schedule.shape in _GRADUAL or not (options.schedule.shape or method in _IN_EVENTS)
+    return shape_of(method, options.schedule) in _GRADUAL

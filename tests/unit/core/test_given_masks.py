@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.unit.core.test_resume import StopIn, same
-from transformers import AutoModel, BertConfig, BertModel
+from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
-from mvprune.data.loading import ClassificationData
+from mvprune.data.loading import ClassificationData, Split
 from mvprune_core import (
     CompressionError,
     LockedMask,
@@ -190,6 +191,15 @@ def test_a_mask_of_another_model_is_refused(
     assert caught.value.reason == Reason.INVALID_MODEL
 
 
+def test_a_mask_of_another_architecture_is_refused(
+    save: Callable[..., Path], model_folder: Path, data: ClassificationData
+) -> None:
+    other = save(DistilBertModel(DistilBertConfig(vocab_size=40, dim=32, n_layers=2, n_heads=2)), "other")
+    name = r"bert\.encoder\.layer\.0\.attention\.self\.query\.weight"
+    with pytest.raises(CompressionError, match=rf"other', without {name}, \(32, 32\); give one of the same"):
+        compress(model_folder, data, mask_from=other, density=0.5, **QUICK)
+
+
 def test_a_mask_without_zeros_is_refused_unless_a_density_makes_some(
     model_folder: Path, data: ClassificationData
 ) -> None:
@@ -198,6 +208,18 @@ def test_a_mask_without_zeros_is_refused_unless_a_density_makes_some(
     assert caught.value.reason == Reason.INVALID_MODEL
     result = compress(model_folder, data, mask_from=model_folder, density=0.5, **QUICK)
     assert result.accounting.kept_weights == result.accounting.prunable_weights // 2
+
+
+def test_a_trimmed_vocabulary_is_refused_to_start_from(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    few = replace(data, train=Split(["good word1", "bad word2"] * 8, None, [1, 0] * 8))
+    few = replace(few, validation=few.train)
+    compress(model_folder, few, method=Magnitude(), density=0.2, trim_vocabulary=True, **QUICK).save(tmp_path / "few")
+    with pytest.raises(CompressionError, match=r"embedding for every token .* without \d+ of 40, as after trim_vocab"):
+        compress(model_folder, data, mask_from=tmp_path / "few", **QUICK)
+    method = LockedMask(initial_weights="model")
+    compress(model_folder, data, method=method, mask_from=tmp_path / "few", **STILL)
 
 
 def test_a_density_above_that_of_the_mask_is_refused(

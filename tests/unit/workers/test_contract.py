@@ -19,10 +19,11 @@ from mvprune.spec.gate import Gate, GateResult
 from mvprune.spec.models import Baseline, Dataset, Policy, Spec
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2
-from mvprune_core import METHODS, Reason, Schedule, Teacher, Training, compress
+from mvprune_core import METHODS, Reason, RunTooShort, Schedule, Teacher, Training, compress
 from mvprune_core.compression import DEFAULT_METHOD
 from mvprune_core.methods import Gated
 from mvprune_core.structure_kinds import KINDS, Structure
+from mvprune_service.api import options
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState
 
@@ -145,6 +146,19 @@ def test_compress_takes_what_else_the_contract_has() -> None:
 
 def test_the_methods_that_rank_weights_are_those_that_the_service_knows() -> None:
     assert {name for name, method in METHODS.items() if method.ranks_weights} == set(patterns.METHODS)
+
+
+def test_the_methods_that_need_a_dense_start_or_freeze_weights_are_those_that_the_service_knows() -> None:
+    assert {name for name, method in METHODS.items() if method.freezes_weights} == set(options.FREEZING)
+    at_once = Schedule("one_shot", warmup=0)
+    found = set()
+    for name, method in METHODS.items():
+        if "schedule" in _fields(method):
+            try:
+                method(schedule=at_once).for_run(100)  # type: ignore[call-arg]
+            except RunTooShort:
+                found.add(name)
+    assert found == set(options.STARTING_DENSE)
 
 
 def test_the_methods_of_each_structure_are_those_that_the_service_knows() -> None:

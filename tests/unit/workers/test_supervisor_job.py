@@ -134,6 +134,13 @@ def test_every_method_runs_as_the_contract_has_it(spec: job_pb2.CompressionSpec,
     assert {layer.name.partition("attention")[0] for layer in manifest.layers} == {"bert.encoder.layer.1."}
 
 
+def test_a_schedule_keeps_the_methods_own_shape(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
+    spec.obert.schedule.warmup, spec.obert.gradients = 0.2, 4
+    run(spec, tmp_path)
+    schedule = read_manifest(folders(tmp_path).output).spec["obert"]["schedule"]
+    assert (schedule["shape"], schedule["warmup"]) == ("EVENTS", 0.2)
+
+
 def test_patterns_and_structures_run_as_the_contract_has_them(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
     spec.target_density, spec.pattern = 0.5, "2:4"
     run(spec, tmp_path / "pattern")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel
+from transformers import AutoModel, BertConfig, BertModel
 
 from mvprune.data.loading import ClassificationData
 from mvprune_core import SMP, Training, compress
 from mvprune_core.masking import Masks
 from mvprune_core.methods.smp import _counts
+from mvprune_core.models import find_model, load_model
+from mvprune_core.tasks import objective_for
 
 
 def test_only_the_head_is_trained_and_the_result_is_the_model_and_a_mask(
@@ -28,7 +31,7 @@ def test_only_the_head_is_trained_and_the_result_is_the_model_and_a_mask(
     masked = 0
     for name, value in original.items():
         found = state.get(f"bert.{name}")
-        if found is None or name.startswith("pooler"):  # new in the model: part of the head
+        if found is None:
             continue
         if f"bert.{name}" in result.pruned:
             masked += int((found == 0).sum())
@@ -38,6 +41,18 @@ def test_only_the_head_is_trained_and_the_result_is_the_model_and_a_mask(
     assert masked == pytest.approx(0.7 * result.accounting.prunable_weights, rel=1e-3)
     head = state["classifier.weight"]
     assert head.abs().max() > 0.1, "its initial values have a deviation of 0.02"
+
+
+def test_a_pooler_that_the_checkpoint_lacks_is_trained(
+    save: Callable[..., Path], bert_config: Callable[..., BertConfig], data: ClassificationData
+) -> None:
+    torch.manual_seed(1)
+    folder = save(BertModel(bert_config(), add_pooling_layer=False), "no-pooler")
+    drawn = load_model(find_model(folder, None), objective_for(data), seed=0).model.state_dict()
+    training = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
+    result = compress(folder, data, method=SMP(), density=0.3, training=training, dense_baseline=False)
+    name = "bert.pooler.dense.weight"
+    assert not torch.allclose(result.model.state_dict()[name], drawn[name], atol=1e-2)
 
 
 def test_embeddings_are_not_to_be_trained_with_it(model_folder: Path, data: ClassificationData) -> None:

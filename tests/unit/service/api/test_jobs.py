@@ -226,6 +226,10 @@ async def test_the_workers_of_a_job_are_on_one_node_or_share_several(api: Api, e
     answer = await api.create(policy={"resources": {"gpus": 2}}, validate_only=True)
     assert "2 processes train together, one on each GPU" in answer.notes
     assert not [note for note in answer.notes if "several nodes" in note]
+    answer = await api.create(policy={"resources": {"gpus": 0, "workers": 9}}, validate_only=True)
+    assert "9 processes share 4 CPUs, as no node has more; fewer workers are as fast" in answer.notes
+    answer = await api.create(policy={"resources": {"gpus": 0, "workers": 4}}, validate_only=True)
+    assert not [note for note in answer.notes if "share" in note]
     answer = await api.create(policy={"resources": {"gpus": 0, "cpus": 2, "workers": 3}}, validate_only=True)
     assert "no node has what 3 workers need together: they share several nodes" in answer.notes
     for workers, cpus, expected in (

@@ -112,6 +112,18 @@ async def test_an_artifact_without_zeros_needs_a_density(school: School, db: Dat
     assert created.spec.locked_mask.mask_from.artifact == ARTIFACT
 
 
+async def test_an_artifact_from_which_heads_were_removed_is_refused(school: School, db: Database) -> None:
+    await first(school)
+    layers = [{"name": "query.weight", "shape": [30, 50], "density": 0.6, "nonzero": 1500}]
+    manifest = {"files": [], "accounting": {"density": 0.6, "prunable_weights": 2500}, "layers": layers}
+    await db.write(lambda tx: tx.conn.execute(update(ARTIFACTS).values(manifest=manifest)))
+    text = await school.refused(FIELD, **masked())
+    assert "all matrices of its model, got projects/p/jobs/first, from which heads, units or layers were" in text
+    manifest["accounting"] = {"density": 0.6, "prunable_weights": 1500}
+    await db.write(lambda tx: tx.conn.execute(update(ARTIFACTS).values(manifest=manifest)))
+    assert (await school.submit("second", **masked())).spec.locked_mask.mask_from.artifact == ARTIFACT
+
+
 @pytest.mark.parametrize(
     ("spec", "field", "text"),
     [

@@ -53,6 +53,11 @@ async def extend(gym: Gym, *axes: dict[str, Any], points: Any = (), **call: Any)
     return await gym.servicer.ExtendSweep(request, None)
 
 
+async def test_a_transfer_with_one_task_is_said_to_have_no_other(gym: Gym) -> None:
+    sweep = await gym.create(**ROUNDS | {"tickets": {"transfer_density": 0.8}})
+    assert "no mask is trained on another task: transfer_density needs several tasks, got one" in sweep.notes
+
+
 async def test_each_round_has_the_mask_of_the_job_before(gym: Gym) -> None:
     sweep = await gym.create(**ROUNDS)
     assert sweep.notes == ["one seed does not tell whether a ticket wins: seed takes several values, such as 0..4"]
