@@ -64,9 +64,9 @@ class Storage:
 
     def __str__(self) -> str:
         coding = self.coding
-        by_count = f" with fewer steps for rare tokens (grade {self.grade} of {GRADES})" if self.grade else ""
+        of_grade = f" of grade {self.grade}" if self.grade else ""
         parts = (("weights", coding.values), ("embeddings", coding.embeddings), ("others", _others(coding)))
-        words = [f"{kind.value} {part}{by_count if part == 'embeddings' else ''}" for part, kind in parts]
+        words = [f"{kind.value} {part}{of_grade if part == 'embeddings' else ''}" for part, kind in parts]
         return " and ".join([", ".join(words), *["trimmed positions"] * self.trimmed])
 
 
