@@ -131,9 +131,10 @@ def compress(
             takes no longer inputs. For the architectures of `mvprune_core.positions.FAMILIES`; without delta.
         target_bytes: bytes of all files of the artifact, at most. Chosen are the coding of the embeddings and that of
             the kept weights without a `weight_dtype` (fp16, int8 or int4), that of positions, token types, pooler and
-            head (fp16 or int8), and whether the positions are trimmed. The finest ways to store that fit are measured,
-            and the one that loses least is stored; a note names all. A target that none can reach is an error, before
-            training where that is known. Without embedding_dtype and delta.
+            head (fp16 or int8), whether the positions are trimmed, and how few steps the words of rare tokens have in
+            int8 (`mvprune_core.word_steps`). The finest ways to store that fit are measured, and the one that loses
+            least is stored; a note names all. A target that none can reach is an error, before training where that is
+            known. Without embedding_dtype and delta.
         delta: the artifact refers to the model for tensors that training did not change, and needs the model to load.
         seed: seed of new heads, batches, dropout, gates and ties. The same seed, number of threads and choice of sparse
             products (see docs/models.md) give the same model.

@@ -27,18 +27,22 @@ from mvprune_core.target_size import (
     note_on_target,
     storages,
 )
+from mvprune_core.word_steps import Words
 
 TOLERANCE = 0.001
 """What the primary metric may lose by int8: 0.1 points; of a perplexity, that fraction."""
 
 
-def round_matrices(folded: Folded, coding: Coding, base: Base | None) -> dict[str, Tensor]:
+def round_matrices(
+    folded: Folded, coding: Coding, base: Base | None = None, words: Words | None = None, grade: int = 0
+) -> dict[str, Tensor]:
     """Rounds the model of a `Folded`, in place, to another coding of its matrices.
 
     Args:
         folded: its values are rounded to its own coding.
         coding: the other one.
         base: the base model of a delta artifact; its matrices do not change.
+        words, grade: the word embeddings, and the steps that they have in int8.
 
     Returns:
         the matrices that changed, as they were.
@@ -47,6 +51,8 @@ def round_matrices(folded: Folded, coding: Coding, base: Base | None) -> dict[st
     tensors = tensors_of(folded.loaded.model)
     matrices = {name: tensor for name, tensor in tensors.items() if tensor.dim() > 1 and name not in unchanged}
     before = {name: tensor.clone() for name, tensor in matrices.items()}
+    if words is not None:
+        words.round_in(folded.loaded.model, grade)
     round_values(folded.loaded.model, folded.pruned, coding, base)
     return {name: tensor for name, tensor in before.items() if not torch.equal(tensor, matrices[name])}
 
@@ -110,28 +116,31 @@ def fit_target(
     loaded, task, target = folded.loaded, run.data.task, run.target_bytes or 0
     rows = rows_for(loaded.model, run.max_length) if can_trim_positions(loaded.model) else None
     is_trimmable = rows is not None and not folded.trimmed
-    ways = storages(
+    words = Words.unread(loaded.model).read_by(run.train)
+    sizes = Sizes(loaded.model, folded.pruned, words, others, rows if is_trimmable else None)
+    made = storages(
         CANDIDATES if run.may_quantize_weights else (folded.coding.values,),
         (False, True) if is_trimmable else (folded.trimmed,),
     )
-    sizes = Sizes(loaded.model, folded.pruned, others, rows if is_trimmable else None)
+    ways = [sizes.finer(way, target) for way in made]
     totals = {way: sizes.total(way) for way in ways}
     smallest = min(ways, key=totals.__getitem__)
     check_fits(smallest, totals[smallest], target)
-    measured: dict[Coding, dict[str, float]] = {ways[0].coding: metrics}
+    measured: dict[tuple[Coding, int], dict[str, float]] = {(ways[0].coding, 0): metrics}
 
     def candidate(way: Storage) -> Candidate:
-        if way.coding not in measured:  # trimming the positions changes nothing for inputs of max_length tokens
-            before = round_matrices(folded, way.coding, run.base)
-            measured[way.coding] = measure(folded) if before else metrics
+        key = way.coding, way.grade  # trimming the positions changes nothing for inputs of max_length tokens
+        if key not in measured:
+            before = round_matrices(folded, way.coding, words=words, grade=way.grade)
+            measured[key] = measure(folded) if before else metrics
             load_tensors(loaded.model, before)
-        return Candidate(way, totals[way], measured[way.coding])
+        return Candidate(way, totals[way], measured[key])
 
     candidates = [candidate(way) for way in finest([way for way in ways if totals[way] <= target])]
     chosen = choose(candidates, task)
     notes = [note_on_target(candidates, chosen, candidate(ways[0]), target, task)]
     coding, trimmed = chosen.storage.coding, chosen.storage.trimmed
-    round_matrices(folded, coding, run.base)
+    round_matrices(folded, coding, words=words, grade=chosen.storage.grade)
     if trimmed and not folded.trimmed:
         notes.append(trim_positions(loaded.model, loaded.tokenizer, run.max_length))
     folded.curve.add_evaluation(folded.steps, dict(chosen.metrics))

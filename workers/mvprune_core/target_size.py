@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,7 @@ from mvprune.artifact.weights import tied_names
 from mvprune.common.units import exact_size, size
 from mvprune.data.tasks import Task
 from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.word_steps import GRADES, Words
 
 CANDIDATES = (Values.FP16, Values.INT8, Values.INT4)
 """Of the kept weights and of the embeddings, the finest first."""
@@ -46,21 +48,25 @@ class Storage:
     Attributes:
         coding: of the values.
         trimmed: whether the positions are trimmed.
+        grade: how few steps the words of rare tokens have in int8, see `Words.steps`; 0: all have the most.
     """
 
     coding: Coding
     trimmed: bool
+    grade: int = 0
 
     @property
-    def levels(self) -> tuple[int, ...]:
+    def levels(self) -> tuple[float, ...]:
         """How coarse each part is; 0 is the finest."""
         kinds, coding = list(Values), self.coding
-        return *(kinds.index(one) for one in (coding.values, coding.embeddings, _others(coding))), int(self.trimmed)
+        values, embeddings, others = (kinds.index(one) for one in (coding.values, coding.embeddings, _others(coding)))
+        return values, embeddings + self.grade / (GRADES + 1), others, self.trimmed
 
     def __str__(self) -> str:
         coding = self.coding
+        of_grade = f" of grade {self.grade}" if self.grade else ""
         parts = (("weights", coding.values), ("embeddings", coding.embeddings), ("others", _others(coding)))
-        words = [f"{kind.value} {part}" for part, kind in parts]
+        words = [f"{kind.value} {part}{of_grade if part == 'embeddings' else ''}" for part, kind in parts]
         return " and ".join([", ".join(words), *["trimmed positions"] * self.trimmed])
 
 
@@ -80,14 +86,16 @@ class Candidate:
 
 
 def storages(values: Sequence[Values], trimmed: Sequence[bool]) -> list[Storage]:
-    """All ways to store an artifact.
+    """All ways to store an artifact, but of the grades only the coarsest: see `Sizes.finer`.
 
     Args:
         values: allowed codings of the kept weights.
         trimmed: whether the positions may be, or have to be, trimmed.
     """
     made = itertools.product(values, CANDIDATES, OTHERS, trimmed)
-    return [Storage(Coding(kept, embeddings, others), cut) for kept, embeddings, others, cut in made]
+    ways = [Storage(Coding(kept, embeddings, others), cut) for kept, embeddings, others, cut in made]
+    graded = [replace(way, grade=GRADES) for way in ways if way.coding.embeddings is Values.INT8]
+    return ways + graded
 
 
 def finest(ways: Sequence[Storage]) -> list[Storage]:
@@ -108,30 +116,40 @@ class Sizes:
     Args:
         model: values rounded to the finest coding.
         pruned: names of the pruned weights.
+        words: the table of word embeddings.
         others: bytes of all files but the weights.
         rows: of a trimmed table of positions; None: it cannot be trimmed, or is already.
     """
 
-    def __init__(self, model: nn.Module, pruned: Sequence[str], others: int, rows: int | None) -> None:
-        self._pruned, self._others, self._rows = pruned, others, rows
+    def __init__(self, model: nn.Module, pruned: Sequence[str], words: Words, others: int, rows: int | None) -> None:
+        self._pruned, self._words, self._others, self._rows = pruned, words, others, rows
         self._parts = _parts(state_arrays(model), pruned, model)
-        self._found: dict[tuple[str, Values, int | None], int] = {}
+        self._found: dict[tuple[str, Values, int | None, int], int] = {}
 
     def total(self, storage: Storage) -> int:
         """Bytes of all files, `RESERVED` ones among them."""
         coding, rows = storage.coding, self._rows if storage.trimmed else None
         weights = (
-            self._part("weights", coding.values, None)
-            + self._part("embeddings", coding.embeddings, None)
+            self._part("weights", coding.values)
+            + self._part("embeddings", coding.embeddings, grade=storage.grade)
             + self._part("positions", _others(coding), rows)
-            + self._part("others", _others(coding), None)
+            + self._part("others", _others(coding))
         )
         return weights + self._others + RESERVED
 
-    def _part(self, part: str, kind: Values, rows: int | None) -> int:
-        key = part, kind, rows
+    def finer(self, storage: Storage, target: int) -> Storage:
+        """One that has grades with the finest that fits into `target`; the coarsest if none does."""
+        if not storage.grade:
+            return storage
+        made = [replace(storage, grade=grade) for grade in range(1, GRADES)]
+        first = bisect.bisect_left(made, -target, key=lambda one: -self.total(one))
+        return made[first] if first < len(made) else storage
+
+    def _part(self, part: str, kind: Values, rows: int | None = None, grade: int = 0) -> int:
+        key = part, kind, rows, grade
         if key not in self._found:
             tensors = {name: array[:rows] if rows else array for name, array in self._parts[part].items()}
+            tensors = self._words.rounded(tensors, grade)
             self._found[key] = weights_bytes(tensors, self._pruned, Coding(kind, kind))
         return self._found[key]
 
@@ -167,20 +185,22 @@ def check_target(
     kept = density * sum(pruned.values())
     encoder = math.ceil(kept * (gaps + _LEAST_BITS[values]) / 8)
     parts = _parts(state_arrays(model), tuple(pruned), model)
-    words = model.get_input_embeddings().weight
-    names = {name for name, value in model.state_dict(keep_vars=True).items() if value is words} if trimmed else set()
-    parts["embeddings"] = {name: array for name, array in parts["embeddings"].items() if name not in names}
+    words = Words.unread(model)
+    if trimmed:
+        parts["embeddings"] = {name: array for name, array in parts["embeddings"].items() if name not in words.names}
     if rows:
         parts["positions"] = {name: array[:rows] for name, array in parts["positions"].items()}
-    smallest = Coding(values, CANDIDATES[-1], OTHERS[-1])
-    rest = weights_bytes({**parts["embeddings"], **parts["positions"], **parts["others"]}, (), smallest)
-    rest += description_bytes(model.config, tokenizer)
+    tensors = {**parts["embeddings"], **parts["positions"], **parts["others"]}
+    rest = description_bytes(model.config, tokenizer) + min(
+        weights_bytes(words.rounded(tensors, grade), (), Coding(values, kind, OTHERS[-1]))
+        for kind, grade in ((Values.INT8, GRADES), (Values.INT4, 0))
+    )
     if encoder + rest > target:
         raise CompressionError(
             Reason.TARGET_NOT_REACHED,
             f"target_bytes must be at least about {size(encoder + rest)} for this model, got {exact_size(target)}: "
-            f"{size(encoder)} for the kept weights in {values.value}, and {size(rest)} for the rest with "
-            "embeddings in int4 and for the tokenizer; take a lower density, no weight_dtype, trim_vocabulary, or a "
+            f"{size(encoder)} for the kept weights in {values.value}, and {size(rest)} for the rest with the "
+            "coarsest embeddings and for the tokenizer; take a lower density, no weight_dtype, trim_vocabulary, or a "
             "smaller model",
         )
 

@@ -7,7 +7,9 @@
 
 A scale is for the stored numbers of a row; in a full int4 tensor, for at most `GROUP` of them. The few int8 numbers of
 a sparse row have the scale of the tensor's largest magnitude, divided by the largest power of 4 that keeps them in
-range: one bit less in a number than with scales of their own, and next to none for the scales.
+range: one bit less in a number than with scales of their own, and next to none for the scales. A row of a full int8
+tensor whose numbers are exact with fewer `STEPS` than 127 has the scale of those: its numbers are smaller, and take
+fewer bits in the frame.
 
 Rounding what was rounded changes nothing.
 """
@@ -59,6 +61,9 @@ _DTYPES = MappingProxyType(
     {Values.FP32: "F32", Values.FP16: "F16", Values.BF16: "BF16", Values.INT8: "I8", Values.INT4: "I4"}
 )
 _LARGEST = MappingProxyType({Values.INT8: 127, Values.INT4: 7})
+STEPS = (7, 11, 15, 23, 31, 47, 63, 95, 127)
+"""What the largest number of a row of a full int8 tensor may be: half a bit of a number lies between two of them."""
+
 _EXPONENTS = MappingProxyType({Values.FP16: 0x7C00, Values.BF16: 0x7F80})  # all of these bits set: not finite
 _ITEMS = MappingProxyType(
     {Values.FP32: "<f4", Values.FP16: "<f2", Values.BF16: "<u2", Values.INT8: "|i1", Values.INT4: "|i1"}
@@ -71,7 +76,7 @@ FLOATS = MappingProxyType({dtype: kind for dtype, kind in KINDS.items() if not k
 
 
 def encode_values(
-    values: Numbers, counts: Counts, kind: Values, *, sparse: bool = False
+    values: Numbers, counts: Counts, kind: Values, *, sparse: bool = False, steps: Counts | None = None
 ) -> tuple[Numbers, Scales | None]:
     """Floats, shape (n,) → the nearest numbers that can be stored, shape (n,), and the scales of int8 and int4.
 
@@ -82,12 +87,14 @@ def encode_values(
         counts: how many of them, in their order, each scale is for.
         kind: how they are stored.
         sparse: they are the non-zeros of a pruned tensor.
+        steps: of a full int8 tensor: for each scale one of `STEPS`, the largest number that it is for. None: the fewest
+            with which nothing is rounded, else 127.
 
     Raises:
         ArtifactError: a value is not finite, or too large.
     """
     if kind.is_scaled:
-        return _quantize(values, counts, kind, shared=sparse and kind is Values.INT8)
+        return _quantize(values, counts, kind, sparse=sparse, steps=steps)
     with np.errstate(over="ignore"):
         numbers = bfloat16_bits(values) if kind is Values.BF16 else np.asarray(values, _ITEMS[kind])
     if not (_finite(numbers, kind) and np.isfinite(values).all()):
@@ -135,19 +142,20 @@ def check_exact(numbers: Numbers, scales: Scales | None, counts: Counts, kind: V
             raise ArtifactError(f"values must be representable in {kind.value}; call round_values first")
 
 
-def rounded(array: Numbers, kind: Values, *, sparse: bool = False) -> Numbers:
+def rounded(array: Numbers, kind: Values, *, sparse: bool = False, steps: Counts | None = None) -> Numbers:
     """An array of floats as it will be stored and read, in its own dtype; rows run along all but its first axis.
 
     Args:
         array: the floats.
         kind: how they are stored.
         sparse: only its non-zeros are stored.
+        steps: see `encode_values`, (rows,).
 
     Raises:
         ArtifactError: a value is not finite, or too large.
     """
     counts = row_counts(array.shape) if sparse else scaled_counts(array.shape, kind)
-    numbers, scales = encode_values(array.reshape(-1), counts, kind, sparse=sparse)
+    numbers, scales = encode_values(array.reshape(-1), counts, kind, sparse=sparse, steps=steps)
     values: Numbers = decode_values(numbers, scales, counts, kind).reshape(array.shape).astype(array.dtype)
     values += 0  # -0 becomes 0
     return values
@@ -215,9 +223,11 @@ def from_bfloat16(bits: Scales) -> npt.NDArray[np.float32]:
     return (bits.astype("<u4") << 16).view("<f4")
 
 
-def _quantize(values: Numbers, counts: Counts, kind: Values, *, shared: bool) -> tuple[Numbers, Scales]:
+def _quantize(
+    values: Numbers, counts: Counts, kind: Values, *, sparse: bool, steps: Counts | None
+) -> tuple[Numbers, Scales]:
     most = _LARGEST[kind]
-    unit = _unit(values, most) if shared else None
+    unit = _unit(values, most) if sparse and kind is Values.INT8 else None
     numbers = np.empty(len(values), np.int8)
     scales = np.zeros(len(counts), "<u2")
     for rows, part in _blocks(counts):
@@ -225,21 +235,53 @@ def _quantize(values: Numbers, counts: Counts, kind: Values, *, shared: bool) ->
         if not np.isfinite(block).all():
             raise ArtifactError(f"values must be finite and within the range of {kind.value}")
         lengths = counts[rows]
-        filled = np.flatnonzero(lengths)
-        starts = (np.cumsum(lengths) - lengths)[filled]
-        factors = np.zeros(len(lengths), np.float32)
-        if len(filled):
-            largest = np.maximum(np.maximum.reduceat(block, starts), -np.minimum.reduceat(block, starts))
-            factors[filled] = largest / np.float32(most)
-            if unit is not None:
-                factors[filled] = _shared(factors[filled], unit)
+        largest = _largest(block, lengths)
+        ends = np.full(len(lengths), most) if steps is None else steps[rows]
+        if steps is None and kind is Values.INT8 and not sparse:
+            ends = _fewest_steps(block, lengths, largest)
+        factors = largest / ends.astype(np.float32)
+        if unit is not None:
+            factors = _shared(factors, unit)
         factors[factors < _SMALLEST_SCALE] = 0
         scales[rows] = bfloat16_bits(factors)
-        divisors = from_bfloat16(scales[rows])
-        divisors[divisors == 0] = np.inf
-        block = np.divide(block, np.repeat(divisors, lengths), dtype=np.float32)
-        numbers[part] = np.clip(np.rint(block, out=block), -most, most, out=block)
+        block = np.divide(block, np.repeat(_divisors(scales[rows]), lengths), dtype=np.float32)
+        limits = most if steps is None else np.repeat(ends, lengths)
+        numbers[part] = np.clip(np.rint(block, out=block), -limits, limits, out=block)
     return numbers, scales
+
+
+def _largest(block: Numbers, lengths: Counts) -> npt.NDArray[np.float32]:
+    """The largest magnitude of each row; 0 of one without numbers."""
+    found = np.zeros(len(lengths), np.float32)
+    filled = np.flatnonzero(lengths)
+    if len(filled):
+        starts = (np.cumsum(lengths) - lengths)[filled]
+        found[filled] = np.maximum(np.maximum.reduceat(block, starts), -np.minimum.reduceat(block, starts))
+    return found
+
+
+def _fewest_steps(block: Numbers, lengths: Counts, largest: Numbers) -> Counts:
+    """For each row the fewest of `STEPS` with which none of its numbers is rounded; 127 if it is with all."""
+    found = np.full(len(lengths), STEPS[-1])
+    for steps in STEPS[-2::-1]:
+        scales = bfloat16_bits(largest / np.float32(steps))
+        # That the largest is exact is quickly known, and rare.
+        hopeful = (largest / np.float32(steps) >= _SMALLEST_SCALE) & (from_bfloat16(scales) * steps == largest)
+        some = block[np.repeat(hopeful, lengths)]
+        divisors = np.repeat(_divisors(scales[hopeful]), lengths[hopeful])
+        exact = np.rint(some / divisors) * divisors == some
+        rows = np.flatnonzero(hopeful)
+        wrong = np.repeat(rows, lengths[hopeful])[~exact]
+        hopeful[wrong] = False
+        found[hopeful] = steps
+    return found
+
+
+def _divisors(scales: Scales) -> npt.NDArray[np.float32]:
+    """Scales to divide by: all quotients by 0 become 0."""
+    divisors = from_bfloat16(scales)
+    divisors[divisors == 0] = np.inf
+    return divisors
 
 
 def _unit(values: Numbers, most: int) -> np.float32:

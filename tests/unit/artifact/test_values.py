@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mvprune.artifact import Coding, Values, read_weights, write_weights
 from mvprune.artifact.header import GROUP, open_header
-from mvprune.artifact.values import decode_values, encode_values, rounded, scaled_counts
+from mvprune.artifact.values import STEPS, decode_values, encode_values, rounded, row_counts, scaled_counts
 
 LARGEST = {Values.INT8: 127, Values.INT4: 7}
 
@@ -27,9 +27,9 @@ def bfloat16(value: float) -> float:
     return float(found)
 
 
-def by_hand(numbers: list[float], kind: Values, scale: float | None = None) -> list[float]:
+def by_hand(numbers: list[float], kind: Values, scale: float | None = None, most: int | None = None) -> list[float]:
     """What numbers that share a scale become."""
-    most = LARGEST[kind]
+    most = most or LARGEST[kind]
     if scale is None:
         scale = bfloat16(float(np.float32(max(map(abs, numbers)) / most)))
     if scale == 0:
@@ -61,6 +61,44 @@ def test_full_tensors(kind: Values, columns: int) -> None:
     ]
     assert rounded(table, kind).tolist() == expected
     assert len(scaled_counts(table.shape, kind)) == 5 * math.ceil(columns / group)
+
+
+def test_rows_of_fewer_steps(tmp_path: Path) -> None:
+    """A file has them in the fewest bits, and they are read as they were rounded."""
+    random = np.random.default_rng(0)
+    table = (random.normal(0, 0.05, (200, 90)) * np.exp(random.normal(0, 3, (200, 1)))).astype(np.float32)
+    table[7] = 0
+    steps = random.choice(STEPS, 200)
+    coarse = rounded(table, Values.INT8, steps=steps)
+    assert coarse.tolist() == [
+        by_hand(row, Values.INT8, most=most) for row, most in zip(table.tolist(), steps.tolist(), strict=True)
+    ]
+
+    numbers, scales = encode_values(coarse.reshape(-1), row_counts(coarse.shape), Values.INT8)
+    assert scales is not None
+    largest = np.abs(numbers.reshape(coarse.shape).astype(int)).max(1)
+    assert largest.tolist() == [0 if row == 7 else most for row, most in enumerate(steps.tolist())]
+    assert np.array_equal(decode_values(numbers, scales, row_counts(coarse.shape), Values.INT8), coarse.reshape(-1))
+    assert np.array_equal(rounded(coarse, Values.INT8), coarse)
+
+    sizes = []
+    for name, each in (("all", rounded(table, Values.INT8)), ("fewer", coarse)):
+        write_weights(tmp_path / name, {"table": each}, (), Coding(embeddings=Values.INT8))
+        assert np.array_equal(read_weights(tmp_path / name)["table"], each)
+        sizes.append((tmp_path / name).stat().st_size)
+    assert sizes[1] < 0.9 * sizes[0]
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(STEPS), st.sampled_from([0, 18]))
+def test_rounding_to_fewer_steps_twice_changes_nothing(seed: int, steps: int, spread: float) -> None:
+    random = np.random.default_rng(seed)
+    shape = int(random.integers(1, 20)), int(random.integers(1, 150))
+    array = (random.normal(0, 1, shape) * np.exp(random.normal(0, spread, (shape[0], 1)))).astype(np.float32)
+    once = rounded(array, Values.INT8, steps=np.full(len(array), steps))
+    assert np.array_equal(rounded(once, Values.INT8), once)
+    assert np.array_equal(rounded(once, Values.INT8, steps=np.full(len(array), steps)), once)
+    largest = np.abs(array).max(1, keepdims=True)
+    assert (np.abs(once - array) <= 1.02 * largest / (2 * steps) + 2.0**-126 * steps).all()
 
 
 def test_sparse_int8_rows_share_a_scale() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.unit.core.training_runs import SHORT
@@ -13,16 +15,21 @@ from transformers import BertConfig, BertModel
 
 from mvprune.artifact import Coding, Values, load, read_manifest
 from mvprune.artifact.header import open_header
+from mvprune.artifact.values import STEPS
+from mvprune.artifact.weights import stream_tensors
 from mvprune.common.units import size
 from mvprune.data.loading import ClassificationData
 from mvprune.data.tasks import TASKS
 from mvprune_core import compress, target_size
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.target_size import RESERVED, Candidate, Storage, choose, finest, note_on_target, storages
+from mvprune_core.word_steps import GRADES
 
 FP16, INT8, INT4 = Values.FP16, Values.INT8, Values.INT4
 SST2 = TASKS["sst2"]
 TARGET = 1_100_000
+GRADED_TARGET = 550_000
+WORDS = "bert.embeddings.word_embeddings.weight"
 
 Make = Callable[..., tuple[Any, Path]]
 
@@ -61,6 +68,12 @@ def total_of(folder: Path) -> int:
 
 def dtype_of(folder: Path, name: str) -> str:
     return open_header(folder / "weights.safetensors").packed[name].dtype
+
+
+def largest_numbers(folder: Path) -> Any:
+    """Of each row of the word embeddings."""
+    found = dict(stream_tensors(folder / "weights.safetensors", lambda name, tensor: (name, tensor)))
+    return np.abs(found[WORDS].rows()[0].astype(int)).max(1)
 
 
 def test_the_result_fits_and_loses_least(make: Make, measured: list[Candidate]) -> None:
@@ -106,18 +119,44 @@ def test_weights_of_a_given_dtype_keep_it(make: Make, measured: list[Candidate])
 
 def test_what_is_chosen_is_stored(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also int4 weights, some of which become zero."""
-    monkeypatch.setattr("mvprune_core.quantized.choose", lambda candidates, task: candidates[-1])
-    monkeypatch.setattr("mvprune_core.quantized.finest", lambda ways: ways)
+    coarsest = Coding(INT4, INT4, INT8)
+    monkeypatch.setattr("mvprune_core.quantized.finest", lambda ways: [way for way in ways if way.coding == coarsest])
     result, folder = make(target_bytes=TARGET, method="random")
-    assert result.coding == Coding(INT4, INT4, INT8)
+    assert result.coding == coarsest
     assert {dtype_of(folder, name) for name in result.pruned} == {"I4"}
-    assert dtype_of(folder, "bert.embeddings.word_embeddings.weight") == "I4"
+    assert dtype_of(folder, WORDS) == "I4"
     assert dtype_of(folder, "bert.pooler.dense.weight") == dtype_of(folder, "classifier.weight") == "I8"
     assert any("int4 made" in note for note in result.notes)
     loaded, expected = load(folder).state_dict(), result.model.state_dict()
     assert all(torch.equal(loaded[name], expected[name]) for name in expected)
     kept = result.history.histograms["weights"].counts["kept"]
     assert sum(kept) >= result.accounting.kept_weights
+
+
+def test_rare_tokens_have_fewer_steps_where_int8_does_not_fit(
+    make: Make, measured: list[Candidate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mvprune_core.compression._LEAST_BYTES", 1)
+    result, folder = make(target_bytes=GRADED_TARGET, weight_dtype="fp16")
+    graded = [one for one in measured if one.storage.grade]
+    assert graded
+    assert all(one.storage.coding.embeddings is INT8 and one.total_bytes <= GRADED_TARGET for one in graded)
+    assert result.coding.embeddings is INT8
+    assert dtype_of(folder, WORDS) == "I8"
+    loaded, expected = load(folder).state_dict(), result.model.state_dict()
+    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
+    numbers = largest_numbers(folder)
+    assert set(numbers.tolist()) <= {0, *STEPS}
+    assert len(set(numbers.tolist())) > 2
+    assert numbers[2] == 127, "[CLS] is read in every example"
+    chosen = max(graded, key=lambda one: one.metrics["accuracy"]).storage
+    (note,) = [note for note in result.notes if "target_bytes" in note]
+    assert f"stored are fp16 weights, int8 embeddings of grade {chosen.grade}, " in note
+
+    coarser = replace(chosen, grade=chosen.grade + 1)
+    finer = replace(chosen, grade=chosen.grade - 1)
+    assert chosen.levels < coarser.levels
+    assert finer.levels < chosen.levels
 
 
 def test_positions_are_trimmed_where_nothing_else_fits(save: Callable[..., Path], data: ClassificationData) -> None:
@@ -183,7 +222,9 @@ def test_what_is_refused_is_below_what_a_trained_model_takes(
         needed.append(float(number) * {"kB": 1e3, "MB": 1e6}[unit])
 
     monkeypatch.setattr("mvprune_core.plan.check_target", observe)
-    monkeypatch.setattr("mvprune_core.quantized.finest", lambda ways: ways[-1:])
+    monkeypatch.setattr(
+        "mvprune_core.quantized.finest", lambda ways: [way for way in ways if way.coding == Coding(INT4, INT4, INT8)]
+    )
     result, folder = make(target_bytes=3 * 10**6, **options)
     assert result.coding == Coding(INT4, INT4, INT8)
     counted = ("weights.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
@@ -194,7 +235,7 @@ def test_what_is_refused_is_below_what_a_trained_model_takes(
 def test_the_finest_ways() -> None:
     """Those of which no other is as fine in every part."""
     ways = storages(target_size.CANDIDATES, (False, True))
-    assert len(ways) == 36
+    assert len(ways) == len(set(ways)) == 48
     assert finest(ways) == ways[:1] == [Storage(Coding(FP16, FP16, FP16), trimmed=False)]
     assert finest([way for way in ways if way.coding.embeddings is INT4]) == [
         Storage(Coding(FP16, INT4, FP16), trimmed=False)
@@ -204,6 +245,11 @@ def test_the_finest_ways() -> None:
         Storage(Coding(FP16, FP16, FP16), trimmed=True),
         Storage(Coding(INT8, FP16, FP16), trimmed=False),
     ]
+    graded = [Storage(Coding(FP16, INT8, FP16), False, grade) for grade in (3, 4)]
+    assert finest([*graded, replace(graded[1], trimmed=True)]) == graded[:1]
+    assert finest([way for way in ways if way.grade]) == [Storage(Coding(FP16, INT8, FP16), False, GRADES)]
+    int4 = Storage(Coding(FP16, INT4, FP16), trimmed=False)
+    assert finest([int4, *graded]) == graded[:1], "int4 is coarser than any grade"
     assert finest([]) == []
 
 
