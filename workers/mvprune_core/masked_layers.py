@@ -87,7 +87,8 @@ class _Formed:
 
     def __init__(self, weight: Tensor, mask: Tensor) -> None:
         device = weight.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        lower = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if lower else weight.dtype
         self._terms = weight.detach(), mask, dtype
         self._address = 0
 

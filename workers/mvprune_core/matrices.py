@@ -45,8 +45,8 @@ class Matrix:
 
     Attributes:
         name: name of the weight in the model.
-        weight: W, which the optimizer updates, contiguous; masked entries keep their values. It is the model's parameter
-            while the model trains.
+        weight: W, which the optimizer updates, contiguous; masked entries keep their values. The model's parameter,
+            except where that is `written`.
         scores: S, float32, if the method learns scores.
         mask: M: bool, allocated only while masks are updated; float32 gates in [0, 1] for `Gated` methods.
         applied: M as layers compute with it: its bits (see `pack`), or the gates; None: all ones.

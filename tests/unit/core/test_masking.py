@@ -179,6 +179,7 @@ def test_every_architecture_is_masked_trained_and_counted(config: Any, prunable:
     masks.backward()
     assert all(score.grad is not None and score.grad.abs().sum() > 0 for score in masks.scores)
     masks.update(10)
+    masks.finalize()
     accounting, _ = account(model, masks.weight_names, 0.5)
     assert accounting.prunable_weights == prunable
     assert accounting.kept_weights == prunable // 2

@@ -123,7 +123,7 @@ def test_an_array_that_does_not_fit(wrong: Floats) -> None:
 @pytest.mark.parametrize("wrong", [np.zeros(2, np.uint8), np.zeros(1, np.int8), np.zeros((1, 1), np.uint8)])
 def test_bits_that_do_not_fit(wrong: Bits) -> None:
     four = np.zeros(4, np.float32)
-    with pytest.raises(ValueError, match="bits must be .* uint8 with 1 values, got"):
+    with pytest.raises(ValueError, match=r"bits must be .* uint8 with 1 values, got"):
         passes.mask_weights(four, wrong, four.copy())
     with pytest.raises(ValueError, match="bits must be"):
         passes.share_gradient(four, four, wrong, four.copy())
