@@ -48,7 +48,7 @@ class MaskedLayers:
             matrix.written = None
             layer._parameters[name] = matrix.weight
             layer.__dict__[_matrix_of(name)] = matrix
-            layer.__class__ = _masking(_plain(layer), name)
+            layer.__class__ = _masking(_plain(layer), name)  # type: ignore[arg-type]  # classes can be hashed
 
     def write(self) -> None:
         """Makes the model a plain one whose parameters are W'. W stays as it is."""
