@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from mvprune.runtime import kernel, passes
-from mvprune.runtime.passes import Floats, Slope
+from mvprune.runtime.passes import Slope
 from mvprune_core.matrices import Gates
+from mvprune_core.packed_masks import unpack
 
 _T = TypeVar("_T")
 PIECE = 1 << 16  # values that a core processes at a time, so that they stay in its cache
@@ -76,37 +77,26 @@ class SigmoidPenalty:
         return ScorePenalty(gates.scores.detach(), each, self.shift)
 
 
-def share_gradient(grad: Tensor, weight: Tensor, masked: Tensor, penalty: ScorePenalty | None = None) -> None:
-    """With G in `grad` and W' in `masked`: masked ← G ⊙ W + the penalty's gradient, grad ← G ⊙ [W' ≠ 0].
+def share_gradient(
+    grad: Tensor, weight: Tensor, bits: Tensor, of_scores: Tensor, penalty: ScorePenalty | None = None
+) -> None:
+    """With G in `grad` and M as `bits`: of_scores ← G ⊙ W + the penalty's gradient, grad ← G ⊙ M.
 
-    All are contiguous and have one shape. The native kernel makes one pass over memory.
+    All but the bits are contiguous and have one shape. The native kernel makes one pass over memory.
     """
-    tensors = [tensor.detach() for tensor in (grad, weight, masked)]
+    tensors = [tensor.detach() for tensor in (grad, weight, of_scores)]
     on_cpu = all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
     if on_cpu and not kernel.load():
         slope = None
         if penalty is not None:
             slope = Slope(penalty.scores.numpy().reshape(-1), float(penalty.each), penalty.shift)
         grads, weights, products = (tensor.numpy().reshape(-1) for tensor in tensors)
-        passes.share_gradient(grads, weights, products, slope)
+        passes.share_gradient(grads, weights, bits.numpy(), products, slope)
         return
-    if on_cpu:
-        _share_in_pieces(*(tensor.numpy().reshape(-1) for tensor in tensors))
-    else:
-        kept = masked.detach() != 0
-        torch.mul(grad, weight.detach(), out=masked.detach())
-        grad.mul_(kept)
+    multiply(grad, weight, of_scores)
+    multiply(grad, unpack(bits, grad.shape), grad)
     if penalty is not None:
-        penalty.add_to(masked.detach())
-
-
-def _share_in_pieces(grad: Floats, weight: Floats, masked: Floats) -> None:
-    for start in range(0, len(grad), PIECE):
-        piece = slice(start, start + PIECE)
-        grads, products = grad[piece], masked[piece]
-        kept_piece = products != 0
-        np.multiply(grads, weight[piece], out=products)
-        np.multiply(grads, kept_piece, out=grads)
+        penalty.add_to(of_scores)
 
 
 def in_pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -1,14 +1,15 @@
-"""Masked weights: the model's own parameters are W' = M ⊙ W; W and the scores S are kept beside the model.
+"""Masks: the model computes with W' = M ⊙ W, and its parameters are W; the scores S are kept beside it.
 
     scores S ── M = select(S) ──┐            after the backward pass, with G = ∂L/∂W':
-                                ⊙── W' ── the plain model      ∂L/∂W = G ⊙ M
-    weight W ───────────────────┘                              ∂L/∂S = G ⊙ W   (straight-through)
+                                ⊙── W' ── the layer        ∂L/∂W = G ⊙ M
+    weight W ───────────────────┘                          ∂L/∂S = G ⊙ W   (straight-through)
 
-The model is not wrapped: its layers use W' as an ordinary parameter. So every architecture, autocast, compilation and
-gradient checkpointing work as without pruning, and code that evaluates or saves the model sees the zeros.
+W' exists for one layer at a time: it is formed in the layer's forward pass, and again in its backward pass (see
+`MaskedLayers`). For evaluation and for saving, W' is written into the parameters, and the model is a plain model with
+zeros.
 
-Memory is shared: during the optimizer step W' holds ∂L/∂S, and M is the set of entries where W' is not 0. Compared with
-dense fine-tuning, fine-pruning needs W, S and AdamW's two moments of S in addition: 16 bytes a weight.
+Compared with dense fine-tuning, fine-pruning needs S, AdamW's two moments of S and a bit of M in addition, 12.1 bytes a
+weight, and after the backward pass ∂L/∂S.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune_core.elementwise import ScorePenalty, in_parallel, multiply, share_gradient
+from mvprune_core.masked_layers import MaskedLayers
 from mvprune_core.matrices import ALMOST_ZERO, Gates
 from mvprune_core.methods.base import Gated, Matrix, Method, PruningStep, generator_of
+from mvprune_core.packed_masks import pack
 from mvprune_core.prunable import prunable_layers
 from mvprune_core.selectors import WEIGHTS, Selector
 
@@ -81,6 +84,7 @@ class Masks:
         self._shared = selector.shared_gates(self.matrices) if self._gated is not None else []
         if method.learned:
             self._add_scores(seed)
+        self._layers = MaskedLayers(model, self.matrices)
         self.update(0)
 
     @property
@@ -89,9 +93,9 @@ class Masks:
         return tuple(matrix.name for matrix in self.matrices)
 
     @property
-    def weights(self) -> Mapping[nn.Parameter, nn.Parameter]:
-        """W by the model's parameter W'."""
-        return {matrix.masked: matrix.weight for matrix in self.matrices}
+    def weights(self) -> list[nn.Parameter]:
+        """W of all pruned matrices."""
+        return [matrix.weight for matrix in self.matrices]
 
     @property
     def scores(self) -> list[nn.Parameter]:
@@ -122,13 +126,14 @@ class Masks:
         return [{"params": self.scores, "lr": self.method.score_learning_rate, "weight_decay": 0.0}]
 
     def backward(self) -> None:
-        """Turns the gradients of W' into gradients of W and S, after one backward pass or several accumulated ones.
+        """Turns the gradients of W', which the pruned parameters have, into gradients of W and S.
 
-        Afterwards the model's pruned parameters have no gradient, and hold no weights until `update`. Once the masks
-        are final, scores have no gradient any more, and the parameters still hold W'.
+        To be called after one backward pass, or several accumulated ones. Once the masks are final, scores have no
+        gradient any more.
         """
         final = self.final
         penalty = self.method.penalty_on_scores(self._gates, self._step, self._control)
+        of_scores: dict[str, Tensor] = {}
 
         def penalty_of(gates: Gates) -> ScorePenalty | None:
             return None if penalty is None else penalty.of(gates)
@@ -138,36 +143,39 @@ class Masks:
                 own.add_to(grad)
 
         def split_gradient(_: int, matrix: Matrix) -> None:
-            grad = matrix.masked.grad
+            grad, weight, bits = matrix.weight.grad, matrix.weight, matrix.applied
             if grad is None:
                 return
             self.method.observe(matrix, grad, self._step)
-            if self._gated is not None:
-                multiply(grad, matrix.weight, matrix.masked)
-                multiply(matrix.masked, self._gated.mask_grad(matrix.mask), matrix.masked)
-                multiply(grad, matrix.mask, grad)
-                add_penalty(matrix, matrix.masked.detach())
-            elif matrix.scores is None or final:
-                if not self._dense:
+            if self._gated is None and (matrix.scores is None or final):
+                if bits is not None:
                     multiply(grad, matrix.kept, grad)
-            elif self._dense or self.method.freezes_weights:
-                multiply(grad, matrix.weight, matrix.masked)
-                add_penalty(matrix, matrix.masked.detach())
             else:
-                share_gradient(grad, matrix.weight, matrix.masked, penalty_of(matrix))
-            if matrix.scores is not None and not final:
-                matrix.scores.grad = matrix.masked.detach()
-            matrix.weight.grad = None if self.method.freezes_weights else grad
-            matrix.masked.grad = None
+                found = torch.empty_like(weight, requires_grad=False)
+                if self._gated is not None:
+                    multiply(grad, weight, found)
+                    multiply(found, self._gated.mask_grad(matrix.mask), found)
+                    multiply(grad, matrix.mask, grad)
+                    add_penalty(matrix, found)
+                elif bits is None or self.method.freezes_weights:
+                    multiply(grad, weight, found)
+                    add_penalty(matrix, found)
+                else:
+                    share_gradient(grad, weight, bits, found, penalty_of(matrix))
+                of_scores[matrix.name] = found
+                if matrix.scores is not None:
+                    matrix.scores.grad = found
+            if self.method.freezes_weights:
+                weight.grad = None
 
         in_parallel(split_gradient, self.matrices)
         for shared in self._shared:
-            shared.collect_gradient()
+            shared.collect_gradient(of_scores)
             if shared.scores is not None:
                 add_penalty(shared, shared.scores.grad)
 
     def update(self, step: int) -> None:
-        """Updates masks and W' after `step` optimizer updates. See `Method.update_masks` on synchronization."""
+        """Updates masks after `step` optimizer updates. See `Method.update_masks` on synchronization."""
         self._step = replace(self._step, number=step)
         with self._room_for_masks():
             if self._gated is not None:
@@ -175,7 +183,7 @@ class Masks:
             else:
                 density = self.method.update_masks(self.matrices, self._step, self._control)
             self._step = replace(self._step, current_density=density)
-            self._write()
+            self._apply()
         for matrix in self.matrices:
             matrix.samples.clear()
 
@@ -183,45 +191,39 @@ class Masks:
         """How many gradients the method samples before `update(step)`."""
         return self.method.gradient_samples(replace(self._step, number=step))
 
-    def refresh(self) -> None:
-        """Writes W' of the updated W, with the masks as they are. Not for learned scores, whose gradients W' holds."""
-        in_parallel(lambda _, matrix: multiply(matrix.weight, matrix.kept, matrix.masked), self.matrices)
-
     def add_sample(self) -> None:
         """Hands the gradient of W' to the method as a sample, and clears it."""
         self.method.add_sample(self.matrices)
         for matrix in self.matrices:
-            matrix.masked.grad = None
+            matrix.weight.grad = None
 
     @contextmanager
     def finalized(self) -> Iterator[None]:
-        """A context in which W' has its final form, without noise, for evaluation and for saving the model."""
-        if self._gated is None:
-            yield
-            return
-        noisy = [some.mask.clone() for some in self._gates]
-        self._gated.finalize_masks(self._gates, self._control)
-        self._write()
+        """A context in which the model is plain, with the final form of W', without noise, to be evaluated or saved."""
+        noisy = [some.mask.clone() for some in self._gates] if self._gated is not None else []
+        self.finalize()
         try:
             yield
         finally:
-            for some, mask in zip(self._gates, noisy, strict=True):
+            for some, mask in zip(self._gates if noisy else (), noisy, strict=True):
                 some.mask.copy_(mask)
-            self._write()
+            self._write_shared()
+            self._layers.form()
 
     def finalize(self) -> None:
-        """Writes the final W'. Afterwards the model is a plain model with zeros."""
+        """Writes the final W' into the model. Afterwards it is a plain model with zeros."""
         if self._gated is not None:
             self._gated.finalize_masks(self._gates, self._control)
-            self._write()
+            self._write_shared()
+        self._layers.write()
 
     def state(self) -> dict[str, Tensor]:
         """The tensors that a checkpoint needs in addition to the model's and the optimizer's state."""
         kept = {f"control.{name}": value for name, value in self._control.items()}
         for matrix in self.matrices:
             kept[f"weight.{matrix.name}"] = matrix.weight.detach()
-            if self._gated is None:
-                kept[f"mask.{matrix.name}"] = matrix.kept
+            if self._gated is None and matrix.applied is not None:
+                kept[f"mask.{matrix.name}"] = matrix.applied
             kept |= {f"buffers.{buffer}.{matrix.name}": value for buffer, value in matrix.buffers.items()}
         for some in self._gates:
             if self._gated is not None:
@@ -242,16 +244,19 @@ class Masks:
         }
         density = current_density if self._gated is None else torch.tensor(current_density)
         self._step = replace(self._step, number=step, current_density=density)
-        with self._room_for_masks():
-            for matrix in self.matrices:
-                matrix.weight.detach().copy_(state[f"weight.{matrix.name}"])
-                for buffer, value in matrix.buffers.items():
-                    value.copy_(state[f"buffers.{buffer}.{matrix.name}"])
-            for some in self._gates:
+        for matrix in self.matrices:
+            matrix.weight.detach().copy_(state[f"weight.{matrix.name}"])
+            for buffer, value in matrix.buffers.items():
+                value.copy_(state[f"buffers.{buffer}.{matrix.name}"])
+            if self._gated is None:
+                matrix.applied = None if self._dense else state[f"mask.{matrix.name}"].to(device)
+        for some in self._gates:
+            if self._gated is not None:
                 some.mask.copy_(state[f"mask.{some.name}"])
-                if some.scores is not None:
-                    some.scores.detach().copy_(state[f"scores.{some.name}"])
-            self._write()
+            if some.scores is not None:
+                some.scores.detach().copy_(state[f"scores.{some.name}"])
+        if self._gated is not None:
+            self._apply()
 
     @property
     def _gates(self) -> Sequence[Gates]:
@@ -274,7 +279,7 @@ class Masks:
 
     @contextmanager
     def _room_for_masks(self) -> Iterator[None]:
-        """Boolean masks exist only while W' is written, when there are no gradients: they take a byte a weight."""
+        """Bool masks exist only while masks are updated, when there are no gradients: they take a byte a weight."""
         if self._gated is not None:
             yield
             return
@@ -284,25 +289,29 @@ class Masks:
         for matrix in self.matrices:
             matrix.mask = _NO_MASK
 
-    def _write(self) -> None:
+    def _apply(self) -> None:
+        """Lets the layers compute with the masks."""
+        self._write_shared()
+
+        def apply(_: int, matrix: Matrix) -> None:
+            if self._dense:
+                matrix.applied = None
+            else:
+                matrix.applied = matrix.mask if self._gated is not None else pack(matrix.mask)
+
+        in_parallel(apply, self.matrices)
+
+    def _write_shared(self) -> None:
         for shared in self._shared:
             shared.write_masks()
 
-        def write(_: int, matrix: Matrix) -> None:
-            if self._dense:
-                matrix.masked.detach().copy_(matrix.weight.detach())
-            else:
-                multiply(matrix.weight, matrix.mask, matrix.masked)
-
-        in_parallel(write, self.matrices)
-
 
 def _matrix(name: str, layer: nn.Linear | Conv1D, scale: Tensor, method: Method) -> Matrix:
-    masked = layer.weight
-    if not isinstance(masked, nn.Parameter):
+    weight = layer._parameters.get("weight")
+    if weight is None:
         raise TypeError(f"{name} is computed, not a parameter")
-    weight = nn.Parameter(masked.detach().clone(memory_format=torch.contiguous_format))
+    weight.data = weight.detach().contiguous()
     weight.detach().masked_fill_(weight.detach() == 0, ALMOST_ZERO)
     mask = torch.ones_like(weight, dtype=torch.float32, requires_grad=False) if isinstance(method, Gated) else _NO_MASK
     buffers = {buffer: torch.zeros_like(weight.detach(), dtype=torch.float32) for buffer in method.buffer_names}
-    return Matrix(name, weight, masked, None, mask, scale, buffers=buffers, inputs_first=isinstance(layer, Conv1D))
+    return Matrix(name, weight, None, mask, scale, buffers=buffers, inputs_first=isinstance(layer, Conv1D))

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
+from mvprune_core.packed_masks import masked, unpack
+
 ALMOST_ZERO = 1e-30
-"""Replaces 0 in W, which would look masked: a model that was pruned before, or a method, may let weights return."""
+"""Replaces 0 in W, which would look masked in the result: a model that was pruned before, or a method, may let weights
+return."""
 
 
 class Gates(Protocol):
@@ -41,24 +45,27 @@ class Matrix:
 
     Attributes:
         name: name of the weight in the model.
-        weight: W, which the optimizer updates; masked entries keep their values.
-        masked: the model's own parameter, W' = M ⊙ W.
+        weight: W, which the optimizer updates, contiguous; masked entries keep their values. The model's parameter,
+            except where that is `written`.
         scores: S, float32, if the method learns scores.
         mask: M: bool, allocated only while masks are updated; float32 gates in [0, 1] for `Gated` methods.
+        applied: M as layers compute with it: its bits (see `pack`), or the gates; None: all ones.
+        written: the model's parameter where that is W', during evaluation and after training.
         scale: mean |W| before training, one value above 0; at least a tenth of the average over all matrices.
         given: a mask that the run was given, bool.
         buffers: what the method keeps of each weight between steps, by name: float32, of the same shape.
-        samples: what the method keeps of sampled gradients, until the masks are updated.
+        samples: what the method keeps until the masks are updated, such as sums of sampled gradients.
         inputs_first: whether W is stored as (inputs, outputs), as GPT-2's `Conv1D` does; `nn.Linear` has the outputs
             first.
     """
 
     name: str
     weight: nn.Parameter
-    masked: nn.Parameter
     scores: nn.Parameter | None
     mask: Tensor
     scale: Tensor
+    applied: Tensor | None = None
+    written: nn.Parameter | None = None
     given: Tensor | None = None
     buffers: dict[str, Tensor] = field(default_factory=dict)
     samples: dict[str, Tensor] = field(default_factory=dict)
@@ -75,6 +82,15 @@ class Matrix:
         return 1.0
 
     @property
+    def masked(self) -> Tensor:
+        """W' = M ⊙ W, without gradients."""
+        if self.written is not None:
+            return self.written.detach()
+        return self.weight.detach() if self.applied is None else masked(self.weight, self.applied)
+
+    @property
     def kept(self) -> Tensor:
         """Where W' is not 0, bool."""
-        return self.masked.detach() != 0
+        if self.written is None and self.applied is not None and self.applied.dtype == torch.uint8:
+            return unpack(self.applied, self.weight.shape)
+        return self.masked != 0

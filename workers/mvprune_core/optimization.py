@@ -22,7 +22,7 @@ class Optimizer:
     Args:
         adamw: with two more entries in each group: `peak_lr`, and `density_exponent`, the x of a learning rate of
             peak_lr · density^(-x).
-        weights: the trained weights; for pruned matrices W, not W'.
+        weights: the trained weights.
         scores: the learned scores.
     """
 
@@ -82,15 +82,14 @@ def build_optimizer(
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and not in_block(name):
             module.requires_grad_(settings.train_embeddings)
-    hidden = {} if masks is None else masks.weights
+    pruned = set() if masks is None else set(masks.weights)
     if masks is not None and masks.method.freezes_weights:
         getattr(model, "base_model", model).requires_grad_(False)
         for name, parameter in model.named_parameters():  # a pooler of random weights is part of the head
             parameter.requires_grad_(parameter.requires_grad or name in new)
-        for parameter in hidden:  # its gradient becomes that of the scores
-            parameter.requires_grad_()
-    weights = [hidden.get(parameter, parameter) for parameter in model.parameters() if parameter.requires_grad]
-    pruned = set(hidden.values())
+        for weight in pruned:  # its gradient becomes that of the scores
+            weight.requires_grad_()
+    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if masks is not None and masks.method.freezes_weights:
         weights = [weight for weight in weights if weight not in pruned]
     others = [weight for weight in weights if weight not in pruned]

@@ -159,6 +159,7 @@ class CompressionRun:
         options: dict[str, Any] = {"density": run.density, "total_steps": run.total_steps, "seed": run.seed}
         masks = Masks(model, Magnitude(), layers=layers, **options)
         original = Distributions(masks.matrices)
+        masks.finalize()
         load_tensors(model, values)  # masks replace zeros
         self.notes.add("the model was taken as fine-tuned for this data, and was not trained again (keep_fine_tuned)")
         return Masked(loaded, Curve("pruning", 0), 0, masks, original)

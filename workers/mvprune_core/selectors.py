@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -109,8 +109,12 @@ class SharedGates(ABC):
         """Writes the masks of the matrices."""
 
     @abstractmethod
-    def collect_gradient(self) -> None:
-        """Gives the scores their gradient: from that of each weight, ∂L/∂W' ⊙ W ⊙ ∂M/∂S, which W' holds."""
+    def collect_gradient(self, of_weights: Mapping[str, Tensor]) -> None:
+        """Gives the scores their gradient, from that of each weight.
+
+        Args:
+            of_weights: ∂L/∂W' ⊙ W ⊙ ∂M/∂S, by the name of the matrix; without those that have no gradient.
+        """
 
 
 class Weights(Selector):

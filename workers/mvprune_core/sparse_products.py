@@ -24,7 +24,8 @@ _MOST_ROWS = 1024  # that are measured: with more of them both rivals take propo
 class SparseProducts:
     """Replaces the `forward` of layers by one that computes from the non-zeros, with the same gradients.
 
-    W' and its gradient stay dense tensors, so that masks, optimizer and checkpoints know nothing of it.
+    They read only the kept weights, so W is never masked. It and its gradient stay dense tensors, so that masks,
+    optimizer and checkpoints know nothing of it.
 
     Attributes:
         chosen: names of the weights that it computes; None before `use`.
@@ -75,12 +76,14 @@ class SparseProducts:
 
     def _replace(self, matrix: Matrix) -> None:
         layer = self._model.get_submodule(matrix.name.removesuffix(".weight"))
-        layer.forward = partial(_forward, layer, FixedZeros(matrix.kept, inputs_first=matrix.inputs_first))
+        layer.forward = partial(
+            _forward, layer, matrix.weight, FixedZeros(matrix.kept, inputs_first=matrix.inputs_first)
+        )
         self._replaced.append(layer)
 
 
-def _forward(layer: Any, product: FixedZeros, x: Tensor) -> Tensor:
-    return product(x, layer.weight, layer.bias)
+def _forward(layer: Any, weight: Tensor, product: FixedZeros, x: Tensor) -> Tensor:
+    return product(x, weight, layer.bias)
 
 
 def _shape_and_density(matrix: Matrix) -> tuple[tuple[int, int], float]:

@@ -161,11 +161,11 @@ class StructureGates(SharedGates):
     def write_masks(self) -> None:
         write_masks(self._structures, self.mask, self._layers)
 
-    def collect_gradient(self) -> None:
+    def collect_gradient(self, of_weights: Mapping[str, Tensor]) -> None:
         if self.scores is None:
             raise TypeError("gates have scores")
-        of_columns = self._layers[self._structures.output].masked.detach().sum(0)
-        self.scores.grad = of_columns.view(-1, self._structures.size).sum(1)
+        if (found := of_weights.get(self._layers[self._structures.output].name)) is not None:
+            self.scores.grad = found.sum(0).view(-1, self._structures.size).sum(1)
 
 
 def _first(places: Tensor, number: Tensor) -> Tensor:

@@ -225,7 +225,6 @@ class Trainer:
         first = min(self.step, total - needed)
         together = np.concatenate([*itertools.islice(batches, first, first + needed)])
         self._check_finite()  # the method could not use the gradients of weights that are not
-        masks.refresh()
         self.model.eval()
         for index, start in enumerate(range(0, min(count * size, len(together)), size)):
             self._backward(together[start : start + size], index)
@@ -324,7 +323,7 @@ class Trainer:
         model = tensors_of(self.model)
         if self.masks is None:
             return {"model": model}
-        # W' is W ⊙ M, so the model's copy is left out.
+        # W is among the tensors of the masks, which are not copied: W' is written beside it.
         model = {name: x for name, x in model.items() if name not in self.masks.weight_names}
         return {"model": model, "masks": self.masks.state()}
 

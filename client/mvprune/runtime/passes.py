@@ -1,6 +1,7 @@
 """Passes of a training step over all weights of a matrix, by the native kernel: one where numpy needs several.
 
-All arrays are flat, contiguous and float32, on the CPU. One thread runs a call, and other Python threads run on.
+All arrays are flat and contiguous, and float32 unless noted. One thread runs a call unless noted, and other Python
+threads run on.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from mvprune.runtime import kernel
 
 Floats = npt.NDArray[np.float32]
+Bits = npt.NDArray[np.uint8]
 _MORE = 1.5  # times as many candidates as expected have room
 
 
@@ -60,20 +62,39 @@ class Above(NamedTuple):
     values: Floats
 
 
-def share_gradient(grad: Floats, weight: Floats, masked: Floats, slope: Slope | None = None) -> None:
-    """With G in `grad` and W' in `masked`: masked ← G ⊙ W + the penalty's gradient, grad ← G ⊙ [W' ≠ 0].
+def share_gradient(grad: Floats, weight: Floats, bits: Bits, of_scores: Floats, slope: Slope | None = None) -> None:
+    """With G in `grad` and a mask M as `bits`: of_scores ← G ⊙ W + the penalty's gradient, grad ← G ⊙ M.
 
     σ′ is within 3e-7 of its value, relative to its largest, 1/4.
 
+    Args:
+        bits: one a weight, the first one in the lowest bit of the first byte.
+
     Raises:
-        ValueError: the arrays differ in size, or one is not a flat contiguous array of float32.
+        ValueError: the arrays differ in size, or one is not a flat contiguous array of float32, or of uint8 for bits.
     """
-    arrays = (grad, weight, masked) if slope is None else (grad, weight, masked, slope.scores)
-    _check(*arrays)
+    _check(grad, weight, of_scores, *([] if slope is None else [slope.scores]))
+    _check_bits(bits, len(grad))
     penalty = _Penalty() if slope is None else _Penalty(slope.scores.ctypes.data, slope.factor, slope.shift)
     kernel.library().mvprune_share_gradient(
-        grad.ctypes.data, weight.ctypes.data, masked.ctypes.data, ctypes.byref(penalty), len(grad)
+        grad.ctypes.data,
+        weight.ctypes.data,
+        bits.ctypes.data,
+        of_scores.ctypes.data,
+        ctypes.byref(penalty),
+        len(grad),
     )
+
+
+def mask_weights(weight: Floats, bits: Bits, out: Floats, *, threads: int = 1) -> None:
+    """out ← W ⊙ M, with a mask M as `bits`, see `share_gradient`. `threads` threads run the call.
+
+    Raises:
+        ValueError: as `share_gradient`.
+    """
+    _check(weight, out)
+    _check_bits(bits, len(weight))
+    kernel.library().mvprune_mask_weights(weight.ctypes.data, bits.ctypes.data, out.ctypes.data, len(weight), threads)
 
 
 def select_above(
@@ -132,3 +153,11 @@ def _check(*arrays: npt.NDArray[Any]) -> None:
                 f"an array must be flat, contiguous, float32 and as long as the others, got {array.dtype} of shape "
                 f"{array.shape}"
             )
+
+
+def _check_bits(bits: npt.NDArray[Any], count: int) -> None:
+    size = (count + 7) // 8
+    if bits.shape != (size,) or bits.dtype != np.uint8 or not bits.flags.c_contiguous:
+        raise ValueError(
+            f"bits must be a flat contiguous array of uint8 with {size} values, got {bits.dtype} of shape {bits.shape}"
+        )

@@ -21,7 +21,7 @@ def new_masks(model: nn.Module, method: Method, *, total_steps: int, **options: 
         given.update(total_steps)
         options["given"] = {matrix.name: matrix.kept for matrix in given.matrices}
         for matrix in given.matrices:
-            matrix.masked.detach().copy_(matrix.weight.detach())
+            matrix.applied = None
     return Masks(model, method.for_run(total_steps), total_steps=total_steps, **options)
 
 
@@ -30,7 +30,7 @@ def update(masks: Masks, step: int) -> None:
     generator = torch.Generator().manual_seed(step)
     for _ in range(min(_SAMPLES, masks.gradient_samples(step))):
         for matrix in masks.matrices:
-            matrix.masked.grad = torch.randn(matrix.masked.shape, generator=generator)
+            matrix.weight.grad = torch.randn(matrix.weight.shape, generator=generator)
         masks.add_sample()
     masks.update(step)
 

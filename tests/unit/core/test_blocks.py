@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def masks_of(
     model: nn.Module, density: float, method: Any = None, step: int = TOTAL
 ) -> tuple[Masks, list[Structures], BlocksAndUnits]:
     masks, structures = structure_masks(model, lambda *of: BlocksAndUnits(*of, SIDE), density, method, step)
-    return masks, structures, BlocksAndUnits(model, structures, SIDE)
+    return masks, structures, cast(BlocksAndUnits, masks._step.selector)
 
 
 def blocks(each: Structures, values: dict[str, Tensor]) -> dict[tuple[str, int, int, int], Tensor]:

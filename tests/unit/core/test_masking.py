@@ -44,12 +44,12 @@ def test_zeros_stay_zero_under_momentum_and_weight_decay(name: str) -> None:
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(**SMALL))
     masks = new_masks(model, METHODS[name](), density=0.2, total_steps=60, seed=0)
-    hidden = masks.weights
-    weights = [hidden.get(parameter, parameter) for parameter in model.parameters()]
-    optimizer = torch.optim.AdamW([{"params": weights, "lr": 1e-2, "weight_decay": 0.1}, *masks.score_groups()])
+    optimizer = torch.optim.AdamW(
+        [{"params": list(model.parameters()), "lr": 1e-2, "weight_decay": 0.1}, *masks.score_groups()]
+    )
     for step in range(60):
         model(torch.randint(40, (3, 7)), labels=torch.tensor([0, 1, 1])).loss.backward()
-        zeros = [matrix.masked.detach() == 0 for matrix in masks.matrices]
+        zeros = [matrix.masked == 0 for matrix in masks.matrices]
         masks.backward()
         for matrix, zero in zip(masks.matrices, zeros, strict=True):  # whatever momentum moves dead weights by
             assert matrix.weight.grad is None or not matrix.weight.grad[zero].any()
@@ -75,6 +75,8 @@ def test_the_model_stays_plain_and_dense_at_density_one() -> None:
     assert torch.equal(model(inputs).logits, expected)
     masks.update(10)
     assert not torch.equal(model(inputs).logits, expected)
+    assert sorted(model.state_dict()) == names
+    masks.finalize()
     assert sorted(model.state_dict()) == names
     assert type(model.bert.encoder.layer[0].output.dense) is nn.Linear
     assert masks.current_density == 0.1
@@ -177,6 +179,7 @@ def test_every_architecture_is_masked_trained_and_counted(config: Any, prunable:
     masks.backward()
     assert all(score.grad is not None and score.grad.abs().sum() > 0 for score in masks.scores)
     masks.update(10)
+    masks.finalize()
     accounting, _ = account(model, masks.weight_names, 0.5)
     assert accounting.prunable_weights == prunable
     assert accounting.kept_weights == prunable // 2
@@ -272,7 +275,7 @@ def test_a_weight_of_zero_that_is_kept_has_a_gradient(method: Method) -> None:
     assert masks.current_density == 0.5
     for matrix in masks.matrices:
         assert matrix.kept.float().mean() == 0.5
-        matrix.masked.grad = torch.ones_like(matrix.masked)
+        matrix.weight.grad = torch.ones_like(matrix.weight)
     kept = [matrix.kept for matrix in masks.matrices]
     masks.backward()
     for matrix, where in zip(masks.matrices, kept, strict=True):

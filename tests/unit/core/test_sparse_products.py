@@ -278,7 +278,7 @@ def test_masks_that_are_called_final_do_not_change(method: Method) -> None:
                 assert all(torch.equal(one, two) for one, two in zip(kept, final, strict=True))
             for matrix, one in zip(masks.matrices, kept, strict=True):
                 grad = torch.randn(matrix.weight.shape, generator=source)
-                matrix.masked.grad = torch.where(one, grad, grad * (factor if final else 1.0))
+                matrix.weight.grad = torch.where(one, grad, grad * (factor if final else 1.0))
             masks.backward()
             for matrix in masks.matrices:
                 if matrix.weight.grad is not None:
@@ -286,5 +286,5 @@ def test_masks_that_are_called_final_do_not_change(method: Method) -> None:
                 if matrix.scores is not None:
                     matrix.scores.data -= 0.3 * matrix.scores.grad
             update(masks, step)
-        found.append([matrix.masked.detach().clone() for matrix in masks.matrices])
+        found.append([matrix.masked.clone() for matrix in masks.matrices])
     assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))

@@ -150,7 +150,7 @@ def test_the_score_of_movement_is_the_first_order_rise_of_the_loss(model: nn.Mod
         scores.data.zero_()
     ids = torch.randint(4, 40, (4, 9), generator=torch.Generator().manual_seed(0))
     model(ids).last_hidden_state.square().mean().backward()
-    grads = {m.name.removesuffix(".weight"): m.masked.grad.clone() for m in masks.matrices if m.masked.grad is not None}
+    grads = {m.name.removesuffix(".weight"): m.weight.grad.clone() for m in masks.matrices if m.weight.grad is not None}
     weights = {m.name.removesuffix(".weight"): m.weight.detach().clone() for m in masks.matrices}
     masks.backward()
     for scores in masks.scores:
@@ -190,7 +190,7 @@ def test_equal_scores_are_chosen_by_the_seed(model: nn.Module) -> None:
         masks.update(TOTAL)
         found.append(kept(masks, structures))
         for matrix in masks.matrices:
-            matrix.masked.detach().copy_(matrix.weight.detach())
+            matrix.applied = None
     assert found[0] == found[1] != found[2]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from tests.unit.runtime.instruction_sets import EMULATOR, isa, needs_kernel
 
 from mvprune.runtime import passes
-from mvprune.runtime.passes import Floats, Slope
+from mvprune.runtime.passes import Bits, Floats, Slope
 
 __all__ = ["isa"]  # a fixture
 
@@ -27,38 +28,56 @@ def slope_of(x: Floats) -> Floats:
     return found
 
 
+def bits_of(kept: npt.NDArray[np.bool_]) -> Bits:
+    return np.packbits(kept, bitorder="little")
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_gradients_of_weights_and_scores(isa: str, size: int) -> None:
     rng = np.random.default_rng(size)
     grad, weight, scores = drawn(rng, size), drawn(rng, size), 4 * drawn(rng, size)
-    masked = weight * (rng.random(size) < 0.3)
-    grads, products = grad.copy(), masked.copy()
-    passes.share_gradient(grads, weight, products)
+    kept = rng.random(size) < 0.3
+    grads, products = grad.copy(), drawn(rng, size)
+    passes.share_gradient(grads, weight, bits_of(kept), products)
     np.testing.assert_array_equal(products, grad * weight)
-    np.testing.assert_array_equal(grads, grad * (masked != 0))
+    np.testing.assert_array_equal(grads, grad * kept)
 
-    grads, products = grad.copy(), masked.copy()
-    passes.share_gradient(grads, weight, products, Slope(scores, 3.0, 0.5))
+    grads, products = grad.copy(), drawn(rng, size)
+    passes.share_gradient(grads, weight, bits_of(kept), products, Slope(scores, 3.0, 0.5))
     expected = grad.astype(np.float64) * weight + 3.0 * slope_of(scores - np.float32(0.5))
     np.testing.assert_allclose(products, expected, rtol=1e-6, atol=1e-6)
-    np.testing.assert_array_equal(grads, grad * (masked != 0))
+    np.testing.assert_array_equal(grads, grad * kept)
 
 
 def test_the_slope_is_exact_for_scores_of_any_size(isa: str) -> None:
     scores = np.concatenate([np.linspace(-30, 30, 3001), [-1e30, -200, -88, 88, 200, 1e30, 0]]).astype(np.float32)
-    zeros = np.zeros_like(scores)
-    found = zeros.copy()
-    passes.share_gradient(zeros.copy(), zeros, found, Slope(scores, 1.0, 0.0))
+    zeros, found = np.zeros_like(scores), np.ones_like(scores)
+    passes.share_gradient(zeros.copy(), zeros, bits_of(zeros > 0), found, Slope(scores, 1.0, 0.0))
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(found, slope_of(scores), rtol=1e-6, atol=1e-13)
 
 
 def test_a_gradient_that_is_not_finite_stays_so(isa: str) -> None:
-    grad = np.array([np.nan, np.inf, 1], np.float32)
-    masked = np.array([0, 2, 2], np.float32)
-    passes.share_gradient(grad, np.full(3, 2, np.float32), masked, Slope(np.zeros(3, np.float32), 1.0, 0.0))
-    np.testing.assert_array_equal(masked, np.array([np.nan, np.inf, 2.25], np.float32))
+    grad, found = np.array([np.nan, np.inf, 1], np.float32), np.zeros(3, np.float32)
+    kept = bits_of(np.array([False, True, True]))
+    passes.share_gradient(grad, np.full(3, 2, np.float32), kept, found, Slope(np.zeros(3, np.float32), 1.0, 0.0))
+    np.testing.assert_array_equal(found, np.array([np.nan, np.inf, 2.25], np.float32))
     np.testing.assert_array_equal(grad, np.array([0, np.inf, 1], np.float32))
+
+
+@pytest.mark.parametrize("size", [*SIZES, 200_000])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_masked_weights_are_numpys(isa: str, size: int, threads: int) -> None:
+    rng = np.random.default_rng(size)
+    weight, kept, out = drawn(rng, size), rng.random(size) < 0.3, drawn(rng, size)
+    passes.mask_weights(weight, bits_of(kept), out, threads=threads)
+    np.testing.assert_array_equal(out.view(np.int32), (weight * kept).view(np.int32), "the sign of zeros too")
+
+
+def test_a_weight_that_is_not_finite_is_not_hidden(isa: str) -> None:
+    weight, out = np.array([np.nan, np.inf, 1], np.float32), np.zeros(3, np.float32)
+    passes.mask_weights(weight, np.zeros(1, np.uint8), out)
+    np.testing.assert_array_equal(out, np.array([np.nan, np.nan, 0], np.float32))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -92,8 +111,19 @@ def test_zeros_behind_the_end_are_no_candidates(isa: str) -> None:
 def test_an_array_that_does_not_fit(wrong: Floats) -> None:
     four = np.zeros(4, np.float32)
     with pytest.raises(ValueError, match="must be flat, contiguous, float32"):
-        passes.share_gradient(four, wrong, four)
+        passes.share_gradient(four, wrong, np.zeros(1, np.uint8), four)
+    with pytest.raises(ValueError, match="must be flat, contiguous, float32"):
+        passes.mask_weights(four, np.zeros(1, np.uint8), wrong)
     with pytest.raises(ValueError, match="must be"):
         passes.select_above(four, wrong, 1.0, 0.0, 1.0, np.zeros(4, np.bool_), 1.0)
     with pytest.raises(ValueError, match="kept must be"):
         passes.select_above(four, None, 1.0, 0.0, 1.0, wrong.astype(np.int8), 1.0)
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(2, np.uint8), np.zeros(1, np.int8), np.zeros((1, 1), np.uint8)])
+def test_bits_that_do_not_fit(wrong: Bits) -> None:
+    four = np.zeros(4, np.float32)
+    with pytest.raises(ValueError, match=r"bits must be .* uint8 with 1 values, got"):
+        passes.mask_weights(four, wrong, four.copy())
+    with pytest.raises(ValueError, match="bits must be"):
+        passes.share_gradient(four, four, wrong, four.copy())

@@ -124,7 +124,7 @@ class OBERT(TopV):
 
 def _add(matrix: Matrix, block_size: int) -> None:
     """Adds the gradient of a matrix to those that wait, in blocks, without the weights that were removed before."""
-    grad, samples = matrix.masked.grad, matrix.samples
+    grad, samples = matrix.weight.grad, matrix.samples
     if grad is None:
         return
     if not samples:

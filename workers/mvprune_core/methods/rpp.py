@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -39,6 +39,12 @@ class RPP(Method):
 
     schedule: Schedule = field(default_factory=Schedule)
 
+    def observe(self, matrix: Matrix, grad: Tensor, step: PruningStep) -> None:
+        """Keeps w, the weights before AdamW's step, until the masks are updated."""
+        after = replace(step, number=step.number + 1)
+        if after.scheduled_density(self.schedule) != step.current_density:
+            matrix.samples["before"] = matrix.weight.detach().clone()
+
     def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
         density = step.scheduled_density(self.schedule)
         if density == 1:
@@ -48,8 +54,8 @@ class RPP(Method):
             for matrix, kept in zip(matrices, before, strict=True):
                 matrix.mask.copy_(kept)
             return density
-        # W' still holds the weights from before AdamW's step; masked ones are 0 there.
-        spans = [matrix.masked.detach().abs() + _EPSILON for matrix in matrices]
+        # Before the first step, the weights are those that AdamW starts from.
+        spans = [matrix.samples.get("before", matrix.weight.detach()).abs() + _EPSILON for matrix in matrices]
         products = [
             torch.where(kept, matrix.weight.detach().abs() * span, 0.0)
             for matrix, span, kept in zip(matrices, spans, before, strict=True)

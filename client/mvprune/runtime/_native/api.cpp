@@ -288,6 +288,22 @@ struct Pass {
   }
 };
 
+constexpr int64_t kMasked = 1 << 16;  // weights of a task, whole bytes of bits
+
+// The masked weights of a matrix.
+struct MaskCall {
+  const Isa& isa;
+  const float* weight;
+  const uint8_t* bits;
+  float* out;
+  int64_t count;
+
+  void task(int64_t i) {
+    const int64_t first = i * kMasked;
+    isa.mask_weights(weight + first, bits + first / 8, out + first, std::min(kMasked, count - first));
+  }
+};
+
 bool all_rows_exist(const Embedding& embedding, const int64_t* const* ids, int64_t tokens) {
   for (int64_t k = 0; k < embedding.count; ++k) {
     for (int64_t token = 0; token < tokens; ++token) {
@@ -354,8 +370,14 @@ MVPRUNE_EXPORT int mvprune_layers(const Layer* layers, int64_t count, const Embe
 }
 
 // One thread: callers share out the matrices.
-MVPRUNE_EXPORT void mvprune_share_gradient(float* grad, const float* weight, float* masked, const Penalty* penalty, int64_t count) {
-  chosen.load()->share_gradient(grad, weight, masked, *penalty, count);
+MVPRUNE_EXPORT void mvprune_share_gradient(float* grad, const float* weight, const uint8_t* bits, float* of_scores, const Penalty* penalty, int64_t count) {
+  chosen.load()->share_gradient(grad, weight, bits, of_scores, *penalty, count);
+}
+
+// out = the weights times their bits.
+MVPRUNE_EXPORT void mvprune_mask_weights(const float* weight, const uint8_t* bits, float* out, int64_t count, int32_t threads) {
+  MaskCall call{*chosen.load(), weight, bits, out, count};
+  parallel((count + kMasked - 1) / kMasked, threads, [](void* call, int64_t i) { static_cast<MaskCall*>(call)->task(i); }, &call);
 }
 
 MVPRUNE_EXPORT void mvprune_select_above(Bracket* bracket) { chosen.load()->select_above(*bracket); }

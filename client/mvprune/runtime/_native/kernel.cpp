@@ -385,6 +385,6 @@ void finish(const Layer& layer, const Example& example, Tokens tokens, float* pa
 
 }  // namespace
 
-extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, sample, feed_forward, layer_scratch, embed, enter, leave, project, finish, share_gradient, select_above};
+extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, sample, feed_forward, layer_scratch, embed, enter, leave, project, finish, share_gradient, mask_weights, select_above};
 
 }  // namespace mvprune

@@ -158,8 +158,11 @@ struct Isa {
   // The layer for the tokens [first, last) of an example that make one block, with the products of all its blocks: the
   // panel of x becomes that of y.
   void (*finish)(const Layer& layer, const Example& example, Tokens tokens, float* panel, float* scratch);
-  // With G in grad and W' in masked, of `count` weights: masked = G W plus the penalty's gradient, grad = G where W' is not 0.
-  void (*share_gradient)(float* grad, const float* weight, float* masked, const Penalty& penalty, int64_t count);
+  // With G in grad and the mask's bits, of `count` weights: of_scores = G W plus the penalty's gradient, grad = G where the
+  // bit is set. The lowest bit of a byte is the first.
+  void (*share_gradient)(float* grad, const float* weight, const uint8_t* bits, float* of_scores, const Penalty& penalty, int64_t count);
+  // out = the weights times their bits.
+  void (*mask_weights)(const float* weight, const uint8_t* bits, float* out, int64_t count);
   void (*select_above)(Bracket& bracket);
 };
 

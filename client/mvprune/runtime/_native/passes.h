@@ -58,32 +58,53 @@ struct Shares {
   Vector score, weight;
 };
 
-template <bool penalized>
-inline Shares share(Vector grad, Vector weight, Vector masked, Vector score, const Penalty& penalty) {
-  Vector of_score = grad * weight;
-  if (penalized) of_score += sigmoid_slope(score - penalty.shift) * penalty.factor;
-  return {of_score, select(masked != Vector{}, grad, Vector{})};
+// True in lane j where the (i + j)-th of `count` bits is set; i is a multiple of kLanes. No byte behind the last bit is read.
+inline Integers lanes_from(const uint8_t* bits, int64_t i, int64_t count) {
+  uint32_t some = bits[i / 8] >> (i % 8);
+  if (kLanes > 8 && i + 8 < count) some |= static_cast<uint32_t>(bits[i / 8 + 1]) << 8;
+  Bits place;
+  for (int lane = 0; lane < kLanes; ++lane) place[lane] = 1u << lane;
+  return ((Bits{} + some) & place) != Bits{};
 }
 
 template <bool penalized>
-void share_all(float* grad, const float* weight, float* masked, const Penalty& penalty, int64_t count) {
+inline Shares share(Vector grad, Vector weight, Integers kept, Vector score, const Penalty& penalty) {
+  Vector of_score = grad * weight;
+  if (penalized) of_score += sigmoid_slope(score - penalty.shift) * penalty.factor;
+  return {of_score, select(kept, grad, Vector{})};
+}
+
+template <bool penalized>
+void share_all(float* grad, const float* weight, const uint8_t* bits, float* of_scores, const Penalty& penalty, int64_t count) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const Vector score = penalized ? load_vector(penalty.scores + i) : Vector{};
-    const Shares found = share<penalized>(load_vector(grad + i), load_vector(weight + i), load_vector(masked + i), score, penalty);
-    store_vector(masked + i, found.score);
+    const Shares found = share<penalized>(load_vector(grad + i), load_vector(weight + i), lanes_from(bits, i, count), score, penalty);
+    store_vector(of_scores + i, found.score);
     store_vector(grad + i, found.weight);
   }
   if (const int64_t rest = count - i) {
     const Vector score = penalized ? load_some(penalty.scores + i, rest) : Vector{};
-    const Shares found = share<penalized>(load_some(grad + i, rest), load_some(weight + i, rest), load_some(masked + i, rest), score, penalty);
-    std::memcpy(masked + i, &found.score, static_cast<size_t>(rest) * sizeof(float));
+    const Shares found = share<penalized>(load_some(grad + i, rest), load_some(weight + i, rest), lanes_from(bits, i, count), score, penalty);
+    std::memcpy(of_scores + i, &found.score, static_cast<size_t>(rest) * sizeof(float));
     std::memcpy(grad + i, &found.weight, static_cast<size_t>(rest) * sizeof(float));
   }
 }
 
-void share_gradient(float* grad, const float* weight, float* masked, const Penalty& penalty, int64_t count) {
-  (penalty.scores ? share_all<true> : share_all<false>)(grad, weight, masked, penalty, count);
+void share_gradient(float* grad, const float* weight, const uint8_t* bits, float* of_scores, const Penalty& penalty, int64_t count) {
+  (penalty.scores ? share_all<true> : share_all<false>)(grad, weight, bits, of_scores, penalty, count);
+}
+
+// A product, so that a masked weight which is not a number stays one.
+inline Vector mask(Vector weight, Integers kept) { return weight * select(kept, splat(1.0f), Vector{}); }
+
+void mask_weights(const float* weight, const uint8_t* bits, float* out, int64_t count) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store_vector(out + i, mask(load_vector(weight + i), lanes_from(bits, i, count)));
+  if (const int64_t rest = count - i) {
+    const Vector found = mask(load_some(weight + i, rest), lanes_from(bits, i, count));
+    std::memcpy(out + i, &found, static_cast<size_t>(rest) * sizeof(float));
+  }
 }
 
 // One vector of importances against the bracket. Returns how many candidates there are now.

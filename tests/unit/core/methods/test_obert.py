@@ -32,7 +32,7 @@ def _sample(masks: Masks, seed: int) -> dict[str, Tensor]:
     }
     for index in range(20):
         for matrix in masks.matrices:
-            matrix.masked.grad = gradients[matrix.name][index].view_as(matrix.masked).clone()
+            matrix.weight.grad = gradients[matrix.name][index].view_as(matrix.weight).clone()
         masks.add_sample()
     return gradients
 

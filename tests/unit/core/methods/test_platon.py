@@ -25,8 +25,8 @@ def test_the_masks_after_each_window_are_those_of_the_averages_by_hand() -> None
     for step in range(1, TOTAL + 1):
         before = torch.cat([matrix.kept.reshape(-1) for matrix in masks.matrices])
         for matrix in masks.matrices:
-            matrix.masked.grad = torch.randn(matrix.masked.shape, generator=generator)
-        products = [matrix.weight.detach() * matrix.masked.grad for matrix in masks.matrices]
+            matrix.weight.grad = torch.randn(matrix.weight.shape, generator=generator)
+        products = [matrix.weight.detach() * matrix.weight.grad for matrix in masks.matrices]
         window += torch.cat([product.reshape(-1) for product in products]).abs() / 10
         if step % 10 == 0:
             average = 0.6 * average + 0.4 * window
@@ -53,7 +53,7 @@ def test_short_runs_have_shorter_windows_and_reach_the_density(total: int) -> No
     masks = Masks(model, Platon().for_run(total), density=0.3, total_steps=total, seed=0)
     (matrix,) = masks.matrices
     for step in range(1, total + 1):
-        matrix.masked.grad = torch.randn(10, 10)
+        matrix.weight.grad = torch.randn(10, 10)
         masks.backward()
         masks.update(step)
         if step == masks.method.schedule.pruning_end(total):

@@ -27,8 +27,8 @@ def test_the_masks_are_those_of_the_papers_algorithm() -> None:
     for step in range(1, TOTAL + 1):
         expected = []
         for matrix in masks.matrices:
-            gradient = torch.randn(matrix.masked.shape, generator=generator)
-            matrix.masked.grad = gradient.clone()
+            gradient = torch.randn(matrix.weight.shape, generator=generator)
+            matrix.weight.grad = gradient.clone()
             kept = set(matrix.kept.reshape(-1).nonzero().flatten().tolist())
             with torch.no_grad():  # an optimizer's step
                 matrix.weight.sub_(0.05 * gradient * matrix.kept)

@@ -20,17 +20,17 @@ def test_weights_follow_the_proximal_step() -> None:
     generator = torch.Generator().manual_seed(1)
     shrunk = 0
     for step in range(1, TOTAL + 1):
-        before = torch.cat([matrix.masked.detach().reshape(-1) for matrix in masks.matrices])
+        before = torch.cat([matrix.masked.reshape(-1) for matrix in masks.matrices])
         for matrix in masks.matrices:
-            gradient = torch.randn(matrix.masked.shape, generator=generator)
-            matrix.masked.grad = gradient.clone()
+            gradient = torch.randn(matrix.weight.shape, generator=generator)
+            matrix.weight.grad = gradient.clone()
         masks.backward()
         for matrix in masks.matrices:
             with torch.no_grad():
                 matrix.weight.sub_(0.01 * matrix.weight.grad)
         after = torch.cat([matrix.weight.detach().reshape(-1) for matrix in masks.matrices])
         masks.update(step)
-        result = torch.cat([matrix.masked.detach().reshape(-1) for matrix in masks.matrices])
+        result = torch.cat([matrix.masked.reshape(-1) for matrix in masks.matrices])
         density = schedule.density_at(step, TOTAL, 0.2)
         if density == 1 or step > 0.7 * TOTAL:
             assert torch.equal(result, torch.where(before == 0, 0.0, after)), "nothing shrinks"

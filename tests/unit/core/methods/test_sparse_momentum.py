@@ -31,9 +31,9 @@ def test_weights_are_shared_by_momentum_and_grown_by_it() -> None:
         kept = [set(matrix.kept.reshape(-1).nonzero().flatten().tolist()) for matrix in masks.matrices]
         for index, matrix in enumerate(masks.matrices):
             # The second matrix's gradients have one sign: its momentum is larger relative to their size.
-            gradient = torch.randn(matrix.masked.shape, generator=generator)
+            gradient = torch.randn(matrix.weight.shape, generator=generator)
             gradient = gradient.abs() if index else gradient
-            matrix.masked.grad = gradient.clone()
+            matrix.weight.grad = gradient.clone()
             averages[index] = 0.9 * averages[index] + 0.1 * gradient
             squares[index] = 0.999 * squares[index] + 0.001 * gradient**2
             with torch.no_grad():
