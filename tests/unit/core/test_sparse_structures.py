@@ -76,7 +76,8 @@ def kept_wholes(
     model: nn.Module, masks: Masks, structures: list[Structures], structure_density: float
 ) -> dict[str, Tensor]:
     """Which weights the selection of whole structures keeps, by layer."""
-    selector = WholeStructures(model, structures)
+    with masks.finalized():  # where the model is plain
+        selector = WholeStructures(model, structures)
     matrices = masks.matrices
     for matrix in matrices:
         matrix.mask = torch.empty_like(matrix.weight, dtype=torch.bool, requires_grad=False)
