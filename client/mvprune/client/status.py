@@ -95,7 +95,9 @@ def _exception(code: Any, details: str, told: _Told, address: str, timeout: floa
             return ServerUnreachable(f"the server at {address} is not available now: {details}")
         return ServerUnreachable(f"no server answers at {address} ({_cause(details)})")
     if code is _STATUS.CANCELLED:
-        return ServerUnreachable(f"the server at {address} ended the call unread; it may have too many")
+        return ServerUnreachable(
+            f"the server at {address} ended the call before it read it; it may have too many calls"
+        )
     if code is _STATUS.DEADLINE_EXCEEDED:
         return ServerUnreachable(f"the server at {address} did not answer within {timeout:g} s")
     kind = _REFUSALS.get(code, ServerError)

@@ -16,7 +16,7 @@ def folders(root: Path) -> Folders:
 
 
 def run(spec: job_pb2.CompressionSpec, root: Path, factor: int = 1, seconds: float = 600.0) -> list[TrainerEvent]:
-    """Runs a job; what it told."""
-    told: list[TrainerEvent] = []
-    run_job(spec, folders(root), "cpu", told.append, accumulation_factor=factor, checkpoint_seconds=seconds)
-    return told
+    """Runs a job; the events that it reports."""
+    events: list[TrainerEvent] = []
+    run_job(spec, folders(root), "cpu", events.append, accumulation_factor=factor, checkpoint_seconds=seconds)
+    return events

@@ -38,9 +38,9 @@ def test_the_dense_baseline_teaches_unless_told_otherwise(
     spec.target_density = density
     if given is not None:
         spec.teacher.CopyFrom(job_pb2.Teacher(**given))
-    told = run(spec, tmp_path)
+    events = run(spec, tmp_path)
     assert read_manifest(folders(tmp_path).output).spec["teacher"] == recorded
-    phases = {event.phase for event in told if isinstance(event, ProgressEvent)}
+    phases = {event.phase for event in events if isinstance(event, ProgressEvent)}
     assert ("teaching" in phases) == ("none" not in recorded)
 
 

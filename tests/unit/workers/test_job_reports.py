@@ -21,15 +21,15 @@ def test_checkpoints_are_told_and_taken_up_with_another_factor(
     spec: job_pb2.CompressionSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As after OUT_OF_MEMORY: the run goes on where it was, with more passes."""
-    told = run(spec, tmp_path, seconds=0.0)
-    steps = [event.step for event in told if isinstance(event, CheckpointEvent)]
+    events = run(spec, tmp_path, seconds=0.0)
+    steps = [event.step for event in events if isinstance(event, CheckpointEvent)]
     assert sorted(set(steps)) == list(range(1, 21)), "ten dense steps, then ten of pruning"
     assert steps == sorted(steps)
     shutil.rmtree(folders(tmp_path).output)
     shutil.rmtree(folders(tmp_path).cache)
     caplog.set_level("INFO")
-    told = run(spec, tmp_path, factor=2)
-    assert [event for event in told if isinstance(event, CheckpointEvent)] == [], "there is nothing left to do"
+    events = run(spec, tmp_path, factor=2)
+    assert [event for event in events if isinstance(event, CheckpointEvent)] == [], "there is nothing left to do"
     assert "pruning: resuming after step 10" in caplog.text
     assert read_manifest(folders(tmp_path).output).spec["training"]["accumulation_steps"] == 2
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Tiny, server_path
+from tests.conftest import Tiny
 
 from mvprune.artifact.comparison import compare
 from mvprune.artifact.inspection import inspect
@@ -24,14 +24,9 @@ JOB = "projects/p/jobs/dense"
 
 
 @pytest.fixture
-def dense(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> job_pb2.CompressionSpec:
+def dense(spec: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
     """A job that fine-tunes the tiny model and prunes nothing."""
-    monkeypatch.setenv("MVPRUNE_MODELS", str(tiny.models))
-    monkeypatch.setenv("MVPRUNE_ROOTS", str(tiny.train.parent))
-    monkeypatch.delenv("MVPRUNE_DATA", raising=False)
-    spec = job_pb2.CompressionSpec(model="tiny-bert", task="text-classification", target_density=1.0)
-    spec.dataset.train, spec.dataset.validation = server_path(tiny.train), server_path(tiny.validation)
-    spec.magnitude.SetInParent()
+    spec.target_density = 1.0
     spec.training.max_steps, spec.training.batch_size = 12, 32
     return spec
 
