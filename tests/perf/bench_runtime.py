@@ -121,7 +121,7 @@ def in_turns(case: Case, calls: dict[str, Call], rounds: int) -> Seconds:
                 call()
                 if turn:  # the first round warms up
                     best[name] = min(best[name], time.perf_counter() - start)
-                time.sleep(0.002)  # until threads that spin for more work give up
+                time.sleep(0.02)  # until threads that spin for more work give up
     for name, seconds in best.items():
         say(f"{case}: {name}: {1000 * seconds:.1f} ms, {best[DENSE] / seconds:.2f}x")
     return best

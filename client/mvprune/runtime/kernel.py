@@ -94,10 +94,21 @@ def _library() -> tuple[ctypes.CDLL, str]:
     library.mvprune_mask_weights.restype = None
     library.mvprune_select_above.argtypes = (pointer,)
     library.mvprune_select_above.restype = None
+    library.mvprune_use_openmp.argtypes = (pointer,)
+    library.mvprune_use_openmp.restype = None
+    library.mvprune_use_openmp(_openmp())
     chosen = library.mvprune_choose(wanted.encode())
     if chosen is None:
         raise _UnavailableError(f"{_VARIABLE} must be an instruction set of this machine, got {wanted}; unset it")
     return library, chosen.decode()
+
+
+def _openmp() -> int | None:
+    """The address of GOMP_parallel in the OpenMP library that torch has loaded (GNU's, LLVM's and Intel's have it)."""
+    try:
+        return ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p).value
+    except AttributeError:
+        return None  # the kernel starts threads of its own
 
 
 def load() -> str:

@@ -27,6 +27,8 @@ pytestmark = needs_kernel
 
 __all__ = ["isa"]  # a fixture
 
+ROOT = Path(__file__).parents[3]
+
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
@@ -233,6 +235,28 @@ def test_many_threads_at_once_get_their_own_results() -> None:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert wrong == []
+
+
+def test_calls_compute_on_the_threads_of_torch() -> None:
+    """A pool beside them would wait for a core on which an idle thread of OpenMP spins."""
+    code = """
+import os
+import numpy as np
+import torch
+from mvprune.runtime import kernel
+from tests.unit.runtime.kernel_cases import run
+
+torch.set_num_threads(3)
+torch.randn(512, 512) @ torch.randn(512, 512)
+before = set(os.listdir("/proc/self/task"))
+packed, x = kernel.Packed.pack(np.ones((64, 64), np.float32)), np.ones((512, 64), np.float32)
+assert np.array_equal(run(packed, x, threads=3), run(packed, x, threads=1))
+print(len(before), len(set(os.listdir("/proc/self/task")) - before))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    threads, new = map(int, done.stdout.split())
+    assert threads >= 3
+    assert new == 0
 
 
 def test_a_forked_child_has_threads_of_its_own() -> None:

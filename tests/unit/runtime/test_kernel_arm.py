@@ -45,7 +45,7 @@ def _run(*command: str | Path) -> str:
 
 def test_the_neon_kernel_agrees_with_numpy(emulator: str) -> None:
     """The same tests, except for what is about this machine's library and processes."""
-    left_out = "not environment and not forked and not library and not many_threads"
+    left_out = "not environment and not forked and not library and not many_threads and not threads_of_torch"
     options = ["-q", "--noconftest", "-p", "no:cacheprovider", "-k", left_out]
     tests = [str(Path(__file__).with_name(name)) for name in KERNEL_TESTS]
     command = [sys.executable, "-m", "pytest", *options, *tests]

@@ -380,4 +380,6 @@ MVPRUNE_EXPORT void mvprune_mask_weights(const float* weight, const uint8_t* bit
   parallel((count + kMasked - 1) / kMasked, threads, [](void* call, int64_t i) { static_cast<MaskCall*>(call)->task(i); }, &call);
 }
 
+MVPRUNE_EXPORT void mvprune_use_openmp(void* parallel) { use_openmp(reinterpret_cast<OpenMpParallel>(parallel)); }
+
 MVPRUNE_EXPORT void mvprune_select_above(Bracket* bracket) { chosen.load()->select_above(*bracket); }

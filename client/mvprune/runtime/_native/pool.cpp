@@ -128,26 +128,40 @@ class Pool {
 };
 
 std::atomic<Pool*> pool{nullptr};
+std::atomic<OpenMpParallel> openmp{nullptr};
+std::atomic<bool> openmp_is_busy{false};
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
 void renew() { pool = Pool::make(); }
 
-// Never deleted: its threads outlive every destructor. A forked child has none of them, and gets a pool of its own.
+// Never deleted: its threads outlive every destructor. A forked child has none of them, and gets a pool of its own. Nor has
+// it the threads of OpenMP, which would wait for them for ever.
 Pool* the_pool() {
   pthread_once(&once, [] {
     renew();
-    pthread_atfork(nullptr, nullptr, renew);
+    pthread_atfork(nullptr, nullptr, [] {
+      renew();
+      openmp = nullptr;
+    });
   });
   return pool;
 }
 
 }  // namespace
 
+void use_openmp(OpenMpParallel parallel) { openmp = parallel; }
+
 void parallel(int64_t count, int threads, void (*task)(void*, int64_t), void* context) {
   Work work{task, context, count, static_cast<int>(count < threads ? count : threads) - 1};
-  Pool* const helpers = work.wanted > 0 ? the_pool() : nullptr;
-  if (helpers) {
-    helpers->run(work);
+  if (work.wanted <= 0) return work.run();
+  Pool* const own = the_pool();
+  const OpenMpParallel shared = openmp;
+  if (shared && !openmp_is_busy.exchange(true)) {
+    // As many threads as others ask for: a team of another size would be started anew.
+    shared([](void* work) { static_cast<Work*>(work)->run(); }, &work, static_cast<unsigned>(threads), 0);
+    openmp_is_busy = false;
+  } else if (own) {
+    own->run(work);
   } else {
     work.run();
   }
