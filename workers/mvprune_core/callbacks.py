@@ -31,7 +31,11 @@ class Progress:
 
 
 class Callback:
-    """Base class of callbacks: override methods as needed. An exception raised in one ends the compression."""
+    """Base class of callbacks: override methods as needed. An exception raised in one ends the compression.
+
+    While a model is pruned, `layer.weight` and `model.get_parameter` return W' = M ⊙ W, a copy that takes no changes.
+    `model.named_parameters` has W, which the optimizer updates, and its gradient.
+    """
 
     def on_phase(self, name: str) -> None:
         """A phase begins: "loading", "dense", "evaluating", "teaching" or "pruning"."""

@@ -1,8 +1,9 @@
 """Layers that compute with W' = M ⊙ W, which exists for only one layer at a time.
 
-While masks apply, a pruned layer's `weight` is W' for all code that reads it, and the parameter of that name is W. The
-forward pass of a layer forms W'. Autograd saves no W' for the backward pass: W' is formed again there, from W and M,
-for the gradient of the layer's input. The gradient of W' becomes that of the parameter; `Masks.backward` splits it.
+While masks apply, a pruned layer's `weight` is W' for all code that reads it, `get_parameter` included, and the
+parameter of that name in `named_parameters` is W. What is written into W' is lost. The forward pass of a layer forms
+W'. Autograd saves no W' for the backward pass: W' is formed again there, from W and M, for the gradient of the layer's
+input. The gradient of W' becomes that of the parameter; `Masks.backward` splits it.
 """
 
 from __future__ import annotations
@@ -121,6 +122,8 @@ def _masking(kind: type[nn.Module], name: str) -> type[nn.Module]:
         formed: Tensor | None = layer.__dict__.get(formed_of)  # by the forward pass that runs
         if formed is None:
             formed = _Masked.apply(weight, matrix.applied, weight.dtype)  # type: ignore[no-untyped-call]
+        if not torch.compiler.is_compiling():
+            formed._is_param = True  # `get_parameter` asks for it
         return formed
 
     def forward(layer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -296,8 +296,12 @@ class Masks:
         def apply(_: int, matrix: Matrix) -> None:
             if self._dense:
                 matrix.applied = None
-            else:
-                matrix.applied = matrix.mask if self._gated is not None else pack(matrix.mask)
+            elif self._gated is not None:
+                matrix.applied = matrix.mask
+            elif matrix.applied is None:
+                matrix.applied = pack(matrix.mask)
+            else:  # new bits would lie in other places every step, between which activations do not fit
+                matrix.applied.copy_(pack(matrix.mask))
 
         in_parallel(apply, self.matrices)
 

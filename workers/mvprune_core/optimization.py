@@ -32,6 +32,22 @@ class Optimizer:
         self._adamw, self._clipped_together = adamw, [group for group in (weights, scores) if group]
         self._finite = torch.ones((), dtype=torch.bool, device=weights[0].device)
 
+    def allocate(self) -> None:
+        """Allocates AdamW's moments, unless they exist.
+
+        AdamW does so in its first update, in memory that activations have left: those of the next step then find only
+        the gaps between moments. So this is to be called before the first forward pass.
+        """
+        if self._adamw.state:
+            return
+        for group in self._adamw.param_groups:
+            for parameter in group["params"]:
+                self._adamw.state[parameter] = {
+                    "step": torch.zeros((), device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+
     def update(self, loss: Tensor, multiplier: float, density: float) -> None:
         """Updates weights and scores by their gradients, and clears the gradients.
 

@@ -193,6 +193,7 @@ class Trainer:
 
     def train_step(self, indices: Indices) -> Tensor:
         """One step on the examples with these indices: gradients, update, new masks. Returns the loss."""
+        self.optimizer.allocate()
         if self._products is not None and self._products.chosen is None and self.masks is not None and self.masks.final:
             # Measured on one rank: others may measure differently.
             faster = self._products.faster() if self.group.rank == 0 else []

@@ -153,6 +153,28 @@ def test_gates_too() -> None:
         assert torch.equal(matrix.weight.grad, reference.get_parameter(matrix.name).grad)
 
 
+def test_a_masked_weight_is_found_by_its_name() -> None:
+    model, masks = pruned(BertConfig(**SMALL))
+    for matrix in masks.matrices:
+        found = model.get_parameter(matrix.name)
+        assert torch.equal(found, matrix.masked)
+        assert dict(model.named_parameters())[matrix.name] is matrix.weight
+    assert model(**examples()).loss.isfinite()
+
+
+def test_new_bits_are_where_the_old_ones_were() -> None:
+    _, masks = pruned(BertConfig(**SMALL))
+    matrix = masks.matrices[0]
+    bits = matrix.applied
+    assert bits is not None
+    before, kept = bits.clone(), matrix.weight.detach().abs().argsort(dim=1)[:, :16]
+    matrix.weight.data.scatter_(1, kept, 10.0)  # the smallest weights become the largest
+    masks.update(TOTAL)
+    assert matrix.applied is bits
+    assert not torch.equal(bits, before)
+    assert bool(matrix.kept.gather(1, kept).all())
+
+
 def test_the_model_is_plain_while_it_is_evaluated_and_afterwards() -> None:
     model, masks = pruned(BertConfig(**SMALL))
     layer = model.bert.encoder.layer[0].output.dense

@@ -240,6 +240,20 @@ def test_embeddings_are_frozen_and_all_else_is_trained(loaded: Loaded, objective
     assert same == {name for name in before if name.endswith("_embeddings.weight")}
 
 
+def test_moments_exist_before_the_first_activations(loaded: Loaded, objective: Objective) -> None:
+    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
+    trained = trainer(loaded.model, examples, settings(max_steps=2))
+    found: list[dict[str, Tensor]] = []
+    hook = loaded.model.register_forward_pre_hook(lambda *_: found.append(trained.optimizer.state()))
+    trained.run()
+    hook.remove()
+    first, second = found
+    assert first.keys() == second.keys() == trained.optimizer.state().keys()
+    moments = [name for name in first if name.endswith(".exp_avg")]
+    assert len(moments) == sum(parameter.requires_grad for parameter in loaded.model.parameters())
+    assert all(first[name] is second[name] for name in moments), "they are not allocated again"
+
+
 def test_only_matrices_decay(loaded: Loaded, objective: Objective) -> None:
     # With a learning rate of next to nothing, what shrinks does so by weight decay alone.
     before = {name: value.clone() for name, value in loaded.model.state_dict().items()}
