@@ -75,6 +75,9 @@ class _Blocks(Group):
         # A head needs a block of its values and one of its outputs.
         self.numbers = np.arange(2 * len(structures), self.count + 1)
 
+    def most_structures(self, numbers: Tensor) -> Tensor:
+        return numbers.clamp_max(sum(self._heads))
+
     def scores(self, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
         return torch.cat([self._scores(each, layers, ranking) for each in self.structures])
 

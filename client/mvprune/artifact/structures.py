@@ -209,14 +209,18 @@ def restore_shapes(model: Any) -> list[str]:
     heads = [each for each in structures if each.kind == "heads"]
     notes = []
     if added := sum(_pad(model, each, model.config.num_attention_heads) for each in heads):
-        notes.append(f"{added} removed heads are written as zeros, because config.json cannot describe such layers")
+        notes.append(f"{_removed(added, 'head')} written as zeros, because config.json cannot describe such layers")
     most = max((each.count(model) for each in units), default=0)
     if added := sum(_pad(model, each, most) for each in units):
-        notes.append(f"{added} removed units are written as zeros, because config.json has one size for all layers")
+        notes.append(f"{_removed(added, 'unit')} written as zeros, because config.json has one size for all layers")
     for name in _UNIT_COUNTS:
         if units and hasattr(model.config, name):
             setattr(model.config, name, most)
     return notes
+
+
+def _removed(count: int, name: str) -> str:
+    return f"1 removed {name} is" if count == 1 else f"{count} removed {name}s are"
 
 
 def _blocks(model: nn.Module) -> Iterator[tuple[str, BlockNames]]:

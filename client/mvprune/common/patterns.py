@@ -42,6 +42,11 @@ class Pattern:
         """Fraction of the weights that the pattern keeps."""
         return self.kept / self.group
 
+    @property
+    def density_note(self) -> str:
+        """What is said where no density was given."""
+        return f"the density is {self.density:.4g}, that of the pattern {self}"
+
     def problem_with_density(self, density: float) -> str:
         """What is wrong with a density that is given beside the pattern; "" if it is the pattern's, within 1 %."""
         if abs(density / self.density - 1) <= _TOLERANCE:

@@ -49,7 +49,7 @@ def check_density(spec: job_pb2.CompressionSpec, *, may_be_of_mask: bool = True)
     has_mask, field = spec.locked_mask.mask_from.WhichOneof("source") is not None, "job.spec.target_density"
     if spec.target_density == 1 and has_mask:
         yield bad(field, 1, "below 1 or unset with mask_from")
-    if not spec.target_density and not has_mask:
+    if not spec.target_density and not (has_mask or spec.pattern):
         yield bad(field, 0, f"{_DENSITY}; 0.03 keeps 3 % of the prunable weights")
     elif not spec.target_density and not may_be_of_mask:
         yield bad(field, 0, f"{_DENSITY} in a sweep, which compares densities; give that of the mask, or a lower one")
