@@ -85,9 +85,9 @@ def test_a_path_outside_is_not_followed(models: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("MVPRUNE_MODELS", str(tmp_path / "other"))
     (tmp_path / "other").mkdir()
     outside, inside = (str(folder / "tiny") for folder in (models, tmp_path / "other"))
-    said = f"'{outside}', which is no path in a folder of MVPRUNE_MODELS or MVPRUNE_ROOTS, .*; set .*, or .*--base FOLDER"
+    said = f"{outside}', which is no path in a folder of MVPRUNE_MODELS or MVPRUNE_ROOTS, .*; set .*--base FOLDER"
     for name in (outside, f"server:{outside}"):
-        with pytest.raises(ArtifactError, match=said.removeprefix("'")):
+        with pytest.raises(ArtifactError, match=said):
             find_base(ModelSource(name, "", SHA256))
     with pytest.raises(ArtifactError, match="is not on this machine"):
         find_base(ModelSource(inside, "", SHA256))

@@ -116,7 +116,7 @@ def test_gates_that_are_fine() -> None:
         ([{"metric": "eval/f2", "min": 0.5}], "[0].metric", "must be one of bytes, size_ratio, density"),
         ([{"metric": "f1", "min": 0.5}], "[0].metric", "eval/, delta/, dense/ with exact_match, f1"),
         ([{"metric": "", "min": 0.5}], "[0].metric", "''"),
-        ([{"metric": "above_constnt", "min": 0}], "[0].metric", "f1, got 'above_constnt'; did you mean above_constant?"),
+        ([{"metric": "above_constnt", "min": 0}], "[0].metric", "'above_constnt'; did you mean above_constant?"),
         ([{"metric": "eval/above_const", "min": 0}], "[0].metric", "'eval/above_const'; did you mean above_constant?"),
         ([{"metric": "delta/exactmatch", "min": 0}], "[0].metric", "; did you mean delta/exact_match?"),
         ([{"metric": "delta/bytes", "min": 0.5}], "[0].metric", "'delta/bytes'"),

@@ -187,8 +187,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"sweep.spec.axes[1].range": "must be unset without structure, got 0."},
     ),
     "a search with a mask": (
-        SEARCH | {"base": {"model": "m/m", "task": "sst2", "locked_mask": {"mask_from": {"model": "tiny-bert"}}}},
-        {"sweep.spec.base.locked_mask.mask_from.model": "must be unset, got 'tiny-bert'; no density above that of the mask can be reached"},
+        SEARCH | {"base": {"model": "m/m", "task": "sst2", "locked_mask": {"mask_from": {"model": "m/pruned"}}}},
+        {
+            "sweep.spec.base.locked_mask.mask_from.model": (
+                "must be unset, got 'm/pruned'; no density above that of the mask can be reached"
+            )
+        },
     ),
     "a search over masks": (
         SEARCH | {"axes": [{"parameter": "mask_from", "values": ["tiny-bert"]}]},
