@@ -16,6 +16,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mvprune.common.structures import LAYER_CLASSES, SHARING
+
 Kind = Literal["heads", "units", "layers"]
 
 
@@ -47,8 +49,8 @@ BERT = BlockNames(
     output_norm="output.LayerNorm",
 )
 BLOCKS = {
-    **{f"{name}Layer": BERT for name in ("Bert", "Camembert", "Electra", "Roberta", "XLMRoberta")},
-    "AlbertLayer": BlockNames(
+    **{LAYER_CLASSES[name]: BERT for name in ("bert", "camembert", "electra", "roberta", "xlm-roberta")},
+    LAYER_CLASSES["albert"]: BlockNames(
         attention="attention",
         query="attention.query",
         key="attention.key",
@@ -60,7 +62,7 @@ BLOCKS = {
         down="ffn_output",
         output_norm="full_layer_layer_norm",
     ),
-    "TransformerBlock": BlockNames(  # DistilBERT
+    LAYER_CLASSES["distilbert"]: BlockNames(
         attention="attention",
         query="attention.q_lin",
         key="attention.k_lin",
@@ -73,7 +75,7 @@ BLOCKS = {
         output_norm="output_layer_norm",
     ),
 }
-_SHARED = ("AlbertLayer",)  # blocks that are all layers of their model
+_SHARED = [LAYER_CLASSES[name] for name in SHARING]  # blocks that are all layers of their model
 _HEAD_COUNTS = ("num_attention_heads", "n_heads")  # of an attention module, by architecture
 _UNIT_COUNTS = ("intermediate_size", "hidden_dim")  # of a configuration
 

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What config.json and the shapes of the weights say about a model, for checks of options.
+
+    Attributes:
+        model_types: of the model, and of the models that it consists of.
+        head_size: rows of an attention head, 0 where it is not known.
+        rows: name of a prunable matrix to the weights of its rows; empty where it is not known which side the rows are.
+    """
+
+    model_types: tuple[str, ...]
+    head_size: int
+    rows: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -15,11 +30,13 @@ class ModelSize:
         base_parameters: of the base model, without pooler and task head: embeddings, blocks, norms.
         encoder_parameters: in numbered blocks (`layer.0.`, `h.11.`): weights, biases and norms.
         prunable_weights: the encoder's matrices without embeddings; 84,934,656 for BERT-base.
+        architecture: of the model, where a folder was looked into.
     """
 
     base_parameters: int
     encoder_parameters: int
     prunable_weights: int
+    architecture: Architecture | None = field(default=None, compare=False)
 
 
 # Counted from the published configurations.

@@ -238,7 +238,7 @@ def _check_interval(field: str, options: Any, steps: int) -> Iterator[Violation]
 
 
 def _check_pattern(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
-    """The N:M pattern, and that method and density go with it. Only the worker knows the model's rows."""
+    """The N:M pattern, and that method and density go with it. The model's rows: see architectures.py."""
     try:
         pattern = Pattern.parse(spec.pattern)
     except ValueError as error:
@@ -251,7 +251,7 @@ def _check_pattern(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
 
 
 def _check_structure(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
-    """That the other options go with whole structures. Only the worker knows the model's heads and units."""
+    """That the other options go with whole structures. The model's heads and units: see architectures.py."""
     field, given = "job.spec.structure", job_pb2.CompressionSpec.Structure.Name(spec.structure).lower()
     method, takes = spec.WhichOneof("method"), OF_STRUCTURE.get(given, ())
     if method not in {None, *takes}:
