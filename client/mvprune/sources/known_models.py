@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 
@@ -30,13 +30,18 @@ class ModelSize:
         base_parameters: of the base model, without pooler and task head: embeddings, blocks, norms.
         encoder_parameters: in numbered blocks (`layer.0.`, `h.11.`): weights, biases and norms.
         prunable_weights: the encoder's matrices without embeddings; 84,934,656 for BERT-base.
-        architecture: of the model, where a folder was looked into.
     """
 
     base_parameters: int
     encoder_parameters: int
     prunable_weights: int
-    architecture: Architecture | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class InspectedModel(ModelSize):
+    """The size of a model folder that was looked into, and its architecture."""
+
+    architecture: Architecture
 
 
 # Counted from the published configurations.

@@ -13,7 +13,7 @@ from pathlib import Path
 from mvprune.common.blocks import in_block
 from mvprune.common.excerpts import shown
 from mvprune.common.structures import LAYER_CLASSES
-from mvprune.sources.known_models import Architecture, ModelSize
+from mvprune.sources.known_models import Architecture, InspectedModel
 from mvprune.sources.model_config import (
     CONFIG_FILE,
     MAX_JSON_BYTES,
@@ -82,7 +82,7 @@ class _Tensor:
     shape: tuple[int, ...]
 
 
-def inspect_model(folder: Path) -> ModelSize:
+def inspect_model(folder: Path) -> InspectedModel:
     """Checks a model folder and counts its parameters, from its JSON files and the headers of the safetensors files.
 
     Raises:
@@ -113,7 +113,7 @@ def inspect_model(folder: Path) -> ModelSize:
         for tensor in encoder
         if len(tensor.shape) == 2 and tensor.name.endswith(".weight") and not _NOT_PRUNED.search(tensor.name)
     }
-    size = ModelSize(
+    size = InspectedModel(
         base_parameters=sum(math.prod(tensor.shape) for tensor in _base(parameters)),
         encoder_parameters=sum(math.prod(tensor.shape) for tensor in encoder),
         prunable_weights=sum(map(math.prod, prunable.values())),

@@ -13,7 +13,7 @@ from mvprune.data.loading import Columns, DataError, TaskFiles, find_task_files,
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.data.textfiles import check_file, expanded_limit
 from mvprune.sources.buckets import bucket_path
-from mvprune.sources.known_models import KNOWN_SIZES, Architecture, ModelSize
+from mvprune.sources.known_models import KNOWN_SIZES, Architecture, InspectedModel, ModelSize
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import (
     HubModel,
@@ -84,7 +84,11 @@ ModelChecks = dict[tuple[str, Inspect], ModelCheck]
 
 
 def _checked(size: ModelSize | None) -> ModelCheck:
-    return ModelCheck() if size is None else ModelCheck(mapping.model_size(size), architecture=size.architecture)
+    if size is None:
+        return ModelCheck()
+    return ModelCheck(
+        mapping.model_size(size), architecture=size.architecture if isinstance(size, InspectedModel) else None
+    )
 
 
 class Checker:

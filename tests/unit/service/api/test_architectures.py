@@ -18,9 +18,7 @@ KNOWN = "albert, bert, camembert, distilbert, electra, roberta, xlm-roberta"
 
 
 def refused(folder: Path, **spec: Any) -> dict[str, str]:
-    model = inspect_model(folder).architecture
-    assert model is not None
-    return dict(check_architecture(job_pb2.CompressionSpec(**spec), model))
+    return dict(check_architecture(job_pb2.CompressionSpec(**spec), inspect_model(folder).architecture))
 
 
 def of_type(tiny: Tiny, folder: Path, **changes: Any) -> Path:
