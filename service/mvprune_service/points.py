@@ -17,6 +17,7 @@ from mvprune.sweep.verdict import Question
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.domain import search
 from mvprune_service.domain.cells import Axis, Range
+from mvprune_service.domain.density import fill_density
 
 _GOALS = {
     sweep_pb2.SearchStrategy.GOAL_UNSPECIFIED: "density",
@@ -34,11 +35,13 @@ class NewPoint:
 
     Attributes:
         dropped: options of the base that do not apply to the cell's method.
+        notes: what was filled in.
     """
 
     cell: Mapping[str, Any]
     spec: job_pb2.CompressionSpec
     dropped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def serialized(self) -> bytes:
@@ -61,9 +64,10 @@ class Proposal(NamedTuple):
 def new_point(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, cell: Mapping[str, Any]) -> NewPoint:
     """The point of a cell. Raises BadValue."""
     built = cells.build(spec.base, cell)
+    note = fill_density(built.spec)
     if not policy.own_baselines:
         share_baseline(built.spec)
-    return NewPoint(cell, built.spec, built.dropped)
+    return NewPoint(cell, built.spec, built.dropped, (note,) if note else ())
 
 
 def share_baseline(spec: job_pb2.CompressionSpec) -> None:

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from mvprune.artifact.structures import Structures
+from mvprune.common.structures import problem_with_block_size
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.matrices import Matrix
 from mvprune_core.selection import materialize
 from mvprune_core.selectors import Ranking
 from mvprune_core.structures import Group, WholeStructures, write_masks
-
-BLOCK_SIZE = 32
-"""Rows and columns of a block, as published."""
 
 
 class BlocksAndUnits(WholeStructures):
@@ -75,6 +73,9 @@ class _Blocks(Group):
         # A head needs a block of its values and one of its outputs.
         self.numbers = np.arange(2 * len(structures), self.count + 1)
 
+    def most_structures(self, numbers: Tensor) -> Tensor:
+        return numbers.clamp_max(sum(self._heads))
+
     def scores(self, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
         return torch.cat([self._scores(each, layers, ranking) for each in self.structures])
 
@@ -130,9 +131,5 @@ def check_block_size(block_size: int, structures: Sequence[Structures]) -> None:
         CompressionError: UNSUPPORTED_ARCHITECTURE, for the first attention in which they do not.
     """
     for each in structures:
-        if each.kind == "heads" and each.size % block_size:
-            raise CompressionError(
-                Reason.UNSUPPORTED_ARCHITECTURE,
-                f"structure_block_size must divide the size of a head, got {block_size} for heads of {each.size} in "
-                f"{each.block}; take a divisor of {each.size}",
-            )
+        if each.kind == "heads" and (problem := problem_with_block_size(block_size, each.size, each.block)):
+            raise CompressionError(Reason.UNSUPPORTED_ARCHITECTURE, f"structure_block_size {problem}")

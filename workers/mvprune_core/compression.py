@@ -233,6 +233,7 @@ def compress(
     with _memory_errors(), stop_scope(), _flushed_denormals():
         called = (callback or Callback()) if group.rank == 0 else Silent()
         run = _prepare(plan, called, cache, checkpoint, checkpoint_seconds, group)
+        run.notes.add(*[parsed.density_note] if parsed is not None and density is None else [])
         with run.checkpoints or nullcontext():
             # A named teacher comes first: one that does not fit is refused before anything is trained.
             distillation = run.distillation() if run.resolved.named_teacher else None

@@ -34,6 +34,9 @@ class WholeLayers(Selector):
     def nearest(self, density: float) -> float:
         return self._number(density) / len(self._layers)
 
+    def most_structures(self, density: float) -> int:
+        return self._number(density)
+
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
         found = {matrix.name.removesuffix(".weight"): (matrix, index) for index, matrix in enumerate(matrices)}
         size = sum(matrix.weight.numel() for matrix in matrices) // len(self._layers)

@@ -83,14 +83,9 @@ def check_pattern(pattern: Pattern, layers: Mapping[str, nn.Linear | Conv1D]) ->
     Raises:
         CompressionError: UNSUPPORTED_ARCHITECTURE, for the first layer in which they do not.
     """
-    for name, layer in layers.items():
-        length = layer.weight.shape[0 if isinstance(layer, Conv1D) else 1]
-        if length % pattern.group:
-            raise CompressionError(
-                Reason.UNSUPPORTED_ARCHITECTURE,
-                f"pattern must be N:M with an M that divides the rows of every pruned matrix, got {pattern} for "
-                f"{name} with rows of {length} weights; take another pattern, or exclude the layer",
-            )
+    rows = {name: layer.weight.shape[0 if isinstance(layer, Conv1D) else 1] for name, layer in layers.items()}
+    if problem := pattern.problem_with_rows(rows):
+        raise CompressionError(Reason.UNSUPPORTED_ARCHITECTURE, f"pattern {problem}")
 
 
 def _smallest_kept(groups: Tensor, count: int) -> Tensor:

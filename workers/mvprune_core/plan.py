@@ -305,7 +305,7 @@ def _check_density(plan: Plan, sizes: Sequence[int], selector: Selector, notes: 
         raise TypeError("a plan without a given mask has a density")
     structure = plan.structure
     if structure is not None and structure.density is not None:
-        _check_structure_density(plan, structure, structure.density, selector, notes)
+        _check_structure_density(plan, structure, structure.density, sizes, selector, notes)
     reached = selector.nearest(plan.density)
     if not plan.allow_density_miss:
         kept = plan.method.kept(sizes, plan.density) if structure is None else round(reached * sum(sizes))
@@ -321,11 +321,13 @@ def _check_density(plan: Plan, sizes: Sequence[int], selector: Selector, notes: 
 
 
 def _check_structure_density(
-    plan: Plan, structure: StructureOptions, wanted: float, selector: Selector, notes: Notes
+    plan: Plan, structure: StructureOptions, wanted: float, sizes: Sequence[int], selector: Selector, notes: Notes
 ) -> None:
-    """Checks that whole heads and units can have about the density that is wanted of them."""
+    """Checks that whole heads and units can have about the density that is wanted of them, and a weight each."""
     if not isinstance(selector, SparseStructures) or plan.density is None:
         raise TypeError("a plan with a density of structures has structures and a density")
+    if problem := selector.problem(sum(sizes)):
+        raise CompressionError(Reason.DENSITY_NOT_REACHED, problem)
     name, reached = structure.structure, selector.density_of_structures(plan.density)
     if abs(reached / wanted - 1) > TOLERANCE and not plan.allow_density_miss:
         raise CompressionError(

@@ -46,6 +46,10 @@ class Selector(ABC):
         """The density nearest to `density` that the selector can reach."""
         return density
 
+    def most_structures(self, density: float) -> int:
+        """The largest number of structures that may stay at a density that `nearest` returned."""
+        raise NotImplementedError(f"{type(self).__name__} selects no structures")
+
     @abstractmethod
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
         """Writes the masks.

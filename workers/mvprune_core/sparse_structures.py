@@ -22,7 +22,8 @@ class SparseStructures(Selector):
     densities d of the weights and s of the structures. So v^x falls from 1 to s while v falls from 1 to d.
 
     Of every structure that stays, the most important weight of its output matrix is kept. Otherwise one without any
-    would be removed, and the density with it.
+    would be removed, and the density with it. So d · n is at least the number of the structures that stay: see
+    `problem`.
 
     Args:
         whole: which structures stay.
@@ -35,11 +36,33 @@ class SparseStructures(Selector):
         self, whole: Selector, structures: Sequence[Structures], density: float, structure_density: float
     ) -> None:
         self._whole = whole
+        self._densities = density, structure_density
         self._exponent = math.log(structure_density) / math.log(density)
         self._outputs = {f"{each.output}.weight": each.size for each in structures}
 
     def nearest(self, density: float) -> float:
         return min(density, self.density_of_structures(density))
+
+    def most_structures(self, density: float) -> int:
+        return self._whole.most_structures(self.density_of_structures(density))
+
+    def problem(self, weights: int) -> str:
+        """What is wrong with the density if it keeps fewer weights than structures may stay; "" otherwise.
+
+        Args:
+            weights: of all matrices together.
+        """
+        density, structure_density = self._densities
+        structures = self.most_structures(density)
+        if kept_count(weights, density) >= structures:
+            return ""
+        unit = 10.0 ** (math.floor(math.log10(structures / weights)) - 1)  # rounded up to two digits
+        least = math.ceil(structures / weights / unit) * unit
+        return (
+            f"density must keep a weight of each of the up to {structures:,} structures that stay at structure_density "
+            f"{structure_density:g}, got {density:g}, which keeps {kept_count(weights, density):,} of {weights:,} "
+            f"weights; take at least {least:.2g}, or a lower structure_density"
+        )
 
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
         self._whole.select(matrices, ranking, self.density_of_structures(density))

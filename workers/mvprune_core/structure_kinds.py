@@ -10,8 +10,9 @@ from typing import Literal
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune.artifact.structures import BLOCKS, Kind, Structures, find_layers, find_structures, shares_layers
-from mvprune_core.blocks import BLOCK_SIZE, BlocksAndUnits, check_block_size
+from mvprune.artifact.structures import Kind, Structures, find_layers, find_structures, shares_layers
+from mvprune.common.structures import BLOCK_SIZE, problem_with_structure
+from mvprune_core.blocks import BlocksAndUnits, check_block_size
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.layers import WholeLayers
 from mvprune_core.selectors import Selector
@@ -51,7 +52,6 @@ class StructureKind:
         kinds: the kinds of structures that are removed.
         select: makes the selector of a model's structures.
         find: finds all structures of a model.
-        names: the structures, in words.
         part: what has a fixed set of matrices, in words.
         least: what stays in any case, in words.
         block_size: rows and columns of a block by default, if blocks are pruned.
@@ -60,7 +60,6 @@ class StructureKind:
     kinds: tuple[Kind, ...]
     select: Callable[[nn.Module, Sequence[Structures], StructureOptions], Selector]
     find: Callable[[nn.Module], Iterable[Structures]] = find_structures
-    names: str = "heads and units"
     part: str = "the {kind} of a block"
     least: str = "one of each in a block"
     block_size: int | None = None
@@ -81,25 +80,13 @@ def _layers(_: nn.Module, structures: Sequence[Structures], __: StructureOptions
     return WholeLayers(structures)
 
 
-def _find_layers(model: nn.Module) -> list[Structures]:
-    if shares_layers(model):
-        raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"structure must be other than layers for a model whose layers share their weights, got layers for a "
-            f"{type(model).__name__}; take heads_and_units",
-        )
-    return find_layers(model)
-
-
 KINDS: Mapping[Structure, StructureKind] = MappingProxyType(
     {
         "heads": StructureKind(("heads",), _heads_and_units),
         "units": StructureKind(("units",), _heads_and_units),
         "heads_and_units": StructureKind(("heads", "units"), _heads_and_units),
         "blocks_and_units": StructureKind(("heads", "units"), _blocks_and_units, block_size=BLOCK_SIZE),
-        "layers": StructureKind(
-            ("layers",), _layers, _find_layers, names="layers", part="a layer", least="at least one of them"
-        ),
+        "layers": StructureKind(("layers",), _layers, find_layers, part="a layer", least="at least one of them"),
     }
 )
 
@@ -135,12 +122,9 @@ def pruned_structures(
     """
     kind = KINDS[structure]
     of_kind = [each for each in kind.find(model) if each.kind in kind.kinds]
-    if not of_kind:
-        raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"structure must be unset for a model whose {kind.names} are not known, got {structure} for a "
-            f"{type(model).__name__}; known are the blocks {', '.join(BLOCKS)} of transformers",
-        )
+    name, shares = type(model).__name__, shares_layers(model)
+    if problem := problem_with_structure(structure, name, is_known=bool(of_kind), shares_layers=shares):
+        raise CompressionError(Reason.UNSUPPORTED_ARCHITECTURE, f"structure {problem}")
     for each in of_kind:
         left_out = [name for name in each.layers if name not in layers]
         if 0 < len(left_out) < len(each.layers):

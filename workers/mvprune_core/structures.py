@@ -44,6 +44,12 @@ class WholeStructures(Selector):
         found = self._weights(wanted)
         return float(found[np.abs(found - wanted).argmin()]) / self._total
 
+    def most_structures(self, density: float) -> int:
+        weights = round(density * self._total)
+        heads = self._numbers_of_heads(weights, torch.device("cpu"))
+        units = (weights - heads * self._heads.size) // max(self._units.size, 1)
+        return int((self._heads.most_structures(heads) + units).max())
+
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
         layers = {matrix.name.removesuffix(".weight"): (matrix, index) for index, matrix in enumerate(matrices)}
         means = torch.cat([group.scores(layers, ranking) for group in (self._heads, self._units) if group.count])
@@ -119,6 +125,10 @@ class Group:
         )
         self.size = self.weights // max(self.count, 1)
         self.numbers = np.arange(len(structures), self.count + 1)
+
+    def most_structures(self, numbers: Tensor) -> Tensor:
+        """How many heads, or units, have weights at most, where `numbers` of what is selected stay."""
+        return numbers
 
     def scores(self, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
         """What each is ranked by, block by block."""

@@ -19,8 +19,8 @@ from mvprune.artifact.files import open_file
 from mvprune.artifact.header import DTYPES, VALUE_DTYPES, BaseTensor, Entry, Header, read_entries
 from mvprune.artifact.manifest import ModelSource
 from mvprune.artifact.values import from_bfloat16
-from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model
-from mvprune.sources.schemes import shown
+from mvprune.sources.references import HubModel, InvalidReference, Roots, is_in, resolve_model
+from mvprune.sources.schemes import SERVER, shown
 from mvprune.sources.uploads import is_upload
 
 Array = npt.NDArray[Any]
@@ -169,7 +169,10 @@ def find_base(model: ModelSource) -> Path:
             return folder
     revision = f" at revision {model.revision!r:.100}" if model.revision else ""
     name = shown(model.name)
-    needed = f"a delta artifact: it needs its base model, {name!r:.300}{revision}, which is not on this machine"
+    where = "is not on this machine"
+    if model.name.startswith(("/", SERVER)) and not is_in(model.name, roots):
+        where = "is no path in a folder of MVPRUNE_MODELS or MVPRUNE_ROOTS, and not looked for elsewhere"
+    needed = f"a delta artifact: it needs its base model, {name!r:.300}{revision}, which {where}"
     how = "give the model's folder: mvprune.load(artifact, base), --base FOLDER of the commands"
     if is_upload(model.name):
         raise ArtifactError(f"{needed}; a client sent it, so it is on no hub: {how}")

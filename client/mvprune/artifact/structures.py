@@ -16,6 +16,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mvprune.common.structures import LAYER_CLASSES, SHARING
+
 Kind = Literal["heads", "units", "layers"]
 
 
@@ -47,8 +49,8 @@ BERT = BlockNames(
     output_norm="output.LayerNorm",
 )
 BLOCKS = {
-    **{f"{name}Layer": BERT for name in ("Bert", "Camembert", "Electra", "Roberta", "XLMRoberta")},
-    "AlbertLayer": BlockNames(
+    **{LAYER_CLASSES[name]: BERT for name in ("bert", "camembert", "electra", "roberta", "xlm-roberta")},
+    LAYER_CLASSES["albert"]: BlockNames(
         attention="attention",
         query="attention.query",
         key="attention.key",
@@ -60,7 +62,7 @@ BLOCKS = {
         down="ffn_output",
         output_norm="full_layer_layer_norm",
     ),
-    "TransformerBlock": BlockNames(  # DistilBERT
+    LAYER_CLASSES["distilbert"]: BlockNames(
         attention="attention",
         query="attention.q_lin",
         key="attention.k_lin",
@@ -73,7 +75,7 @@ BLOCKS = {
         output_norm="output_layer_norm",
     ),
 }
-_SHARED = ("AlbertLayer",)  # blocks that are all layers of their model
+_SHARED = [LAYER_CLASSES[name] for name in SHARING]  # blocks that are all layers of their model
 _HEAD_COUNTS = ("num_attention_heads", "n_heads")  # of an attention module, by architecture
 _UNIT_COUNTS = ("intermediate_size", "hidden_dim")  # of a configuration
 
@@ -209,14 +211,18 @@ def restore_shapes(model: Any) -> list[str]:
     heads = [each for each in structures if each.kind == "heads"]
     notes = []
     if added := sum(_pad(model, each, model.config.num_attention_heads) for each in heads):
-        notes.append(f"{added} removed heads are written as zeros, because config.json cannot describe such layers")
+        notes.append(f"{_removed(added, 'head')} written as zeros, because config.json cannot describe such layers")
     most = max((each.count(model) for each in units), default=0)
     if added := sum(_pad(model, each, most) for each in units):
-        notes.append(f"{added} removed units are written as zeros, because config.json has one size for all layers")
+        notes.append(f"{_removed(added, 'unit')} written as zeros, because config.json has one size for all layers")
     for name in _UNIT_COUNTS:
         if units and hasattr(model.config, name):
             setattr(model.config, name, most)
     return notes
+
+
+def _removed(count: int, name: str) -> str:
+    return f"1 removed {name} is" if count == 1 else f"{count} removed {name}s are"
 
 
 def _blocks(model: nn.Module) -> Iterator[tuple[str, BlockNames]]:

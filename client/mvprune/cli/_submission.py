@@ -90,14 +90,14 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     if options["model"] is None:
         raise UsageError("the following arguments are required: --model", _PROG)
     sparsity, density = options.pop("sparsity"), options.pop("density")
-    options["density"] = _kept(density, sparsity, may_be_left_out=options["mask_from"] is not None)
+    options["density"] = _kept(density, sparsity, may_be_left_out=bool(options["mask_from"] or options["pattern"]))
     options["labels"] = dict(options["labels"])
     options["run_id"] = "" if options["request_id"] else run_id()
     return options
 
 
 def _kept(density: float | None, sparsity: float | None, *, may_be_left_out: bool) -> float | None:
-    """The fraction to keep, under either name; None: that of a mask."""
+    """The fraction to keep, under either name; None: that of a mask or a pattern."""
     if sparsity is None and (density is not None or may_be_left_out):
         return density
     if sparsity is None or density is not None:

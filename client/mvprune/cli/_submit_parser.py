@@ -17,7 +17,8 @@ _EXAMPLE = """mvpctl submit --model bert-base-uncased --task sst2 --density 0.03
   mvpctl submit --model bert-base-uncased --task mrpc --mask-from job:sst2-k3x9
   mvpctl submit -f job.yaml --seed 1"""
 _USAGE = (
-    "mvpctl submit [-f FILE] --model MODEL (--density D | --sparsity D | --mask-from MODEL) [--task TASK] [OPTION ...]"
+    "mvpctl submit [-f FILE] --model MODEL (--density D | --sparsity D | --mask-from MODEL | --pattern N:M) "
+    "[--task TASK] [OPTION ...]"
 )
 _GATES = """What the result must reach: METRIC>=NUMBER or METRIC<=NUMBER, in quotes. It is evaluated on the server and
 recorded on the job; with --wait the exit code is 5 where one is missed.

@@ -76,8 +76,8 @@ class Core(Generic[AnyJob, AnySweep]):
         Args:
             model: a folder of this machine, a name that the server knows, a hub id, or server:/PATH, a folder of the
                 server.
-            density: fraction of the encoder's prunable weights that is KEPT, in (0, 1]; None, with `mask_from`: that of
-                the mask.
+            density: fraction of the encoder's prunable weights that is KEPT, in (0, 1]; None, with `mask_from` or
+                `pattern`: that of the mask or the pattern.
             on_upload: called while a folder or file is read and sent.
             options: see `SubmitOptions`.
 

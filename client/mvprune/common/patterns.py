@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 LARGEST_GROUP = 64
@@ -41,6 +42,25 @@ class Pattern:
     def density(self) -> float:
         """Fraction of the weights that the pattern keeps."""
         return self.kept / self.group
+
+    @property
+    def density_note(self) -> str:
+        """What is said where no density was given."""
+        return f"the density is {self.density:.4g}, that of the pattern {self}"
+
+    def problem_with_rows(self, rows: Mapping[str, int]) -> str:
+        """What is wrong with the pattern for matrices whose rows its groups do not fill; "" if they fill all.
+
+        Args:
+            rows: name of a matrix to the weights of its rows.
+        """
+        for name, length in rows.items():
+            if length % self.group:
+                return (
+                    f"must be N:M with an M that divides the rows of every pruned matrix, got {self} for {name} with "
+                    f"rows of {length} weights; take another pattern, or exclude the layer"
+                )
+        return ""
 
     def problem_with_density(self, density: float) -> str:
         """What is wrong with a density that is given beside the pattern; "" if it is the pattern's, within 1 %."""

@@ -8,6 +8,21 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True)
+class Architecture:
+    """What config.json and the shapes of the weights say about a model, for checks of options.
+
+    Attributes:
+        model_types: of the model, and of the models that it consists of.
+        head_size: rows of an attention head, 0 where it is not known.
+        rows: name of a prunable matrix to the weights of its rows; empty where it is not known which side the rows are.
+    """
+
+    model_types: tuple[str, ...]
+    head_size: int
+    rows: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class ModelSize:
     """Parameters of a model folder, as far as they do not depend on the task.
 
@@ -20,6 +35,13 @@ class ModelSize:
     base_parameters: int
     encoder_parameters: int
     prunable_weights: int
+
+
+@dataclass(frozen=True)
+class InspectedModel(ModelSize):
+    """The size of a model folder that was looked into, and its architecture."""
+
+    architecture: Architecture
 
 
 # Counted from the published configurations.

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from mvprune.common.blocks import in_block
 from mvprune.common.excerpts import shown
-from mvprune.sources.known_models import ModelSize
+from mvprune.common.structures import LAYER_CLASSES
+from mvprune.sources.known_models import Architecture, InspectedModel
 from mvprune.sources.model_config import (
     CONFIG_FILE,
     MAX_JSON_BYTES,
@@ -65,6 +66,7 @@ _BERT_LIKE = (
 _LAYERS = dict.fromkeys(_BERT_LIKE, (("num_hidden_layers",), re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\."))) | {
     "distilbert": (("n_layers", "num_hidden_layers"), re.compile(r"(?:^|\.)transformer\.layer\.(\d+)\.")),
 }
+_HEADS = ("hidden_size", "dim"), ("num_attention_heads", "n_heads")  # keys of their width, and of their number
 # How the name of a table of embeddings ends → the key of config.json that is its number of rows.
 _TABLES = {
     "embeddings.word_embeddings.weight": "vocab_size",
@@ -80,7 +82,7 @@ class _Tensor:
     shape: tuple[int, ...]
 
 
-def inspect_model(folder: Path) -> ModelSize:
+def inspect_model(folder: Path) -> InspectedModel:
     """Checks a model folder and counts its parameters, from its JSON files and the headers of the safetensors files.
 
     Raises:
@@ -106,19 +108,30 @@ def inspect_model(folder: Path) -> ModelSize:
     _check_layers(config, config_file, parameters)
     _check_tables(config, config_file, parameters)
     encoder = [tensor for tensor in parameters.values() if in_block(tensor.name)]
-    size = ModelSize(
+    prunable = {
+        tensor.name: tensor.shape
+        for tensor in encoder
+        if len(tensor.shape) == 2 and tensor.name.endswith(".weight") and not _NOT_PRUNED.search(tensor.name)
+    }
+    size = InspectedModel(
         base_parameters=sum(math.prod(tensor.shape) for tensor in _base(parameters)),
         encoder_parameters=sum(math.prod(tensor.shape) for tensor in encoder),
-        prunable_weights=sum(
-            math.prod(tensor.shape)
-            for tensor in encoder
-            if len(tensor.shape) == 2 and tensor.name.endswith(".weight") and not _NOT_PRUNED.search(tensor.name)
-        ),
+        prunable_weights=sum(map(math.prod, prunable.values())),
+        architecture=_architecture(config, prunable),
     )
     if size.prunable_weights == 0:
         blocks = "numbered blocks (layer.0., h.0., …) with matrices to prune"
         raise InvalidReference(f"{str(folder)!r} must have {blocks}, got none")
     return size
+
+
+def _architecture(config: Mapping[str, object], prunable: Mapping[str, tuple[int, ...]]) -> Architecture:
+    parts = [config, *(part for part in config.values() if isinstance(part, dict))]
+    types = tuple(str(part["model_type"]) for part in parts if "model_type" in part)
+    width, heads = (next((n for name in names if isinstance(n := config.get(name), int)), 0) for names in _HEADS)
+    rows = {name.removesuffix(".weight"): shape[1] for name, shape in prunable.items()}
+    is_linear = types[0] in _LAYERS or types[0] in LAYER_CLASSES  # else a matrix may have its inputs first
+    return Architecture(types, width // heads if heads > 0 else 0, rows if is_linear else {})
 
 
 def _base(parameters: Mapping[str, _Tensor]) -> list[_Tensor]:

@@ -182,6 +182,15 @@ def resolve_path(ref: str, roots: Roots) -> Path:
     return path
 
 
+def is_in(ref: str, roots: Roots) -> bool:
+    """Whether a reference is a path that `resolve_path` follows."""
+    try:
+        resolve_path(ref, roots)
+    except InvalidReference:
+        return False
+    return True
+
+
 def resolve_model(ref: str, roots: Roots) -> Path | HubModel:
     """The model that `ref` names: a path as in `resolve_path`, a folder under the models root by its name, a hub id.
 

@@ -99,7 +99,7 @@ class MethodOptions(TypedDict, total=False):
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'; default:
             what suits the model's family.
         exclude: do not prune modules whose name matches this pattern, even if they match include; default: none.
-        pattern: of every M consecutive weights of a row, keep N: 2:4 keeps two of four; the density must be N/M;
+        pattern: of every M consecutive weights of a row, keep N: 2:4 keeps two of four; the density is N/M;
             default: any weights.
         structure: prune whole attention heads, feed-forward units or encoder layers, and remove them: a smaller
             dense model; or blocks of the attention and units; the density counts only their weights; default:

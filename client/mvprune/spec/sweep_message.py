@@ -44,7 +44,7 @@ GRID, RANDOM, SEARCH, TICKETS = "grid", "random", "search", "tickets"
 _OF_SWEEPS = [
     name for group in (CellOptions, ChoiceOptions, NamedSweepOptions, CallOptions) for name in group.__annotations__
 ]
-_DENSITY, _METHOD, _TASK = "density", "method", "task"
+_DENSITY, _PATTERN, _METHOD, _TASK = "density", "pattern", "method", "task"
 _DIRECTIONS = {"max": sweep_pb2.Objective.MAXIMIZE, "min": sweep_pb2.Objective.MINIMIZE}
 _OF_RESULTS = (
     "latency_ms",
@@ -91,7 +91,7 @@ def create_sweep_request(
     if is_study and _METHOD not in axes:
         given.setdefault(_METHOD, messages.LOCKED_MASK)  # what the rounds train; it has the option rewind
     _set_base(sweep, given, axes)
-    _set_strategy(sweep.spec, own.get("strategy"), has_density=_DENSITY in given or _DENSITY in axes)
+    _set_strategy(sweep.spec, own.get("strategy"), has_density=not {_DENSITY, _PATTERN}.isdisjoint({*given, *axes}))
     sweep.spec.objectives.extend(_objectives(own.get("objectives", ())))
     with _of_sweep():
         gates = gates_of(own.get("gates", ()))

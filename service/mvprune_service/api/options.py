@@ -49,7 +49,7 @@ def check_density(spec: job_pb2.CompressionSpec, *, may_be_of_mask: bool = True)
     has_mask, field = spec.locked_mask.mask_from.WhichOneof("source") is not None, "job.spec.target_density"
     if spec.target_density == 1 and has_mask:
         yield bad(field, 1, "below 1 or unset with mask_from")
-    if not spec.target_density and not has_mask:
+    if not spec.target_density and not (has_mask or spec.pattern):
         yield bad(field, 0, f"{_DENSITY}; 0.03 keeps 3 % of the prunable weights")
     elif not spec.target_density and not may_be_of_mask:
         yield bad(field, 0, f"{_DENSITY} in a sweep, which compares densities; give that of the mask, or a lower one")
@@ -238,7 +238,7 @@ def _check_interval(field: str, options: Any, steps: int) -> Iterator[Violation]
 
 
 def _check_pattern(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
-    """The N:M pattern, and that method and density go with it. Only the worker knows the model's rows."""
+    """The N:M pattern, and that method and density go with it. The model's rows: see architectures.py."""
     try:
         pattern = Pattern.parse(spec.pattern)
     except ValueError as error:
@@ -251,7 +251,7 @@ def _check_pattern(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
 
 
 def _check_structure(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
-    """That the other options go with whole structures. Only the worker knows the model's heads and units."""
+    """That the other options go with whole structures. The model's heads and units: see architectures.py."""
     field, given = "job.spec.structure", job_pb2.CompressionSpec.Structure.Name(spec.structure).lower()
     method, takes = spec.WhichOneof("method"), OF_STRUCTURE.get(given, ())
     if method not in {None, *takes}:

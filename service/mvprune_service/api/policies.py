@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from mvprune.common.metrics import ABOVE_CONSTANT
+from mvprune.common.suggestions import did_you_mean
 from mvprune.data.tasks import LOSSES, Task
 from mvprune.spec.annotations import annotation, default_of
 from mvprune.spec.fields import is_duration
@@ -88,7 +89,10 @@ def _check_metric(field: str, metric: str, task: Task, spec: job_pb2.Compression
     kinds = ("eval", "delta", "dense") if has_baseline else ("eval",)
     if metric not in OF_THE_ARTIFACT and (kind not in kinds or name not in task.metrics):
         names = f"{'/, '.join(kinds)}/ with {', '.join(task.metrics)}"
-        yield bad(field, metric, f"one of {', '.join(OF_THE_ARTIFACT)}, or {names}")
+        known = [*OF_THE_ARTIFACT, *(f"{one}/{other}" for one in kinds for other in task.metrics)]
+        # Clients write eval/ before a name that they do not know.
+        hint = did_you_mean(metric, known) or did_you_mean(name, OF_THE_ARTIFACT)
+        yield bad(field, metric, f"one of {', '.join(OF_THE_ARTIFACT)}, or {names}{hint}")
 
 
 def _is_fraction(metric: str, task: Task | None) -> bool:

@@ -13,7 +13,7 @@ from mvprune.data.loading import Columns, DataError, TaskFiles, find_task_files,
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.data.textfiles import check_file, expanded_limit
 from mvprune.sources.buckets import bucket_path
-from mvprune.sources.known_models import KNOWN_SIZES
+from mvprune.sources.known_models import KNOWN_SIZES, Architecture, InspectedModel, ModelSize
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import (
     HubModel,
@@ -30,6 +30,7 @@ from mvprune.sources.uploads import is_upload, parse
 from mvprune.spec.annotations import annotation
 from mvprune.v1 import job_pb2
 from mvprune_service.api import mapping
+from mvprune_service.api.architectures import check_architecture
 from mvprune_service.api.errors import Violation, bad
 from mvprune_service.api.options import (
     check_baseline,
@@ -70,14 +71,24 @@ def _check_once(
 
 
 class ModelCheck(NamedTuple):
-    """What was found out about a model: its size, where it can be counted, or what is wrong with the reference."""
+    """What was found out about a model: its size and architecture, where they are known, or what is wrong with the
+    reference."""
 
     size: job_pb2.ModelSize | None = None
     problem: str = ""
+    architecture: Architecture | None = None
 
 
 ModelChecks = dict[tuple[str, Inspect], ModelCheck]
 """By the reference and by what looked into the folder."""
+
+
+def _checked(size: ModelSize | None) -> ModelCheck:
+    if size is None:
+        return ModelCheck()
+    return ModelCheck(
+        mapping.model_size(size), architecture=size.architecture if isinstance(size, InspectedModel) else None
+    )
 
 
 class Checker:
@@ -136,6 +147,8 @@ class Checker:
         if task is not None:
             self.violations += check_ranks(policy.resources, spec.training.batch_size or task.batch_size)
         self.size = self._check_model("job.spec.model", spec.model)
+        if (found := self._models[spec.model, inspect_model].architecture) is not None:
+            self.violations += check_architecture(spec, found)
         self._check_revision("job.spec.model_revision", spec.model_revision)
         self._check_mask(spec.locked_mask.mask_from)
         self.violations += check_gates(self._job, task)
@@ -217,7 +230,7 @@ class Checker:
             check_new(reference)
             if is_upload(reference):
                 found_size = self._sent(reference).size_of(reference, what, inspect)
-                return ModelCheck(None if found_size is None else mapping.model_size(found_size))
+                return _checked(found_size)
             if bucket_path(reference, self._roots):
                 return ModelCheck()  # the worker looks into it
             found = resolve_model(reference, self._roots)
@@ -225,7 +238,7 @@ class Checker:
                 size = KNOWN_SIZES.get(found.id) if isinstance(found, HubModel) else inspect(found)
         except InvalidReference as error:
             return ModelCheck(problem=str(error))
-        return ModelCheck(None if size is None else mapping.model_size(size))
+        return _checked(size)
 
     def _check_revision(self, field: str, revision: str) -> None:
         try:

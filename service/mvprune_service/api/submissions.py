@@ -28,6 +28,7 @@ from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.rows import JobRow
 from mvprune_service.db.upload_uses import NoUpload
+from mvprune_service.domain.density import fill_density
 from mvprune_service.domain.placement import together
 from mvprune_service.executors.base import Capacity, Executor
 from mvprune_service.observability.probes import Probe, Problems
@@ -80,8 +81,10 @@ class Submissions:
         project, creator = parse_parent(request.parent), current_principal().id
         repeats.check_request_id(request.request_id)
         body = repeats.digest(request) if request.request_id else ""
+        note = fill_density(request.job.spec)
         try:
             checker, teacher, pinned = await self._check(request, project)
+            checker.notes += (note,) if note else ()
         except ApiError:
             # A request that was accepted once is not refused when it is repeated.
             known = await self._db.read(_known, project, request.request_id, body)

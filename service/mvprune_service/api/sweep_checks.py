@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mvprune.common.identifiers import ID_PATTERN, ID_RULE
+from mvprune.common.suggestions import must_be_one_of
 from mvprune.data.tasks import Task, UnknownTask, get_task
-from mvprune.spec import cells
+from mvprune.spec import cells, messages
 from mvprune.spec.cells import DENSITY, SEED, BadValue
 from mvprune.spec.gate import OF_THE_ARTIFACT
 from mvprune.spec.lookup import parameter_of
@@ -26,10 +27,12 @@ _MAX_SEEDS, _MAX_PARALLEL, _MAX_FAILED = 100, 10_000, 1_000_000
 _TOLERANCE = (0.01, 1.0)
 _SHOWN = 10  # values of an axis
 _OBJECTIVES = ("latency_ms", "encoder_nonzero", "kept_weights", "sparse_flops")  # beside those of gates
+_DENSITIES = {DENSITY, "pattern"}  # parameters that give a job its density
 _SEARCHED = {  # parameters that a search does not take, and why
     DENSITY: "it is searched",
     SEED: "give search.seeds, the jobs for each density",
     "pattern": "it has one density, and a search compares several",
+    messages.MASK_FROM: "no density above that of the mask can be reached; give densities in place of the search",
     "structure_density": "it must be above each of the densities of a search",
 }
 
@@ -180,9 +183,9 @@ def check_strategy(spec: sweep_pb2.SweepSpec, axes: Axes, max_points: int) -> It
         case _:
             if not (named or spec.points):
                 yield Violation(f"{_SPEC}.axes", "must have at least one axis, or points, got none")
-    if strategy_of(spec) != "search" and not spec.base.target_density:
-        lacking = [index for index, point in enumerate(axes.points) if DENSITY not in point]
-        if DENSITY not in named and (axes.axes or lacking):
+    if strategy_of(spec) != "search" and not (spec.base.target_density or spec.base.pattern):
+        lacking = [index for index, point in enumerate(axes.points) if not point.keys() & _DENSITIES]
+        if not named & _DENSITIES and (axes.axes or lacking):
             rule = "a fraction of the prunable weights that is kept, unless an axis or every point has the density"
             yield bad(f"{_SPEC}.base.target_density", 0, rule)
     count = spec.random.points if strategy_of(spec) == "random" else size(axes.axes)
@@ -203,6 +206,10 @@ def _check_search(spec: sweep_pb2.SweepSpec, named: set[str]) -> Iterator[Violat
     if spec.base.HasField("structure_density"):
         field_of_base, given = f"{_SPEC}.base.structure_density", spec.base.structure_density
         yield bad(field_of_base, given, f"unset; {_SEARCHED['structure_density']}")
+    mask = spec.base.locked_mask.mask_from
+    if (source := mask.WhichOneof("source")) is not None:
+        field_of_base, given = f"{_SPEC}.base.locked_mask.mask_from.{source}", getattr(mask, source)
+        yield bad(field_of_base, given, f"unset; {_SEARCHED[messages.MASK_FROM]}")
     for name in sorted(named & _SEARCHED.keys()):
         yield bad(f"{_SPEC}.axes", name, f"axes of other parameters; {_SEARCHED[name]}")
     low, high, tolerance = bounds_of(spec.search)
@@ -240,7 +247,7 @@ def check_question(spec: sweep_pb2.SweepSpec) -> Iterator[Violation]:
         if objective.direction == sweep_pb2.Objective.DIRECTION_UNSPECIFIED:
             yield bad(f"{place}.direction", "", "MAXIMIZE or MINIMIZE")
         if task is not None and objective.metric not in _metrics(task):
-            yield bad(f"{place}.metric", objective.metric, f"one of {', '.join(_metrics(task))}")
+            yield Violation(f"{place}.metric", must_be_one_of(_metrics(task), objective.metric))
 
 
 def check_policy_of_sweep(policy: sweep_pb2.SweepPolicy, spec: sweep_pb2.SweepSpec) -> Iterator[Violation]:

@@ -216,7 +216,7 @@ def check_points(
             plan.teachers.setdefault(job_name, (point.spec, named))
         if mask := point.spec.locked_mask.mask_from.job:
             plan.masks.setdefault(mask, (point.spec, place_of(Violation(FIELD, ""), point.cell, origin).field))
-        plan.notes += [note for note in checker.notes if note not in plan.notes]
+        plan.notes += [note for note in (*point.notes, *checker.notes) if note not in plan.notes]
         if checker.size is not None:
             plan.model_sizes[point.spec.model] = base64.b64encode(checker.size.SerializeToString()).decode()
     if sweep.policy.reuse:

@@ -84,8 +84,13 @@ def test_what_is_not_there_is_said(models: Path, name: str) -> None:
 def test_a_path_outside_is_not_followed(models: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MVPRUNE_MODELS", str(tmp_path / "other"))
     (tmp_path / "other").mkdir()
+    outside, inside = (str(folder / "tiny") for folder in (models, tmp_path / "other"))
+    said = f"{outside}', which is no path in a folder of MVPRUNE_MODELS or MVPRUNE_ROOTS, .*; set .*--base FOLDER"
+    for name in (outside, f"server:{outside}"):
+        with pytest.raises(ArtifactError, match=said):
+            find_base(ModelSource(name, "", SHA256))
     with pytest.raises(ArtifactError, match="is not on this machine"):
-        find_base(ModelSource(str(models / "tiny"), "", SHA256))
+        find_base(ModelSource(inside, "", SHA256))
 
 
 def test_the_hubs_cache(models: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -108,6 +108,19 @@ def test_a_block_keeps_one_of_each() -> None:
     torch.testing.assert_close(logits(model), before)
 
 
+def test_one_removed_structure_is_named_in_the_singular() -> None:
+    model = bert()
+    heads, units = list(find_structures(model))[:2]
+    with torch.no_grad():
+        for each in (heads, units):
+            model.get_submodule(each.output).weight[:, : each.size] = 0  # type: ignore[index,operator]
+    remove_empty(model, list(find_structures(model)))
+    assert [note.partition(",")[0] for note in restore_shapes(model)] == [
+        "1 removed head is written as zeros",
+        "1 removed unit is written as zeros",
+    ]
+
+
 def test_models_of_other_architectures_have_no_known_structures() -> None:
     model = transformers.GPT2Model(transformers.GPT2Config(vocab_size=40, n_embd=32, n_layer=1, n_head=2))
     assert list(find_structures(model)) == []

@@ -43,6 +43,12 @@ def test_submit_where_the_model_cannot_be_counted(fake: Fake, mvpctl: Mvpctl) ->
     assert mvpctl(*SUBMIT, "--density", "0.03").out == "job j1 submitted: keeps 3.0 % of the prunable weights\n"
 
 
+def test_submit_needs_no_density_beside_a_pattern(fake: Fake, mvpctl: Mvpctl) -> None:
+    fake.answers["CreateJob"] = always(job("QUEUED"))
+    assert mvpctl(*SUBMIT, "--pattern", "2:4").code == 0
+    assert fake.asked("CreateJob").job.spec.target_density == 0, "the server sets it"
+
+
 def test_submit_says_whose_weights_a_density_counts(fake: Fake, mvpctl: Mvpctl) -> None:
     fake.answers["CreateJob"] = echo
     outcome = mvpctl(*SUBMIT, "--density", "0.5", "--structure", "heads_and_units")

@@ -127,6 +127,12 @@ def test_teachers_are_models_jobs_or_words(fake: Fake, client: Client) -> None:
     assert [value.string_value for value in values] == expected
 
 
+@pytest.mark.parametrize("options", [{"pattern": "2:4"}, {"axes": {"pattern": ["2:4", "1:4"]}}])
+def test_a_pattern_has_a_density(fake: Fake, client: Client, options: Any) -> None:
+    spec = sent(fake, client, model="m", task="sst2", **options).sweep.spec
+    assert (spec.WhichOneof("strategy"), spec.base.target_density) == ("grid", 0)
+
+
 def test_a_search_is_the_default_where_no_density_is_given(fake: Fake, client: Client) -> None:
     spec = sent(fake, client, model="m", task="sst2", max_loss=1.5).sweep.spec
     assert (spec.WhichOneof("strategy"), spec.search.goal, spec.search.seeds) == ("search", 1, 1)

@@ -181,6 +181,15 @@ def test_what_does_not_go_together(
         compress(model_folder, data, training=QUICK, **options)
 
 
+def test_a_run_without_a_density_says_that_it_is_that_of_the_pattern(
+    model_folder: Path, data: ClassificationData
+) -> None:
+    note = "the density is 0.5, that of the pattern 2:4"
+    result = compress(model_folder, data, pattern="2:4", training=QUICK, dense_baseline=False)
+    assert note in result.info.notes
+    assert (result.info.spec["target_density"], result.info.spec["pattern"]) == (0.5, "2:4")
+
+
 def test_groups_that_do_not_fill_a_row_are_refused_before_training(
     save: Callable[..., Path], model_folder: Path, data: ClassificationData
 ) -> None:

@@ -165,3 +165,26 @@ def test_a_density_that_structures_cannot_reach_is_refused(four_heads: Path, dat
         )
     assert found.value.reason is Reason.DENSITY_NOT_REACHED
     assert recorder.phases == ["loading"]
+
+
+@pytest.mark.parametrize(
+    ("structure", "structure_density", "structures"),
+    [("heads_and_units", 0.5, 98), ("units", 0.5, 64), ("heads", 0.5, 4), ("layers", 0.6, 1)],
+)
+def test_every_structure_that_stays_needs_a_weight(
+    four_heads: Path, data: ClassificationData, structure: str, structure_density: float, structures: int
+) -> None:
+    """By hand: the most structures are one head in each of two blocks, and units for the other weights."""
+    weights = {"heads": 8192, "units": 8192}.get(structure, 16384)
+    recorder = Recorder()
+    given = {"structure": structure, "structure_density": structure_density, "allow_density_miss": True}
+    lower = {"density": (structures - 0.5) / weights}
+    with pytest.raises(CompressionError, match=rf"^density must keep a weight .* {structures} struct") as found:
+        compress(four_heads, data, method="magnitude", callback=recorder, **OPTIONS | given | lower)
+    assert found.value.reason is Reason.DENSITY_NOT_REACHED
+    assert recorder.phases == ["loading"]
+    least = float(re.findall(r"take at least ([\d.e-]+),", str(found.value))[0])
+    result = compress(four_heads, data, method="magnitude", **OPTIONS | given | {"density": least})
+    nonzero = sum(int(result.model.state_dict()[name].count_nonzero()) for name in result.pruned)
+    assert structures <= nonzero <= 1.2 * structures
+    assert result.accounting.kept_weights == nonzero

@@ -34,6 +34,11 @@ SIZE = ModelSize(
 )
 
 
+def counts(found: ModelSize) -> ModelSize:
+    """Without the architecture."""
+    return ModelSize(found.base_parameters, found.encoder_parameters, found.prunable_weights)
+
+
 def header_of(tensors: dict[str, tuple[int, ...]]) -> tuple[dict, int]:
     """A safetensors header, and the bytes of data that it describes."""
     header: dict = {"__metadata__": {"format": "pt"}}
@@ -60,7 +65,7 @@ def write_model(folder: Path, tensors: dict[str, tuple[int, ...]] = TENSORS, con
 
 
 def test_parameters_are_counted_from_the_header(tmp_path: Path):
-    assert inspect_model(write_model(tmp_path)) == SIZE
+    assert counts(inspect_model(write_model(tmp_path))) == SIZE
 
 
 def test_integers_are_buffers(tmp_path: Path):
@@ -68,7 +73,7 @@ def test_integers_are_buffers(tmp_path: Path):
     header["embeddings.position_ids"] = {"dtype": "I64", "shape": [1, 4], "data_offsets": [size, size + 32]}
     write_model(tmp_path)
     write_weights(tmp_path / "model.safetensors", header, size + 32)
-    assert inspect_model(tmp_path) == SIZE
+    assert counts(inspect_model(tmp_path)) == SIZE
 
 
 def test_tables_inside_blocks_are_not_prunable(tmp_path: Path):
@@ -84,7 +89,7 @@ def test_tables_inside_blocks_are_not_prunable(tmp_path: Path):
 
 def test_a_model_that_has_norm_in_its_name_is_counted(tmp_path: Path):
     tensors = {f"roberta_prelayernorm.{name}": shape for name, shape in TENSORS.items()}
-    assert inspect_model(write_model(tmp_path, tensors)) == SIZE
+    assert counts(inspect_model(write_model(tmp_path, tensors))) == SIZE
 
 
 def test_shards_are_counted_once_each(tmp_path: Path):
@@ -96,7 +101,7 @@ def test_shards_are_counted_once_each(tmp_path: Path):
     write_weights(tmp_path / "model-2.safetensors", *header_of({name: TENSORS[name] for name in second}))
     shards = dict.fromkeys(first, "model-1.safetensors") | dict.fromkeys(second, "model-2.safetensors")
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
-    assert inspect_model(tmp_path) == SIZE
+    assert counts(inspect_model(tmp_path)) == SIZE
     (tmp_path / "model-2.safetensors").unlink()
     with pytest.raises(InvalidReference, match=r"there is no file .*model-2"):
         inspect_model(tmp_path)
@@ -136,7 +141,7 @@ def test_a_pickle_is_refused_with_the_way(name: str, tmp_path: Path):
 def test_a_pickle_beside_safetensors_is_left_alone(tmp_path: Path):
     write_model(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
-    assert inspect_model(tmp_path) == SIZE
+    assert counts(inspect_model(tmp_path)) == SIZE
 
 
 def test_a_folder_without_weights(tmp_path: Path):
@@ -324,7 +329,7 @@ def test_known_sizes_are_those_of_the_published_shapes(hub_id: str, tmp_path: Pa
     with torch.device("meta"):
         model = AutoModel.from_config(config)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    assert inspect_model(write_model(tmp_path, shapes, config.to_dict())) == KNOWN_SIZES[hub_id]
+    assert counts(inspect_model(write_model(tmp_path, shapes, config.to_dict()))) == KNOWN_SIZES[hub_id]
 
 
 def test_bert_base_is_the_published_figure():

@@ -210,6 +210,20 @@ async def test_a_check_answers_as_the_request_would(api: Api, jobs: Jobs) -> Non
     assert await jobs.get("b") is None
 
 
+async def test_a_job_without_a_density_has_that_of_its_pattern(api: Api) -> None:
+    spec = {"model": "bert-base-uncased", "task": "sst2", "movement": {}, "pattern": "1:4"}
+    for validate_only in (True, False):
+        answer = await api.create("r", spec=spec, validate_only=validate_only)
+        assert answer.spec.target_density == 0.25
+        assert "the density is 0.25, that of the pattern 1:4" in answer.notes
+    assert (await api.call("GetJob")).spec.target_density == 0.25
+    again = await api.create("r", spec=spec)
+    assert again.name == answer.name
+    with pytest.raises(ApiError) as caught:
+        await api.create(job_id="b", spec=spec | {"pattern": "4:1"})
+    assert [violation.field for violation in caught.value.violations] == ["job.spec.pattern"]
+
+
 async def test_what_no_one_node_has_is_refused(api: Api, executor: ScriptedExecutor) -> None:
     policy = {"resources": {"gpus": 1.0, "cpus": 8.0}}
     executor.room = Capacity((Node(4, 1, 8 << 30), Node(64, 0, 8 << 30)))

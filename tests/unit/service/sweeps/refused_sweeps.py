@@ -154,6 +154,10 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         },
         {"sweep.spec.axes": "got 'structure_density'; it must be above each of the densities of a search"},
     ),
+    "a density that is not that of a pattern": (
+        {"axes": [{"parameter": "density", "values": [0.1]}], "base": BASE | {"pattern": "2:4"}},
+        {"sweep.spec.axes[0].values[0]": "must be 0.5 with the pattern 2:4, got 0.1; give 0.5, or another pattern"},
+    ),
     "a search over patterns": (
         SEARCH | {"axes": [{"parameter": "pattern", "values": ["2:4"]}]},
         {"sweep.spec.axes": "got 'pattern'; it has one density, and a search compares several"},
@@ -181,6 +185,18 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "random": {"points": 1},
         },
         {"sweep.spec.axes[1].range": "must be unset without structure, got 0."},
+    ),
+    "a search with a mask": (
+        SEARCH | {"base": {"model": "m/m", "task": "sst2", "locked_mask": {"mask_from": {"model": "m/pruned"}}}},
+        {
+            "sweep.spec.base.locked_mask.mask_from.model": (
+                "must be unset, got 'm/pruned'; no density above that of the mask can be reached"
+            )
+        },
+    ),
+    "a search over masks": (
+        SEARCH | {"axes": [{"parameter": "mask_from", "values": ["tiny-bert"]}]},
+        {"sweep.spec.axes": "got 'mask_from'; no density above that of the mask can be reached; give densities"},
     ),
     "a search over densities": (
         SEARCH | {"axes": [DENSITY]},

@@ -7,7 +7,7 @@ from tests.unit.service.conftest import ScriptedExecutor
 
 from mvprune_service.db.database import Database
 
-from .gym import Gym
+from .gym import BASE, Gym
 
 AXES = [
     {"parameter": "method", "values": ["movement", "magnitude"]},
@@ -40,3 +40,15 @@ async def test_a_grid_runs_every_cell_once_and_trains_one_baseline_a_seed(gym: G
     ]
     assert {point.job.rpartition("/")[2] for point in points} == {job for job in ran if job.startswith("s-")}
     assert done.cost.saved_runtime.ToMicroseconds() > 0
+
+
+async def test_points_without_a_density_have_that_of_their_pattern(gym: Gym) -> None:
+    axes = [{"parameter": "pattern", "values": ["2:4", "1:4"]}]
+    sweep = await gym.create(axes=axes)
+    assert [note for note in sweep.notes if "pattern" in note] == [
+        "the density is 0.5, that of the pattern 2:4",
+        "the density is 0.25, that of the pattern 1:4",
+    ]
+    assert [point.target_density for point in await gym.points()] == [0.5, 0.25]
+    one = await gym.create(sweep_id="t", axes=AXES[::2], base=BASE | {"pattern": "2:4"})
+    assert one.counts.total == 4
