@@ -100,7 +100,8 @@ class Emulated:
     def _call(self, request: list[bytes], numbers: tuple[int, ...], y: int, size: int) -> int:
         with self._lock:
             status, answer = self._ask(b"".join(request), b"".join(map(_number, numbers)), size)
-        ctypes.memmove(y, answer, len(answer))
+        if not status:
+            ctypes.memmove(y, answer, len(answer))
         return status
 
     def _ask(self, request: bytes, rest: bytes, floats: int) -> tuple[int, bytes]:
